@@ -1,0 +1,87 @@
+# Everything a newcomer needs: `make demo` and `make test` set up what they use.
+#
+# All paths are relative, so the folder may lie anywhere, spaces included. Each stamp
+# file in .venv says that one set of packages is installed; it is renewed when
+# pyproject.toml changes.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+# TensorFlow's notices about instruction sets and missing GPUs help nobody here.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types docs bench clean
+
+help:
+	@echo "make demo    step a batch of environments and print how fast"
+	@echo "make test    run the whole test suite"
+	@echo "make check   formatting, lint, types and docs"
+	@echo "make bench   run the benchmarks"
+	@echo "make clean   remove .venv and everything that was built"
+	@echo "Another interpreter: make PYTHON=python3.12 test"
+
+demo: $(VENV)/.demo
+	@"$(RUN)" examples/demo.py
+
+test: $(VENV)/.test
+	@"$(RUN)" -m pytest
+
+check: lint types docs
+
+lint: $(VENV)/.dev
+	@"$(RUN)" -m ruff check .
+	@"$(RUN)" -m ruff format --check .
+
+types: $(VENV)/.dev
+	@"$(RUN)" -m mypy
+
+docs: $(VENV)/.docs
+	@"$(RUN)" -m sphinx -q -W --keep-going -b html docs docs/_build
+	@echo "docs/_build/index.html"
+
+bench: $(VENV)/.test
+	@"$(RUN)" benchmarks/overhead.py
+	@"$(RUN)" benchmarks/batched_envs.py
+
+clean:
+	rm -rf "$(VENV)" docs/_build docs/reference/generated build *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+
+# A folder that was moved or copied takes its .venv along, with paths that point back.
+ifneq ($(shell cat $(VENV)/.home 2>/dev/null),$(CURDIR))
+.PHONY: $(VENV)/.python
+endif
+
+# Some systems ship Python without what makes pip in a new environment; pip itself can.
+$(VENV)/.python:
+	@"$(PYTHON)" -c 'import sys; sys.version_info >= (3, 10) or sys.exit("envkit needs Python 3.10 or newer and found " + sys.version.split()[0] + ". Choose one: make PYTHON=python3.12 ...")'
+	@echo "Making a virtual environment in $(VENV)"
+	@"$(PYTHON)" -m venv "$(VENV)" >/dev/null 2>&1 || \
+	  { "$(PYTHON)" -m venv --clear --without-pip "$(VENV)" && \
+	    "$(PYTHON)" -m pip --python "$(RUN)" install -q pip; }
+	@printf '%s\n' "$(CURDIR)" > "$(VENV)/.home"
+	@touch "$@"
+
+$(VENV)/.demo: $(VENV)/.python pyproject.toml
+	@echo "Installing envkit"
+	@"$(RUN)" -m pip install -q -e .
+	@touch "$@"
+
+$(VENV)/.test: $(VENV)/.python pyproject.toml
+	@echo "Installing envkit with its test requirements"
+	@"$(RUN)" -m pip install -q -e ".[test]"
+	@touch "$@"
+
+$(VENV)/.dev: $(VENV)/.python pyproject.toml
+	@echo "Installing the linter and the type checker"
+	@"$(RUN)" -m pip install -q -e ".[dev]"
+	@touch "$@"
+
+$(VENV)/.docs: $(VENV)/.python pyproject.toml
+	@echo "Installing what builds the documentation"
+	@"$(RUN)" -m pip install -q -e ".[docs]"
+	@touch "$@"
