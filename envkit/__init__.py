@@ -1,0 +1,95 @@
+"""envkit: the environment layer for reinforcement learning in Python.
+
+Public names are loaded when they are first used, so `import envkit` costs next to
+nothing and a worker process holds only what it needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envkit import errors as errors
+    from envkit import specs as specs
+    from envkit import testing as testing
+    from envkit.async_environment import AsyncBatch, AsyncEnvironment, Blocking
+    from envkit.batched_py_environment import BatchedPyEnvironment
+    from envkit.constructors import constructor, make, register
+    from envkit.py_environment import PyEnvironment
+    from envkit.random_py_environment import RandomPyEnvironment
+    from envkit.specs import ArraySpec, BoundedArraySpec, EnvironmentSpec
+    from envkit.time_step import (
+        StepType,
+        TimeStep,
+        restart,
+        termination,
+        time_step_spec,
+        transition,
+        truncation,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ArraySpec": "envkit.specs",
+    "AsyncBatch": "envkit.async_environment",
+    "AsyncEnvironment": "envkit.async_environment",
+    "BatchedPyEnvironment": "envkit.batched_py_environment",
+    "Blocking": "envkit.async_environment",
+    "BoundedArraySpec": "envkit.specs",
+    "EnvironmentSpec": "envkit.specs",
+    "PyEnvironment": "envkit.py_environment",
+    "RandomPyEnvironment": "envkit.random_py_environment",
+    "StepType": "envkit.time_step",
+    "TimeStep": "envkit.time_step",
+    "constructor": "envkit.constructors",
+    "make": "envkit.constructors",
+    "register": "envkit.constructors",
+    "restart": "envkit.time_step",
+    "termination": "envkit.time_step",
+    "time_step_spec": "envkit.time_step",
+    "transition": "envkit.time_step",
+    "truncation": "envkit.time_step",
+}
+_MODULES = ("errors", "specs", "testing")
+
+__all__ = [
+    "ArraySpec",
+    "AsyncBatch",
+    "AsyncEnvironment",
+    "BatchedPyEnvironment",
+    "Blocking",
+    "BoundedArraySpec",
+    "EnvironmentSpec",
+    "PyEnvironment",
+    "RandomPyEnvironment",
+    "StepType",
+    "TimeStep",
+    "constructor",
+    "errors",
+    "make",
+    "register",
+    "restart",
+    "specs",
+    "termination",
+    "testing",
+    "time_step_spec",
+    "transition",
+    "truncation",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _MODULES:
+        return importlib.import_module(f"envkit.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value  # Later uses find it without asking again.
+        return value
+    raise AttributeError(f"module 'envkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
