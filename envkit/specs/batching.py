@@ -1,0 +1,73 @@
+"""Outer dimensions on every spec of a nest: adding and removing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.types import Array, NestedSpec
+
+__all__ = ["add_outer_dims_nest", "remove_outer_dims_nest"]
+
+
+def add_outer_dims_nest(structure: NestedSpec, outer_dims: Sequence[int]) -> NestedSpec:
+    """Puts `outer_dims` before the shape of every spec; bounds and names stay.
+
+    Example:
+        >>> add_outer_dims_nest({"a": ArraySpec((3,), np.float32)}, (2,))
+        {'a': ArraySpec(shape=(2, 3), dtype=float32)}
+    """
+    if isinstance(outer_dims, int):
+        raise TypeError(
+            f"outer_dims is a sequence of sizes, not {outer_dims}: "
+            f"for one dimension write ({outer_dims},)."
+        )
+    dims = tuple(outer_dims)
+    return nest.map_structure(
+        lambda spec: _as_spec(spec).replace(shape=(*dims, *spec.shape)), structure
+    )
+
+
+def remove_outer_dims_nest(structure: NestedSpec, num_outer_dims: int) -> NestedSpec:
+    """Takes the first `num_outer_dims` sizes off the shape of every spec.
+
+    Bounds that differ along a removed dimension widen to hold all of them.
+
+    Example:
+        >>> remove_outer_dims_nest(ArraySpec((8, 3), np.float32), 1)
+        ArraySpec(shape=(3,), dtype=float32)
+    """
+    return nest.map_structure(
+        lambda spec: _without_outer_dims(_as_spec(spec), num_outer_dims), structure
+    )
+
+
+def _as_spec(spec: Any) -> ArraySpec:
+    if not isinstance(spec, ArraySpec):
+        raise TypeError(f"{spec!r:.80} is not an ArraySpec, so it has no dimensions.")
+    return spec
+
+
+def _without_outer_dims(spec: ArraySpec, count: int) -> ArraySpec:
+    if count < 0 or count > len(spec.shape):
+        raise ValueError(
+            f"Cannot remove {count} outer dimensions from {spec}, which has "
+            f"{len(spec.shape)}."
+        )
+    shape = spec.shape[count:]
+    if not isinstance(spec, BoundedArraySpec):
+        return spec.replace(shape=shape)
+    return spec.replace(
+        shape=shape,
+        minimum=_reduced(spec.minimum, len(shape), np.min),
+        maximum=_reduced(spec.maximum, len(shape), np.max),
+    )
+
+
+def _reduced(bound: Array, rank: int, reduce: Any) -> Array:
+    extra = max(bound.ndim - rank, 0)
+    return np.asarray(reduce(bound, axis=tuple(range(extra)))) if extra else bound

@@ -1,0 +1,117 @@
+"""The four specs of an environment as one value that can be compared and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from envkit import nest
+from envkit.errors import SpecMismatchError
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.types import NestedSpec
+
+__all__ = ["EnvironmentSpec"]
+
+
+class EnvironmentSpec(NamedTuple):
+    """What an environment promises: the specs of everything it takes and gives.
+
+    Example:
+        >>> import numpy as np
+        >>> scalar = ArraySpec((), np.float32)
+        >>> spec = EnvironmentSpec(scalar, scalar, scalar, scalar)
+        >>> spec.difference(spec._replace(action=ArraySpec((2,), np.float32)))
+        ('action', 'The shape differs: () and (2,).')
+    """
+
+    observation: NestedSpec
+    action: NestedSpec
+    reward: NestedSpec
+    discount: NestedSpec
+
+    @classmethod
+    def of(cls, env: Any) -> EnvironmentSpec:
+        """Asks an environment for its four specs."""
+        return cls(
+            env.observation_spec(),
+            env.action_spec(),
+            env.reward_spec(),
+            env.discount_spec(),
+        )
+
+    def difference(self, other: EnvironmentSpec) -> tuple[str, str] | None:
+        """Names the first part that differs and says how; `None` if all agree."""
+        for part in self._fields:
+            text = _difference(getattr(self, part), getattr(other, part))
+            if text:
+                return part, text
+        return None
+
+    @staticmethod
+    def check_all_equal(
+        specs: Sequence[EnvironmentSpec], makers: Sequence[str] | None = None
+    ) -> None:
+        """Raises a `SpecMismatchError` unless every spec equals the first.
+
+        `makers` says where each environment came from, for the message.
+        """
+        for index, spec in enumerate(specs):
+            difference = specs[0].difference(spec)
+            if difference is None:
+                continue
+            part, text = difference
+            first, second = getattr(specs[0], part), getattr(spec, part)
+            raise SpecMismatchError.between(
+                first=0,
+                second=index,
+                part=part,
+                specs=(_shown(first), _shown(second)),
+                makers=(makers[0], makers[index]) if makers else ("", ""),
+                difference=text,
+                agreement=_agreement(specs[0], spec, part),
+            )
+
+
+def _shown(spec: NestedSpec) -> str:
+    text = repr(spec)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _agreement(first: EnvironmentSpec, second: EnvironmentSpec, part: str) -> str:
+    agree = [
+        name
+        for name in first._fields
+        if name != part and not _difference(getattr(first, name), getattr(second, name))
+    ]
+    if not agree:
+        return "No other spec agrees either."
+    names = " and ".join(filter(None, [", ".join(agree[:-1]), agree[-1]]))
+    verb, noun = ("agree", "specs") if len(agree) > 1 else ("agrees", "spec")
+    return f"{names[0].upper()}{names[1:]} {noun} {verb}."
+
+
+def _difference(first: NestedSpec, second: NestedSpec) -> str:
+    for pair in nest.pair_up(first, second):
+        place = f" at {pair.path}" if pair.path else ""
+        if pair.problem:
+            return f"The structure differs{place}. {pair.problem}"
+        text = _difference_of_leaves(pair.template, pair.value, place)
+        if text:
+            return text
+    return ""
+
+
+def _difference_of_leaves(first: Any, second: Any, place: str) -> str:
+    if first == second:
+        return ""
+    if not (isinstance(first, ArraySpec) and isinstance(second, ArraySpec)):
+        return f"The spec differs{place}: {first!r:.80} and {second!r:.80}."
+    if first.shape != second.shape:
+        return f"The shape differs{place}: {first.shape} and {second.shape}."
+    if first.dtype != second.dtype:
+        return f"The dtype differs{place}: {first.dtype} and {second.dtype}."
+    if isinstance(first, BoundedArraySpec) and isinstance(second, BoundedArraySpec):
+        which = "minimum" if (first.minimum != second.minimum).any() else "maximum"
+        low, high = (getattr(spec, which).tolist() for spec in (first, second))
+        return f"The {which} differs{place}: {low!s:.60} and {high!s:.60}."
+    return f"Only one of the two is bounded{place}."

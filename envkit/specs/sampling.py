@@ -1,0 +1,138 @@
+"""Random values that fit a spec, over its whole range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec, is_discrete
+from envkit.types import Array, NestedArray, NestedSpec, RandomSource
+
+__all__ = ["sample_bounded_spec", "sample_spec_nest"]
+
+_DIGITS = np.array(list("0123456789"))
+_DIGITS.setflags(write=False)
+
+
+def sample_bounded_spec(
+    spec: BoundedArraySpec, rng: RandomSource, outer_dims: Sequence[int] = ()
+) -> Array:
+    """Draws one array between a spec's bounds, both included.
+
+    Args:
+        spec: Any integer or floating spec with bounds, per element or not.
+        rng: A `numpy.random.Generator`, or a `RandomState` as in TF-Agents.
+        outer_dims: Dimensions that come before the spec's own.
+
+    Example:
+        >>> spec = BoundedArraySpec((3,), np.int64, minimum=[0, 10, 20], maximum=29)
+        >>> sample = sample_bounded_spec(spec, np.random.default_rng(0))
+        >>> sample.shape, spec.check_array(sample)
+        ((3,), True)
+    """
+    shape = (*outer_dims, *spec.shape)
+    if is_discrete(spec):
+        return _sample_integers(spec, _checked(rng), shape)
+    return _sample_floats(spec, _checked(rng), shape)
+
+
+def sample_spec_nest(
+    structure: NestedSpec, rng: RandomSource, outer_dims: Sequence[int] = ()
+) -> NestedArray:
+    """Draws a value for every spec of a nest.
+
+    Specs without bounds are sampled over everything their dtype can hold. Booleans
+    are tossed; text is made of digits.
+
+    Example:
+        >>> spec = {"move": BoundedArraySpec((), np.int64, 0, 3)}
+        >>> action = sample_spec_nest(spec, np.random.default_rng(0), outer_dims=(5,))
+        >>> action["move"].shape
+        (5,)
+    """
+    checked = _checked(rng)
+    dims = tuple(outer_dims)
+    return nest.map_structure(lambda spec: _sample(spec, checked, dims), structure)
+
+
+def _checked(rng: Any) -> RandomSource:
+    if isinstance(rng, np.random.Generator | np.random.RandomState):
+        return rng
+    raise TypeError(
+        f"rng is a {type(rng).__name__}; sampling needs a numpy.random.Generator, "
+        "such as numpy.random.default_rng(seed), or a numpy.random.RandomState."
+    )
+
+
+def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
+    if not isinstance(spec, ArraySpec):
+        raise TypeError(f"Cannot sample {spec!r:.80}: it is not an ArraySpec.")
+    if isinstance(spec, BoundedArraySpec):
+        return sample_bounded_spec(spec, rng, outer_dims)
+    kind = spec.dtype.kind
+    if kind in "iuf":
+        return sample_bounded_spec(BoundedArraySpec.from_spec(spec), rng, outer_dims)
+    shape = (*outer_dims, *spec.shape)
+    if kind == "b":
+        return np.asarray(_integers(rng, 0, 1, shape, np.dtype(np.uint8)) == 1)
+    if kind in "US":
+        return _sample_text(spec.dtype, rng, shape)
+    raise TypeError(
+        f"Cannot sample {spec}: no random value is defined for {spec.dtype}."
+    )
+
+
+def _integers(
+    rng: RandomSource, low: Any, high: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Array:
+    """Draws integers of `dtype` between two bounds, both included."""
+    if isinstance(rng, np.random.Generator):
+        return np.asarray(
+            rng.integers(low, high, size=shape, dtype=dtype, endpoint=True)
+        )
+    # RandomState knows exclusive upper bounds only, and one above the largest uint64
+    # exists as a Python integer alone.
+    above = np.asarray(high, dtype=object) + 1
+    return np.asarray(
+        rng.randint(np.asarray(low, dtype=object), above, size=shape, dtype=dtype)
+    )
+
+
+def _sample_integers(
+    spec: BoundedArraySpec, rng: RandomSource, shape: tuple[int, ...]
+) -> Array:
+    # The generators take native byte order only.
+    native = spec.dtype.newbyteorder("=")
+    return _integers(
+        rng, spec.minimum.astype(native), spec.maximum.astype(native), shape, native
+    ).astype(spec.dtype, copy=False)
+
+
+def _sample_floats(
+    spec: BoundedArraySpec, rng: RandomSource, shape: tuple[int, ...]
+) -> Array:
+    wide = np.promote_types(spec.dtype, np.float64)
+    low, high = spec.minimum.astype(wide), spec.maximum.astype(wide)
+    # RandomState has random() too, under the same name and with the same meaning.
+    share = rng.random(shape)
+    # Not low + share * (high - low): the width of a whole float64 range is infinite.
+    sample = low * (1.0 - share) + high * share
+    # Rounding to a smaller dtype may leave the range by half a unit.
+    return np.asarray(
+        np.clip(sample.astype(spec.dtype), spec.minimum, spec.maximum), spec.dtype
+    )
+
+
+def _sample_text(
+    dtype: np.dtype[Any], rng: RandomSource, shape: tuple[int, ...]
+) -> Array:
+    length = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+    if not length:
+        return np.zeros(shape, dtype)
+    digits = _integers(rng, 0, 9, (*shape, length), np.dtype(np.int64))
+    letters = np.ascontiguousarray(_DIGITS[digits].astype(f"{dtype.kind}1"))
+    text = letters.view(f"{dtype.kind}{length}").reshape(shape)
+    return np.asarray(text.astype(dtype))

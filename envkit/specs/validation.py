@@ -1,0 +1,312 @@
+"""Whether values fit their specs, and if not, which, where, why and what to do."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = [
+    "assert_arrays_spec_nest",
+    "check_arrays_nest",
+    "check_fits",
+    "describe",
+    "explain",
+]
+
+
+class _Misfit(NamedTuple):
+    """One leaf, or one subtree of another structure, that does not fit."""
+
+    path: str
+    expected: str
+    got: str
+    reason: str
+
+
+def explain(
+    value: NestedArray,
+    spec: NestedSpec,
+    *,
+    subject: str = "The value",
+    root: str = "",
+    outer_dims: Sequence[int] = (),
+) -> str | None:
+    """Says what is wrong with a value and where in the nest; `None` if it fits.
+
+    Args:
+        value: A nest of arrays.
+        spec: The nest of specs it should fit.
+        subject: What the value is, as the sentence begins.
+        root: What the place begins with, such as `observation`.
+        outer_dims: Dimensions the arrays have before those of their specs.
+
+    Example:
+        >>> spec = {"camera": ArraySpec((2, 2), np.uint8)}
+        >>> print(explain({"camera": np.zeros((2, 3), np.uint8)}, spec))
+        The value does not fit its spec at ['camera'].
+        <BLANKLINE>
+          expected   ArraySpec(shape=(2, 2), dtype=uint8)
+          got        array of shape (2, 3), dtype uint8, values 0 … 0
+        <BLANKLINE>
+        Axis 1 has size 3 instead of 2.
+        >>> explain({"camera": np.zeros((2, 2), np.uint8)}, spec) is None
+        True
+    """
+    error = _error(value, spec, subject, root, tuple(outer_dims), "")
+    return None if error is None else str(error)
+
+
+def check_fits(
+    value: NestedArray,
+    spec: NestedSpec,
+    *,
+    subject: str = "The value",
+    root: str = "",
+    outer_dims: Sequence[int] = (),
+    context: str = "",
+) -> None:
+    """Raises the `SpecError` that `explain` describes unless the value fits.
+
+    `context` is a last sentence for the reader, such as when the value came.
+    """
+    error = _error(value, spec, subject, root, tuple(outer_dims), context)
+    if error is not None:
+        raise error
+
+
+def check_arrays_nest(array: NestedArray, spec: NestedSpec) -> bool:
+    """Says whether every array of a nest fits the spec in its place; never raises.
+
+    Example:
+        >>> check_arrays_nest([np.zeros(2)], [ArraySpec((2,), np.float64)])
+        True
+    """
+    try:
+        return all(
+            not pair.problem
+            and isinstance(pair.template, ArraySpec)
+            and pair.template.check_array(pair.value)
+            for pair in nest.pair_up(spec, array)
+        )
+    except SpecError:  # Keys without an order are no structure at all.
+        return False
+
+
+def assert_arrays_spec_nest(array: NestedArray, spec: NestedSpec) -> None:
+    """Raises unless every array of a nest fits the spec in its place.
+
+    Raises:
+        TypeError: A leaf of `spec` is no `ArraySpec`.
+        SpecError: A value does not fit; it is a `ValueError`.
+    """
+    for path, leaf in nest.flatten_with_paths(spec):
+        if not isinstance(leaf, ArraySpec):
+            place = f" at {path}" if path else ""
+            raise TypeError(f"The spec{place} is {leaf!r:.80}, not an ArraySpec.")
+    check_fits(array, spec)
+
+
+def _error(
+    value: NestedArray,
+    spec: NestedSpec,
+    subject: str,
+    root: str,
+    outer_dims: tuple[int, ...],
+    context: str,
+) -> SpecError | None:
+    misfits: list[_Misfit] = []
+    fitting = 0
+    for pair in nest.pair_up(spec, value, root):
+        misfit = _misfit(pair, outer_dims)
+        if misfit is None:
+            fitting += 1
+        else:
+            misfits.append(misfit)
+    if not misfits:
+        return None
+    first = misfits[0]
+    return SpecError.does_not_fit(
+        subject,
+        path=first.path,
+        root=root,
+        expected=first.expected,
+        got=first.got,
+        reason=" ".join(filter(None, [first.reason, _others(misfits[1:], fitting)])),
+        note=context,
+    )
+
+
+def _others(misfits: Sequence[_Misfit], fitting: int) -> str:
+    """Says how the rest of the nest is doing."""
+    if misfits:
+        places = ", ".join(misfit.path for misfit in misfits[:3])
+        more = f" and {len(misfits) - 3} more" if len(misfits) > 3 else ""
+        return f"Neither does it fit at {places}{more}."
+    if fitting == 1:
+        return "The other leaf fits."
+    return f"The other {fitting} leaves fit." if fitting else ""
+
+
+def _misfit(pair: nest.Pair, outer_dims: tuple[int, ...]) -> _Misfit | None:
+    spec, value = pair.template, pair.value
+    if pair.problem:
+        return _Misfit(
+            pair.path,
+            f"the structure {nest.outline(spec)}",
+            describe(value),
+            pair.problem,
+        )
+    if not isinstance(spec, ArraySpec):
+        return _Misfit(
+            pair.path, "an ArraySpec", repr(spec)[:80], "The spec is not an ArraySpec."
+        )
+    full = spec.replace(shape=(*outer_dims, *spec.shape)) if outer_dims else spec
+    if full.check_array(value):
+        return None
+    return _Misfit(pair.path, repr(full), describe(value), _reason(value, full, spec))
+
+
+def describe(value: Any) -> str:
+    """Summarises a value in one line: what it is, not what it holds.
+
+    Example:
+        >>> describe(np.zeros((84, 84), np.uint8))
+        'array of shape (84, 84), dtype uint8, values 0 … 0'
+        >>> describe([1, 2, 3])
+        'a list of 3 elements'
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, np.ndarray):
+        text = f"array of shape {value.shape}, dtype {value.dtype}"
+        if value.size and value.dtype.kind in "biuf":
+            text += f", values {value.min()} … {value.max()}"
+        return text
+    if isinstance(value, bool | numbers.Number | np.generic):
+        return f"{value!r:.40} of type {type(value).__name__}"
+    if isinstance(value, str | bytes):
+        return f"the string {value!r:.40}"
+    if nest.is_nested(value) and hasattr(value, "__len__"):
+        noun = "element" if len(value) == 1 else "elements"
+        return f"a {type(value).__name__} of {len(value)} {noun}"
+    return f"a {type(value).__name__} object"
+
+
+def _reason(value: Any, full: ArraySpec, spec: ArraySpec) -> str:
+    """Chooses the sentence that says what is wrong with one leaf."""
+    if value is None:
+        return "None is not an array. Did a return statement get lost?"
+    if isinstance(value, str | bytes):
+        return "A string is not an array."
+    if nest.is_nested(value):
+        if isinstance(value, list | tuple):
+            return (
+                f"The value is a {type(value).__name__}, not an array: "
+                f"use np.array(..., np.{full.dtype})."
+            )
+        return f"The value is a {type(value).__name__}; an array is expected here."
+    if not isinstance(value, np.ndarray):
+        return _reason_for_number(value, full)
+    reasons = []
+    if value.shape != full.shape:
+        reasons.append(_reason_for_shape(value.shape, full.shape, spec.shape))
+    if value.dtype != full.dtype:
+        reasons.append(_reason_for_dtype(value.dtype, full.dtype))
+    if not reasons and isinstance(full, BoundedArraySpec):
+        reasons.append(_reason_for_bounds(value, full))
+    return " ".join(reasons)
+
+
+def _reason_for_number(value: Any, spec: ArraySpec) -> str:
+    if not isinstance(value, bool | numbers.Number | np.generic):
+        return f"A {type(value).__name__} is not an array."
+    if spec.shape != ():
+        return (
+            f"The value is a single number; an array of shape {spec.shape} is expected."
+        )
+    dtype = np.asarray(value).dtype
+    if isinstance(value, np.bool_) and dtype == spec.dtype:
+        return "A NumPy boolean is not an array: use np.asarray(...)."
+    if dtype != spec.dtype:
+        return (
+            f"A {type(value).__name__} becomes {dtype}; the spec says {spec.dtype}: "
+            f"use np.array(..., np.{spec.dtype})."
+        )
+    return _reason_for_bounds(np.asarray(value), spec)
+
+
+def _reason_for_shape(
+    got: tuple[int, ...], full: tuple[int, ...], spec: tuple[int, ...]
+) -> str:
+    if len(got) == len(full):
+        wrong = [axis for axis, size in enumerate(got) if size != full[axis]]
+        if len(wrong) == 1:
+            (axis,) = wrong
+            return f"Axis {axis} has size {got[axis]} instead of {full[axis]}."
+        axes = " and ".join(map(str, wrong)) if len(wrong) < 3 else "All of the shape"
+        subject = f"Axes {axes}" if len(wrong) < 3 else axes
+        verb = "have" if len(wrong) < 3 else "has"
+        return f"{subject} {verb} another size: {got} instead of {full}."
+    if len(full) > len(spec) and got == spec:
+        return f"The whole batch dimension is missing: expected {full}."
+    if len(got) == len(full) + 1 and got[1:] == full:
+        return (
+            f"There is one dimension too many, of size {got[0]}: a batch where a "
+            "single value belongs."
+        )
+    have = "1 dimension" if len(got) == 1 else f"{len(got)} dimensions"
+    return f"The array has {have} instead of {len(full)}."
+
+
+def _reason_for_dtype(got: np.dtype[Any], expected: np.dtype[Any]) -> str:
+    reason = f"dtype is {got}; the spec says {expected}."
+    if expected.kind in "US":
+        return reason
+    fix = f"add .astype(np.{expected})." if expected.isnative else "convert it."
+    if got == np.float64 and expected.kind == "f":
+        return f"{reason} NumPy makes float64 by default: {fix}"
+    if got == np.int64 and expected.kind in "iu":
+        return f"{reason} NumPy makes int64 by default: {fix}"
+    if got.kind == "O":
+        return f"{reason} NumPy makes object arrays of rows that differ in shape."
+    return f"{reason} If that is meant, {fix}"
+
+
+def _reason_for_bounds(value: Array, spec: ArraySpec) -> str:
+    if not isinstance(spec, BoundedArraySpec):
+        return ""
+    above, below = value > spec.maximum, value < spec.minimum
+    for outside, bound, verb, name in (
+        (above, spec.maximum, "above", "maximum"),
+        (below, spec.minimum, "below", "minimum"),
+    ):
+        if np.any(outside):
+            return _out_of_bounds(value, np.asarray(outside), bound, verb, name)
+    count = int(np.count_nonzero(np.isnan(value)))
+    verb = "is" if count == 1 else "are"
+    return f"{count} of {value.size} elements {verb} NaN, which no bounds contain."
+
+
+def _out_of_bounds(
+    value: Array, outside: Array, bound: Array, verb: str, name: str
+) -> str:
+    index = tuple(int(i) for i in np.argwhere(outside)[0])
+    worst = value[index]
+    limit = np.broadcast_to(bound, value.shape)[index]
+    if value.ndim == 0:
+        return f"The value {worst} is {verb} the {name} {limit}."
+    count = int(outside.sum())
+    noun = "element" if value.size == 1 else "elements"
+    are = "is" if count == 1 else "are"
+    return (
+        f"{count} of {value.size} {noun} {are} {verb} the {name} {limit}: "
+        f"{worst} at index {index}."
+    )
