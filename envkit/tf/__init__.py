@@ -1,0 +1,1 @@
+"""TensorFlow's side of envkit: the only package that imports TensorFlow."""

@@ -1,0 +1,373 @@
+"""Time steps: what an environment returns, and the functions that make them.
+
+Every environment's stream is `FIRST (MID)* LAST`, repeated. A `LAST` with discount 0 is
+a termination; a `LAST` with a positive discount is a truncation, after which the value
+of the state may still be bootstrapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from envkit import _tensor_bridge, nest
+from envkit.errors import SpecError
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = [
+    "StepType",
+    "TimeStep",
+    "restart",
+    "termination",
+    "time_step_spec",
+    "transition",
+    "truncation",
+]
+
+
+def _constant(value: int) -> Array:
+    array = np.array(value, np.int32)
+    array.setflags(write=False)
+    return array
+
+
+class StepType:
+    """Where in an episode a time step stands: `FIRST`, `MID` or `LAST`.
+
+    Each is a read-only scalar array, so that comparing it with arrays, numbers and
+    tensors does what one expects. `StepType(1)` is `StepType.MID`.
+
+    Example:
+        >>> StepType.FIRST == 0, StepType(2) is StepType.LAST
+        (np.True_, True)
+    """
+
+    FIRST: ClassVar[Array] = _constant(0)
+    MID: ClassVar[Array] = _constant(1)
+    LAST: ClassVar[Array] = _constant(2)
+
+    def __new__(cls, value: Any) -> Array:  # type: ignore[misc]  # constants, no instances
+        """Returns the constant for 0, 1 or 2."""
+        for constant in (cls.FIRST, cls.MID, cls.LAST):
+            if np.ndim(value) == 0 and value == constant:
+                return constant
+        raise ValueError(
+            f"No known conversion from {value!r} to a StepType: FIRST is 0, MID is 1, "
+            "LAST is 2."
+        )
+
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class TimeStep(NamedTuple):
+    """One answer of an environment.
+
+    In a batch every array has the batch's dimensions in front. The name of the class
+    and the order of its fields are those of TF-Agents: TensorFlow treats both as one
+    structure.
+
+    Attributes:
+        step_type: `FIRST`, `MID` or `LAST`.
+        reward: What the action before earned; 0 in a `FIRST`.
+        discount: What later rewards are worth; 0 after a termination.
+        observation: What the agent sees.
+
+    Example:
+        >>> time_step = transition(np.zeros(2), reward=1.0)
+        >>> bool(time_step.is_last()), float(time_step.reward)
+        (False, 1.0)
+    """
+
+    step_type: Any
+    reward: NestedArray
+    discount: Any
+    observation: NestedArray
+
+    def is_first(self) -> Any:
+        """Says, for each row of a batch, whether an episode begins here."""
+        return self.step_type == _FIRST
+
+    def is_mid(self) -> Any:
+        """Says, for each row of a batch, whether this is neither begin nor end."""
+        return self.step_type == _MID
+
+    def is_last(self) -> Any:
+        """Says, for each row of a batch, whether an episode ends here."""
+        return self.step_type == _LAST
+
+    def __hash__(self) -> int:
+        return hash(tuple(nest.flatten(self)))
+
+    def __repr__(self) -> str:
+        import pprint
+
+        fields = pprint.pformat(self._asdict(), sort_dicts=False)
+        return f"TimeStep(\n{fields})"
+
+
+def restart(
+    observation: NestedArray,
+    batch_size: int | Sequence[int] | None = None,
+    reward_spec: NestedSpec | None = None,
+) -> TimeStep:
+    """Returns the time step that begins an episode: `FIRST`, reward 0, discount 1.
+
+    Args:
+        observation: Passed through as it is.
+        batch_size: The size of the batch, or all its dimensions; `None` for no batch.
+        reward_spec: The shape and dtype of the reward, if it is not a float32 scalar.
+
+    Example:
+        >>> restart(np.zeros((3, 4)), batch_size=3).reward
+        array([0., 0., 0.], dtype=float32)
+    """
+    tensors = _tensor_bridge.tensor_time_steps(observation)
+    if tensors is not None:
+        return tensors.restart(observation, batch_size, reward_spec)  # type: ignore[no-any-return]
+    dims = () if batch_size is None else _dims(batch_size, "restart", "batch_size")
+    reward = (
+        np.zeros(dims, np.float32)
+        if reward_spec is None
+        else nest.map_structure(lambda spec: _zeros(spec, dims), reward_spec)
+    )
+    return TimeStep(
+        _step_types(_FIRST, dims), reward, np.ones(dims, np.float32), observation
+    )
+
+
+def transition(
+    observation: NestedArray,
+    reward: NestedArray,
+    discount: Any = 1.0,
+    outer_dims: Sequence[int] | None = None,
+) -> TimeStep:
+    """Returns a time step in the middle of an episode: `MID`.
+
+    Args:
+        observation: Passed through as it is.
+        reward: A number, an array or a nest of them.
+        discount: A number for all, or an array with the batch's dimensions.
+        outer_dims: The batch's dimensions. `None` takes them from the reward: a
+            reward with dimensions is a batch, and its first is the batch's size.
+            `()` says that there is no batch, whatever the reward's shape; the
+            reward's dtype is then kept.
+
+    Example:
+        >>> transition(np.zeros((2, 4)), reward=np.ones(2), discount=0.5).discount
+        array([0.5, 0.5], dtype=float32)
+        >>> transition(np.zeros(4), np.ones(3, np.float32), outer_dims=()).step_type
+        array(1, dtype=int32)
+    """
+    tensors = _tensor_bridge.tensor_time_steps(observation, reward)
+    if tensors is not None:
+        return tensors.transition(observation, reward, discount, outer_dims)  # type: ignore[no-any-return]
+    return _step("transition", _MID, observation, reward, discount, outer_dims)
+
+
+def termination(
+    observation: NestedArray,
+    reward: NestedArray,
+    outer_dims: Sequence[int] | None = None,
+) -> TimeStep:
+    """Returns the time step that ends an episode for good: `LAST`, discount 0.
+
+    Args:
+        observation: Passed through as it is.
+        reward: A number, an array or a nest of them.
+        outer_dims: The batch's dimensions, as in `transition`.
+
+    Example:
+        >>> time_step = termination(np.zeros(4), reward=1.0)
+        >>> bool(time_step.is_last()), float(time_step.discount)
+        (True, 0.0)
+    """
+    tensors = _tensor_bridge.tensor_time_steps(observation, reward)
+    if tensors is not None:
+        return tensors.termination(observation, reward, outer_dims)  # type: ignore[no-any-return]
+    return _step("termination", _LAST, observation, reward, 0.0, outer_dims)
+
+
+def truncation(
+    observation: NestedArray,
+    reward: NestedArray,
+    discount: Any = 1.0,
+    outer_dims: Sequence[int] | None = None,
+) -> TimeStep:
+    """Returns the time step at which an episode is cut off: `LAST`, discount as given.
+
+    Args:
+        observation: Passed through as it is.
+        reward: A number, an array or a nest of them.
+        discount: A number for all, or an array with the batch's dimensions.
+        outer_dims: The batch's dimensions, as in `transition`.
+
+    Example:
+        >>> time_step = truncation(np.zeros(4), reward=1.0)
+        >>> bool(time_step.is_last()), float(time_step.discount)
+        (True, 1.0)
+    """
+    tensors = _tensor_bridge.tensor_time_steps(observation, reward)
+    if tensors is not None:
+        return tensors.truncation(observation, reward, discount, outer_dims)  # type: ignore[no-any-return]
+    return _step("truncation", _LAST, observation, reward, discount, outer_dims)
+
+
+def time_step_spec(
+    observation_spec: NestedSpec | None = None, reward_spec: NestedSpec | None = None
+) -> TimeStep:
+    """Returns the specs of a time step's four fields, as a `TimeStep`.
+
+    Without an observation spec every field is empty.
+
+    Example:
+        >>> time_step_spec(ArraySpec((4,), np.float32)).discount.maximum
+        array(1., dtype=float32)
+    """
+    if observation_spec is None:
+        return TimeStep((), (), (), ())
+    tensors = _tensor_bridge.tensor_time_steps(observation_spec)
+    if tensors is not None:
+        return tensors.time_step_spec(observation_spec, reward_spec)  # type: ignore[no-any-return]
+    for path, leaf in nest.flatten_with_paths(reward_spec or ()):
+        if not isinstance(leaf, ArraySpec):
+            place = f" at {path}" if path else ""
+            raise TypeError(
+                f"The reward spec{place} is {leaf!r:.80}, but the observation spec is "
+                "made of ArraySpecs. Both must be of one kind."
+            )
+    return TimeStep(
+        step_type=ArraySpec((), np.int32, name="step_type"),
+        reward=reward_spec or ArraySpec((), np.float32, name="reward"),
+        discount=BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount"),
+        observation=observation_spec,
+    )
+
+
+def _step(
+    call: str,
+    step_type: Array,
+    observation: NestedArray,
+    reward: NestedArray,
+    discount: Any,
+    outer_dims: Sequence[int] | None,
+) -> TimeStep:
+    # Hot: called by environments once per step; a plain number is the common case.
+    if outer_dims is None and type(reward) in _NUMBERS and type(discount) is float:
+        return TimeStep(
+            step_type,
+            np.array(reward, np.float32),
+            np.array(discount, np.float32),
+            observation,
+        )
+    if outer_dims is not None:
+        dims = _dims(outer_dims, call, "outer_dims")
+        reward = _map_reward(call, reward, keep_dtype=True)
+        _check_reward_dims(call, reward, dims)
+    else:
+        reward = _map_reward(call, reward, keep_dtype=False)
+        dims = np.shape(nest.first_leaf(reward))[:1]
+        _check_reward_dims(call, reward, dims)
+    return TimeStep(
+        _step_types(step_type, dims),
+        reward,
+        _as_discount(call, discount, dims),
+        observation,
+    )
+
+
+_NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+
+def _step_types(step_type: Array, dims: tuple[int, ...]) -> Array:
+    return np.full(dims, step_type, np.int32) if dims else step_type
+
+
+def _dims(dims: Any, call: str, name: str) -> tuple[int, ...]:
+    array = np.asarray(dims)
+    if array.size == 0:
+        return ()
+    if array.ndim > 1 or array.dtype.kind not in "iu" or (array < 0).any():
+        raise SpecError(
+            f"{call}() was given {dims!r:.80} as {name}; a size or a sequence of sizes "
+            "is expected."
+        )
+    return tuple(int(size) for size in array.reshape(-1))
+
+
+def _zeros(spec: Any, dims: tuple[int, ...]) -> Array:
+    # A tensor spec keeps its dtype in TensorFlow's terms.
+    dtype = getattr(spec.dtype, "as_numpy_dtype", spec.dtype)
+    return np.zeros((*dims, *spec.shape), dtype)
+
+
+def _map_reward(call: str, reward: NestedArray, *, keep_dtype: bool) -> NestedArray:
+    if not nest.is_nested(reward):
+        return _as_reward(call, reward, "reward", keep_dtype)
+    paths = iter(
+        [nest.join("reward", path) for path, _ in nest.flatten_with_paths(reward)]
+    )
+    return nest.map_structure(
+        lambda leaf: _as_reward(call, leaf, next(paths), keep_dtype), reward
+    )
+
+
+def _as_reward(call: str, reward: Any, path: str, keep_dtype: bool) -> Array:
+    """Copies one reward: environments reuse their arrays, time steps do not change."""
+    if reward is None:
+        raise SpecError(
+            f"{call}() was given None as {path}. A reward is a number or an array; "
+            "where nothing was earned, pass 0.0."
+        )
+    given = np.asarray(reward)
+    if given.dtype.kind not in "biuf":
+        raise SpecError(
+            f"{call}() was given {describe(reward)} as {path}. A reward is a number "
+            "or an array of numbers."
+        )
+    kept = keep_dtype and isinstance(reward, np.ndarray | np.generic)
+    return np.array(given, given.dtype if kept else np.float32)
+
+
+def _check_reward_dims(call: str, reward: NestedArray, dims: tuple[int, ...]) -> None:
+    for path, leaf in nest.flatten_with_paths(reward):
+        if leaf.shape[: len(dims)] == dims:
+            continue
+        place = f" at {path}" if path else ""
+        hint = (
+            " A list or tuple is a nest of rewards, not a batch: use np.array."
+            if path.endswith("]") and leaf.ndim == 0
+            else ""
+        )
+        raise SpecError(
+            f"{call}() was given a reward of shape {leaf.shape}{place}, which does not "
+            f"begin with the batch's dimensions {dims}.{hint}"
+        )
+
+
+def _as_discount(call: str, discount: Any, dims: tuple[int, ...]) -> Array:
+    if discount is None:
+        raise SpecError(
+            f"{call}() was given None as discount. Pass 1.0 where later rewards count "
+            "in full, 0.0 where the episode is over for good."
+        )
+    try:
+        array = np.array(discount, np.float32)
+    except (TypeError, ValueError):
+        raise SpecError(
+            f"{call}() was given {describe(discount)} as discount. A discount is a "
+            "number or an array of numbers."
+        ) from None
+    if array.shape[: len(dims)] == dims:
+        return array
+    if array.ndim == 0:
+        return np.full(dims, array)
+    raise SpecError(
+        f"{call}() was given a discount of shape {array.shape}, which does not begin "
+        f"with the batch's dimensions {dims}. Pass one number for all rows, or one "
+        "for each."
+    )
