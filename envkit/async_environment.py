@@ -1,0 +1,274 @@
+"""Environments that are not in lockstep: `AsyncEnvironment`, and `Blocking` around it.
+
+`send` hands actions to some rows and returns at once; `recv` returns whichever rows are
+ready. A row that is busy, or resetting, is simply not among the ids, so each row's own
+stream stays `FIRST (MID)* LAST`.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import CallOrderError, ClosedError, WorkerTimeout
+from envkit.py_environment import PyEnvironment
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["AsyncBatch", "AsyncEnvironment", "Blocking"]
+
+Self = TypeVar("Self", bound="AsyncEnvironment")
+
+
+class AsyncBatch(NamedTuple):
+    """What `recv` returns: the rows that are ready and their time steps.
+
+    Attributes:
+        env_ids: Which rows these are, in the order in which they finished.
+        time_step: Their time steps; row `i` of every array belongs to `env_ids[i]`.
+    """
+
+    env_ids: Array
+    time_step: TimeStep
+
+
+class AsyncEnvironment(abc.ABC):
+    """A batch of environments, each of which takes its own time.
+
+    The contract, for each row: `reset_async` or `send` makes it owe one answer, and
+    exactly one `recv` returns that answer. A row that owes an answer takes no action.
+    """
+
+    @property
+    @abc.abstractmethod
+    def num_envs(self) -> int:
+        """How many rows there are."""
+
+    @abc.abstractmethod
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one row's observation."""
+
+    @abc.abstractmethod
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one row's action."""
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one row's reward: a float32 scalar unless overridden."""
+        return ArraySpec((), np.float32, name="reward")
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of one row's discount: a float32 unless overridden."""
+        return BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
+
+    def time_step_spec(self) -> TimeStep:
+        """Returns the specs of one row's time step, as a `TimeStep`."""
+        return TimeStep(
+            step_type=ArraySpec((), np.int32, name="step_type"),
+            reward=self.reward_spec(),
+            discount=self.discount_spec(),
+            observation=self.observation_spec(),
+        )
+
+    def environment_spec(self) -> EnvironmentSpec:
+        """Returns the four specs together, ready to be compared."""
+        return EnvironmentSpec.of(self)
+
+    @abc.abstractmethod
+    def reset_async(self, env_ids: Sequence[int] | Array | None = None) -> None:
+        """Lets the given rows, or all, start an episode; returns at once."""
+
+    @abc.abstractmethod
+    def send(
+        self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
+    ) -> None:
+        """Hands row `i` of the actions to `env_ids[i]`, or to all; returns at once."""
+
+    @abc.abstractmethod
+    def recv(
+        self, count: int | None = None, timeout: float | None = None
+    ) -> AsyncBatch:
+        """Returns rows that have finished, in the order in which they did.
+
+        Args:
+            count: How many to wait for; `None` waits for all that owe an answer.
+            timeout: Seconds after which to return what is ready, possibly nothing.
+
+        Raises:
+            CallOrderError: No row owes an answer, or fewer than `count` do.
+        """
+
+    def seed(self, seed: Seed) -> Any:
+        """Makes what is random from the next reset on depend on `seed` alone."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
+
+    def close(self) -> None:  # noqa: B027  # nothing to free unless a subclass says so
+        """Frees what the environment holds; calling it again does nothing."""
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Blocking(PyEnvironment):
+    """Makes an `AsyncEnvironment` wait for all its rows: an ordinary batch.
+
+    Each `step` and `reset` returns when every row concerned has answered. Past the
+    timeout a `WorkerTimeout` names the rows that are late; nothing is lost: the
+    answers that came are kept, `wait()` completes the batch, `reset()` starts over.
+    """
+
+    def __init__(
+        self,
+        env: AsyncEnvironment,
+        timeout: float | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Wraps an asynchronous environment.
+
+        Args:
+            env: The environment; closing this one closes it.
+            timeout: Seconds that one `step` or `reset` may take; `None` for ever.
+            now: The clock that the timeout is measured with.
+        """
+        if not isinstance(env, AsyncEnvironment):
+            raise TypeError(
+                f"Blocking needs an AsyncEnvironment, not a {type(env).__name__}."
+            )
+        super().__init__()
+        self._env = env
+        self._timeout = timeout
+        self._now = now
+        self._rows = env.num_envs
+        self._structure = nest.Structure(env.time_step_spec())
+        self._columns: list[Array] = []
+        self._owing = np.zeros(self._rows, bool)
+        self._closed = False
+
+    @property
+    def batched(self) -> bool:
+        """True: the rows are a batch."""
+        return True
+
+    @property
+    def batch_size(self) -> int:
+        """How many rows the environment has."""
+        return self._rows
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one row's observation."""
+        return self._env.observation_spec()
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one row's action."""
+        return self._env.action_spec()
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one row's reward."""
+        return self._env.reward_spec()
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of one row's discount."""
+        return self._env.discount_spec()
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+        return self._env.seed(seed)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._closed = True
+        self._env.close()
+
+    def wait(self) -> TimeStep:
+        """Completes a `step` or `reset` that ran into its timeout, and returns it."""
+        if not self._owing.any():
+            raise CallOrderError(
+                "Blocking.wait() was called although no row owes an answer. It is for "
+                "completing a step() or reset() that ran into its timeout."
+            )
+        self._current_time_step = self._collect("wait")
+        return self._current_time_step
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        if self._owing.any():  # Each of these answers is of the episode given up.
+            self._collect("reset")
+        return self._begin(np.ones(self._rows, bool))
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        self._check_open("reset")
+        self._check_nothing_owed("reset(mask)")
+        return self._begin(mask)
+
+    def _begin(self, mask: Array) -> TimeStep:
+        self._env.reset_async(np.flatnonzero(mask))
+        self._owing[:] = mask
+        return self._collect("reset")
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        self._check_open("step")
+        self._check_nothing_owed("step")
+        self._env.send(action, np.arange(self._rows))
+        self._owing[:] = True
+        return self._collect("step")
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise ClosedError.used(type(self).__name__, call)
+
+    def _check_nothing_owed(self, call: str) -> None:
+        late = np.flatnonzero(self._owing)
+        if late.size:
+            raise CallOrderError(
+                f"{call} was called while {late.size} environments "
+                f"({', '.join(map(str, late))}) still owe the answer that timed out. "
+                "Call wait() for it, or reset()."
+            )
+
+    def _collect(self, call: str) -> TimeStep:
+        """Receives until no row owes an answer, and puts each in its place."""
+        deadline = None if self._timeout is None else self._now() + self._timeout
+        while self._owing.any():
+            left = None if deadline is None else max(deadline - self._now(), 0.0)
+            batch = self._env.recv(int(self._owing.sum()), left)
+            self._place(batch)
+            # A pool may return early with what is ready, so the clock decides.
+            if deadline is not None and self._owing.any() and self._now() >= deadline:
+                late = np.flatnonzero(self._owing).tolist()
+                raise WorkerTimeout.waiting(
+                    f"Blocking.{call}",
+                    envs=late,
+                    total=self._rows,
+                    timeout=self._timeout or 0.0,
+                )
+        # Copies: the caller keeps this time step while the next fills the columns.
+        time_step: TimeStep = self._structure.unflatten(
+            [column.copy() for column in self._columns]
+        )
+        return time_step
+
+    def _place(self, batch: AsyncBatch) -> None:
+        leaves = [np.asarray(leaf) for leaf in self._structure.flatten(batch.time_step)]
+        if not self._columns:
+            self._columns = [
+                np.zeros((self._rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves
+            ]
+        for column, leaf in zip(self._columns, leaves, strict=True):
+            column[batch.env_ids] = leaf
+        self._owing[batch.env_ids] = False

@@ -1,0 +1,373 @@
+"""`PyEnvironment`: what every environment is, single or batched.
+
+A subclass says what it takes and gives (`action_spec`, `observation_spec`) and how an
+episode begins and goes on (`_reset`, `_step`). The base class keeps the current time
+step, starts episodes that were not started, and turns state into a token.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+from types import TracebackType
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import CallOrderError, SpecError
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["EnvironmentState", "PyEnvironment"]
+
+Self = TypeVar("Self", bound="PyEnvironment")
+
+_MID, _LAST = StepType.MID, StepType.LAST
+
+
+class EnvironmentState(NamedTuple):
+    """What `get_state` returns: a token for `set_state`, to be kept or pickled.
+
+    Attributes:
+        environment: What the environment's `_get_state` returned.
+        time_step: The current time step; `None` before the first reset.
+    """
+
+    environment: Any
+    time_step: TimeStep | None
+
+
+class PyEnvironment(abc.ABC):
+    """An environment in Python, which takes actions and returns time steps.
+
+    Example:
+        >>> import numpy as np
+        >>> from envkit import ArraySpec, BoundedArraySpec, PyEnvironment
+        >>> from envkit import restart, termination, transition
+        >>> class Countdown(PyEnvironment):
+        ...     def __init__(self):
+        ...         super().__init__(handle_auto_reset=True)
+        ...     def observation_spec(self):
+        ...         return ArraySpec((), np.int32)
+        ...     def action_spec(self):
+        ...         return BoundedArraySpec((), np.int32, 0, 1)
+        ...     def _reset(self):
+        ...         self._left = np.int32(2)
+        ...         return restart(np.array(self._left))
+        ...     def _step(self, action):
+        ...         self._left -= np.int32(1)
+        ...         if self._left:
+        ...             return transition(np.array(self._left), reward=0.0)
+        ...         return termination(np.array(self._left), reward=1.0)
+        >>> env = Countdown()
+        >>> [int(env.step(0).step_type) for _ in range(4)]
+        [0, 1, 2, 0]
+    """
+
+    # On the class, so that a subclass whose __init__ forgets super().__init__() works.
+    _current_time_step: TimeStep | None = None
+    _handle_auto_reset: bool = False
+    _overrides_should_reset: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._overrides_should_reset = cls.should_reset is not PyEnvironment.should_reset
+
+    def __init__(self, handle_auto_reset: bool = False) -> None:
+        """Prepares the base class.
+
+        Args:
+            handle_auto_reset: Whether `step` begins a new episode by itself after a
+                `LAST`. If false, the environment's own `_step` must.
+        """
+        self._refuse_overridden_template()
+        self._handle_auto_reset = handle_auto_reset
+        self._current_time_step = None
+
+    def _refuse_overridden_template(self) -> None:
+        for name in ("reset", "step"):
+            for owner in type(self).__mro__:
+                if owner is PyEnvironment:
+                    break
+                if name in vars(owner):
+                    raise ValueError(
+                        f"{owner.__name__} overrides {name}(); override _{name}() "
+                        f"instead. {name}() belongs to PyEnvironment, which keeps the "
+                        "current time step there."
+                    )
+
+    @property
+    def batched(self) -> bool:
+        """Whether this is a batch: arrays then have a dimension of rows in front."""
+        return False
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows a batch has; `None` for a single environment."""
+        if self.batched:
+            raise RuntimeError(
+                f"{type(self).__name__} says it is batched but has no batch_size: "
+                "override the property batch_size."
+            )
+        return None
+
+    @abc.abstractmethod
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of an observation, without a batch dimension."""
+
+    @abc.abstractmethod
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action, without a batch dimension."""
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of the reward: a float32 scalar unless overridden."""
+        return ArraySpec((), np.float32, name="reward")
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of the discount: a float32 in [0, 1] unless overridden."""
+        return BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
+
+    def time_step_spec(self) -> TimeStep:
+        """Returns the specs of a whole time step, as a `TimeStep`."""
+        return TimeStep(
+            step_type=ArraySpec((), np.int32, name="step_type"),
+            reward=self.reward_spec(),
+            discount=self.discount_spec(),
+            observation=self.observation_spec(),
+        )
+
+    def environment_spec(self) -> EnvironmentSpec:
+        """Returns the four specs together, ready to be compared."""
+        return EnvironmentSpec.of(self)
+
+    def current_time_step(self) -> TimeStep:
+        """Returns where the environment stands now: what a policy should act on."""
+        time_step = self._current_time_step
+        if time_step is None:
+            raise CallOrderError(
+                "Current timestep not initialized: "
+                f"{type(self).__name__}.current_time_step() was called before the "
+                "first episode. Call reset() first."
+            )
+        return time_step
+
+    def reset(self, mask: Array | None = None) -> TimeStep:
+        """Starts an episode and returns its first time step.
+
+        Args:
+            mask: For a batch, which rows start an episode; the others stay where they
+                are. `None` means all.
+
+        Returns:
+            The time step of the whole batch: `FIRST` in the rows that were reset.
+        """
+        if mask is not None:
+            return self._reset_masked(mask)
+        time_step = self._current_time_step = self._reset()
+        return time_step
+
+    def step(self, action: NestedArray) -> TimeStep:
+        """Applies an action and returns what comes of it.
+
+        The first step of a new environment starts an episode, and so does the step
+        after a `LAST`: both return a `FIRST` and ignore the action. In a batch that
+        holds for each row by itself.
+        """
+        # Hot: called once per step. One attribute check and one assignment; whatever
+        # else there is to decide hides behind the first branch.
+        time_step = self._current_time_step
+        if time_step is None or self._handle_auto_reset or self._overrides_should_reset:
+            return self._step_or_reset(time_step, action)
+        time_step = self._current_time_step = self._step(action)
+        return time_step
+
+    def should_reset(self, current_time_step: TimeStep) -> bool:
+        """Says whether the next `step` is to be a `reset` of everything."""
+        return self._handle_auto_reset and bool(np.all(current_time_step.is_last()))
+
+    def _step_or_reset(
+        self, time_step: TimeStep | None, action: NestedArray
+    ) -> TimeStep:
+        if time_step is None:
+            return self.reset()
+        # Hot: nearly every step of a single environment ends here, for the functions
+        # that make time steps share one constant, and comparing arrays is not cheap.
+        if time_step.step_type is _MID and not self._overrides_should_reset:
+            stepped = self._current_time_step = self._step(action)
+            return stepped
+        if self.should_reset(time_step):
+            return self.reset()
+        if self._handle_auto_reset and self.batched:
+            ended = np.asarray(time_step.step_type) == _LAST
+            if ended.any():
+                return self._step_and_reset(action, ended)
+        time_step = self._current_time_step = self._step(action)
+        return time_step
+
+    def _step_and_reset(self, action: NestedArray, ended: Array) -> TimeStep:
+        """Steps a batch some of whose rows have ended: those begin a new episode."""
+        stepped = self._step(action)
+        if type(self)._reset_rows is PyEnvironment._reset_rows:
+            # Without the hook the environment has to do it alone, as in TF-Agents.
+            self._check_has_reset(ended, stepped)
+            self._current_time_step = stepped
+        else:
+            self._current_time_step = _merge(ended, self._reset_rows(ended), stepped)
+        return self._current_time_step
+
+    def _check_has_reset(self, ended: Array, stepped: TimeStep) -> None:
+        stuck = np.flatnonzero(
+            ended & (np.asarray(stepped.step_type) != StepType.FIRST)
+        )
+        if stuck.size:
+            noun = "row" if stuck.size == 1 else "rows"
+            raise NotImplementedError(
+                f"{noun} {_listed(stuck)} of {type(self).__name__} ended with the last "
+                "step, and this step did not begin a new episode there. Override "
+                "_reset_rows(mask), which begins an episode in the masked rows only, "
+                "or let _step() do it."
+            )
+
+    def _reset_masked(self, mask: Any) -> TimeStep:
+        rows = self._as_mask(mask)
+        if rows.all():
+            return self.reset()
+        current = self._current_time_step
+        if current is None:
+            raise CallOrderError(
+                f"{type(self).__name__}.reset(mask) was called before the first "
+                "reset(): the rows outside the mask have no time step yet. Call "
+                "reset() first."
+            )
+        if rows.any():
+            self._current_time_step = _merge(rows, self._reset_rows(rows), current)
+        return self.current_time_step()
+
+    def _as_mask(self, mask: Any) -> Array:
+        if not self.batched:
+            raise ValueError(
+                f"{type(self).__name__} is not batched, so it has no rows to choose "
+                "from: call reset() without a mask."
+            )
+        rows = np.asarray(mask)
+        if rows.dtype != np.bool_ or rows.shape != (self.batch_size,):
+            raise SpecError.does_not_fit(
+                f"{type(self).__name__}.reset() was given a mask that",
+                path="",
+                expected=f"boolean array of shape ({self.batch_size},)",
+                got=describe(mask),
+                reason="A mask has one boolean for each row: true where an episode "
+                "is to begin.",
+            )
+        return rows
+
+    def close(self) -> None:  # noqa: B027  # most environments hold nothing
+        """Frees what the environment holds; calling it again does nothing."""
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns a picture of the current state.
+
+        Args:
+            mode: "rgb_array" for a uint8 array of shape `(height, width, 3)`, with
+                the batch dimension in front in a batch. What else there is, the
+                environment says.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot render.")
+
+    def seed(self, seed: Seed) -> Any:
+        """Makes what is random from the next reset on depend on `seed` alone.
+
+        A batch gives each row a stream of its own, or takes one seed per row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
+
+    def get_info(self) -> Any:
+        """Returns what else there is to know about the current time step."""
+        raise NotImplementedError(f"{type(self).__name__} has no info.")
+
+    def get_state(self) -> Any:
+        """Returns a token with which `set_state` brings everything back.
+
+        The token is a copy: later steps do not change it. It pickles.
+        """
+        return copy.deepcopy(
+            EnvironmentState(self._get_state(), self._current_time_step)
+        )
+
+    def set_state(self, state: Any) -> None:
+        """Brings back everything a token of `get_state` holds.
+
+        The same actions then give the same time steps as they did.
+        """
+        if not isinstance(state, EnvironmentState):
+            raise TypeError(
+                f"{type(self).__name__}.set_state() was given {describe(state)}; it "
+                "takes what get_state() returned."
+            )
+        state = copy.deepcopy(state)
+        self._set_state(state.environment)
+        self._current_time_step = state.time_step
+
+    @abc.abstractmethod
+    def _reset(self) -> TimeStep:
+        """Starts an episode, in every row of a batch, and returns a `FIRST`."""
+
+    @abc.abstractmethod
+    def _step(self, action: NestedArray) -> TimeStep:
+        """Applies an action and returns the time step that follows."""
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        """Starts an episode in the rows where `mask` is true; for batches.
+
+        Returns the time step of the whole batch; only the masked rows of it are used.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot reset single rows: override "
+            "_reset_rows(mask), which begins an episode in the masked rows only."
+        )
+
+    def _get_state(self) -> Any:
+        """Returns all that later steps depend on, besides the current time step."""
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot save its state: override _get_state() and "
+            "_set_state()."
+        )
+
+    def _set_state(self, state: Any) -> None:
+        """Takes over what `_get_state` returned; the object is this environment's."""
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot restore a state: override _get_state() and "
+            "_set_state()."
+        )
+
+
+def _merge(mask: Array, chosen: TimeStep, other: TimeStep) -> TimeStep:
+    """Takes the masked rows of one time step and the rest of another."""
+
+    def pick(ours: Any, theirs: Any) -> Array:
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        picked: Array = np.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs)
+        return picked
+
+    merged: TimeStep = nest.Structure(chosen).map(pick, chosen, other)
+    return merged
+
+
+def _listed(rows: Array, most: int = 8) -> str:
+    shown = ", ".join(map(str, rows[:most]))
+    return shown if len(rows) <= most else f"{shown} and {len(rows) - most} more"
