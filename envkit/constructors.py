@@ -1,0 +1,256 @@
+"""Environments by name: `make`, `constructor` and `register`.
+
+A target is one of
+
+- `"CartPole"`: a name, of `envkit.envs` or given to `register`;
+- `"my_package.envs:make_env"`: an attribute of a module;
+- `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment;
+- anything that can be called and returns an environment.
+
+A constructor made from a string pickles as that string, so it travels to a worker that
+has nothing but the import path. Nothing is imported before it is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from envkit.errors import ConstructorError, MissingDependencyError
+from envkit.specs.validation import describe
+
+__all__ = ["Constructor", "constructor", "make", "register", "registered"]
+
+
+class _Scheme(NamedTuple):
+    """A library's environments: who loads them, and what has to be installed."""
+
+    loader: str
+    package: str
+    extra: str
+
+
+# Strings, because adapters stand on a higher floor than this module.
+_SCHEMES = {
+    "dm_control": _Scheme(
+        "envkit.adapters.suite_dm_control:load_by_path", "dm_control", "dm_control"
+    ),
+    "gymnasium": _Scheme(
+        "envkit.adapters.suite_gymnasium:load", "gymnasium", "gymnasium"
+    ),
+}
+
+_registry: dict[str, str | Callable[..., Any]] = {
+    "Bandit": "envkit.envs.bandit:Bandit",
+    "CartPole": "envkit.envs.cartpole:CartPole",
+    "Catch": "envkit.envs.catch:Catch",
+    "GridWorld": "envkit.envs.gridworld:GridWorld",
+    "TicTacToe": "envkit.envs.tictactoe:TicTacToe",
+}
+
+
+class Constructor:
+    """A recipe for an environment: a target and keyword arguments.
+
+    Example:
+        >>> recipe = constructor("CartPole", batch_size=2)
+        >>> recipe
+        constructor('CartPole', batch_size=2)
+        >>> recipe().batch_size
+        2
+    """
+
+    __slots__ = ("_build", "_kwargs", "_name")
+
+    def __init__(
+        self, name: str, build: str | Callable[..., Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Keeps the recipe; `constructor` makes these."""
+        self._name = name
+        self._build = build
+        self._kwargs = kwargs
+
+    def __call__(self) -> Any:
+        """Builds an environment."""
+        build = self._build
+        env = (
+            _load(self._name, build)(**self._kwargs)
+            if isinstance(build, str)
+            else build(**self._kwargs)
+        )
+        if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+            raise ConstructorError.no_environment(repr(self), env)
+        return env
+
+    def __repr__(self) -> str:
+        kwargs = "".join(f", {name}={value!r}" for name, value in self._kwargs.items())
+        return f"constructor({self._name!r}{kwargs})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constructor) and (
+            (self._name, self._build, self._kwargs)
+            == (other._name, other._build, other._kwargs)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What `register` was told stays in this process; the recipe carries what it
+        # stands for.
+        return Constructor, (self._name, self._build, self._kwargs)
+
+
+def constructor(target: str | Callable[..., Any], **kwargs: Any) -> Constructor:
+    """Returns something to call that makes the environment.
+
+    Args:
+        target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
+        **kwargs: What to pass when the environment is made.
+
+    Raises:
+        ValueError: No environment has this name; the message suggests the nearest.
+
+    Example:
+        >>> make_env = constructor("GridWorld", size=5)
+        >>> make_env().observation_spec().shape
+        (5, 5, 3)
+    """
+    if not isinstance(target, str):
+        return Constructor(_name_of(target), target, kwargs)
+    if ":" in target:
+        module, _, attribute = target.partition(":")
+        if not module or not attribute:
+            raise ValueError(
+                f"{target!r} is not a target: write 'module:attribute' or "
+                "'scheme:environment'."
+            )
+        return Constructor(target, target, kwargs)
+    if target not in _registry:
+        raise ValueError(
+            f"There is no environment named {target!r}.{_suggest(target, _registry)} "
+            f"Known names are {', '.join(sorted(_registry))}; an environment of your "
+            "own is 'module:attribute'."
+        )
+    return Constructor(target, _registry[target], kwargs)
+
+
+def make(target: str | Callable[..., Any], **kwargs: Any) -> Any:
+    """Makes an environment: `constructor(target, **kwargs)()`.
+
+    Example:
+        >>> env = make("CartPole", batch_size=3)
+        >>> env.reset().observation.shape
+        (3, 4)
+    """
+    return constructor(target, **kwargs)()
+
+
+def register(name: str, target: str | Callable[..., Any]) -> None:
+    """Gives an environment a name for `make` and `constructor` in this process.
+
+    Args:
+        name: The name; a name that exists is refused unless the target is the same.
+        target: `"module:attribute"`, `"scheme:id"` or a callable.
+
+    Example:
+        >>> register("Countdown", "envkit.testing:CountingEnv")
+        >>> make("Countdown", steps_per_episode=3).reset().observation
+        array(0, dtype=int32)
+    """
+    if not isinstance(name, str) or not name or ":" in name:
+        raise ValueError(f"{name!r} is not a name: a string without a colon is.")
+    if isinstance(target, str):
+        if ":" not in target:
+            raise ValueError(
+                f"{target!r} is not a target to register: write 'module:attribute'."
+            )
+    else:
+        _name_of(target)
+    if _registry.get(name, target) != target:
+        raise ValueError(
+            f"The name {name!r} is taken by {_registry[name]!r}; choose another."
+        )
+    _registry[name] = target
+
+
+def registered() -> list[str]:
+    """Returns the names that `make` knows, sorted."""
+    return sorted(_registry)
+
+
+def _name_of(target: Any) -> str:
+    if hasattr(target, "time_step_spec") and not isinstance(target, type):
+        kind = type(target).__name__
+        raise TypeError(
+            f"The target is a {kind} object; a constructor is something to call that "
+            "makes one.\n\n"
+            f"  constructor({kind}(...))       # the finished dish\n"
+            f"  constructor({kind}, ...)       # the recipe"
+        )
+    if not callable(target):
+        raise TypeError(
+            f"The target is {describe(target)}, which is non-callable. It must be a "
+            "string or something to call that makes an environment."
+        )
+    module = getattr(target, "__module__", type(target).__module__)
+    return f"{module}:{getattr(target, '__qualname__', type(target).__qualname__)}"
+
+
+def _load(name: str, target: str) -> Callable[..., Any]:
+    """Finds what a "module:attribute" or "scheme:id" string stands for."""
+    prefix, _, rest = target.partition(":")
+    scheme = _SCHEMES.get(prefix)
+    if scheme is None:
+        return _import(name, prefix, rest)
+    if importlib.util.find_spec(scheme.package) is None:
+        raise MissingDependencyError.needed_by(
+            f"The environment {target!r}", package=scheme.package, extra=scheme.extra
+        )
+    loader = _import(name, *scheme.loader.split(":"))
+
+    def load(**kwargs: Any) -> Any:
+        return loader(rest, **kwargs)
+
+    return load
+
+
+def _import(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Only if it is the named module that is missing: one that it imports itself
+        # is the author's own business, and its error says more.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ConstructorError(
+            f"{name!r} names the module {module_name!r}, and there is no module "
+            f"{error.name!r} to import.{_suggest(module_name, _SCHEMES)} Schemes are "
+            f"{', '.join(sorted(_SCHEMES))}; otherwise check the spelling, and that "
+            "the package is installed."
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ConstructorError(
+                f"{name!r}: {getattr(found, '__name__', module_name)} has no attribute "
+                f"{part!r}.{_suggest(part, dir(found))}"
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise ConstructorError(
+            f"{name!r} is {describe(found)}, which cannot be called to make an "
+            "environment."
+        )
+    return found  # type: ignore[no-any-return]  # callable() says so
+
+
+def _suggest(name: str, known: Any) -> str:
+    import difflib
+
+    lowered = {str(other).lower(): str(other) for other in known}
+    near = difflib.get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.6)
+    if not near:
+        return ""
+    return f" Did you mean {' or '.join(repr(lowered[other]) for other in near)}?"

@@ -1,0 +1,230 @@
+"""`RandomPyEnvironment`: any specs, filled with random values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.py_environment import PyEnvironment
+from envkit.specs.array_spec import BoundedArraySpec
+from envkit.specs.sampling import sample_spec_nest
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["RandomPyEnvironment"]
+
+
+class RandomPyEnvironment(PyEnvironment):
+    """Returns random observations of a spec, and episodes of random length.
+
+    It stands in for an environment in tests and benchmarks. In a batch each row's
+    episodes end on their own.
+
+    Example:
+        >>> from envkit import ArraySpec
+        >>> env = RandomPyEnvironment({"image": ArraySpec((4, 4, 3), np.uint8)})
+        >>> env.reset().observation["image"].shape
+        (4, 4, 3)
+    """
+
+    def __init__(
+        self,
+        observation_spec: NestedSpec,
+        action_spec: NestedSpec | None = None,
+        episode_end_probability: float = 0.1,
+        discount: float = 1.0,
+        reward_fn: Callable[[Any, NestedArray, NestedArray], Any] | None = None,
+        batch_size: int | None = None,
+        auto_reset: bool = True,
+        seed: Seed = 42,
+        render_size: Sequence[int] = (2, 2, 3),
+        min_duration: int = 0,
+        max_duration: int | None = None,
+    ) -> None:
+        """Makes a random environment.
+
+        Args:
+            observation_spec: What to sample observations from.
+            action_spec: What actions should look like; `None` takes any action.
+            episode_end_probability: How likely a step is to end its episode.
+            discount: The discount of every step but a terminating one.
+            reward_fn: Called with the step types, the action and the observation; its
+                result becomes the reward. Without it every reward is 0.
+            batch_size: How many rows; `None` for a single environment.
+            auto_reset: Whether a step after `LAST` begins a new episode.
+            seed: What the random values depend on.
+            render_size: The shape of a rendered picture.
+            min_duration: The fewest steps an episode has.
+            max_duration: The most steps an episode has; `None` for no limit.
+        """
+        _check_arguments(
+            episode_end_probability, batch_size, min_duration, max_duration
+        )
+        super().__init__(handle_auto_reset=auto_reset)
+        self._observation_spec = observation_spec
+        self._accepts_any_action = action_spec is None
+        self._action_spec = () if action_spec is None else action_spec
+        self._action = nest.Structure(self._action_spec)
+        self._episode_end_probability = episode_end_probability
+        self._discount = np.float32(discount)
+        self._reward_fn = reward_fn
+        self._batch_size = batch_size
+        self._dims = () if batch_size is None else (batch_size,)
+        self._render_size = tuple(render_size)
+        self._min_duration = min_duration
+        self._max_duration = max_duration
+        self._num_steps = np.zeros(self._dims, np.int64)
+        self._rng = np.random.default_rng(_entropy(seed))
+
+    @property
+    def batched(self) -> bool:
+        """Whether a batch size was given."""
+        return self._batch_size is not None
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows there are; `None` for a single environment."""
+        return self._batch_size
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the spec that observations are sampled from."""
+        return self._observation_spec
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the spec that was given; an empty nest if there was none."""
+        return self._action_spec
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns a spec between 0 and the discount, or 1."""
+        highest = max(1.0, float(self._discount))
+        return BoundedArraySpec((), np.float32, 0.0, highest, name="discount")
+
+    def seed(self, seed: Seed) -> None:
+        """Makes all that is random from here on depend on `seed` alone."""
+        self._rng = np.random.default_rng(_entropy(seed))
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns how many steps the current episode has had."""
+        return {"num_steps": self._num_steps.copy()}
+
+    def render(self, mode: str = "rgb_array") -> Array:
+        """Returns a picture of noise."""
+        if mode != "rgb_array":
+            raise ValueError(
+                f"RandomPyEnvironment renders 'rgb_array' only, not {mode!r}."
+            )
+        size = (*self._dims, *self._render_size)
+        return self._rng.integers(0, 256, size, dtype=np.uint8)
+
+    def _get_state(self) -> Any:
+        return self._rng.bit_generator.state, self._num_steps
+
+    def _set_state(self, state: Any) -> None:
+        self._rng.bit_generator.state, self._num_steps = state
+
+    def _reset(self) -> TimeStep:
+        return self._reset_rows(np.ones(self._dims, bool))
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        self._num_steps = np.where(mask, 0, self._num_steps)
+        return TimeStep(
+            np.full(self._dims, StepType.FIRST, np.int32),
+            np.zeros(self._dims, np.float32),
+            np.ones(self._dims, np.float32),
+            self._observe(),
+        )
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        if not self._accepts_any_action:
+            self._check_action(action)
+        self._num_steps = self._num_steps + 1
+        ended = self._draw_ends()
+        observation = self._observe()
+        step_type = np.where(ended, StepType.LAST, StepType.MID).astype(np.int32)
+        return TimeStep(
+            step_type,
+            self._reward(step_type, action, observation),
+            np.where(ended, np.float32(0.0), self._discount).astype(np.float32),
+            observation,
+        )
+
+    def _observe(self) -> NestedArray:
+        return sample_spec_nest(self._observation_spec, self._rng, self._dims)
+
+    def _draw_ends(self) -> Array:
+        ended = self._rng.random(self._dims) < self._episode_end_probability
+        ended = np.logical_and(ended, self._num_steps >= self._min_duration)
+        if self._max_duration is not None:
+            ended = np.logical_or(ended, self._num_steps >= self._max_duration)
+        return np.asarray(ended)
+
+    def _check_action(self, action: NestedArray) -> None:
+        """Checks the structure, and the shape as far as broadcasting goes."""
+        for path, spec, leaf in zip(
+            self._action.paths,
+            self._action.leaves,
+            self._action.flatten(action),
+            strict=True,
+        ):
+            expected = (*self._dims, *spec.shape)
+            # TF-Agents' users pass a plain number where one belongs in a vector.
+            if leaf is not None and np.shape(leaf) in ((), expected):
+                continue
+            raise SpecError.does_not_fit(
+                "RandomPyEnvironment.step() was given an action that",
+                path=nest.join("action", path),
+                root="action",
+                expected=repr(spec.replace(shape=expected)),
+                got=describe(leaf),
+                reason=f"The shape is {np.shape(leaf)} instead of {expected}.",
+            )
+
+    def _reward(
+        self, step_type: Array, action: NestedArray, observation: NestedArray
+    ) -> Array:
+        if self._reward_fn is None:
+            return np.zeros(self._dims, np.float32)
+        given = self._reward_fn(step_type, action, observation)
+        if given is None:
+            raise SpecError(
+                "reward_fn returned None. A reward is a number or an array; where "
+                "nothing was earned, return 0.0."
+            )
+        reward = np.array(given, np.float32)
+        if reward.shape != self._dims:
+            raise SpecError(
+                f"reward_fn returned a reward of shape {reward.shape}; "
+                f"{self._dims} is expected"
+                + (
+                    f", one for each of {self._batch_size} rows."
+                    if self.batched
+                    else " without a batch_size."
+                )
+            )
+        return reward
+
+
+def _entropy(seed: Seed) -> Any:
+    return None if seed is None else np.random.SeedSequence(seed)
+
+
+def _check_arguments(
+    probability: float, batch_size: int | None, shortest: int, longest: int | None
+) -> None:
+    if not 0.0 <= probability <= 1.0:
+        raise ValueError(
+            f"episode_end_probability is {probability}; a probability lies between 0 "
+            "and 1."
+        )
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; a batch has at least one row.")
+    if longest is not None and longest < max(shortest, 1):
+        raise ValueError(
+            f"max_duration is {longest}; it must be at least 1 and no less than "
+            f"min_duration, which is {shortest}."
+        )
