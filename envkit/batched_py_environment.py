@@ -208,11 +208,19 @@ class BatchedPyEnvironment(PyEnvironment):
         except (SpecError, ValueError):
             self._explain_misfit(time_steps)
             raise
-        for spec, leaf in zip(
-            self._time_step.leaves, self._time_step.flatten(stacked), strict=True
+        leaves = self._time_step.flatten(stacked)
+        specs = self._time_step.leaves
+        if any(
+            leaf.shape[1:] != spec.shape or leaf.dtype != spec.dtype
+            for spec, leaf in zip(specs, leaves, strict=True)
         ):
-            if leaf.shape[1:] != spec.shape or leaf.dtype != spec.dtype:
-                self._explain_misfit(time_steps)
+            self._explain_misfit(time_steps)
+            # Every row fits: stacking only lost a byte order.
+            leaves = [
+                leaf.astype(spec.dtype)
+                for spec, leaf in zip(specs, leaves, strict=True)
+            ]
+            stacked = self._time_step.unflatten(leaves)
         return stacked
 
     def _explain_misfit(self, time_steps: list[TimeStep]) -> None:

@@ -72,6 +72,7 @@ class PyEnvironment(abc.ABC):
     _current_time_step: TimeStep | None = None
     _handle_auto_reset: bool = False
     _overrides_should_reset: ClassVar[bool] = False
+    _merge_structure: nest.Structure | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -216,7 +217,9 @@ class PyEnvironment(abc.ABC):
             self._check_has_reset(ended, stepped)
             self._current_time_step = stepped
         else:
-            self._current_time_step = _merge(ended, self._reset_rows(ended), stepped)
+            self._current_time_step = self._merge(
+                ended, self._reset_rows(ended), stepped
+            )
         return self._current_time_step
 
     def _check_has_reset(self, ended: Array, stepped: TimeStep) -> None:
@@ -232,6 +235,21 @@ class PyEnvironment(abc.ABC):
                 "or let _step() do it."
             )
 
+    def _merge(self, mask: Array, chosen: TimeStep, other: TimeStep) -> TimeStep:
+        """Takes the masked rows of one time step and the rest of another."""
+        structure = self._merge_structure
+        if structure is None:  # Compiled once, because batches merge at every step.
+            structure = self._merge_structure = nest.Structure(self.time_step_spec())
+
+        def pick(ours: Any, theirs: Any) -> Array:
+            ours, theirs = np.asarray(ours), np.asarray(theirs)
+            rows = mask.reshape(-1, *[1] * (ours.ndim - 1))
+            picked: Array = np.where(rows, ours, theirs)
+            return picked
+
+        merged: TimeStep = structure.map(pick, chosen, other)
+        return merged
+
     def _reset_masked(self, mask: Any) -> TimeStep:
         rows = self._as_mask(mask)
         if rows.all():
@@ -244,7 +262,7 @@ class PyEnvironment(abc.ABC):
                 "reset() first."
             )
         if rows.any():
-            self._current_time_step = _merge(rows, self._reset_rows(rows), current)
+            self._current_time_step = self._merge(rows, self._reset_rows(rows), current)
         return self.current_time_step()
 
     def _as_mask(self, mask: Any) -> Array:
@@ -354,18 +372,6 @@ class PyEnvironment(abc.ABC):
             f"{type(self).__name__} cannot restore a state: override _get_state() and "
             "_set_state()."
         )
-
-
-def _merge(mask: Array, chosen: TimeStep, other: TimeStep) -> TimeStep:
-    """Takes the masked rows of one time step and the rest of another."""
-
-    def pick(ours: Any, theirs: Any) -> Array:
-        ours, theirs = np.asarray(ours), np.asarray(theirs)
-        picked: Array = np.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs)
-        return picked
-
-    merged: TimeStep = nest.Structure(chosen).map(pick, chosen, other)
-    return merged
 
 
 def _listed(rows: Array, most: int = 8) -> str:

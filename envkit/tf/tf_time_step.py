@@ -104,7 +104,10 @@ def _step(
         # Rank 0 has no first dimension to take, and the slice of nothing is nothing.
         dims = tf.shape(leaves[0])[:1] if leaves else _as_dims(())
     return TimeStep(
-        _filled(step_type, dims), reward, _as_discount(call, discount, dims), observation
+        _filled(step_type, dims),
+        reward,
+        _as_discount(call, discount, dims),
+        observation,
     )
 
 
