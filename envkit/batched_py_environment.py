@@ -342,8 +342,9 @@ def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:
     """Takes a batch of actions apart: one nest for each row.
 
     Example:
-        >>> unstack_actions({"move": np.array([1, 2])})
-        [{'move': np.int64(1)}, {'move': np.int64(2)}]
+        >>> rows = unstack_actions({"move": np.array([1, 2])})
+        >>> [int(row["move"]) for row in rows]
+        [1, 2]
     """
     structure = nest.Structure(batched_actions)
     columns = structure.flatten(batched_actions)

@@ -42,8 +42,8 @@ class StepType:
     tensors does what one expects. `StepType(1)` is `StepType.MID`.
 
     Example:
-        >>> StepType.FIRST == 0, StepType(2) is StepType.LAST
-        (np.True_, True)
+        >>> bool(StepType.FIRST == 0), StepType(2) is StepType.LAST
+        (True, True)
     """
 
     FIRST: ClassVar[Array] = _constant(0)
