@@ -25,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from envkit.wording import a_or_an, listed
+
 __all__ = [
     "CallOrderError",
     "ClosedError",
@@ -42,7 +44,11 @@ __all__ = [
 
 
 class EnvkitError(Exception):
-    """Is the base of every error that envkit raises on purpose."""
+    """The base of the errors that are envkit's own.
+
+    Where Python has the right word already, such as `TypeError` for an argument of the
+    wrong kind, that is what envkit raises.
+    """
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -178,7 +184,7 @@ class ConstructorError(WorkerError):
     @classmethod
     def no_environment(cls, what: str, got: Any) -> ConstructorError:
         """Builds the error for a constructor that returned something else."""
-        kind = "None" if got is None else f"a {type(got).__name__} object"
+        kind = "None" if got is None else a_or_an(f"{type(got).__name__} object")
         return cls(
             f"{what} returned {kind}, not an environment. "
             "A constructor must return a PyEnvironment."
@@ -217,8 +223,8 @@ class WorkerTimeout(WorkerError, TimeoutError):
         cls, call: str, *, envs: Sequence[int], total: int, timeout: float
     ) -> WorkerTimeout:
         """Builds the error for rows that did not answer `call` in time."""
-        names = ", ".join(map(str, envs))
-        subject = f"environment {names}" if len(envs) == 1 else f"environments {names}"
+        noun = "environment" if len(envs) == 1 else "environments"
+        subject = f"{noun} {listed(envs)}"
         return cls(
             f"{call}() waited {timeout:g} s for {subject}; "
             f"{total - len(envs)} of {total} answered. Their answers are kept: "

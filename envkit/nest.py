@@ -4,9 +4,9 @@ A nest is built from dicts, lists, tuples and namedtuples; everything else is a 
 The order of leaves is that of `tf.nest` and dm-tree: dictionaries by sorted key,
 everything else in its own order. `Structure` compiles a nest of specs into two
 straight-line functions, because a step flattens and rebuilds nests thousands of times
-a second. Containers of other kinds (attrs classes, proxies, ordered and custom
-mappings) and everything that is not on the way of a step are dm-tree's business; it
-is imported when first needed, since it costs nearly as much to import as NumPy.
+a second. How to make containers of other kinds (attrs classes, ordered and custom
+mappings) is dm-tree's business; it is imported when first needed, since it costs
+nearly as much to import as NumPy.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.errors import SpecError
+from envkit.wording import a_or_an, counted, listed
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -43,7 +44,12 @@ def _is_namedtuple(value: Any) -> bool:
 
 
 def _is_attrs(value: Any) -> bool:
-    return hasattr(type(value), "__attrs_attrs__")
+    return hasattr(value.__class__, "__attrs_attrs__")
+
+
+def _is_proxy(value: Any) -> bool:
+    """Says whether `value` passes itself off as what it stands for, as wrapt's do."""
+    return value.__class__ is not type(value) and hasattr(value, "__wrapped__")
 
 
 def is_nested(value: Any) -> bool:
@@ -71,7 +77,9 @@ def is_nested(value: Any) -> bool:
 def _is_plain(value: Any) -> bool:
     """Says whether this module compiles the container itself."""
     kind = type(value)
-    return kind is dict or kind is list or kind is tuple or _is_namedtuple(value)
+    if kind is dict or kind is list or kind is tuple:
+        return True
+    return _is_namedtuple(value) and not _is_proxy(value)
 
 
 def _sorted_keys(mapping: collections.abc.Mapping[Any, Any], path: str) -> list[Any]:
@@ -99,7 +107,7 @@ def _step_into(container: Any, path: str) -> list[tuple[str, Any]]:
     if _is_attrs(container):
         return [
             (join(path, field.name), getattr(container, field.name))
-            for field in type(container).__attrs_attrs__
+            for field in container.__class__.__attrs_attrs__
         ]
     return [(f"{path}[{index}]", child) for index, child in enumerate(container)]
 
@@ -155,15 +163,11 @@ def pair_up(template: Any, value: Any, path: str = "") -> Iterator[Pair]:
 def _kind(value: Any) -> str:
     if value is None:
         return "None"
+    # A proxy's __class__ is that of what it stands for.
+    name: str = value.__class__.__name__
     if _is_namedtuple(value):
-        return f"namedtuple {type(value).__name__}"
-    if isinstance(value, dict):
-        return "dictionary"
-    return type(value).__name__
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+        return f"namedtuple {name}"
+    return "dictionary" if isinstance(value, dict) else name
 
 
 def _difference(template: Any, value: Any) -> str:
@@ -171,39 +175,42 @@ def _difference(template: Any, value: Any) -> str:
     mapping = collections.abc.Mapping
     if isinstance(template, mapping) and isinstance(value, mapping):
         return _difference_of_keys(template, value)
-    if _is_namedtuple(template) and _is_namedtuple(value):
-        # Like tf.nest: equal name and fields make the same structure, so time steps
-        # of another library fit.
-        same = (type(template).__name__, template._fields) == (
-            type(value).__name__,
-            value._fields,
-        )
-        return (
-            ""
-            if same
-            else f"The value is a namedtuple {type(value).__name__}"
-            f"({', '.join(value._fields)}); {type(template).__name__}"
-            f"({', '.join(template._fields)}) is expected."
-        )
     if not is_nested(value):
         hint = " Did a return statement get lost?" if value is None else ""
         noun = "None" if value is None else f"a single {_kind(value)}"
-        return f"The value is {noun}; a {_kind(template)} is expected.{hint}"
-    # isinstance in one direction lets proxies pass for what they stand for.
-    if type(value) is not type(template) and not isinstance(value, type(template)):
-        return f"The value is a {_kind(value)}; a {_kind(template)} is expected."
-    if _is_namedtuple(value) != _is_namedtuple(template):
-        return f"The value is a {_kind(value)}; a {_kind(template)} is expected."
+        return f"The value is {noun}; {a_or_an(_kind(template))} is expected.{hint}"
+    if _is_namedtuple(template) and _is_namedtuple(value):
+        return _difference_of_fields(template, value)
+    alike = _is_namedtuple(value) == _is_namedtuple(template)
+    if _is_attrs(template):
+        alike = alike and _signature(template) == _signature(value)
+    if not alike or not isinstance(value, template.__class__):
+        expected = a_or_an(_kind(template))
+        return f"The value is {a_or_an(_kind(value))}; {expected} is expected."
     if _is_attrs(template):
         return ""
     if len(template) != len(value):
         have, want = len(value), len(template)
         verb = "is" if want == 1 else "are"
         return (
-            f"The {_kind(template)} has {_plural(have, 'element')}; "
+            f"The {_kind(template)} has {counted(have, 'element')}; "
             f"{want} {verb} expected."
         )
     return ""
+
+
+def _difference_of_fields(template: Any, value: Any) -> str:
+    # Like tf.nest: namedtuples of equal name and fields are one structure, so time
+    # steps of another library fit.
+    expected, got = _signature(template), _signature(value)
+    if expected == got:
+        return ""
+    return f"The value is a namedtuple {got}; {expected} is expected."
+
+
+def _signature(value: Any) -> str:
+    names = [path for path, _ in _step_into(value, "")]
+    return f"{value.__class__.__name__}({', '.join(names)})"
 
 
 def _difference_of_keys(template: Any, value: Any) -> str:
@@ -214,17 +221,12 @@ def _difference_of_keys(template: Any, value: Any) -> str:
     parts = []
     if missing:
         noun, verb = ("Key", "is") if len(missing) == 1 else ("Keys", "are")
-        parts.append(f"{noun} {_listed(missing)} {verb} missing")
+        parts.append(f"{noun} {listed(missing, 5)} {verb} missing")
     if extra:
         noun, verb = ("key", "is") if len(extra) == 1 else ("keys", "are")
-        parts.append(f"{noun} {_listed(extra)} {verb} not in the spec")
+        parts.append(f"{noun} {listed(extra, 5)} {verb} not in the spec")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 class Structure:
@@ -290,12 +292,12 @@ class Structure:
 
     def _unflatten_as(self, leaves: Sequence[Any]) -> Any:
         self._check_count(leaves)
-        return _tree().unflatten_as(self.template, leaves)
+        return _rebuild(self.template, iter(leaves))
 
     def _check_count(self, leaves: Sequence[Any]) -> None:
         if len(leaves) != len(self.leaves):
             raise SpecError(
-                f"{_plural(len(leaves), 'leaf').replace('leafs', 'leaves')} cannot be "
+                f"{counted(len(leaves), 'leaf', 'leaves')} cannot be "
                 f"packed into the structure {outline(self.template)}, which has "
                 f"{len(self.leaves)}."
             )
@@ -440,6 +442,43 @@ class _NotPlainError(Exception):
     """A container that only dm-tree knows how to rebuild."""
 
 
+def _rebuild(template: Any, leaves: Iterator[Any]) -> Any:
+    """Packs leaves into the structure of `template`, in the order of leaves."""
+    if not is_nested(template):
+        return next(leaves)
+    if _is_proxy(template):
+        # dm-tree remembers for each type whether it is a mapping, and a proxy's type
+        # may stand for anything, so it never gets to see one.
+        return type(template)(_rebuild(template.__wrapped__, leaves))
+    if not _is_plain(template):
+        return _rebuild_foreign(template, leaves)
+    if isinstance(template, dict):
+        parts = {
+            key: _rebuild(template[key], leaves) for key in _sorted_keys(template, "")
+        }
+        return {key: parts[key] for key in template}
+    children = [_rebuild(child, leaves) for child in template]
+    if _is_namedtuple(template):
+        return template._make(children)
+    return tuple(children) if isinstance(template, tuple) else children
+
+
+def _rebuild_foreign(template: Any, leaves: Iterator[Any]) -> Any:
+    """Lets dm-tree make a container that is its business; its children are ours."""
+    tree = _tree()
+    entered = False
+
+    def visit(part: Any) -> Any:
+        nonlocal entered
+        if not entered:
+            entered = True
+            return None  # To dm-tree: go on into the container itself.
+        rebuilt = _rebuild(part, leaves)
+        return tree.MAP_TO_NONE if rebuilt is None else rebuilt
+
+    return tree.traverse(visit, template, top_down=True)
+
+
 def _tree() -> ModuleType:
     import tree
 
@@ -448,43 +487,62 @@ def _tree() -> ModuleType:
 
 def first_leaf(value: Any) -> Any:
     """Returns the first leaf in the order of leaves, or `None` if there is none."""
-    while is_nested(value):
-        children = _step_into(value, "")
-        for _, child in children:
-            if not is_nested(child):
-                return child
-            leaf = first_leaf(child)
-            if leaf is not None:
-                return leaf
-        return None
-    return value
+    # Hot: asked for every time step that is made while TensorFlow is loaded.
+    return next(_leaves(value), None) if is_nested(value) else value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if is_nested(value):
+        for _, child in _step_into(value, ""):
+            yield from _leaves(child)
+    else:
+        yield value
 
 
 def flatten(value: Any) -> list[Any]:
-    """Returns the leaves of any nest, in order."""
-    if not is_nested(value):
-        return [value]
-    return list(_tree().flatten(value))
+    """Returns the leaves of any nest, in order.
+
+    Example:
+        >>> flatten({"b": 3, "a": (1, 2)})
+        [1, 2, 3]
+    """
+    return list(_leaves(value))
 
 
 def flatten_with_paths(value: Any) -> list[tuple[str, Any]]:
-    """Returns the leaves of any nest beside their paths."""
+    """Returns the leaves of any nest beside their paths.
+
+    Example:
+        >>> flatten_with_paths({"b": 3, "a": (1, 2)})
+        [("['a'][0]", 1), ("['a'][1]", 2), ("['b']", 3)]
+    """
     return [(pair.path, pair.template) for pair in pair_up(value, value)]
 
 
 def map_structure(function: Callable[..., Any], *values: Any) -> Any:
-    """Applies `function` to corresponding leaves of nests of equal structure."""
-    if not is_nested(values[0]):
+    """Applies `function` to corresponding leaves of nests of equal structure.
+
+    Example:
+        >>> map_structure(lambda x, y: x + y, {"a": [1, 2]}, {"a": [10, 20]})
+        {'a': [11, 22]}
+    """
+    first, *others = values
+    if not is_nested(first):
         return function(*values)
-    return _tree().map_structure(function, *values)
+    for other in others:
+        assert_same_structure(first, other)
+    columns = zip(*(_leaves(value) for value in values), strict=True)
+    return _rebuild(first, iter([function(*row) for row in columns]))
 
 
 def unflatten_as(template: Any, leaves: Sequence[Any]) -> Any:
-    """Packs leaves into the structure of `template`."""
-    if not is_nested(template):
-        (leaf,) = leaves
-        return leaf
-    return _tree().unflatten_as(template, leaves)
+    """Packs leaves into the structure of `template`.
+
+    Example:
+        >>> unflatten_as({"b": 0, "a": (0, 0)}, [1, 2, 3])
+        {'b': 3, 'a': (1, 2)}
+    """
+    return Structure(template)._unflatten_as(leaves)
 
 
 def assert_same_structure(first: Any, second: Any, *, check_types: bool = True) -> None:

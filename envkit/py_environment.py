@@ -21,6 +21,7 @@ from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wording import listed
 
 __all__ = ["EnvironmentState", "PyEnvironment"]
 
@@ -229,7 +230,7 @@ class PyEnvironment(abc.ABC):
         if stuck.size:
             noun = "row" if stuck.size == 1 else "rows"
             raise NotImplementedError(
-                f"{noun} {_listed(stuck)} of {type(self).__name__} ended with the last "
+                f"{noun} {listed(stuck)} of {type(self).__name__} ended with the last "
                 "step, and this step did not begin a new episode there. Override "
                 "_reset_rows(mask), which begins an episode in the masked rows only, "
                 "or let _step() do it."
@@ -372,8 +373,3 @@ class PyEnvironment(abc.ABC):
             f"{type(self).__name__} cannot restore a state: override _get_state() and "
             "_set_state()."
         )
-
-
-def _listed(rows: Array, most: int = 8) -> str:
-    shown = ", ".join(map(str, rows[:most]))
-    return shown if len(rows) <= most else f"{shown} and {len(rows) - most} more"

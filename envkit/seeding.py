@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from envkit.types import Seed
+from envkit.wording import counted
 
 __all__ = ["seed_per_row"]
 
@@ -40,10 +41,10 @@ def _given(seeds: Sequence[int | None], rows: int) -> list[int | None]:
     if isinstance(seeds, str | bytes):
         raise TypeError(f"A seed is an integer, not {seeds!r}.")
     if len(seeds) != rows:
-        noun = "seed" if len(seeds) == 1 else "seeds"
+        come, wanted = counted(len(seeds), "seed"), counted(rows, "environment")
         raise ValueError(
-            f"{len(seeds)} {noun} for {rows} environments. Pass one seed for each "
-            "environment, or one integer from which each gets its own."
+            f"{come} for {wanted}. Pass one seed for each environment, or one integer "
+            "from which each gets its own."
         )
     return [None if seed is None else _as_seed(seed) for seed in seeds]
 

@@ -133,7 +133,7 @@ def restart(
     reward = (
         np.zeros(dims, np.float32)
         if reward_spec is None
-        else nest.map_structure(lambda spec: _zeros(spec, dims), reward_spec)
+        else _zero_rewards(reward_spec, dims)
     )
     return TimeStep(
         _step_types(_FIRST, dims), reward, np.ones(dims, np.float32), observation
@@ -288,7 +288,10 @@ def _step_types(step_type: Array, dims: tuple[int, ...]) -> Array:
 
 
 def _dims(dims: Any, call: str, name: str) -> tuple[int, ...]:
-    array = np.asarray(dims)
+    try:
+        array = np.asarray(dims)
+    except ValueError:  # Lists of different lengths are no array.
+        array = np.array(None)
     if array.size == 0:
         return ()
     if array.ndim > 1 or array.dtype.kind not in "iu" or (array < 0).any():
@@ -297,6 +300,16 @@ def _dims(dims: Any, call: str, name: str) -> tuple[int, ...]:
             "is expected."
         )
     return tuple(int(size) for size in array.reshape(-1))
+
+
+def _zero_rewards(reward_spec: NestedSpec, dims: tuple[int, ...]) -> NestedArray:
+    for path, leaf in nest.flatten_with_paths(reward_spec):
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+            place = nest.join("reward_spec", path)
+            raise TypeError(
+                f"restart() was given {leaf!r:.80} as {place}, which is not a spec."
+            )
+    return nest.map_structure(lambda spec: _zeros(spec, dims), reward_spec)
 
 
 def _zeros(spec: Any, dims: tuple[int, ...]) -> Array:
@@ -340,7 +353,7 @@ def _check_reward_dims(call: str, reward: NestedArray, dims: tuple[int, ...]) ->
         place = f" at {path}" if path else ""
         hint = (
             " A list or tuple is a nest of rewards, not a batch: use np.array."
-            if path.endswith("]") and leaf.ndim == 0
+            if isinstance(reward, list | tuple) and leaf.ndim == 0
             else ""
         )
         raise SpecError(
@@ -356,12 +369,15 @@ def _as_discount(call: str, discount: Any, dims: tuple[int, ...]) -> Array:
             "in full, 0.0 where the episode is over for good."
         )
     try:
-        array = np.array(discount, np.float32)
-    except (TypeError, ValueError):
+        given = np.asarray(discount)
+    except ValueError:  # Lists of different lengths are no array.
+        given = np.array(None)
+    if given.dtype.kind not in "biuf":
         raise SpecError(
             f"{call}() was given {describe(discount)} as discount. A discount is a "
             "number or an array of numbers."
-        ) from None
+        )
+    array = np.array(given, np.float32)
     if array.shape[: len(dims)] == dims:
         return array
     if array.ndim == 0:

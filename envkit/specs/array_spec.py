@@ -364,15 +364,18 @@ def update_spec_shape(spec: SpecT, shape: Shape) -> SpecT:
 
 
 def _dtype_of_spec(spec: Any) -> np.dtype[Any]:
-    dtype: np.dtype[Any] = np.dtype(getattr(spec, "dtype", spec))
+    # A class such as np.int8 has the attribute too, but no value in it.
+    asked = spec if isinstance(spec, type) else getattr(spec, "dtype", spec)
+    dtype: np.dtype[Any] = np.dtype(asked)
     return dtype
 
 
 def _dtype_of_number(number: Any) -> np.dtype[Any] | None:
-    try:
-        return np.dtype(type(number))
-    except TypeError:  # decimal.Decimal and its like are numbers but no dtypes.
-        return None
+    if type(number) is int and not -(2**63) <= number < 2**63:
+        return None  # NumPy's default integer cannot hold it.
+    dtype: np.dtype[Any] = np.dtype(type(number))
+    # decimal.Decimal and its like are numbers to Python and mere objects to NumPy.
+    return None if dtype.hasobject else dtype
 
 
 def _as_shape(shape: Any) -> tuple[int, ...]:
@@ -406,7 +409,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 def _as_bound(which: str, bound: npt.ArrayLike, spec: BoundedArraySpec) -> Array:
     """Checks one bound and stores it as a read-only array of the spec's dtype."""
-    given = _exactly(bound, spec)
+    given = _exactly(which, bound, spec)
     try:
         broadcast = np.broadcast_shapes(given.shape, spec.shape)
     except ValueError:
@@ -417,46 +420,63 @@ def _as_bound(which: str, bound: npt.ArrayLike, spec: BoundedArraySpec) -> Array
             f"{which} is not compatible with shape {spec.shape}: its own shape is "
             f"{given.shape}, which does not broadcast to it."
         )
-    if given.dtype.kind not in "biufO":
-        raise TypeError(f"{which} must be numbers, not {bound!r:.80}.")
     return _within_dtype(which, given, spec.dtype)
 
 
-def _exactly(bound: npt.ArrayLike, spec: BoundedArraySpec) -> Array:
-    given = np.asarray(bound)
-    if (
-        is_discrete(spec)
-        and not isinstance(bound, np.ndarray)
-        and given.dtype.kind == "f"
-    ):
-        # [2**64 - 1, 7] has no integer dtype in common, so NumPy makes it float64
-        # and loses the last digits. Python's own numbers keep them.
-        return np.asarray(bound, dtype=object)
+def _exactly(which: str, bound: npt.ArrayLike, spec: BoundedArraySpec) -> Array:
+    """Makes an array of a bound without losing digits."""
+    try:
+        given = np.asarray(bound)
+        if is_discrete(spec) and given.dtype.kind == "f" and given is not bound:
+            # [2**64 - 1, 7] has no integer dtype in common, so NumPy makes it float64
+            # and loses the last digits. Python's own numbers keep them.
+            given = np.asarray(bound, dtype=object)
+    except ValueError:  # Lists of different lengths are no array.
+        given = np.array(None)
+    numbers_only = given.dtype.kind in "biuf" or (
+        given.dtype.kind == "O"
+        and all(isinstance(number, numbers.Real) for number in given.flat)
+    )
+    if not numbers_only:
+        raise TypeError(f"{which} must be numbers, not {bound!r:.80}.")
     return given
 
 
 def _within_dtype(which: str, given: Array, dtype: np.dtype[Any]) -> Array:
     lowest, highest = _limits(dtype)
-    if is_continuous(dtype) and given.dtype.kind != "O":
-        # The largest finite number stands for infinity: a bound can then be reached.
-        given = np.where(np.isposinf(given), highest, given)
-        given = np.where(np.isneginf(given), lowest, given)
-    exact = given.astype(object) if given.dtype != dtype else given
-    outside = np.less(exact, _plain(lowest)) | np.greater(exact, _plain(highest))
-    if np.any(outside):
+    stored, outside = (
+        _as_floats(given, dtype) if is_continuous(dtype) else _as_integers(given, dtype)
+    )
+    if outside.any():
         raise ValueError(
             f"{which} is not within the range of {dtype}: "
-            f"{_first(given, np.asarray(outside, bool))} is not between {lowest} and "
-            f"{highest}."
+            f"{_first(given, outside)!s} is not between {lowest!s} and {highest!s}."
         )
-    with np.errstate(invalid="ignore"):
-        stored = np.array(given, dtype=dtype)
     stored.setflags(write=False)
     return stored
 
 
-def _plain(limit: Any) -> Any:
-    return limit.item() if isinstance(limit, np.generic) else limit
+def _as_floats(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    lowest, highest = _limits(dtype)
+    with np.errstate(over="ignore"):
+        stored = given.astype(dtype)
+        wide = given.astype(np.promote_types(dtype, np.float64))
+    # What became infinite only now was too large. What was infinite before stands for
+    # the largest finite number: a bound can then be reached.
+    outside = np.isinf(stored) & ~np.isinf(wide)
+    stored = np.where(np.isposinf(wide), highest, stored)
+    stored = np.where(np.isneginf(wide), lowest, stored)
+    return stored.astype(dtype), np.asarray(outside)
+
+
+def _as_integers(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    lowest, highest = _limits(dtype)
+    # Python compares its integers with anything exactly.
+    exact = given.astype(object)
+    with np.errstate(invalid="ignore"):  # NaN is nowhere.
+        inside = np.greater_equal(exact, lowest) & np.less_equal(exact, highest)
+    outside = ~np.asarray(inside, bool)
+    return np.where(outside, 0, exact).astype(dtype), outside
 
 
 def _first(values: Array, where: Array) -> Any:
@@ -479,5 +499,7 @@ def _short(bound: Array) -> str:
     if bound.size and (bound == bound.flat[0]).all():
         return str(bound.flat[0])
     if bound.size <= 8:
-        return str(bound.tolist())
+        # By way of text: a float32 of 0.7 is 0.699999988079071 to Python.
+        texts = np.array([str(number) for number in bound.flat], object)
+        return str(texts.reshape(bound.shape).tolist()).replace("'", "")
     return f"[{bound.flat[0]} … {bound.flat[-1]}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from envkit import nest
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import Array, NestedSpec
 
-__all__ = ["add_outer_dims_nest", "remove_outer_dims_nest"]
+__all__ = ["add_outer_dims_nest", "as_outer_dims", "remove_outer_dims_nest"]
 
 
 def add_outer_dims_nest(structure: NestedSpec, outer_dims: Sequence[int]) -> NestedSpec:
@@ -21,12 +22,7 @@ def add_outer_dims_nest(structure: NestedSpec, outer_dims: Sequence[int]) -> Nes
         >>> add_outer_dims_nest({"a": ArraySpec((3,), np.float32)}, (2,))
         {'a': ArraySpec(shape=(2, 3), dtype=float32)}
     """
-    if isinstance(outer_dims, int):
-        raise TypeError(
-            f"outer_dims is a sequence of sizes, not {outer_dims}: "
-            f"for one dimension write ({outer_dims},)."
-        )
-    dims = tuple(outer_dims)
+    dims = as_outer_dims(outer_dims)
     return nest.map_structure(
         lambda spec: _as_spec(spec).replace(shape=(*dims, *spec.shape)), structure
     )
@@ -41,9 +37,33 @@ def remove_outer_dims_nest(structure: NestedSpec, num_outer_dims: int) -> Nested
         >>> remove_outer_dims_nest(ArraySpec((8, 3), np.float32), 1)
         ArraySpec(shape=(3,), dtype=float32)
     """
+    if not isinstance(num_outer_dims, numbers.Integral):
+        raise TypeError(
+            f"num_outer_dims is a number of dimensions, not {num_outer_dims!r:.80}."
+        )
     return nest.map_structure(
         lambda spec: _without_outer_dims(_as_spec(spec), num_outer_dims), structure
     )
+
+
+def as_outer_dims(outer_dims: Any) -> tuple[int, ...]:
+    """Returns dimensions as a tuple; one size alone is refused, for it may be a slip.
+
+    Example:
+        >>> as_outer_dims([2, 3])
+        (2, 3)
+    """
+    try:
+        return tuple(outer_dims)
+    except TypeError:
+        hint = (
+            f": for one dimension write ({outer_dims},)."
+            if isinstance(outer_dims, numbers.Integral)
+            else "."
+        )
+        raise TypeError(
+            f"outer_dims is a sequence of sizes, not {outer_dims!s:.80}{hint}"
+        ) from None
 
 
 def _as_spec(spec: Any) -> ArraySpec:
@@ -61,13 +81,19 @@ def _without_outer_dims(spec: ArraySpec, count: int) -> ArraySpec:
     shape = spec.shape[count:]
     if not isinstance(spec, BoundedArraySpec):
         return spec.replace(shape=shape)
-    return spec.replace(
-        shape=shape,
-        minimum=_reduced(spec.minimum, len(shape), np.min),
-        maximum=_reduced(spec.maximum, len(shape), np.max),
+    return BoundedArraySpec(
+        shape,
+        spec.dtype,
+        _reduced(spec.minimum, len(shape), np.min),
+        _reduced(spec.maximum, len(shape), np.max),
+        spec.name,
     )
 
 
-def _reduced(bound: Array, rank: int, reduce: Any) -> Array:
+def _reduced(bound: Array, rank: int, reduce: Any) -> Array | None:
     extra = max(bound.ndim - rank, 0)
-    return np.asarray(reduce(bound, axis=tuple(range(extra)))) if extra else bound
+    if not extra:
+        return bound
+    if not bound.size:  # No row says anything, so the dtype's limit holds.
+        return None
+    return np.asarray(reduce(bound, axis=tuple(range(extra))))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from envkit import nest
 from envkit.errors import SpecMismatchError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
@@ -95,6 +97,11 @@ def _difference(first: NestedSpec, second: NestedSpec) -> str:
         place = f" at {pair.path}" if pair.path else ""
         if pair.problem:
             return f"The structure differs{place}. {pair.problem}"
+        if nest.is_nested(pair.value):
+            return (
+                f"The structure differs{place}: a single array and "
+                f"{nest.outline(pair.value)}."
+            )
         text = _difference_of_leaves(pair.template, pair.value, place)
         if text:
             return text
@@ -111,7 +118,12 @@ def _difference_of_leaves(first: Any, second: Any, place: str) -> str:
     if first.dtype != second.dtype:
         return f"The dtype differs{place}: {first.dtype} and {second.dtype}."
     if isinstance(first, BoundedArraySpec) and isinstance(second, BoundedArraySpec):
-        which = "minimum" if (first.minimum != second.minimum).any() else "maximum"
+        same = np.array_equal(
+            np.broadcast_to(first.minimum, first.shape),
+            np.broadcast_to(second.minimum, second.shape),
+            equal_nan=True,
+        )
+        which = "maximum" if same else "minimum"
         low, high = (getattr(spec, which).tolist() for spec in (first, second))
         return f"The {which} differs{place}: {low!s:.60} and {high!s:.60}."
     return f"Only one of the two is bounded{place}."

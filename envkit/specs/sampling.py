@@ -9,7 +9,9 @@ import numpy as np
 
 from envkit import nest
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec, is_discrete
+from envkit.specs.batching import as_outer_dims
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource
+from envkit.wording import a_or_an
 
 __all__ = ["sample_bounded_spec", "sample_spec_nest"]
 
@@ -33,7 +35,12 @@ def sample_bounded_spec(
         >>> sample.shape, spec.check_array(sample)
         ((3,), True)
     """
-    shape = (*outer_dims, *spec.shape)
+    if not isinstance(spec, BoundedArraySpec):
+        raise TypeError(
+            f"sample_bounded_spec() needs a BoundedArraySpec, not {spec!r:.80}; "
+            "sample_spec_nest() samples every spec."
+        )
+    shape = (*as_outer_dims(outer_dims), *spec.shape)
     if is_discrete(spec):
         return _sample_integers(spec, _checked(rng), shape)
     return _sample_floats(spec, _checked(rng), shape)
@@ -54,15 +61,16 @@ def sample_spec_nest(
         (5,)
     """
     checked = _checked(rng)
-    dims = tuple(outer_dims)
+    dims = as_outer_dims(outer_dims)
     return nest.map_structure(lambda spec: _sample(spec, checked, dims), structure)
 
 
 def _checked(rng: Any) -> RandomSource:
     if isinstance(rng, np.random.Generator | np.random.RandomState):
         return rng
+    kind = "None" if rng is None else a_or_an(type(rng).__name__)
     raise TypeError(
-        f"rng is a {type(rng).__name__}; sampling needs a numpy.random.Generator, "
+        f"rng is {kind}; sampling needs a numpy.random.Generator, "
         "such as numpy.random.default_rng(seed), or a numpy.random.RandomState."
     )
 
@@ -78,7 +86,8 @@ def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
     shape = (*outer_dims, *spec.shape)
     if kind == "b":
         return np.asarray(_integers(rng, 0, 1, shape, np.dtype(np.uint8)) == 1)
-    if kind in "US":
+    # NumPy gives every text at least one character, so no array has a width of 0.
+    if kind in "US" and spec.dtype.itemsize:
         return _sample_text(spec.dtype, rng, shape)
     raise TypeError(
         f"Cannot sample {spec}: no random value is defined for {spec.dtype}."
@@ -130,8 +139,6 @@ def _sample_text(
     dtype: np.dtype[Any], rng: RandomSource, shape: tuple[int, ...]
 ) -> Array:
     length = dtype.itemsize // (4 if dtype.kind == "U" else 1)
-    if not length:
-        return np.zeros(shape, dtype)
     digits = _integers(rng, 0, 9, (*shape, length), np.dtype(np.int64))
     letters = np.ascontiguousarray(_DIGITS[digits].astype(f"{dtype.kind}1"))
     text = letters.view(f"{dtype.kind}{length}").reshape(shape)

@@ -11,7 +11,9 @@ import numpy as np
 from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.batching import as_outer_dims
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wording import a_or_an, counted, listed
 
 __all__ = [
     "assert_arrays_spec_nest",
@@ -60,7 +62,7 @@ def explain(
         >>> explain({"camera": np.zeros((2, 2), np.uint8)}, spec) is None
         True
     """
-    error = _error(value, spec, subject, root, tuple(outer_dims), "")
+    error = _error(value, spec, subject, root, as_outer_dims(outer_dims), "")
     return None if error is None else str(error)
 
 
@@ -77,7 +79,7 @@ def check_fits(
 
     `context` is a last sentence for the reader, such as when the value came.
     """
-    error = _error(value, spec, subject, root, tuple(outer_dims), context)
+    error = _error(value, spec, subject, root, as_outer_dims(outer_dims), context)
     if error is not None:
         raise error
 
@@ -147,9 +149,8 @@ def _error(
 def _others(misfits: Sequence[_Misfit], fitting: int) -> str:
     """Says how the rest of the nest is doing."""
     if misfits:
-        places = ", ".join(misfit.path for misfit in misfits[:3])
-        more = f" and {len(misfits) - 3} more" if len(misfits) > 3 else ""
-        return f"Neither does it fit at {places}{more}."
+        places = listed([misfit.path for misfit in misfits], most=3)
+        return f"Neither does it fit at {places}."
     if fitting == 1:
         return "The other leaf fits."
     return f"The other {fitting} leaves fit." if fitting else ""
@@ -186,18 +187,26 @@ def describe(value: Any) -> str:
     if value is None:
         return "None"
     if isinstance(value, np.ndarray):
-        text = f"array of shape {value.shape}, dtype {value.dtype}"
-        if value.size and value.dtype.kind in "biuf":
-            text += f", values {value.min()} … {value.max()}"
-        return text
+        return f"array of shape {value.shape}, dtype {value.dtype}{_range(value)}"
     if isinstance(value, bool | numbers.Number | np.generic):
         return f"{value!r:.40} of type {type(value).__name__}"
     if isinstance(value, str | bytes):
         return f"the string {value!r:.40}"
+    kind = type(value).__name__
     if nest.is_nested(value) and hasattr(value, "__len__"):
-        noun = "element" if len(value) == 1 else "elements"
-        return f"a {type(value).__name__} of {len(value)} {noun}"
-    return f"a {type(value).__name__} object"
+        return f"{a_or_an(kind)} of {counted(len(value), 'element')}"
+    return a_or_an(f"{kind} object")
+
+
+def _range(array: Array) -> str:
+    if not array.size or array.dtype.kind not in "biuf":
+        return ""
+    missing = np.isnan(array)
+    if missing.all():
+        return ", all NaN"
+    present = array[~missing]
+    text = f", values {present.min()!s} … {present.max()!s}"
+    return f"{text} and NaN" if missing.any() else text
 
 
 def _reason(value: Any, full: ArraySpec, spec: ArraySpec) -> str:
@@ -207,12 +216,13 @@ def _reason(value: Any, full: ArraySpec, spec: ArraySpec) -> str:
     if isinstance(value, str | bytes):
         return "A string is not an array."
     if nest.is_nested(value):
+        kind = a_or_an(type(value).__name__)
         if isinstance(value, list | tuple):
             return (
-                f"The value is a {type(value).__name__}, not an array: "
-                f"use np.array(..., np.{full.dtype})."
+                f"The value is {kind}, not an array: "
+                f"use np.array(..., {_code(full.dtype)})."
             )
-        return f"The value is a {type(value).__name__}; an array is expected here."
+        return f"The value is {kind}; an array is expected here."
     if not isinstance(value, np.ndarray):
         return _reason_for_number(value, full)
     reasons = []
@@ -225,36 +235,53 @@ def _reason(value: Any, full: ArraySpec, spec: ArraySpec) -> str:
     return " ".join(reasons)
 
 
+def _code(dtype: np.dtype[Any]) -> str:
+    """Writes a dtype as people write it in a program."""
+    if dtype.isnative and dtype.kind in "biufc":
+        return "np.bool_" if dtype.kind == "b" else f"np.{dtype.name}"
+    return repr(str(dtype).lstrip("|"))
+
+
 def _reason_for_number(value: Any, spec: ArraySpec) -> str:
+    kind = a_or_an(type(value).__name__)
+    kind = f"{kind[0].upper()}{kind[1:]}"
     if not isinstance(value, bool | numbers.Number | np.generic):
-        return f"A {type(value).__name__} is not an array."
+        return f"{kind} is not an array."
     if spec.shape != ():
-        return (
-            f"The value is a single number; an array of shape {spec.shape} is expected."
-        )
+        shape = f"an array of shape {spec.shape}"
+        return f"The value is a single number; {shape} is expected."
+    if isinstance(value, int) and not _can_hold(spec.dtype, value):
+        return f"The value {value} is too large for {spec.dtype}."
     dtype = np.asarray(value).dtype
-    if isinstance(value, np.bool_) and dtype == spec.dtype:
-        return "A NumPy boolean is not an array: use np.asarray(...)."
-    if dtype != spec.dtype:
-        return (
-            f"A {type(value).__name__} becomes {dtype}; the spec says {spec.dtype}: "
-            f"use np.array(..., np.{spec.dtype})."
-        )
-    return _reason_for_bounds(np.asarray(value), spec)
+    if isinstance(value, np.generic) and dtype != spec.dtype:
+        return _reason_for_dtype(dtype, spec.dtype)
+    if isinstance(value, np.generic) and not isinstance(value, numbers.Number):
+        name = "boolean" if dtype.kind == "b" else type(value).__name__
+        return f"A NumPy {name} is not an array: use np.asarray(...)."
+    if dtype == spec.dtype:
+        return _reason_for_bounds(np.asarray(value), spec)
+    fix = f"use np.array(..., {_code(spec.dtype)})."
+    if dtype.hasobject:
+        return f"{kind} is not an array: {fix}"
+    return f"{kind} becomes {dtype}; the spec says {spec.dtype}: {fix}"
+
+
+def _can_hold(dtype: np.dtype[Any], number: int) -> bool:
+    if dtype.kind not in "iu":
+        return True
+    info = np.iinfo(dtype)
+    return int(info.min) <= number <= int(info.max)
 
 
 def _reason_for_shape(
     got: tuple[int, ...], full: tuple[int, ...], spec: tuple[int, ...]
 ) -> str:
     if len(got) == len(full):
-        wrong = [axis for axis, size in enumerate(got) if size != full[axis]]
-        if len(wrong) == 1:
-            (axis,) = wrong
-            return f"Axis {axis} has size {got[axis]} instead of {full[axis]}."
-        axes = " and ".join(map(str, wrong)) if len(wrong) < 3 else "All of the shape"
-        subject = f"Axes {axes}" if len(wrong) < 3 else axes
-        verb = "have" if len(wrong) < 3 else "has"
-        return f"{subject} {verb} another size: {got} instead of {full}."
+        *most, last = (axis for axis, size in enumerate(got) if size != full[axis])
+        if not most:
+            return f"Axis {last} has size {got[last]} instead of {full[last]}."
+        axes = f"{', '.join(map(str, most))} and {last}"
+        return f"Axes {axes} have another size: {got} instead of {full}."
     if len(full) > len(spec) and got == spec:
         return f"The whole batch dimension is missing: expected {full}."
     if len(got) == len(full) + 1 and got[1:] == full:
@@ -262,37 +289,57 @@ def _reason_for_shape(
             f"There is one dimension too many, of size {got[0]}: a batch where a "
             "single value belongs."
         )
-    have = "1 dimension" if len(got) == 1 else f"{len(got)} dimensions"
-    return f"The array has {have} instead of {len(full)}."
+    return f"The array has {counted(len(got), 'dimension')} instead of {len(full)}."
+
+
+# What NumPy does unasked, by the kinds of dtype that come and that are expected.
+_HABITS = {
+    ("f", "f"): "NumPy makes float64 by default: ",
+    ("i", "iu"): "NumPy makes int64 by default: ",
+    ("U", "U"): "NumPy makes text as wide as the longest: ",
+    ("S", "S"): "NumPy makes text as wide as the longest: ",
+}
 
 
 def _reason_for_dtype(got: np.dtype[Any], expected: np.dtype[Any]) -> str:
     reason = f"dtype is {got}; the spec says {expected}."
-    if expected.kind in "US":
-        return reason
-    fix = f"add .astype(np.{expected})." if expected.isnative else "convert it."
-    if got == np.float64 and expected.kind == "f":
-        return f"{reason} NumPy makes float64 by default: {fix}"
-    if got == np.int64 and expected.kind in "iu":
-        return f"{reason} NumPy makes int64 by default: {fix}"
     if got.kind == "O":
         return f"{reason} NumPy makes object arrays of rows that differ in shape."
-    return f"{reason} If that is meant, {fix}"
+    if (
+        got.kind == expected.kind
+        and got.kind in "US"
+        and got.itemsize > expected.itemsize
+    ):
+        return reason  # Converting would cut the text off.
+    habit = next(
+        (
+            text
+            for (ours, theirs), text in _HABITS.items()
+            if got.kind == ours and expected.kind in theirs
+        ),
+        "",
+    )
+    # Nobody makes another float or integer than NumPy's own by accident.
+    if got.kind in "fi" and got not in (np.float64, np.int64):
+        habit = ""
+    return f"{reason} {habit or 'If that is meant, '}add .astype({_code(expected)})."
 
 
 def _reason_for_bounds(value: Array, spec: ArraySpec) -> str:
     if not isinstance(spec, BoundedArraySpec):
         return ""
-    above, below = value > spec.maximum, value < spec.minimum
     for outside, bound, verb, name in (
-        (above, spec.maximum, "above", "maximum"),
-        (below, spec.minimum, "below", "minimum"),
+        (value > spec.maximum, spec.maximum, "above", "maximum"),
+        (value < spec.minimum, spec.minimum, "below", "minimum"),
     ):
         if np.any(outside):
             return _out_of_bounds(value, np.asarray(outside), bound, verb, name)
     count = int(np.count_nonzero(np.isnan(value)))
-    verb = "is" if count == 1 else "are"
-    return f"{count} of {value.size} elements {verb} NaN, which no bounds contain."
+    if not count:
+        return "A bound of the spec is NaN, so no value fits."
+    if value.ndim == 0:
+        return "The value is NaN, which no bounds contain."
+    return f"{_share(count, value)} NaN, which no bounds contain."
 
 
 def _out_of_bounds(
@@ -302,11 +349,11 @@ def _out_of_bounds(
     worst = value[index]
     limit = np.broadcast_to(bound, value.shape)[index]
     if value.ndim == 0:
-        return f"The value {worst} is {verb} the {name} {limit}."
-    count = int(outside.sum())
-    noun = "element" if value.size == 1 else "elements"
-    are = "is" if count == 1 else "are"
-    return (
-        f"{count} of {value.size} {noun} {are} {verb} the {name} {limit}: "
-        f"{worst} at index {index}."
-    )
+        return f"The value {worst!s} is {verb} the {name} {limit!s}."
+    share = _share(int(outside.sum()), value)
+    return f"{share} {verb} the {name} {limit!s}: {worst!s} at index {index}."
+
+
+def _share(count: int, value: Array) -> str:
+    verb = "is" if count == 1 else "are"
+    return f"{count} of {counted(value.size, 'element')} {verb}"

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envkit.specs import (
+    ArraySpec,
+    BoundedArraySpec,
+    add_outer_dims_nest,
+    check_arrays_nest,
+    explain,
+    sample_bounded_spec,
+    sample_spec_nest,
+)
+from tests import strategies
+
+NUMERIC = [*strategies.INTEGERS, *strategies.FLOATS, ">i2", ">u8", ">f4", "<f8"]
+
+
+def octants(sample: np.ndarray, spec: BoundedArraySpec) -> list[int]:
+    """Counts the elements in each eighth of a spec's range."""
+    low, high = int(spec.minimum), int(spec.maximum)
+    # Python's integers, because the width of a range is beyond its own dtype.
+    places = [(int(value) - low) * 8 // (high - low + 1) for value in sample.ravel()]
+    return [places.count(octant) for octant in range(8)]
+
+
+@given(
+    spec=strategies.spec_nests(strategies.specs(any_byte_order=True)),
+    dims=strategies.outer_dims(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_every_sample_fits_its_spec(make_rng, spec, dims, seed):
+    sample = sample_spec_nest(spec, make_rng(seed), outer_dims=dims)
+
+    assert explain(sample, spec, outer_dims=dims) is None
+    assert check_arrays_nest(sample, add_outer_dims_nest(spec, dims))
+
+
+@given(spec=strategies.spec_nests(), seed=st.integers(0, 2**32 - 1))
+def test_equal_seeds_give_equal_samples(make_rng, spec, seed):
+    first = sample_spec_nest(spec, make_rng(seed), (2,))
+    second = sample_spec_nest(spec, make_rng(seed), (2,))
+
+    np.testing.assert_equal(first, second)
+
+
+@given(spec=strategies.bounded_specs(any_byte_order=True), dims=strategies.outer_dims())
+def test_a_bounded_sample_is_one_array_of_the_specs_dtype(make_rng, spec, dims):
+    sample = sample_bounded_spec(spec, make_rng(0), dims)
+
+    assert type(sample) is np.ndarray
+    assert ((*dims, *spec.shape), spec.dtype) == (sample.shape, sample.dtype)
+
+
+@pytest.mark.parametrize("dtype", [*strategies.INTEGERS, ">i2", ">u8"])
+def test_integers_without_bounds_are_drawn_evenly_over_their_dtype(make_rng, dtype):
+    sample = sample_spec_nest(ArraySpec((500,), dtype), make_rng(0), outer_dims=(4,))
+
+    counts = octants(sample, BoundedArraySpec((), dtype))
+    assert all(180 < count < 320 for count in counts), counts
+
+
+@pytest.mark.parametrize("dtype", [*strategies.FLOATS, ">f4", "longdouble"])
+def test_floats_without_bounds_are_drawn_evenly_over_their_dtype(make_rng, dtype):
+    sample = sample_spec_nest(ArraySpec((500,), dtype), make_rng(0), outer_dims=(4,))
+
+    largest = np.finfo(dtype).max
+    counts, _ = np.histogram(sample / largest, bins=8, range=(-1, 1))
+    assert np.isfinite(sample).all()
+    assert all(180 < count < 320 for count in counts), counts
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [
+        (np.uint64, 2**63 - 4, 2**63 + 4),
+        (np.int64, -5, 2**63 - 1),
+        (np.int64, -(2**63), -(2**63) + 7),
+        (np.uint64, 2**64 - 8, 2**64 - 1),
+        (np.int8, -128, 127),
+        (np.uint8, 0, 255),
+        (">i4", -3, 3),
+    ],
+)
+def test_integers_reach_both_bounds(make_rng, dtype, low, high):
+    spec = BoundedArraySpec((), dtype, low, high)
+    sample = sample_bounded_spec(spec, make_rng(0), outer_dims=(3000,))
+
+    reached = {int(value) for value in sample}
+    if high - low < 300:
+        assert set(range(low, high + 1)) == reached
+    assert low <= min(reached)
+    assert max(reached) <= high
+
+
+@pytest.mark.parametrize("dtype", NUMERIC)
+def test_one_value_is_all_that_equal_bounds_allow(make_rng, dtype):
+    spec = BoundedArraySpec((2,), dtype, [1, 7], [1, 7])
+
+    sample = sample_bounded_spec(spec, make_rng(0), outer_dims=(50,))
+
+    assert [[1, 7]] * 50 == sample.tolist()
+
+
+@pytest.mark.parametrize("dtype", NUMERIC)
+def test_each_element_has_the_range_of_its_own_bounds(make_rng, dtype):
+    spec = BoundedArraySpec((3,), dtype, [0, 10, 100], [9, 99, 100])
+
+    sample = sample_bounded_spec(spec, make_rng(0), outer_dims=(300,))
+
+    low, high = sample.min(axis=0), sample.max(axis=0)
+    assert (low >= [0, 10, 100]).all()
+    assert (low <= [1, 12, 100]).all()
+    assert (high >= [8, 96, 100]).all()
+    assert (high <= [9, 99, 100]).all()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_one_element_may_have_the_whole_range_and_its_neighbour_a_part(make_rng, dtype):
+    info = np.iinfo(dtype)
+    spec = BoundedArraySpec((2,), dtype, [info.min, 3], [info.max, 5])
+
+    sample = sample_bounded_spec(spec, make_rng(0), outer_dims=(400,))
+
+    counts = octants(sample[:, 0], BoundedArraySpec((), dtype))
+    assert all(counts), counts
+    assert {3, 4, 5} == set(sample[:, 1].tolist())
+
+
+def test_booleans_are_tossed(make_rng):
+    sample = sample_spec_nest(ArraySpec((1000,), np.bool_), make_rng(0))
+
+    assert np.dtype(np.bool_) == sample.dtype
+    assert 400 < int(sample.sum()) < 600
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits"),
+    [("<U3", "0123456789"), (">U3", "0123456789"), ("S3", b"0123456789")],
+)
+def test_text_is_made_of_digits(make_rng, dtype, digits):
+    sample = sample_spec_nest(ArraySpec((100,), dtype), make_rng(0))
+
+    assert np.dtype(dtype) == sample.dtype
+    assert {3} == {len(text) for text in sample.tolist()}
+    assert set(digits) == {sign for text in sample.tolist() for sign in text}
+
+
+def test_consecutive_samples_differ(make_rng):
+    rng = make_rng(0)
+    spec = ArraySpec((4,), np.float64)
+
+    assert (sample_spec_nest(spec, rng) != sample_spec_nest(spec, rng)).all()
+
+
+def test_sampling_leaves_numpys_global_generator_alone(make_rng):
+    before = copy.deepcopy(np.random.get_state())  # noqa: NPY002 - it is the subject
+
+    sample_spec_nest(
+        {"a": ArraySpec((3,), float), "b": ArraySpec((), "U3")}, make_rng(0)
+    )
+
+    np.testing.assert_equal(before, np.random.get_state())  # noqa: NPY002 - likewise
+
+
+def test_a_sample_can_be_written_to(make_rng):
+    sample = sample_bounded_spec(BoundedArraySpec((2,), np.int8, 3, 3), make_rng(0))
+
+    sample[0] = 7
+
+    assert [7, 3] == sample.tolist()
+
+
+@pytest.mark.parametrize("dims", [(2, 3), [2, 3], np.array([2, 3])])
+def test_outer_dims_come_first(make_rng, dims):
+    sample = sample_spec_nest({"a": ArraySpec((4,), np.int8)}, make_rng(0), dims)
+
+    assert (2, 3, 4) == sample["a"].shape
+
+
+def test_a_nest_without_specs_is_its_own_sample(make_rng):
+    assert {"a": (), "b": []} == sample_spec_nest({"a": (), "b": []}, make_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("rng", "kind"), [(3, "an int"), (None, "None"), (np.random, "a module")]
+)
+@pytest.mark.parametrize("sample", [sample_bounded_spec, sample_spec_nest])
+def test_a_source_of_random_numbers_is_needed(message_of, sample, rng, kind):
+    raised = message_of(TypeError, lambda: sample(BoundedArraySpec((), np.int8), rng))
+
+    assert (
+        f"rng is {kind}; sampling needs a numpy.random.Generator, such as "
+        "numpy.random.default_rng(seed), or a numpy.random.RandomState."
+    ) == raised
+
+
+@pytest.mark.parametrize(
+    ("leaf", "shown"),
+    [(3, "3"), (None, "None"), (np.float32, "<class 'numpy.float32'>")],
+)
+def test_only_specs_are_sampled(message_of, make_rng, leaf, shown):
+    raised = message_of(TypeError, lambda: sample_spec_nest({"a": leaf}, make_rng(0)))
+
+    assert f"Cannot sample {shown}: it is not an ArraySpec." == raised
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "datetime64[s]", "object"])
+def test_some_dtypes_have_no_random_values(message_of, make_rng, dtype):
+    raised = message_of(
+        TypeError, lambda: sample_spec_nest(ArraySpec((), dtype), make_rng(0))
+    )
+
+    assert (
+        f"Cannot sample ArraySpec(shape=(), dtype={dtype}): no random value is defined "
+        f"for {dtype}."
+    ) == raised
+
+
+@pytest.mark.parametrize("spec", [ArraySpec((), np.int8), 3], ids=repr)
+def test_a_bounded_sample_needs_a_bounded_spec(message_of, make_rng, spec):
+    raised = message_of(TypeError, lambda: sample_bounded_spec(spec, make_rng(0)))
+
+    assert (
+        f"sample_bounded_spec() needs a BoundedArraySpec, not {spec!r}; "
+        "sample_spec_nest() samples every spec."
+    ) == raised
+
+
+@pytest.mark.parametrize("sample", [sample_bounded_spec, sample_spec_nest])
+def test_outer_dims_are_a_sequence(message_of, make_rng, sample):
+    raised = message_of(
+        TypeError,
+        lambda: sample(BoundedArraySpec((), np.int8), make_rng(0), outer_dims=4),
+    )
+
+    assert (
+        "outer_dims is a sequence of sizes, not 4: for one dimension write (4,)."
+    ) == raised
+
+
+@pytest.mark.parametrize("sample", [sample_bounded_spec, sample_spec_nest])
+def test_outer_dims_are_not_negative(make_rng, sample):
+    with pytest.raises(ValueError, match="negative"):
+        sample(BoundedArraySpec((2,), np.int8), make_rng(0), outer_dims=(-1,))
+
+
+@pytest.mark.parametrize("dtype", [str, bytes])
+def test_text_without_a_width_is_not_sampled(message_of, make_rng, dtype):
+    """No array has such a dtype: NumPy gives every text at least one character."""
+    spec = ArraySpec((), dtype)
+    raised = message_of(TypeError, lambda: sample_spec_nest(spec, make_rng(0)))
+
+    assert (
+        f"Cannot sample {spec}: no random value is defined for {spec.dtype}."
+    ) == raised
