@@ -16,12 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from envkit import nest
-from envkit.errors import CallOrderError, ClosedError, WorkerTimeout
+from envkit.errors import CallOrderError, ClosedError, WorkerError, WorkerTimeout
 from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wording import listed
 
 __all__ = ["AsyncBatch", "AsyncEnvironment", "Blocking"]
 
@@ -89,7 +91,10 @@ class AsyncEnvironment(abc.ABC):
     def send(
         self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
     ) -> None:
-        """Hands row `i` of the actions to `env_ids[i]`, or to all; returns at once."""
+        """Hands row `i` of the actions to `env_ids[i]`, or to all; returns at once.
+
+        Actions that do not fit are refused before any row has got one.
+        """
 
     @abc.abstractmethod
     def recv(
@@ -156,8 +161,15 @@ class Blocking(PyEnvironment):
         self._now = now
         self._rows = env.num_envs
         self._structure = nest.Structure(env.time_step_spec())
-        self._columns: list[Array] = []
+        self._columns = [
+            np.zeros((self._rows, *spec.shape), spec.dtype)
+            for spec in self._structure.leaves
+        ]
+        # Which rows owe an answer, and how many were asked with them.
         self._owing = np.zeros(self._rows, bool)
+        self._asked = 0
+        # The rows to reset as soon as nobody owes an answer to something earlier.
+        self._to_reset: Array | None = None
         self._closed = False
 
     @property
@@ -188,45 +200,44 @@ class Blocking(PyEnvironment):
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
+        self._check_open("seed")
         return self._env.seed(seed)
 
     def close(self) -> None:
         """Closes the environment."""
-        self._closed = True
-        self._env.close()
+        if not self._closed:
+            self._closed = True
+            self._env.close()
 
     def wait(self) -> TimeStep:
         """Completes a `step` or `reset` that ran into its timeout, and returns it."""
-        if not self._owing.any():
+        self._check_open("wait")
+        if not self._owing.any() and self._to_reset is None:
             raise CallOrderError(
                 "Blocking.wait() was called although no row owes an answer. It is for "
                 "completing a step() or reset() that ran into its timeout."
             )
-        self._current_time_step = self._collect("wait")
+        self._current_time_step = self._complete("wait")
         return self._current_time_step
 
     def _reset(self) -> TimeStep:
         self._check_open("reset")
-        if self._owing.any():  # Each of these answers is of the episode given up.
-            self._collect("reset")
-        return self._begin(np.ones(self._rows, bool))
+        # Answers that are still out belong to the episodes given up here.
+        self._to_reset = np.ones(self._rows, bool)
+        return self._complete("reset")
 
     def _reset_rows(self, mask: Array) -> TimeStep:
         self._check_open("reset")
         self._check_nothing_owed("reset(mask)")
-        return self._begin(mask)
-
-    def _begin(self, mask: Array) -> TimeStep:
-        self._env.reset_async(np.flatnonzero(mask))
-        self._owing[:] = mask
-        return self._collect("reset")
+        self._to_reset = mask
+        return self._complete("reset")
 
     def _step(self, action: NestedArray) -> TimeStep:
         self._check_open("step")
-        self._check_nothing_owed("step")
+        self._check_nothing_owed("step()")
         self._env.send(action, np.arange(self._rows))
-        self._owing[:] = True
-        return self._collect("step")
+        self._expect(np.ones(self._rows, bool))
+        return self._complete("step")
 
     def _check_open(self, call: str) -> None:
         if self._closed:
@@ -235,40 +246,68 @@ class Blocking(PyEnvironment):
     def _check_nothing_owed(self, call: str) -> None:
         late = np.flatnonzero(self._owing)
         if late.size:
+            noun, verb = (
+                ("environment", "owes") if late.size == 1 else ("environments", "owe")
+            )
             raise CallOrderError(
-                f"{call} was called while {late.size} environments "
-                f"({', '.join(map(str, late))}) still owe the answer that timed out. "
-                "Call wait() for it, or reset()."
+                f"Blocking.{call} was called while {noun} {listed(late)} still {verb} "
+                "an answer. Call wait() for it, or reset()."
             )
 
-    def _collect(self, call: str) -> TimeStep:
-        """Receives until no row owes an answer, and puts each in its place."""
+    def _expect(self, mask: Array) -> None:
+        self._owing[:] = mask
+        self._asked = int(np.count_nonzero(mask))
+
+    def _complete(self, call: str) -> TimeStep:
+        """Waits for what is owed, then for the reset that had to wait for it."""
         deadline = None if self._timeout is None else self._now() + self._timeout
-        while self._owing.any():
-            left = None if deadline is None else max(deadline - self._now(), 0.0)
-            batch = self._env.recv(int(self._owing.sum()), left)
-            self._place(batch)
-            # A pool may return early with what is ready, so the clock decides.
-            if deadline is not None and self._owing.any() and self._now() >= deadline:
-                late = np.flatnonzero(self._owing).tolist()
-                raise WorkerTimeout.waiting(
-                    f"Blocking.{call}",
-                    envs=late,
-                    total=self._rows,
-                    timeout=self._timeout or 0.0,
-                )
+        self._collect(call, deadline)
+        if self._to_reset is not None:
+            mask, self._to_reset = self._to_reset, None
+            self._env.reset_async(np.flatnonzero(mask))
+            self._expect(mask)
+            self._collect(call, deadline)
         # Copies: the caller keeps this time step while the next fills the columns.
         time_step: TimeStep = self._structure.unflatten(
             [column.copy() for column in self._columns]
         )
         return time_step
 
+    def _collect(self, call: str, deadline: float | None) -> None:
+        """Receives until no row owes an answer, and puts each in its place."""
+        while self._owing.any():
+            left = None if deadline is None else max(deadline - self._now(), 0.0)
+            try:
+                batch = self._env.recv(int(np.count_nonzero(self._owing)), left)
+            except WorkerError as error:
+                # The error is the answer of these rows; they owe no other.
+                self._owing[list(error.envs)] = False
+                raise
+            self._place(batch)
+            # A pool may return early with what is ready, so the clock decides.
+            if deadline is not None and self._owing.any() and self._now() >= deadline:
+                raise WorkerTimeout.waiting(
+                    f"Blocking.{call}",
+                    envs=np.flatnonzero(self._owing).tolist(),
+                    total=self._asked,
+                    timeout=self._timeout or 0.0,
+                )
+
     def _place(self, batch: AsyncBatch) -> None:
+        count = len(batch.env_ids)
+        if not count:
+            return
         leaves = [np.asarray(leaf) for leaf in self._structure.flatten(batch.time_step)]
-        if not self._columns:
-            self._columns = [
-                np.zeros((self._rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves
-            ]
+        if any(
+            leaf.shape != (count, *column.shape[1:]) or leaf.dtype != column.dtype
+            for leaf, column in zip(leaves, self._columns, strict=True)
+        ):
+            check_fits(
+                batch.time_step,
+                self._structure.template,
+                subject=f"{type(self._env).__name__}.recv() returned a time step that",
+                outer_dims=(count,),
+            )
         for column, leaf in zip(self._columns, leaves, strict=True):
             column[batch.env_ids] = leaf
         self._owing[batch.env_ids] = False

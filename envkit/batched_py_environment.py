@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from envkit import nest
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
+from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+from envkit.wording import counted
 
 __all__ = ["BatchedPyEnvironment", "stack_rows", "unstack_actions"]
+
+_ACTION = "BatchedPyEnvironment.step() was given an action that"
+# Which kinds of dtype may come where a kind is expected: numbers are converted by the
+# environment, text is not made of numbers.
+_KINDS = {**dict.fromkeys("biufc", "biufc"), "U": "U", "S": "S"}
 
 
 class BatchedPyEnvironment(PyEnvironment):
@@ -59,8 +63,7 @@ class BatchedPyEnvironment(PyEnvironment):
         )
         self._action = nest.Structure(self._spec.action)
         self._time_step = nest.Structure(self._envs[0].time_step_spec())
-        self._multithreading = multithreading and len(self._envs) > 1
-        self._executor: ThreadPoolExecutor | None = None
+        self._calls = RowCalls(self._envs, multithreading=multithreading)
         self._closed = False
 
     @property
@@ -98,9 +101,11 @@ class BatchedPyEnvironment(PyEnvironment):
         """Returns the infos stacked, or a list of them where they cannot be."""
         infos = self._for_each("get_info", lambda env, _: env.get_info())
         try:
-            return stack_rows(nest.Structure(infos[0]), infos)
+            stacked = stack_rows(nest.Structure(infos[0]), infos)
         except (SpecError, ValueError):
             return infos
+        objects = any(leaf.dtype.hasobject for leaf in nest.flatten(stacked))
+        return infos if objects else stacked
 
     def seed(self, seed: Seed) -> list[Any]:
         """Seeds every environment: each with its own stream, or with its own seed."""
@@ -118,6 +123,7 @@ class BatchedPyEnvironment(PyEnvironment):
 
     def set_state(self, state: Sequence[Any]) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
+        self._check_open("set_state")
         if not isinstance(state, Sequence) or len(state) != len(self._envs):
             raise ValueError(
                 f"BatchedPyEnvironment.set_state() was given {describe(state)}; it "
@@ -129,7 +135,9 @@ class BatchedPyEnvironment(PyEnvironment):
             self._for_each("set_state", lambda env, row: env.set_state(state[row]))
         except BaseException:
             for env, old in zip(self._envs, before, strict=True):
-                env.set_state(old)
+                # The error on its way says more than that this one refuses, too.
+                with contextlib.suppress(Exception):
+                    env.set_state(old)
             raise
         self._current_time_step = self._stacked_current()
 
@@ -139,10 +147,9 @@ class BatchedPyEnvironment(PyEnvironment):
             return
         self._closed = True
         try:
-            self._run("close", lambda env, _: env.close(), range(len(self._envs)))
+            self._calls.run("close", lambda env, _: env.close(), range(len(self._envs)))
         finally:
-            if self._executor is not None:
-                self._executor.shutdown()
+            self._calls.close()
 
     def _reset(self) -> TimeStep:
         return self._stacked(self._for_each("reset", lambda env, _: env.reset()))
@@ -150,10 +157,11 @@ class BatchedPyEnvironment(PyEnvironment):
     def _reset_rows(self, mask: Array) -> TimeStep:
         self._check_open("reset")
         rows = np.flatnonzero(mask).tolist()
-        self._run("reset", lambda env, _: env.reset(), rows)
+        self._calls.run("reset", lambda env, _: env.reset(), rows)
         return self._stacked([env.current_time_step() for env in self._envs])
 
     def _step(self, action: NestedArray) -> TimeStep:
+        self._check_open("step")
         actions = self._actions_by_row(action)
         ended = self.current_time_step().step_type == StepType.LAST
 
@@ -162,77 +170,96 @@ class BatchedPyEnvironment(PyEnvironment):
             # environment was written to handle it.
             return env.reset() if ended[row] else env.step(actions[row])
 
-        return self._stacked(self._for_each("step", step_one))
+        try:
+            return self._stacked(self._for_each("step", step_one))
+        except BaseException:
+            # The others have moved, and the next step has to know how far.
+            with contextlib.suppress(SpecError, ValueError):
+                self._current_time_step = self._stacked_current()
+            raise
 
     def _actions_by_row(self, action: NestedArray) -> list[NestedArray]:
         """Checks a batch of actions as a whole, then takes it apart."""
-        columns = []
-        for path, spec, leaf in zip(
-            self._action.paths,
-            self._action.leaves,
-            self._action.flatten(action),
-            strict=True,
+        # Hot: called once per batch step.
+        leaves = flatten_as(self._action, action, subject=_ACTION, root="action")
+        if not leaves:
+            return [self._action.unflatten([]) for _ in self._envs]
+        columns = [
+            self._as_column(leaf, path, spec)
+            for leaf, path, spec in zip(
+                leaves, self._action.paths, self._action.leaves, strict=True
+            )
+        ]
+        return [self._action.unflatten(row) for row in zip(*columns, strict=True)]
+
+    def _as_column(self, leaf: Any, path: str, spec: ArraySpec) -> Array:
+        try:
+            # A copy, so that neither side sees what the other does to its arrays.
+            column = np.array(leaf)
+        except ValueError:  # Lists of different lengths are no array.
+            column = np.array(None)
+        kinds = _KINDS.get(spec.dtype.kind, spec.dtype.kind)
+        if (
+            column.shape != (len(self._envs), *spec.shape)
+            or column.dtype.kind not in kinds
         ):
-            column = np.asarray(leaf)
-            if leaf is None or column.shape != (len(self._envs), *spec.shape):
-                self._refuse_action(leaf, column, path, spec)
-            columns.append(column)
-        return [self._action.unflatten(list(row)) for row in zip(*columns, strict=True)]
+            self._refuse_action(leaf, column, path, spec)
+        return column
 
     def _refuse_action(
         self, leaf: Any, column: Array, path: str, spec: ArraySpec
     ) -> None:
         expected = (len(self._envs), *spec.shape)
-        rows = column.shape[0] if column.ndim else None
-        if leaf is not None and column.ndim == len(expected) and rows != expected[0]:
-            noun = "action" if rows == 1 else "actions"
-            verb = "was" if rows == 1 else "were"
-            reason = (
-                f"{rows} {noun} {verb} given for {expected[0]} environments; none of "
-                "them has moved."
-            )
-        else:
-            reason = "Every environment needs one action; none of them has moved."
+        reason = "Every environment needs one action"
+        if column.ndim == len(expected) and len(column) != len(self._envs):
+            verb = "was" if len(column) == 1 else "were"
+            given = counted(len(column), "action")
+            reason = f"{given} {verb} given for {counted(expected[0], 'environment')}"
         raise SpecError.does_not_fit(
-            "BatchedPyEnvironment.step() was given an action that",
+            _ACTION,
             path=nest.join("action", path),
             root="action",
             expected=repr(spec.replace(shape=expected)),
             got=describe(leaf),
-            reason=reason,
+            reason=f"{reason}; none of them has moved.",
         )
 
     def _stacked(self, time_steps: list[TimeStep]) -> TimeStep:
-        try:
-            stacked: TimeStep = stack_rows(self._time_step, time_steps)
-        except (SpecError, ValueError):
-            self._explain_misfit(time_steps)
-            raise
-        leaves = self._time_step.flatten(stacked)
-        specs = self._time_step.leaves
-        if any(
-            leaf.shape[1:] != spec.shape or leaf.dtype != spec.dtype
-            for spec, leaf in zip(specs, leaves, strict=True)
-        ):
-            self._explain_misfit(time_steps)
-            # Every row fits: stacking only lost a byte order.
-            leaves = [
-                leaf.astype(spec.dtype)
-                for spec, leaf in zip(specs, leaves, strict=True)
+        """Stacks time steps, each of which must have exactly the specs' dtypes."""
+        # Hot: called once per batch step.
+        structure = self._time_step
+        rows = []
+        for row, time_step in enumerate(time_steps):
+            try:
+                leaves = structure.flatten(time_step)
+            except SpecError:
+                self._explain_misfit(row, time_step)
+                raise
+            for leaf, spec in zip(leaves, structure.leaves, strict=True):
+                if type(leaf) is np.ndarray or isinstance(leaf, np.generic):
+                    if leaf.dtype == spec.dtype and leaf.shape == spec.shape:
+                        continue
+                elif spec.check_array(leaf):
+                    continue
+                self._explain_misfit(row, time_step)
+            rows.append(leaves)
+        stacked: TimeStep = structure.unflatten(
+            [
+                np.array(column, spec.dtype)
+                for column, spec in zip(
+                    zip(*rows, strict=True), structure.leaves, strict=True
+                )
             ]
-            stacked = self._time_step.unflatten(leaves)
+        )
         return stacked
 
-    def _explain_misfit(self, time_steps: list[TimeStep]) -> None:
-        """Raises an error that names the environment, if one can be blamed."""
-        for row, (env, time_step) in enumerate(
-            zip(self._envs, time_steps, strict=True)
-        ):
-            check_fits(
-                time_step,
-                self._time_step.template,
-                subject=f"env {row} ({type(env).__name__}) returned a time step that",
-            )
+    def _explain_misfit(self, row: int, time_step: TimeStep) -> None:
+        kind = type(self._envs[row]).__name__
+        check_fits(
+            time_step,
+            self._time_step.template,
+            subject=f"env {row} ({kind}) returned a time step that",
+        )
 
     def _stacked_current(self) -> TimeStep | None:
         current = [getattr(env, "_current_time_step", None) for env in self._envs]
@@ -245,51 +272,7 @@ class BatchedPyEnvironment(PyEnvironment):
 
     def _for_each(self, call: str, function: Callable[[Any, int], Any]) -> list[Any]:
         self._check_open(call)
-        return self._run(call, function, range(len(self._envs)))
-
-    def _run(
-        self, call: str, function: Callable[[Any, int], Any], rows: Sequence[int]
-    ) -> list[Any]:
-        """Calls `function` for each row; every row runs even if another fails."""
-
-        def attempt(row: int) -> tuple[Any, BaseException | None]:
-            try:
-                return function(self._envs[row], row), None
-            except Exception as error:
-                return None, error
-
-        if self._multithreading:
-            outcomes = list(self._threads().map(attempt, rows))
-        else:
-            outcomes = [attempt(row) for row in rows]
-        failures = [
-            (row, error)
-            for row, (_, error) in zip(rows, outcomes, strict=True)
-            if error is not None
-        ]
-        if failures:
-            raise _with_rows(call, failures)
-        return [result for result, _ in outcomes]
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._executor is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._executor = ThreadPoolExecutor(
-                len(self._envs), thread_name_prefix="BatchedPyEnvironment"
-            )
-        return self._executor
-
-
-def _with_rows(call: str, failures: list[tuple[int, BaseException]]) -> BaseException:
-    """Takes the first failure and notes on it which environments failed."""
-    row, error = failures[0]
-    text = f"Raised by env {row} of a BatchedPyEnvironment in {call}()."
-    for other, also in failures[1:]:
-        text += f" env {other} raised {type(also).__name__}: {also}"
-    if sys.version_info >= (3, 11):
-        error.add_note(text)
-    return error
+        return self._calls.run(call, function, range(len(self._envs)))
 
 
 def _checked(envs: Any) -> list[PyEnvironment]:
@@ -346,6 +329,13 @@ def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:
         >>> [int(row["move"]) for row in rows]
         [1, 2]
     """
+    for path, leaf in nest.flatten_with_paths(batched_actions):
+        if np.ndim(leaf) == 0:
+            place = f" at {nest.join('actions', path)}" if path else ""
+            raise SpecError(
+                f"unstack_actions() was given {describe(leaf)}{place}, which has no "
+                "rows. Each leaf is an array with one row for each environment."
+            )
     structure = nest.Structure(batched_actions)
     columns = structure.flatten(batched_actions)
     lengths = sorted({len(column) for column in columns})
@@ -353,4 +343,4 @@ def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:
         raise SpecError(
             f"The leaves of the actions have different numbers of rows: {lengths}."
         )
-    return [structure.unflatten(list(row)) for row in zip(*columns, strict=True)]
+    return [structure.unflatten(row) for row in zip(*columns, strict=True)]

@@ -13,6 +13,7 @@ has nothing but the import path. Nothing is imported before it is called.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable
@@ -89,9 +90,10 @@ class Constructor:
         return f"constructor({self._name!r}{kwargs})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constructor) and (
-            (self._name, self._build, self._kwargs)
-            == (other._name, other._build, other._kwargs)
+        return (
+            isinstance(other, Constructor)
+            and (self._name, self._build) == (other._name, other._build)
+            and _equal(self._kwargs, other._kwargs)
         )
 
     def __hash__(self) -> int:
@@ -103,7 +105,7 @@ class Constructor:
         return Constructor, (self._name, self._build, self._kwargs)
 
 
-def constructor(target: str | Callable[..., Any], **kwargs: Any) -> Constructor:
+def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Constructor:
     """Returns something to call that makes the environment.
 
     Args:
@@ -127,6 +129,11 @@ def constructor(target: str | Callable[..., Any], **kwargs: Any) -> Constructor:
                 f"{target!r} is not a target: write 'module:attribute' or "
                 "'scheme:environment'."
             )
+        if module.startswith("."):
+            raise ValueError(
+                f"{target!r} names the relative module {module!r}; write its whole "
+                "name, from the package on."
+            )
         return Constructor(target, target, kwargs)
     if target not in _registry:
         raise ValueError(
@@ -137,7 +144,7 @@ def constructor(target: str | Callable[..., Any], **kwargs: Any) -> Constructor:
     return Constructor(target, _registry[target], kwargs)
 
 
-def make(target: str | Callable[..., Any], **kwargs: Any) -> Any:
+def make(target: str | Callable[..., Any], /, **kwargs: Any) -> Any:
     """Makes an environment: `constructor(target, **kwargs)()`.
 
     Example:
@@ -163,7 +170,7 @@ def register(name: str, target: str | Callable[..., Any]) -> None:
     if not isinstance(name, str) or not name or ":" in name:
         raise ValueError(f"{name!r} is not a name: a string without a colon is.")
     if isinstance(target, str):
-        if ":" not in target:
+        if not all(target.partition(":")):
             raise ValueError(
                 f"{target!r} is not a target to register: write 'module:attribute'."
             )
@@ -181,6 +188,15 @@ def registered() -> list[str]:
     return sorted(_registry)
 
 
+def _equal(first: Any, second: Any) -> bool:
+    try:
+        return bool(first == second)
+    except ValueError:  # Arrays have no one answer.
+        import pickle
+
+        return pickle.dumps(first) == pickle.dumps(second)
+
+
 def _name_of(target: Any) -> str:
     if hasattr(target, "time_step_spec") and not isinstance(target, type):
         kind = type(target).__name__
@@ -195,6 +211,10 @@ def _name_of(target: Any) -> str:
             f"The target is {describe(target)}, which is non-callable. It must be a "
             "string or something to call that makes an environment."
         )
+    if isinstance(target, functools.partial):
+        arguments = [repr(value) for value in target.args]
+        arguments += [f"{name}={value!r}" for name, value in target.keywords.items()]
+        return f"functools.partial({', '.join([_name_of(target.func), *arguments])})"
     module = getattr(target, "__module__", type(target).__module__)
     return f"{module}:{getattr(target, '__qualname__', type(target).__qualname__)}"
 

@@ -184,7 +184,12 @@ class ConstructorError(WorkerError):
     @classmethod
     def no_environment(cls, what: str, got: Any) -> ConstructorError:
         """Builds the error for a constructor that returned something else."""
-        kind = "None" if got is None else a_or_an(f"{type(got).__name__} object")
+        if got is None:
+            kind = "None"
+        elif isinstance(got, type):
+            kind = f"the class {got.__name__}"
+        else:
+            kind = a_or_an(f"{type(got).__name__} object")
         return cls(
             f"{what} returned {kind}, not an environment. "
             "A constructor must return a PyEnvironment."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import copy
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from envkit import nest
 from envkit.errors import CallOrderError, SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.validation import describe
+from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wording import listed
@@ -169,7 +169,10 @@ class PyEnvironment(abc.ABC):
         """
         if mask is not None:
             return self._reset_masked(mask)
-        time_step = self._current_time_step = self._reset()
+        time_step = self._reset()
+        if time_step is None:
+            self._refuse_nothing("_reset")
+        self._current_time_step = time_step
         return time_step
 
     def step(self, action: NestedArray) -> TimeStep:
@@ -179,13 +182,22 @@ class PyEnvironment(abc.ABC):
         after a `LAST`: both return a `FIRST` and ignore the action. In a batch that
         holds for each row by itself.
         """
-        # Hot: called once per step. One attribute check and one assignment; whatever
-        # else there is to decide hides behind the first branch.
+        # Hot: called once per step. Whatever there is to decide about episodes hides
+        # behind the first branch.
         time_step = self._current_time_step
         if time_step is None or self._handle_auto_reset or self._overrides_should_reset:
             return self._step_or_reset(time_step, action)
-        time_step = self._current_time_step = self._step(action)
+        time_step = self._step(action)
+        if time_step is None:
+            self._refuse_nothing("_step")
+        self._current_time_step = time_step
         return time_step
+
+    def _refuse_nothing(self, method: str) -> NoReturn:
+        raise SpecError(
+            f"{type(self).__name__}.{method}() returned None, not a TimeStep. "
+            "Did a return statement get lost?"
+        )
 
     def should_reset(self, current_time_step: TimeStep) -> bool:
         """Says whether the next `step` is to be a `reset` of everything."""
@@ -198,30 +210,31 @@ class PyEnvironment(abc.ABC):
             return self.reset()
         # Hot: nearly every step of a single environment ends here, for the functions
         # that make time steps share one constant, and comparing arrays is not cheap.
-        if time_step.step_type is _MID and not self._overrides_should_reset:
-            stepped = self._current_time_step = self._step(action)
-            return stepped
-        if self.should_reset(time_step):
-            return self.reset()
-        if self._handle_auto_reset and self.batched:
-            ended = np.asarray(time_step.step_type) == _LAST
-            if ended.any():
-                return self._step_and_reset(action, ended)
-        time_step = self._current_time_step = self._step(action)
-        return time_step
+        if time_step.step_type is not _MID or self._overrides_should_reset:
+            if self.should_reset(time_step):
+                return self.reset()
+            if self._handle_auto_reset and self.batched:
+                ended = np.asarray(time_step.step_type) == _LAST
+                if ended.any():
+                    return self._step_and_reset(action, ended)
+        stepped = self._step(action)
+        if stepped is None:
+            self._refuse_nothing("_step")
+        self._current_time_step = stepped
+        return stepped
 
     def _step_and_reset(self, action: NestedArray, ended: Array) -> TimeStep:
         """Steps a batch some of whose rows have ended: those begin a new episode."""
         stepped = self._step(action)
+        if stepped is None:
+            self._refuse_nothing("_step")
         if type(self)._reset_rows is PyEnvironment._reset_rows:
             # Without the hook the environment has to do it alone, as in TF-Agents.
             self._check_has_reset(ended, stepped)
-            self._current_time_step = stepped
         else:
-            self._current_time_step = self._merge(
-                ended, self._reset_rows(ended), stepped
-            )
-        return self._current_time_step
+            stepped = self._merge(ended, self._reset_rows(ended), stepped)
+        self._current_time_step = stepped
+        return stepped
 
     def _check_has_reset(self, ended: Array, stepped: TimeStep) -> None:
         stuck = np.flatnonzero(
@@ -236,20 +249,48 @@ class PyEnvironment(abc.ABC):
                 "or let _step() do it."
             )
 
-    def _merge(self, mask: Array, chosen: TimeStep, other: TimeStep) -> TimeStep:
-        """Takes the masked rows of one time step and the rest of another."""
+    def _merge(self, mask: Array, reset: TimeStep, other: TimeStep) -> TimeStep:
+        """Takes the masked rows from what `_reset_rows` returned, the rest from other.
+
+        `other` is what `_step` returned, or the current time step.
+        """
         structure = self._merge_structure
-        if structure is None:  # Compiled once, because batches merge at every step.
+        if structure is None:  # Compiled once: a batch merges at nearly every step.
             structure = self._merge_structure = nest.Structure(self.time_step_spec())
-
-        def pick(ours: Any, theirs: Any) -> Array:
-            ours, theirs = np.asarray(ours), np.asarray(theirs)
-            rows = mask.reshape(-1, *[1] * (ours.ndim - 1))
-            picked: Array = np.where(rows, ours, theirs)
-            return picked
-
-        merged: TimeStep = structure.map(pick, chosen, other)
+        whole = "It returns the whole batch; only the masked rows of it are used."
+        columns = zip(
+            self._checked_rows(structure, reset, "_reset_rows", whole),
+            self._checked_rows(structure, other, "_step", ""),
+            strict=True,
+        )
+        picked = [
+            np.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs)
+            for ours, theirs in columns
+        ]
+        merged: TimeStep = structure.unflatten(picked)
         return merged
+
+    def _checked_rows(
+        self, structure: nest.Structure, time_step: TimeStep, method: str, context: str
+    ) -> list[Array]:
+        """Flattens a batch's time step; nothing may broadcast or change its dtype."""
+        dims = (self.batch_size,)
+        try:
+            leaves = [np.asarray(leaf) for leaf in structure.flatten(time_step)]
+        except SpecError:
+            leaves = []
+        if len(leaves) != len(structure.leaves) or any(
+            leaf.shape != dims + spec.shape or leaf.dtype != spec.dtype
+            for leaf, spec in zip(leaves, structure.leaves, strict=True)
+        ):
+            check_fits(
+                time_step,
+                structure.template,
+                subject=f"{type(self).__name__}.{method}() returned a time step that",
+                outer_dims=dims,  # type: ignore[arg-type]  # a batch has a size
+                context=context,
+            )
+        return leaves
 
     def _reset_masked(self, mask: Any) -> TimeStep:
         rows = self._as_mask(mask)
@@ -272,7 +313,10 @@ class PyEnvironment(abc.ABC):
                 f"{type(self).__name__} is not batched, so it has no rows to choose "
                 "from: call reset() without a mask."
             )
-        rows = np.asarray(mask)
+        try:
+            rows = np.asarray(mask)
+        except ValueError:  # Lists of different lengths are no array.
+            rows = np.array(None)
         if rows.dtype != np.bool_ or rows.shape != (self.batch_size,):
             raise SpecError.does_not_fit(
                 f"{type(self).__name__}.reset() was given a mask that",
@@ -348,7 +392,11 @@ class PyEnvironment(abc.ABC):
 
     @abc.abstractmethod
     def _step(self, action: NestedArray) -> TimeStep:
-        """Applies an action and returns the time step that follows."""
+        """Applies an action and returns the time step that follows.
+
+        In a batch with `handle_auto_reset` it is called for rows that have ended, too,
+        before `_reset_rows`; what it returns for them is not used.
+        """
 
     def _reset_rows(self, mask: Array) -> TimeStep:
         """Starts an episode in the rows where `mask` is true; for batches.

@@ -10,13 +10,16 @@ import numpy as np
 from envkit import nest
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
+from envkit.seeding import seed_per_row
 from envkit.specs.array_spec import BoundedArraySpec
 from envkit.specs.sampling import sample_spec_nest
-from envkit.specs.validation import describe
+from envkit.specs.validation import describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = ["RandomPyEnvironment"]
+
+_ACTION = "RandomPyEnvironment.step() was given an action that"
 
 
 class RandomPyEnvironment(PyEnvironment):
@@ -37,7 +40,7 @@ class RandomPyEnvironment(PyEnvironment):
         observation_spec: NestedSpec,
         action_spec: NestedSpec | None = None,
         episode_end_probability: float = 0.1,
-        discount: float = 1.0,
+        discount: float | Sequence[float] | Array = 1.0,
         reward_fn: Callable[[Any, NestedArray, NestedArray], Any] | None = None,
         batch_size: int | None = None,
         auto_reset: bool = True,
@@ -52,7 +55,8 @@ class RandomPyEnvironment(PyEnvironment):
             observation_spec: What to sample observations from.
             action_spec: What actions should look like; `None` takes any action.
             episode_end_probability: How likely a step is to end its episode.
-            discount: The discount of every step but a terminating one.
+            discount: The discount of every step but a terminating one; in a batch it
+                may differ from row to row.
             reward_fn: Called with the step types, the action and the observation; its
                 result becomes the reward. Without it every reward is 0.
             batch_size: How many rows; `None` for a single environment.
@@ -71,7 +75,7 @@ class RandomPyEnvironment(PyEnvironment):
         self._action_spec = () if action_spec is None else action_spec
         self._action = nest.Structure(self._action_spec)
         self._episode_end_probability = episode_end_probability
-        self._discount = np.float32(discount)
+        self._discount = _as_discount(discount, batch_size)
         self._reward_fn = reward_fn
         self._batch_size = batch_size
         self._dims = () if batch_size is None else (batch_size,)
@@ -79,7 +83,7 @@ class RandomPyEnvironment(PyEnvironment):
         self._min_duration = min_duration
         self._max_duration = max_duration
         self._num_steps = np.zeros(self._dims, np.int64)
-        self._rng = np.random.default_rng(_entropy(seed))
+        self.seed(seed)
 
     @property
     def batched(self) -> bool:
@@ -101,25 +105,35 @@ class RandomPyEnvironment(PyEnvironment):
 
     def discount_spec(self) -> NestedSpec:
         """Returns a spec between 0 and the discount, or 1."""
-        highest = max(1.0, float(self._discount))
+        highest = max(1.0, float(self._discount.max()))
         return BoundedArraySpec((), np.float32, 0.0, highest, name="discount")
 
     def seed(self, seed: Seed) -> None:
-        """Makes all that is random from here on depend on `seed` alone."""
-        self._rng = np.random.default_rng(_entropy(seed))
+        """Makes all that is random from here on depend on `seed` alone.
+
+        The rows of a batch share one generator; a sequence has one seed for each.
+        """
+        # Refuses what is no seed, and seeds that are not one for each row.
+        rows = 1 if self._batch_size is None else self._batch_size
+        seed_per_row(seed, rows)
+        self._rng = np.random.default_rng(
+            None if seed is None else np.random.SeedSequence(seed)
+        )
 
     def get_info(self) -> dict[str, Any]:
         """Returns how many steps the current episode has had."""
         return {"num_steps": self._num_steps.copy()}
 
     def render(self, mode: str = "rgb_array") -> Array:
-        """Returns a picture of noise."""
+        """Returns a picture of noise, another one for every step of an episode."""
         if mode != "rgb_array":
             raise ValueError(
                 f"RandomPyEnvironment renders 'rgb_array' only, not {mode!r}."
             )
         size = (*self._dims, *self._render_size)
-        return self._rng.integers(0, 256, size, dtype=np.uint8)
+        # A generator of its own: to look must not change what happens next.
+        noise = np.random.default_rng(int(self._num_steps.sum()))
+        return noise.integers(0, 256, size, dtype=np.uint8)
 
     def _get_state(self) -> Any:
         return self._rng.bit_generator.state, self._num_steps
@@ -165,24 +179,21 @@ class RandomPyEnvironment(PyEnvironment):
 
     def _check_action(self, action: NestedArray) -> None:
         """Checks the structure, and the shape as far as broadcasting goes."""
+        leaves = flatten_as(self._action, action, subject=_ACTION, root="action")
         for path, spec, leaf in zip(
-            self._action.paths,
-            self._action.leaves,
-            self._action.flatten(action),
-            strict=True,
+            self._action.paths, self._action.leaves, leaves, strict=True
         ):
             expected = (*self._dims, *spec.shape)
-            # TF-Agents' users pass a plain number where one belongs in a vector.
-            if leaf is not None and np.shape(leaf) in ((), expected):
-                continue
-            raise SpecError.does_not_fit(
-                "RandomPyEnvironment.step() was given an action that",
-                path=nest.join("action", path),
-                root="action",
-                expected=repr(spec.replace(shape=expected)),
-                got=describe(leaf),
-                reason=f"The shape is {np.shape(leaf)} instead of {expected}.",
-            )
+            reason = _reason_against(leaf, expected)
+            if reason:
+                raise SpecError.does_not_fit(
+                    _ACTION,
+                    path=nest.join("action", path),
+                    root="action",
+                    expected=repr(spec.replace(shape=expected)),
+                    got=describe(leaf),
+                    reason=reason,
+                )
 
     def _reward(
         self, step_type: Array, action: NestedArray, observation: NestedArray
@@ -190,12 +201,16 @@ class RandomPyEnvironment(PyEnvironment):
         if self._reward_fn is None:
             return np.zeros(self._dims, np.float32)
         given = self._reward_fn(step_type, action, observation)
-        if given is None:
+        try:
+            array = np.asarray(given)
+        except ValueError:  # Lists of different lengths are no array.
+            array = np.array(None)
+        if array.dtype.kind not in "biuf":
             raise SpecError(
-                "reward_fn returned None. A reward is a number or an array; where "
-                "nothing was earned, return 0.0."
+                f"reward_fn returned {describe(given)}. A reward is a number or an "
+                "array; where nothing was earned, return 0.0."
             )
-        reward = np.array(given, np.float32)
+        reward = np.array(array, np.float32)
         if reward.shape != self._dims:
             raise SpecError(
                 f"reward_fn returned a reward of shape {reward.shape}; "
@@ -209,8 +224,31 @@ class RandomPyEnvironment(PyEnvironment):
         return reward
 
 
-def _entropy(seed: Seed) -> Any:
-    return None if seed is None else np.random.SeedSequence(seed)
+def _reason_against(action: Any, expected: tuple[int, ...]) -> str:
+    """Says why one leaf is no action; empty if it is one."""
+    if action is None:
+        return "None is not an array. Did a return statement get lost?"
+    if isinstance(action, str | bytes):
+        return "A string is not an array."
+    try:
+        shape = np.shape(action)
+    except ValueError:
+        return "Its rows differ in shape, so it is no array."
+    # TF-Agents' users pass a plain number where one belongs in a vector.
+    if shape in ((), expected):
+        return ""
+    return f"The shape is {shape} instead of {expected}."
+
+
+def _as_discount(discount: Any, batch_size: int | None) -> Array:
+    shapes = ((),) if batch_size is None else ((), (batch_size,))
+    array = np.asarray(discount)
+    if array.dtype.kind in "biuf" and array.shape in shapes:
+        return array.astype(np.float32)
+    expected = "one number is expected."
+    if batch_size is not None:
+        expected = f"one number, or one for each of {batch_size} rows, is expected."
+    raise ValueError(f"discount is {describe(discount)}; {expected}")
 
 
 def _check_arguments(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -33,16 +34,19 @@ def validate_py_environment(
         episodes: How many episodes to play, counted over all rows of a batch.
         observation_and_action_constraint_splitter: Splits an observation into what a
             policy sees and a mask of legal actions; the random actions then obey it.
-        action_constraint_suffix: In a nest of actions, constrains only those whose
-            path ends so, such as `_constrained`.
+        action_constraint_suffix: Without a splitter, the ending of the names under
+            which the observation holds a mask for an action: with `_mask`, the part
+            `move_mask` of the observation says which values `move` may have.
 
     Raises:
         SpecError: A time step does not fit; it is a `ValueError`.
     """
     rng = np.random.default_rng()
     spec = environment.time_step_spec()
-    batch_size = environment.batch_size if environment.batched is True else None
-    outer_dims = () if batch_size is None else (batch_size,)
+    # Whoever quacks like an environment may have anything in place of None.
+    batch_size = environment.batch_size
+    batched = isinstance(batch_size, numbers.Integral)
+    outer_dims = (int(batch_size),) if batched else ()
     time_step = environment.reset()
     _check(time_step, spec, outer_dims, environment, "reset()")
     played = 0
@@ -50,10 +54,18 @@ def validate_py_environment(
         action = sample_spec_nest(environment.action_spec(), rng, outer_dims)
         if observation_and_action_constraint_splitter is not None:
             _, mask = observation_and_action_constraint_splitter(time_step.observation)
+            structure = nest.Structure(environment.action_spec())
+            action = structure.unflatten(
+                [
+                    _draw_allowed(leaf, mask, rng, outer_dims)
+                    for leaf in structure.leaves
+                ]
+            )
+        elif action_constraint_suffix is not None:
             action = _constrained(
                 action,
                 environment.action_spec(),
-                mask,
+                time_step.observation,
                 action_constraint_suffix,
                 rng,
                 outer_dims,
@@ -62,7 +74,7 @@ def validate_py_environment(
         _check(time_step, spec, outer_dims, environment, "step()")
         ended = int(np.count_nonzero(time_step.is_last()))
         played += ended
-        if ended and batch_size is None and played < episodes:
+        if ended and not batched and played < episodes:
             time_step = environment.reset()
             _check(time_step, spec, outer_dims, environment, "reset()")
 
@@ -80,21 +92,37 @@ def _check(
         raise SpecError(f"A time step does not match expected time_step_spec. {text}")
 
 
+def _last_name(path: str, spec: Any = None) -> str:
+    named = path.replace("'", "").replace("]", "").replace("[", ".").split(".")[-1]
+    return named or getattr(spec, "name", None) or ""
+
+
 def _constrained(
     action: NestedArray,
     spec: Any,
-    mask: Any,
-    suffix: str | None,
+    observation: NestedArray,
+    suffix: str,
     rng: np.random.Generator,
     outer_dims: tuple[int, ...],
 ) -> NestedArray:
+    """Draws the actions for which the observation holds a mask of that name again."""
+    masks = {
+        _last_name(path): leaf for path, leaf in nest.flatten_with_paths(observation)
+    }
     structure = nest.Structure(spec)
     leaves = structure.flatten(action)
-    for index, (path, leaf_spec) in enumerate(
-        zip(structure.paths, structure.leaves, strict=True)
-    ):
-        if suffix is None or path.strip("[]'\"").endswith(suffix):
-            leaves[index] = _draw_allowed(leaf_spec, np.asarray(mask), rng, outer_dims)
+    names = [
+        _last_name(path, spec) + suffix
+        for path, spec in zip(structure.paths, structure.leaves, strict=True)
+    ]
+    if not masks.keys() & set(names):
+        raise ValueError(
+            "No part of the observation has the name of an action and then "
+            f"{suffix!r}: expected {' or '.join(names)}, found {', '.join(masks)}."
+        )
+    for index, (name, leaf) in enumerate(zip(names, structure.leaves, strict=True)):
+        if name in masks:
+            leaves[index] = _draw_allowed(leaf, masks[name], rng, outer_dims)
     return structure.unflatten(leaves)
 
 
@@ -102,9 +130,19 @@ def _draw_allowed(
     spec: Any, mask: Any, rng: np.random.Generator, outer_dims: tuple[int, ...]
 ) -> Any:
     """Draws one of the values that a mask over the last axis allows."""
-    allowed = np.broadcast_to(
-        mask.astype(bool), (*outer_dims, *spec.shape, mask.shape[-1])
-    )
+    mask = np.asarray(mask)
+    values = int(np.max(spec.num_values))
+    shape = (*outer_dims, *spec.shape, values)
+    shared = (*outer_dims, values)
+    if mask.shape == shared:  # The same for every element of the action.
+        mask = mask.reshape(*outer_dims, *[1] * len(spec.shape), values)
+    elif mask.shape != shape:
+        raise SpecError(
+            f"The mask of legal actions has the shape {mask.shape}; {shape} is "
+            "expected: the shape of the action, and a place for each of its "
+            f"{values} values."
+        )
+    allowed = np.broadcast_to(mask.astype(bool), shape)
     if not allowed.any(axis=-1).all():
         raise SpecError("The mask of legal actions allows none in at least one place.")
     scores = np.where(allowed, rng.random(allowed.shape), -1.0)

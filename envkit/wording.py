@@ -1,10 +1,14 @@
-"""The small words in messages: articles, counts and lists of names."""
+"""The small words in messages: articles, counts, lists of names, bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["a_or_an", "counted", "listed"]
+if TYPE_CHECKING:
+    from envkit.types import Array
+
+__all__ = ["a_or_an", "bound_text", "counted", "listed"]
 
 
 def a_or_an(noun: str) -> str:
@@ -37,3 +41,25 @@ def listed(names: Iterable[object], most: int = 8) -> str:
     texts = [str(name) for name in names]
     shown = ", ".join(texts[:most])
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most} more"
+
+
+def bound_text(bound: Array) -> str:
+    """Writes a bound in a few characters, as one number if all are the same.
+
+    Example:
+        >>> import numpy as np
+        >>> bound_text(np.array([0.1, 0.7], np.float32)), bound_text(np.zeros(84))
+        ('[0.1, 0.7]', '0.0')
+    """
+    if bound.size and (bound == bound.flat[0]).all():
+        return str(bound.flat[0])
+    if bound.size > 8:
+        return f"[{bound.flat[0]!s} … {bound.flat[-1]!s}]"
+
+    # By way of text: a float32 of 0.7 is 0.699999988079071 to Python.
+    def text(part: Any) -> str:
+        if part.ndim == 0:
+            return str(part[()])
+        return f"[{', '.join(text(row) for row in part)}]"
+
+    return text(bound)

@@ -327,6 +327,37 @@ def _element(
     return low + int((high - low) * int(share * 1024)) // 1024
 
 
+def anything() -> st.SearchStrategy[Any]:
+    """Draws a value that people may pass in place of an array, or an array."""
+    numbers = st.one_of(
+        st.booleans(),
+        st.integers(),
+        st.sampled_from([2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63) - 1]),
+        st.floats(),
+        st.complex_numbers(),
+        st.decimals(),
+        st.fractions(),
+    )
+    any_dtype = st.one_of(
+        dtypes(any_byte_order=True),
+        st.sampled_from(["complex64", "datetime64[D]", "object"]).map(np.dtype),
+    )
+    arrays = any_dtype.flatmap(
+        lambda dtype: (
+            st.builds(np.zeros, shapes(), st.just(dtype))
+            | shapes().map(lambda shape: np.full(shape, "7").astype(dtype))
+            if dtype.kind not in "Mm"
+            else st.builds(np.zeros, shapes(), st.just(dtype))
+        )
+    )
+    scalars = arrays.filter(lambda array: array.size).map(
+        lambda array: array.ravel()[0]
+    )
+    leaves = numbers | arrays | scalars | st.none() | st.text() | st.binary()
+    others = st.sampled_from([{1, 2}, object(), np.float32, range(2), slice(2)])
+    return st.one_of(leaves, nests(leaves, max_depth=2, plain=False), others)
+
+
 @dataclasses.dataclass(frozen=True)
 class Misfit:
     """A value with one thing wrong, and what there is to say about it.

@@ -27,6 +27,7 @@ FLOORS: dict[int, set[str]] = {
         "constructors",
         "batched_py_environment",
         "random_py_environment",
+        "row_calls",
         "wrappers",
         "envs",
         "utils",

@@ -80,9 +80,7 @@ BASES = {
 def test_the_tree_of_errors_is_as_drawn():
     listed = [getattr(errors, name) for name in errors.__all__]
 
-    assert BASES == {
-        kind: kind.__bases__ for kind in listed if isinstance(kind, type)
-    }
+    assert BASES == {kind: kind.__bases__ for kind in listed if isinstance(kind, type)}
 
 
 @pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
@@ -221,7 +219,13 @@ def test_a_call_after_close_says_that_closed_is_closed():
 
 
 @pytest.mark.parametrize(
-    ("got", "what"), [(None, "None"), (3, "an int object"), ([], "a list object")]
+    ("got", "what"),
+    [
+        (None, "None"),
+        (3, "an int object"),
+        ([], "a list object"),
+        (EnvkitError, "the class EnvkitError"),
+    ],
 )
 def test_a_constructor_that_returned_no_environment_says_what_it_returned(got, what):
     assert (

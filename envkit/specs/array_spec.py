@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from envkit.types import Array, Shape
+from envkit.wording import bound_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -245,13 +246,20 @@ class BoundedArraySpec(ArraySpec):
         """
         super().__init__(shape, dtype, name)
         lowest, highest = _limits(self._dtype)
-        low = _as_bound("minimum", lowest if minimum is None else minimum, self)
-        high = _as_bound("maximum", highest if maximum is None else maximum, self)
-        above = low > high
+        given = [
+            _exactly("minimum", lowest if minimum is None else minimum, self),
+            _exactly("maximum", highest if maximum is None else maximum, self),
+        ]
+        low = _as_bound("minimum", given[0], self)
+        high = _as_bound("maximum", given[1], self)
+        with np.errstate(invalid="ignore"):  # NaN is neither above nor below.
+            # As they were given, too: bounds of integers lose their fractions.
+            above = np.asarray((low > high) | (given[0] > given[1]), bool)
         if above.any():
             raise ValueError(
                 "BoundedArraySpec min has values greater than max: "
-                f"minimum {_first(low, above)} is above maximum {_first(high, above)}."
+                f"minimum {_first(given[0], above)!s} is above maximum "
+                f"{_first(given[1], above)!s}."
             )
         object.__setattr__(self, "_minimum", low)
         object.__setattr__(self, "_maximum", high)
@@ -268,8 +276,8 @@ class BoundedArraySpec(ArraySpec):
 
     def _describe(self) -> str:
         return (
-            f"{super()._describe()}, minimum={_short(self._minimum)}, "
-            f"maximum={_short(self._maximum)}"
+            f"{super()._describe()}, minimum={bound_text(self._minimum)}, "
+            f"maximum={bound_text(self._maximum)}"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -371,9 +379,11 @@ def _dtype_of_spec(spec: Any) -> np.dtype[Any]:
 
 
 def _dtype_of_number(number: Any) -> np.dtype[Any] | None:
-    if type(number) is int and not -(2**63) <= number < 2**63:
-        return None  # NumPy's default integer cannot hold it.
-    dtype: np.dtype[Any] = np.dtype(type(number))
+    if type(number) is int:
+        # By its value: above the largest int64, and nowhere else, it is a uint64.
+        dtype: np.dtype[Any] = np.asarray(number).dtype
+    else:
+        dtype = np.dtype(type(number))
     # decimal.Decimal and its like are numbers to Python and mere objects to NumPy.
     return None if dtype.hasobject else dtype
 
@@ -407,9 +417,8 @@ def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     return info.min, info.max
 
 
-def _as_bound(which: str, bound: npt.ArrayLike, spec: BoundedArraySpec) -> Array:
+def _as_bound(which: str, given: Array, spec: BoundedArraySpec) -> Array:
     """Checks one bound and stores it as a read-only array of the spec's dtype."""
-    given = _exactly(which, bound, spec)
     try:
         broadcast = np.broadcast_shapes(given.shape, spec.shape)
     except ValueError:
@@ -458,6 +467,10 @@ def _within_dtype(which: str, given: Array, dtype: np.dtype[Any]) -> Array:
 
 def _as_floats(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     lowest, highest = _limits(dtype)
+    if given.dtype.kind == "O":
+        overflowing = np.array([_overflows(number) for number in given.flat], bool)
+        if overflowing.any():
+            return given, overflowing.reshape(given.shape)
     with np.errstate(over="ignore"):
         stored = given.astype(dtype)
         wide = given.astype(np.promote_types(dtype, np.float64))
@@ -467,6 +480,14 @@ def _as_floats(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     stored = np.where(np.isposinf(wide), highest, stored)
     stored = np.where(np.isneginf(wide), lowest, stored)
     return stored.astype(dtype), np.asarray(outside)
+
+
+def _overflows(number: Any) -> bool:
+    try:
+        float(number)
+    except OverflowError:
+        return True
+    return False
 
 
 def _as_integers(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
@@ -492,14 +513,3 @@ def _equal_bounds(first: Array, second: Array, shape: tuple[int, ...]) -> bool:
             equal_nan=first.dtype.kind == "f",
         )
     )
-
-
-def _short(bound: Array) -> str:
-    """Writes a bound in a few characters, as one number if all are the same."""
-    if bound.size and (bound == bound.flat[0]).all():
-        return str(bound.flat[0])
-    if bound.size <= 8:
-        # By way of text: a float32 of 0.7 is 0.699999988079071 to Python.
-        texts = np.array([str(number) for number in bound.flat], object)
-        return str(texts.reshape(bound.shape).tolist()).replace("'", "")
-    return f"[{bound.flat[0]} … {bound.flat[-1]}]"

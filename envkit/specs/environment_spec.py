@@ -11,6 +11,7 @@ from envkit import nest
 from envkit.errors import SpecMismatchError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import NestedSpec
+from envkit.wording import bound_text
 
 __all__ = ["EnvironmentSpec"]
 
@@ -124,6 +125,6 @@ def _difference_of_leaves(first: Any, second: Any, place: str) -> str:
             equal_nan=True,
         )
         which = "maximum" if same else "minimum"
-        low, high = (getattr(spec, which).tolist() for spec in (first, second))
-        return f"The {which} differs{place}: {low!s:.60} and {high!s:.60}."
+        ours, theirs = (bound_text(getattr(spec, which)) for spec in (first, second))
+        return f"The {which} differs{place}: {ours} and {theirs}."
     return f"Only one of the two is bounded{place}."

@@ -21,6 +21,7 @@ __all__ = [
     "check_fits",
     "describe",
     "explain",
+    "flatten_as",
 ]
 
 
@@ -82,6 +83,30 @@ def check_fits(
     error = _error(value, spec, subject, root, as_outer_dims(outer_dims), context)
     if error is not None:
         raise error
+
+
+def flatten_as(
+    structure: nest.Structure, value: NestedArray, *, subject: str, root: str = ""
+) -> list[Any]:
+    """Flattens a value, or raises a `SpecError` that names it and the place.
+
+    Only the structure is looked at, which is all that flattening can tell.
+    """
+    # Hot: called once per step by environments that take nested actions.
+    try:
+        return structure.flatten(value)
+    except SpecError:
+        for pair in nest.pair_up(structure.template, value, root):
+            if pair.problem:
+                raise SpecError.does_not_fit(
+                    subject,
+                    path=pair.path,
+                    root=root,
+                    expected=f"the structure {nest.outline(pair.template)}",
+                    got=describe(pair.value),
+                    reason=pair.problem,
+                ) from None
+        raise
 
 
 def check_arrays_nest(array: NestedArray, spec: NestedSpec) -> bool:
@@ -251,7 +276,8 @@ def _reason_for_number(value: Any, spec: ArraySpec) -> str:
         shape = f"an array of shape {spec.shape}"
         return f"The value is a single number; {shape} is expected."
     if isinstance(value, int) and not _can_hold(spec.dtype, value):
-        return f"The value {value} is too large for {spec.dtype}."
+        size = "small" if value < 0 else "large"
+        return f"The value {value} is too {size} for {spec.dtype}."
     dtype = np.asarray(value).dtype
     if isinstance(value, np.generic) and dtype != spec.dtype:
         return _reason_for_dtype(dtype, spec.dtype)

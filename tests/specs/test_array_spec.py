@@ -559,6 +559,21 @@ def test_a_bound_that_the_dtype_cannot_hold_is_refused(
     ) == raised
 
 
+@pytest.mark.parametrize("dtype", strategies.FLOATS)
+def test_a_bound_that_no_float_can_hold_is_refused(dtype):
+    with pytest.raises(ValueError, match=f"maximum is not within the range of {dtype}"):
+        BoundedArraySpec((), dtype, 0, 10**400)
+
+
+def test_bounds_that_cross_before_they_lose_their_fractions_are_refused(message_of):
+    raised = message_of(ValueError, lambda: BoundedArraySpec((), np.int32, 0.9, 0.2))
+
+    assert (
+        "BoundedArraySpec min has values greater than max: minimum 0.9 is above "
+        "maximum 0.2."
+    ) == raised
+
+
 @pytest.mark.parametrize(
     ("bound", "shown"),
     [
@@ -621,6 +636,14 @@ def test_a_number_beyond_its_dtype_does_not_fit():
     assert ArraySpec((), np.int64).check_array(2**70) is False
     assert ArraySpec((), np.int64).check_array(-(2**63) - 1) is False
     assert ArraySpec((), np.int64).check_array(-(2**63)) is True
+
+
+def test_an_integer_that_numpy_makes_a_uint64_is_one():
+    """Above the largest int64, and nowhere else: NumPy decides by the value."""
+    assert np.dtype(np.uint64) == np.asarray(2**63).dtype
+    assert ArraySpec((), np.uint64) == ArraySpec.from_array(2**63)
+    assert ArraySpec((), np.uint64).check_array(2**63) is True
+    assert ArraySpec((), np.uint64).check_array(5) is False
 
 
 @given(spec=strategies.bounded_specs("iu"))

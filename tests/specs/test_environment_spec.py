@@ -121,6 +121,15 @@ def test_bounds_that_differ_in_some_elements_are_shown_whole():
     )
 
 
+def test_bounds_of_float32_are_shown_without_the_digits_of_float64():
+    first = BoundedArraySpec((2,), np.float32, [0.1, 0.7], 1)
+    second = BoundedArraySpec((2,), np.float32, [0.2, 0.7], 1)
+
+    assert ("action", "The minimum differs: [0.1, 0.7] and [0.2, 0.7].") == (
+        SPEC._replace(action=first).difference(SPEC._replace(action=second))
+    )
+
+
 def test_a_bound_that_is_nan_is_no_difference():
     first = BoundedArraySpec((), np.float32, np.array(np.nan, np.float32), 1)
     second = first.replace(maximum=2)
@@ -134,7 +143,7 @@ def test_bounds_in_another_form_are_no_difference():
     first = BoundedArraySpec((2, 2), np.int64, [0, 0], [5, 6])
     second = BoundedArraySpec((2, 2), np.int64, [[0], [0]], [7, 7])
 
-    assert ("action", "The maximum differs: [5, 6] and [7, 7].") == (
+    assert ("action", "The maximum differs: [5, 6] and 7.") == (
         SPEC._replace(action=first).difference(SPEC._replace(action=second))
     )
 

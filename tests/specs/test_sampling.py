@@ -49,6 +49,16 @@ def test_equal_seeds_give_equal_samples(make_rng, spec, seed):
     np.testing.assert_equal(first, second)
 
 
+def test_a_sample_does_not_depend_on_the_order_of_keys(make_rng):
+    spec = {"b": ArraySpec((3,), np.int64), "a": ArraySpec((), np.float32)}
+    turned = {key: spec[key] for key in sorted(spec)}
+
+    assert list(spec) != list(turned)
+    np.testing.assert_equal(
+        sample_spec_nest(spec, make_rng(0)), sample_spec_nest(turned, make_rng(0))
+    )
+
+
 @given(spec=strategies.bounded_specs(any_byte_order=True), dims=strategies.outer_dims())
 def test_a_bounded_sample_is_one_array_of_the_specs_dtype(make_rng, spec, dims):
     sample = sample_bounded_spec(spec, make_rng(0), dims)
@@ -105,6 +115,19 @@ def test_one_value_is_all_that_equal_bounds_allow(make_rng, dtype):
     sample = sample_bounded_spec(spec, make_rng(0), outer_dims=(50,))
 
     assert [[1, 7]] * 50 == sample.tolist()
+
+
+@pytest.mark.parametrize("dtype", [*strategies.FLOATS, ">f4"])
+def test_rounding_does_not_lead_out_of_the_bounds(make_rng, dtype):
+    """Of bounds that are next to each other, what lies between is rounded to one."""
+    low = np.array([1 / 3, 2 / 3, -1 / 3, 1e4 / 3], dtype)
+    high = np.nextafter(low, np.array(np.inf, low.dtype.newbyteorder("=")))
+    narrow = BoundedArraySpec((4,), dtype, low, high)
+    none = BoundedArraySpec((4,), dtype, low, low)
+
+    assert narrow.check_array(sample_bounded_spec(narrow, make_rng(0)))
+    for seed in range(50):
+        assert low.tolist() == sample_bounded_spec(none, make_rng(seed)).tolist()
 
 
 @pytest.mark.parametrize("dtype", NUMERIC)

@@ -6,9 +6,10 @@ import decimal
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs import (
     ArraySpec,
@@ -19,7 +20,7 @@ from envkit.specs import (
     check_fits,
     explain,
 )
-from envkit.specs.validation import describe
+from envkit.specs.validation import describe, flatten_as
 from tests import strategies
 from tests.strategies import Pair, Pose
 
@@ -131,6 +132,28 @@ def test_an_error_says_what_an_explanation_says(misfit):
         misfit.value, misfit.spec, subject="The action", root="action"
     )
     assert caught.value.path.startswith("action")
+
+
+@example(value=2**63, spec=ArraySpec((), np.uint64))
+@example(value=2**63, spec=BoundedArraySpec((), np.uint64))
+@settings(max_examples=200)
+@given(
+    value=strategies.anything(),
+    spec=strategies.specs(spec_shapes=st.just(()) | strategies.shapes(max_dims=1)),
+)
+def test_whatever_does_not_fit_has_a_reason(value, spec):
+    text = explain(value, spec)
+    if spec.check_array(value):
+        assert text is None
+        return
+
+    first, _, expected, got, _, why = text.splitlines()
+    assert "The value does not fit its spec." == first
+    assert f"  expected   {spec!r}" == expected
+    assert f"  got        {describe(value)}" == got
+    assert why.endswith((".", "?"))
+    if "NaN" in why:
+        assert np.isnan(value).any() or "nan" in repr(spec)
 
 
 # Whole messages.
@@ -300,6 +323,24 @@ def test_further_misfits_are_named_and_counted():
         ".astype(np.float32). Neither does it fit at ['sensor 1'], ['sensor 2'], "
         "['sensor 3'] and 1 more."
     ) == reason(value, spec)
+
+
+def test_the_first_of_several_misfits_is_the_one_explained():
+    with pytest.raises(SpecError) as caught:
+        check_fits(
+            {"b": None, "a": [FITTING, 3.0, None]}, {"b": VECTOR, "a": [VECTOR] * 3}
+        )
+
+    assert (
+        "The value does not fit its spec at ['a'][1].\n"
+        "\n"
+        "  expected   ArraySpec(shape=(2,), dtype=float32)\n"
+        "  got        3.0 of type float\n"
+        "\n"
+        "The value is a single number; an array of shape (2,) is expected. Neither "
+        "does it fit at ['a'][2], ['b']."
+    ) == str(caught.value)
+    assert "['a'][1]" == caught.value.path
 
 
 def test_a_second_misfit_is_named():
@@ -578,8 +619,10 @@ def test_a_bound_that_is_nan_is_told():
         (
             -(2**70),
             ArraySpec((), np.int64),
-            "The value -1180591620717411303424 is too large for int64.",
+            "The value -1180591620717411303424 is too small for int64.",
         ),
+        (-5, ArraySpec((), np.uint8), "The value -5 is too small for uint8."),
+        (300, ArraySpec((), np.uint8), "The value 300 is too large for uint8."),
         (
             decimal.Decimal(1),
             SCALAR,
@@ -723,6 +766,55 @@ def test_a_value_is_described_in_one_line(value, text):
 
 def test_numbers_of_numpy_are_described_with_their_type():
     assert f"{np.int8(3)!r} of type int8" == describe(np.int8(3))
+
+
+def test_a_value_is_flattened_up_to_a_structure():
+    structure = nest.Structure({"turn": VECTOR, "move": SCALAR})
+
+    assert [[1], 2] == flatten_as(
+        structure, {"turn": 2, "move": [1]}, subject="The action"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "lines"),
+    [
+        (
+            {"turn": [1], "move": {}},
+            " at action['turn']",
+            (
+                "the structure (*, *)",
+                "a list of 1 element",
+                "The value is a list; a tuple is expected.",
+            ),
+        ),
+        (
+            np.zeros(2),
+            "",
+            (
+                "the structure {'turn': (*, *), 'move': *}",
+                "array of shape (2,), dtype float64, values 0.0 … 0.0",
+                "The value is a single ndarray; a dictionary is expected.",
+            ),
+        ),
+    ],
+)
+def test_a_value_of_another_structure_is_not_flattened(message_of, value, place, lines):
+    structure = nest.Structure({"turn": (SCALAR, SCALAR), "move": SCALAR})
+    raised = message_of(
+        SpecError,
+        lambda: flatten_as(structure, value, subject="The action", root="action"),
+    )
+
+    expected, got, why = lines
+    assert (
+        f"The action does not fit its spec{place}.\n"
+        "\n"
+        f"  expected   {expected}\n"
+        f"  got        {got}\n"
+        "\n"
+        f"{why}"
+    ) == raised
 
 
 def test_a_spec_with_a_leaf_that_is_no_spec_is_a_type_error(message_of):

@@ -1,0 +1,692 @@
+"""The contract of rows that take their own time, and `Blocking` around it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envkit import (
+    ArraySpec,
+    AsyncBatch,
+    AsyncEnvironment,
+    BatchedPyEnvironment,
+    Blocking,
+    BoundedArraySpec,
+    EnvironmentSpec,
+    nest,
+    time_step_spec,
+)
+from envkit.batched_py_environment import stack_rows
+from envkit.errors import (
+    CallOrderError,
+    ClosedError,
+    EnvironmentRaised,
+    SpecError,
+    WorkerTimeout,
+)
+from envkit.testing import CountingEnv, ManualClock, NestedCountingEnv
+
+NEVER = math.inf
+
+
+class Rehearsed(AsyncEnvironment):
+    """Environments whose answers come late, as rehearsed, in the time of a clock.
+
+    Each request takes the next of `delays`; after the last of them answers come at
+    once. `early` makes `recv` return the first that is ready, which a pool may do.
+    """
+
+    def __init__(self, envs, delays=(), early=False):
+        self.envs = envs
+        self.clock = ManualClock()
+        self.requests = []
+        self.failing = {}
+        self.closed = 0
+        self._delays = iter(delays)
+        self._early = early
+        self._due = {}
+        self._spec = nest.Structure(self.time_step_spec())
+
+    @property
+    def num_envs(self):
+        return len(self.envs)
+
+    def observation_spec(self):
+        return self.envs[0].observation_spec()
+
+    def action_spec(self):
+        return self.envs[0].action_spec()
+
+    def reset_async(self, env_ids=None):
+        for row in range(self.num_envs) if env_ids is None else env_ids:
+            self._ask("reset", int(row), self.envs[row].reset())
+
+    def send(self, actions, env_ids=None):
+        rows = range(self.num_envs) if env_ids is None else env_ids
+        for action, row in list(zip(actions, rows, strict=True)):
+            self._ask("step", int(row), self.envs[row].step(action))
+
+    def _ask(self, call, row, answer):
+        assert row not in self._due, f"row {row} owes an answer already"
+        due = self.clock() + next(self._delays, 0.0)
+        self.requests.append((call, row))
+        self._due[row] = (due, len(self.requests), answer)
+
+    def hurry(self):
+        """Makes every answer that is still out ready at once."""
+        for row, (_, request, answer) in self._due.items():
+            self._due[row] = (self.clock(), request, answer)
+
+    def recv(self, count=None, timeout=None):
+        count = len(self._due) if count is None else count
+        if not 0 < count <= len(self._due):
+            raise CallOrderError(f"{count} of {len(self._due)} answers")
+        deadline = NEVER if timeout is None else self.clock() + timeout
+        rows = sorted(self._due, key=lambda row: self._due[row][:2])
+        rows = [row for row in rows if self._due[row][0] <= deadline][:count]
+        if self._early:
+            rows = rows[:1]
+        until = self._due[rows[-1]][0] if rows else deadline
+        if len(rows) < count and not (self._early and rows):
+            until = deadline
+        assert until < NEVER, "this call would wait for ever"
+        self.clock.sleep(until - self.clock())
+        return self._deliver(rows)
+
+    def _deliver(self, rows):
+        answers = [self._due.pop(row)[2] for row in rows]
+        for row in rows:
+            if row in self.failing:
+                raise self.failing.pop(row)
+        if answers:
+            time_step = stack_rows(self._spec, answers)
+        else:
+            time_step = self._spec.unflatten(
+                [np.zeros((0, *spec.shape), spec.dtype) for spec in self._spec.leaves]
+            )
+        return AsyncBatch(np.array(rows, np.int64), time_step)
+
+    def seed(self, seed):
+        return f"seeded with {seed}"
+
+    def close(self):
+        self.closed += 1
+
+
+class Least(AsyncEnvironment):
+    """An asynchronous environment that defines what it must, and no more."""
+
+    num_envs = 2
+
+    def observation_spec(self):
+        return ArraySpec((), np.int64)
+
+    def action_spec(self):
+        return BoundedArraySpec((), np.int64, 0, 1)
+
+    def reset_async(self, env_ids=None):
+        pass
+
+    def send(self, actions, env_ids=None):
+        pass
+
+    def recv(self, count=None, timeout=None):
+        raise CallOrderError("No row owes an answer.")
+
+
+def rehearsed(rows=3, delays=(), **options):
+    """Makes rows whose episodes have 1, 2, 3 ... steps."""
+    return Rehearsed([CountingEnv(row + 1) for row in range(rows)], delays, **options)
+
+
+def told(call, *args):
+    """Returns the kind and the whole message of what a call raises."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # the caller compares it
+        call(*args)
+    return type(raised.value), str(raised.value)
+
+
+def bits(time_step):
+    """Returns all there is to compare in a time step: dtypes, shapes and bytes."""
+    leaves = map(np.asarray, nest.flatten(time_step))
+    return [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in leaves]
+
+
+def patiently(env, call, *args):
+    """Calls, and waits for as long as there are timeouts."""
+    try:
+        return call(*args)
+    except WorkerTimeout:
+        return patiently(env, env.wait)
+
+
+DELAYS = st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, 1.7, 2.5]), max_size=40)
+STEPS = st.integers(0, 8)
+
+
+# What every asynchronous environment has.
+
+
+def test_an_asynchronous_environment_has_the_specs_of_one_row():
+    env = Least()
+
+    assert ArraySpec((), np.float32) == env.reward_spec()
+    assert BoundedArraySpec((), np.float32, 0.0, 1.0) == env.discount_spec()
+    assert time_step_spec(env.observation_spec()) == env.time_step_spec()
+    assert (
+        EnvironmentSpec(
+            env.observation_spec(),
+            env.action_spec(),
+            env.reward_spec(),
+            env.discount_spec(),
+        )
+        == env.environment_spec()
+    )
+
+
+def test_an_asynchronous_environment_need_not_be_seeded_or_hold_anything():
+    env = Least()
+    env.close()
+    env.close()
+
+    assert (NotImplementedError, "Least cannot be seeded.") == told(env.seed, 3)
+
+
+def test_a_context_manager_closes_an_asynchronous_environment():
+    env = rehearsed()
+    with env as entered:
+        assert entered is env
+    with pytest.raises(KeyError), env:
+        raise KeyError("body")
+
+    assert 2 == env.closed
+
+
+def test_an_asynchronous_environment_that_cannot_receive_cannot_be_made():
+    class Mute(AsyncEnvironment):
+        num_envs = 1
+
+    with pytest.raises(TypeError, match="abstract"):
+        Mute()
+
+
+# Blocking is an ordinary batch.
+
+
+def test_blocking_has_the_specs_of_what_it_wraps():
+    class Special(Rehearsed):
+        def reward_spec(self):
+            return ArraySpec((), np.float32, name="coins")
+
+        def discount_spec(self):
+            return BoundedArraySpec((), np.float32, 0.0, 0.5)
+
+    inner = Special([CountingEnv()])
+    env = Blocking(inner)
+
+    assert inner.environment_spec() == env.environment_spec()
+    assert "coins" == env.reward_spec().name
+    assert inner.time_step_spec() == env.time_step_spec()
+
+
+def test_blocking_is_a_batch_of_all_rows():
+    env = Blocking(rehearsed(rows=3))
+
+    assert env.batched is True
+    assert 3 == env.batch_size
+
+
+@given(delays=DELAYS, early=st.booleans(), steps=STEPS)
+def test_blocking_equals_the_batch_in_whatever_order_rows_finish(delays, early, steps):
+    env = Blocking(rehearsed(delays=delays, early=early))
+    batch = BatchedPyEnvironment(rehearsed().envs, multithreading=False)
+
+    assert bits(batch.reset()) == bits(env.reset())
+    for _ in range(steps):
+        assert bits(batch.step([0, 1, 0])) == bits(env.step([0, 1, 0]))
+
+
+@given(delays=DELAYS, early=st.booleans(), steps=STEPS)
+def test_waiting_after_timeouts_loses_nothing(delays, early, steps):
+    inner = rehearsed(delays=delays, early=early)
+    env = Blocking(inner, timeout=0.7, now=inner.clock)
+    batch = BatchedPyEnvironment(rehearsed().envs, multithreading=False)
+
+    assert bits(batch.reset()) == bits(patiently(env, env.reset))
+    for _ in range(steps):
+        answer = patiently(env, env.step, [0, 1, 0])
+
+        assert bits(batch.step([0, 1, 0])) == bits(answer)
+        assert env.current_time_step() is answer
+
+
+@given(
+    delays=DELAYS,
+    calls=st.lists(
+        st.sampled_from(["step", "step", "wait", "reset", [True, False, True]]),
+        max_size=25,
+    ),
+)
+def test_an_answer_is_never_that_of_an_older_request(delays, calls):
+    """Whatever is called after whatever timeout, each row shows its newest answer."""
+    inner = rehearsed(delays=delays)
+    env = Blocking(inner, timeout=0.7, now=inner.clock)
+    for call in calls:
+        try:
+            if call == "step":
+                answer = env.step([0, 0, 0])
+            elif call == "wait":
+                answer = env.wait()
+            else:
+                answer = env.reset(None if call == "reset" else np.array(call))
+        except (WorkerTimeout, CallOrderError):
+            continue
+        newest = [row.current_time_step() for row in inner.envs]
+
+        assert [int(each.observation) for each in newest] == answer.observation.tolist()
+        assert [int(each.step_type) for each in newest] == answer.step_type.tolist()
+        if call == "reset":
+            assert answer.is_first().all()
+
+
+def test_blocking_keeps_nested_observations():
+    envs = [NestedCountingEnv(2), NestedCountingEnv(3)]
+    env = Blocking(Rehearsed(envs, delays=[0.5, 0.0]))
+    env.reset()
+    time_step = env.step([0, 0])
+
+    assert ["total_steps", "current_steps"] == list(time_step.observation)
+    assert [1, 1] == time_step.observation["total_steps"].tolist()
+
+
+def test_a_time_step_stays_as_it_was_returned():
+    env = Blocking(rehearsed())
+    first = env.reset()
+    before = bits(first)
+    for _ in range(4):
+        env.step([0, 0, 0])
+
+    assert before == bits(first)
+
+
+def test_what_the_caller_does_to_a_time_step_changes_no_later_one():
+    env = Blocking(rehearsed())
+    env.reset().observation[:] = 99
+    time_step = env.reset([True, False, False])
+
+    assert 0 == time_step.observation[0]
+
+
+def test_a_first_step_begins_an_episode_in_every_row():
+    inner = rehearsed()
+    env = Blocking(inner)
+
+    assert env.step([1, 1, 1]).is_first().all()
+    assert [("reset", row) for row in range(3)] == inner.requests
+
+
+def test_a_masked_reset_asks_the_masked_rows_alone():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, 0.3, 0.2, 0.1, 0.9])
+    env = Blocking(inner)
+    env.reset()
+    env.step([0, 0, 0])
+    inner.requests.clear()
+    time_step = env.reset(np.array([False, True, True]))
+
+    assert [("reset", 1), ("reset", 2)] == inner.requests
+    assert [2, 0, 0] == time_step.step_type.tolist()
+    assert [1, 0, 0] == time_step.observation.tolist()
+
+
+def test_seeding_is_passed_on():
+    assert "seeded with 7" == Blocking(rehearsed()).seed(7)
+
+
+def test_only_an_asynchronous_environment_can_be_wrapped():
+    expected = "Blocking needs an AsyncEnvironment, not a CountingEnv."
+
+    assert (TypeError, expected) == told(Blocking, CountingEnv())
+
+
+# Timeouts.
+
+
+def test_without_a_timeout_it_waits_for_as_long_as_it_takes():
+    inner = rehearsed(delays=[1e9, 0.0, 2e9])
+    Blocking(inner).reset()
+
+    assert 2e9 == inner.clock()
+
+
+def test_an_answer_at_the_last_moment_is_in_time():
+    inner = rehearsed(delays=[0.0, 1.0, 0.5])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+
+    assert env.reset().is_first().all()
+
+
+def test_each_call_has_the_whole_timeout():
+    inner = rehearsed(delays=[0.9] * 30)
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    for _ in range(5):
+        env.step([0, 0, 0])
+
+    assert 4.5 == pytest.approx(inner.clock())
+
+
+@pytest.mark.parametrize(
+    ("delays", "rows"),
+    [
+        ([0.0, 0.0, NEVER], "environment 2; 2 of 3 answered"),
+        ([NEVER, 0.0, 1.5], "environments 0, 2; 1 of 3 answered"),
+    ],
+)
+def test_a_timeout_names_the_rows_that_are_late(delays, rows):
+    inner = rehearsed(delays=delays)
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    expected = (
+        f"Blocking.reset() waited 1 s for {rows}. Their answers are kept: call wait() "
+        "for the rest, or reset() to start over."
+    )
+
+    assert (WorkerTimeout, expected) == told(env.reset)
+    assert 1.0 == inner.clock()
+
+
+def test_a_timeout_is_a_timeout_error_that_knows_its_rows():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, 5.0, 0.0, NEVER])
+    env = Blocking(inner, timeout=2.5, now=inner.clock)
+    env.reset()
+    with pytest.raises(TimeoutError) as raised:
+        env.step([0, 0, 0])
+
+    assert (0, 2) == raised.value.envs
+    assert str(raised.value).startswith("Blocking.step() waited 2.5 s for environments")
+
+
+def test_waiting_can_run_into_the_timeout_again():
+    inner = rehearsed(delays=[0.0, 2.5, 0.0])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    told(env.reset)
+    expected = (
+        "Blocking.wait() waited 1 s for environment 1; 2 of 3 answered. Their answers "
+        "are kept: call wait() for the rest, or reset() to start over."
+    )
+
+    assert (WorkerTimeout, expected) == told(env.wait)
+    assert env.wait().is_first().all()
+    assert 2.5 == inner.clock()
+
+
+def test_a_timeout_in_a_masked_reset_counts_the_rows_it_asked():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, 0.0, NEVER])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    env.reset()
+    expected = (
+        "Blocking.reset() waited 1 s for environment 2; 1 of 2 answered. Their answers "
+        "are kept: call wait() for the rest, or reset() to start over."
+    )
+
+    assert (WorkerTimeout, expected) == told(env.reset, [True, False, True])
+
+
+def test_after_a_timeout_the_current_time_step_is_still_the_last_whole_one():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, NEVER])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    first = env.reset()
+    told(env.step, [0, 0, 0])
+
+    assert env.current_time_step() is first
+
+
+def test_a_row_that_never_answered_is_there_when_it_does():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, NEVER])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    env.reset()
+    told(env.step, [0, 0, 0])
+    told(env.wait)
+    inner.hurry()
+
+    assert [1, 1, 1] == env.wait().observation.tolist()
+    assert [0, 2, 1] == env.step([0, 0, 0]).step_type.tolist()
+
+
+def test_a_masked_reset_that_was_late_is_completed_by_waiting():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.5])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    env.reset()
+    env.step([0, 0, 0])
+    told(env.reset, [False, False, True])
+
+    assert [2, 1, 0] == env.wait().step_type.tolist()
+
+
+def test_reset_after_a_timeout_throws_the_late_answers_away():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, 1.5, 0.0, 0.0])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    env.reset()
+    told(env.step, [0, 0, 0])
+    time_step = env.reset()
+
+    assert time_step.is_first().all()
+    assert [("reset", row) for row in range(3)] == inner.requests[-3:]
+
+
+def test_a_reset_has_one_timeout_for_the_late_answers_and_its_own():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, 1.8, 0.0, 0.0, 0.8, 0.0, 0.0])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    env.reset()
+    told(env.step, [0, 0, 0])
+
+    assert WorkerTimeout is told(env.reset)[0]
+    assert 2.0 == pytest.approx(inner.clock())
+    assert env.wait().is_first().all()
+
+
+def test_waiting_completes_a_reset_that_was_held_up_by_late_answers():
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, 2.5])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    env.reset()
+    told(env.step, [0, 0, 0])
+
+    assert WorkerTimeout is told(env.reset)[0]
+    assert env.wait().is_first().all()
+
+
+# Calls in the wrong order.
+
+
+@pytest.mark.parametrize(
+    ("late", "rows"),
+    [
+        ([NEVER, 0.0, 0.0], "environment 0 still owes an answer"),
+        ([NEVER, 0.0, NEVER], "environments 0, 2 still owe an answer"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("step()", lambda env: env.step([0, 0, 0])),
+        ("reset(mask)", lambda env: env.reset([True, False, False])),
+    ],
+    ids=["step", "reset"],
+)
+def test_rows_that_owe_an_answer_take_no_request(late, rows, name, call):
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, *late])
+    env = Blocking(inner, timeout=1.0, now=inner.clock)
+    env.reset()
+    told(env.step, [0, 0, 0])
+    asked = len(inner.requests)
+    expected = (
+        f"Blocking.{name} was called while {rows}. Call wait() for it, or reset()."
+    )
+
+    assert (CallOrderError, expected) == told(call, env)
+    assert asked == len(inner.requests)
+
+
+def test_waiting_for_nothing_is_refused():
+    env = Blocking(rehearsed())
+    expected = (
+        "Blocking.wait() was called although no row owes an answer. It is for "
+        "completing a step() or reset() that ran into its timeout."
+    )
+
+    assert (CallOrderError, expected) == told(env.wait)
+    env.reset()
+
+    assert (CallOrderError, expected) == told(env.wait)
+
+
+def test_a_request_that_was_refused_leaves_nothing_owed():
+    env = Blocking(rehearsed())
+    env.reset()
+    with pytest.raises(ValueError, match="zip"):
+        env.step([0, 0])
+
+    assert env.reset().is_first().all()
+
+
+# Rows that fail.
+
+
+def test_the_error_of_a_row_is_the_callers():
+    inner = rehearsed()
+    env = Blocking(inner)
+    env.reset()
+    failure = EnvironmentRaised("environment 1 raised", envs=[1])
+    inner.failing[1] = failure
+    with pytest.raises(EnvironmentRaised) as raised:
+        env.step([0, 0, 0])
+
+    assert raised.value is failure
+
+
+def test_after_a_row_failed_the_batch_can_be_reset():
+    inner = rehearsed(delays=[0.0] * 3 + [0.3, 0.2, 0.1], early=True)
+    env = Blocking(inner)
+    env.reset()
+    inner.failing[1] = EnvironmentRaised("environment 1 raised", envs=[1])
+    told(env.step, [0, 0, 0])
+
+    assert env.reset().is_first().all()
+    assert [11, 1, 1] == env.step([0, 0, 0]).observation.tolist()
+
+
+# Answers that do not fit.
+
+
+class Answering(Least):
+    """Answers every request with the rows that a test says."""
+
+    def __init__(self, *answers):
+        self._answers = iter(answers)
+
+    def observation_spec(self):
+        return ArraySpec((2,), np.float32)
+
+    def recv(self, count=None, timeout=None):
+        return next(self._answers)
+
+
+def answer(rows, observation, reward=None):
+    """Makes the batch in which some rows return an observation."""
+    types = np.ones(len(rows), np.int32)
+    reward = np.zeros(len(rows), np.float32) if reward is None else reward
+    discount = np.ones(len(rows), np.float32)
+    spec = time_step_spec(ArraySpec((), np.float32))
+    return AsyncBatch(
+        np.array(rows, np.int64), spec._make([types, reward, discount, observation])
+    )
+
+
+FULL = np.arange(4, dtype=np.float32).reshape(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("broken", "place", "got", "reason"),
+    [
+        (
+            answer([1], FULL[:1, :1]),
+            "observation.\n\n  expected   ArraySpec(shape=(1, 2), dtype=float32)",
+            "array of shape (1, 1), dtype float32, values 0.0 … 0.0",
+            "Axis 1 has size 1 instead of 2.",
+        ),
+        (
+            answer([1], FULL[:1].astype(np.float64)),
+            "observation.\n\n  expected   ArraySpec(shape=(1, 2), dtype=float32)",
+            "array of shape (1, 2), dtype float64, values 0.0 … 1.0",
+            "dtype is float64; the spec says float32. NumPy makes float64 by default: "
+            "add .astype(np.float32).",
+        ),
+        (
+            answer([1], FULL[:1], reward=np.zeros((), np.float32)),
+            "reward.\n\n  expected   ArraySpec(shape=(1,), dtype=float32, "
+            "name='reward')",
+            "array of shape (), dtype float32, values 0.0 … 0.0",
+            "The whole batch dimension is missing: expected (1,).",
+        ),
+    ],
+    ids=["shape", "dtype", "rank"],
+)
+@pytest.mark.parametrize("comes", ["first", "later"])
+def test_an_answer_never_broadcasts_into_its_row(comes, broken, place, got, reason):
+    good = answer([0], FULL[:1])
+    env = Blocking(Answering(*([broken, good] if comes == "first" else [good, broken])))
+    expected = (
+        "Answering.recv() returned a time step that does not fit its spec at "
+        f"{place}\n  got        {got}\n\n{reason} The other 3 leaves fit."
+    )
+
+    assert (SpecError, expected) == told(env.reset)
+
+
+def test_a_return_with_nothing_ready_says_nothing_about_later_answers():
+    nothing = answer([], np.zeros(0))
+    env = Blocking(Answering(nothing, answer([1, 0], FULL)))
+
+    assert [[2.0, 3.0], [0.0, 1.0]] == env.reset().observation.tolist()
+
+
+# Closing.
+
+
+def test_closing_closes_what_is_wrapped():
+    inner = rehearsed()
+    with Blocking(inner) as env:
+        env.reset()
+
+    assert 1 == inner.closed
+
+
+def test_closing_twice_is_fine():
+    env = Blocking(rehearsed())
+    env.close()
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("reset", lambda env: env.reset()),
+        ("reset", lambda env: env.reset([True, False, False])),
+        ("step", lambda env: env.step([0, 0, 0])),
+        ("wait", lambda env: env.wait()),
+        ("seed", lambda env: env.seed(3)),
+    ],
+    ids=["reset", "masked reset", "step", "wait", "seed"],
+)
+def test_a_closed_one_stays_closed(name, call):
+    env = Blocking(rehearsed())
+    env.reset()
+    env.close()
+    expected = (
+        f"Blocking.{name}() was called after close(). A closed environment stays "
+        "closed: make a new one."
+    )
+
+    assert (ClosedError, expected) == told(call, env)
