@@ -1,0 +1,41 @@
+"""`ManualClock`: time that passes only when a test says so."""
+
+from __future__ import annotations
+
+__all__ = ["ManualClock"]
+
+
+class ManualClock:
+    """A clock that stands still until it is moved.
+
+    Call it for the time; `sleep` moves it, so code that waits does not.
+
+    Example:
+        >>> clock = ManualClock()
+        >>> clock.sleep(1.5)
+        >>> clock.advance(0.5)
+        >>> clock(), clock.now()
+        (2.0, 2.0)
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        """Sets the clock."""
+        self._now = float(start)
+
+    def now(self) -> float:
+        """Returns the time in seconds."""
+        return self._now
+
+    def __call__(self) -> float:
+        """Returns the time in seconds."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock forward."""
+        if not seconds >= 0.0:
+            raise ValueError(f"A clock does not go back, and {seconds} s would.")
+        self._now += seconds
+
+    def sleep(self, seconds: float) -> None:
+        """Moves the clock forward, as if the caller had slept."""
+        self.advance(max(seconds, 0.0))

@@ -1,0 +1,247 @@
+"""Promises about arrays: what was returned belongs to the caller, and so do actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit import nest
+from envkit.testing.contract.findings import Broken, broken, raised
+from envkit.testing.contract.recording import (
+    Recording,
+    Snapshot,
+    expect_same_stream,
+    explain_difference,
+    first_difference,
+    snapshot,
+)
+from envkit.testing.contract.trial import Move, Trial
+from envkit.types import Array, NestedArray
+
+__all__ = [
+    "kept_results",
+    "own_arrays",
+    "released_actions",
+    "separate_arrays",
+    "unchanged_actions",
+]
+
+# A ring buffer can hand out many interleaved views; looking at so many neighbours in
+# memory finds those that overlap without comparing all pairs.
+_NEIGHBOURS = 16
+# How long NumPy may ponder whether two interleaved views meet. NumPy's stubs know its
+# own two constants only.
+_EFFORT: Any = 10_000
+
+
+def kept_results(trial: Trial) -> None:
+    """Looks at whether time steps are still what they were, after all later calls."""
+    expect_same_stream(
+        trial.main,
+        _now(trial.main),
+        problem="A time step was overwritten after it was returned, in",
+        advice="Whoever keeps a time step, a replay buffer for one, finds a later one "
+        "in its place. Return a copy of an array that is written to again: "
+        "self._state.copy().",
+        labels=("returned", "now"),
+    )
+
+
+def _now(recording: Recording) -> Recording:
+    """Records what the results of a recording have become."""
+    now = Recording(None)
+    for call, result in zip(recording.calls, recording.results, strict=True):
+        now.add(call, result)
+    return now
+
+
+class _Span(NamedTuple):
+    """A writeable array and the memory it reaches over."""
+
+    low: int
+    high: int
+    array: Array
+    call: int
+    path: str
+
+
+def separate_arrays(trial: Trial) -> None:
+    """Looks at whether writing to one returned array could change another."""
+    main = trial.main
+    # Memory has its own order; the reader wants the pair that came first.
+    pairs = sorted(_overlaps(main), key=lambda pair: (pair[1].call, pair[0].call))
+    if pairs:
+        raise _shared(main, *pairs[0])
+    if trial.dims:
+        _check_rows(main)
+
+
+def _overlaps(recording: Recording) -> Iterator[list[_Span]]:
+    """Yields pairs of arrays that share memory, each in the order of calls."""
+    active: list[_Span] = []
+    for span in sorted(_spans(recording), key=lambda span: (span.low, span.call)):
+        active = [other for other in active if other.high > span.low][-_NEIGHBOURS:]
+        for other in active:
+            if _share(other.array, span.array):
+                yield sorted([other, span], key=lambda span: (span.call, span.path))
+        active.append(span)
+
+
+def _spans(recording: Recording) -> Iterator[_Span]:
+    for index, result in enumerate(recording.results):
+        for path, leaf in nest.flatten_with_paths(result):
+            if isinstance(leaf, np.ndarray) and leaf.size and leaf.flags.writeable:
+                yield _Span(*_bounds(leaf), leaf, index, path)
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    low = high = array.__array_interface__["data"][0]
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        reach = (size - 1) * stride
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    return low, high + array.itemsize
+
+
+def _share(first: Array, second: Array) -> bool:
+    try:
+        return np.shares_memory(first, second, max_work=_EFFORT)
+    except np.exceptions.TooHardError:
+        return False  # Nobody interleaves two arrays so cunningly by mistake.
+
+
+def _shared(main: Recording, first: _Span, second: _Span) -> Exception:
+    return broken(
+        f"Two returned arrays share their memory: {first.path} of "
+        f"{main.place(first.call)} and {second.path} of {main.place(second.call)}.",
+        [
+            ("expected", "arrays that belong to the caller alone"),
+            ("got", f"{first.path} and {second.path} in the same memory"),
+        ],
+        "Writing to one, to normalise it for instance, changes the other. Return a "
+        "copy each time, or make the array read-only: array.setflags(write=False).",
+    )
+
+
+def _check_rows(main: Recording) -> None:
+    for index, result in enumerate(main.results):
+        for path, leaf in nest.flatten_with_paths(result):
+            if not isinstance(leaf, np.ndarray) or not leaf.flags.writeable:
+                continue
+            if leaf.size and leaf.ndim and len(leaf) > 1 and _share(leaf[:1], leaf[1:]):
+                raise broken(
+                    f"The rows of {path} share their memory, in {main.place(index)}.",
+                    [
+                        ("expected", "one place in memory for each row"),
+                        ("got", f"an array with the strides {leaf.strides}"),
+                    ],
+                    "Writing to one row changes the others: copy what broadcast_to "
+                    "or as_strided returned.",
+                )
+
+
+def own_arrays(trial: Trial) -> None:
+    """Looks at whether writing into returned arrays leaves the environment alone."""
+    trial.need_repeatable()
+
+    def write(move: Move) -> None:
+        # Not the step type, which PyEnvironment reads to know where an episode ends.
+        for part in move.result[1:]:
+            _scribble(part)
+
+    _expect_unmoved(
+        trial,
+        write,
+        "Writing into arrays that were returned",
+        "A returned array belongs to the caller. Return a copy of what the environment "
+        "goes on working with: self._state.copy().",
+    )
+
+
+def _expect_unmoved(
+    trial: Trial, write: Callable[[Move], None], what: str, advice: str
+) -> Recording:
+    """Raises unless the stream stays the same whatever `write` does after each move.
+
+    Returns the recording, for those who want to know more.
+    """
+    try:
+        written = trial.record(trial.new(), after=write)
+    except Exception as error:
+        raise Broken(
+            f"{what} makes a later call fail.\n\n{raised(error)}\n\n{advice}"
+        ) from error
+    expect_same_stream(
+        trial.reference,
+        written,
+        problem=f"{what} changes what comes later, in",
+        advice=advice,
+        labels=("untouched", "written to"),
+    )
+    return written
+
+
+def _scribble(value: NestedArray) -> None:
+    """Changes every element of every array of a nest that can be written to."""
+    for _, leaf in nest.flatten_with_paths(value):
+        if not isinstance(leaf, np.ndarray) or not leaf.flags.writeable:
+            continue
+        if leaf.dtype.kind == "b":
+            leaf[...] = ~leaf
+        elif leaf.dtype.kind in "iufc":
+            leaf[...] = np.where(leaf == 77, 78, 77).astype(leaf.dtype)
+        elif leaf.dtype.kind == "U":
+            leaf[...] = np.where(leaf == "?", "!", "?")
+        elif leaf.dtype.kind == "S":
+            leaf[...] = np.where(leaf == b"?", b"!", b"?")
+
+
+def unchanged_actions(trial: Trial) -> None:
+    """Looks at whether the environment leaves the actions it is given as they are."""
+    usual = trial.actor()
+    given: list[Snapshot] = []
+
+    def act(time_step: Any) -> NestedArray:
+        action = usual(time_step)
+        given.append(snapshot(action))
+        return action
+
+    def compare(move: Move) -> None:
+        if move.call != "step()":
+            return
+        difference = first_difference(given[-1], snapshot(move.action))
+        if difference is not None:
+            path = nest.join("action", difference.path)
+            raise explain_difference(
+                f"step() changed the action it was given, in call {len(given)}.",
+                difference._replace(path=path),
+                "The action belongs to the caller, who may store it. Copy it before "
+                "changing it: np.clip(action, low, high) makes a new array.",
+                ("given", "after"),
+            )
+
+    trial.record(trial.new(), actor=act, after=compare)
+
+
+def released_actions(trial: Trial) -> None:
+    """Looks at whether an action can be reused by the caller once step() is over."""
+    trial.need_repeatable()
+
+    def write(move: Move) -> None:
+        if move.call == "step()":
+            _scribble(move.action)
+
+    advice = (
+        "The environment has kept the caller's array, into which the next action may "
+        "be written. Keep a copy: np.array(action)."
+    )
+    what = "Writing into an action after step()"
+    recording = _expect_unmoved(trial, write, what, advice)
+    expect_same_stream(
+        recording,
+        _now(recording),
+        problem=f"{what} changes what step() returned, in",
+        advice=advice,
+        labels=("returned", "now"),
+    )

@@ -1,0 +1,242 @@
+"""Promises about randomness: it comes from the seed, and from nowhere else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.testing.contract.findings import Skipped, broken
+from envkit.testing.contract.recording import (
+    Recording,
+    expect_same_stream,
+    first_difference,
+)
+from envkit.testing.contract.trial import Actor, Move, Trial
+from envkit.types import NestedArray, Seed
+
+__all__ = [
+    "global_random",
+    "independence",
+    "reseeding",
+    "row_seeds",
+    "seed_list",
+    "seeding",
+]
+
+_FIX = (
+    "Draw everything from a generator of the environment's own, and make it anew in "
+    "seed(): self._rng = np.random.default_rng(seed)."
+)
+
+
+def _seed(env: Any, seed: Seed) -> None:
+    try:
+        env.seed(seed)
+    except NotImplementedError:
+        raise Skipped("seed() is not implemented", "seed") from None
+
+
+class _GlobalGenerators:
+    """Watches the generators that all of a program shares."""
+
+    def __init__(self) -> None:
+        self._before = self._states()
+
+    @staticmethod
+    def _states() -> dict[str, Any]:
+        numpys = np.random.get_state(legacy=False)  # noqa: NPY002  # is what is watched
+        assert isinstance(numpys, dict)  # legacy=False says so
+        key = numpys["state"]["key"].tobytes(), numpys["state"]["pos"]
+        return {
+            "NumPy's (np.random.seed, np.random.rand and so on)": key,
+            "Python's (the functions of the module random)": random.getstate(),
+        }
+
+    def check(self, call: str, place: str) -> None:
+        """Raises `Broken` if a generator has moved since the last look."""
+        before, self._before = self._before, self._states()
+        for name, state in self._before.items():
+            if state != before[name]:
+                raise broken(
+                    f"{call} used a global random generator{place}.",
+                    [
+                        ("expected", "a generator of the environment's own"),
+                        ("got", f"{name} has moved"),
+                    ],
+                    f"Anything else in the program moves it too, so a seed promises "
+                    f"nothing. {_FIX}",
+                )
+
+
+def global_random(trial: Trial) -> None:
+    """Looks at whether seed(), reset() and step() leave global generators alone."""
+    env = trial.make()
+    # Whoever seeds a generator with the same number once more would not be seen.
+    _scramble()
+    watch = _GlobalGenerators()
+    trial.seed_if_possible(env)
+    watch.check("seed()", "")
+    recording = Recording(trial.rows)
+
+    def look(move: Move) -> None:
+        recording.add(move.call, move.result)
+        watch.check(move.call, f", in {recording.place(len(recording) - 1)}")
+
+    # The policy draws from its own generator, so only the environment is seen.
+    trial.record(env, after=look)
+
+
+def seeding(trial: Trial) -> None:
+    """Looks at whether the same seed and actions give the same stream, bit by bit."""
+    first, second = trial.make(), trial.make()
+    _seed(first, trial.seed)
+    expected = trial.record(first, trial.past_end)
+    _scramble()
+    _seed(second, trial.seed)
+    expect_same_stream(
+        expected,
+        trial.record(second, trial.past_end),
+        problem=f"Two environments with the seed {trial.seed} and the same actions "
+        "differ, first in",
+        advice=_FIX,
+        labels=("one", "the other"),
+    )
+
+
+def _scramble() -> None:
+    """Moves the global generators; `undisturbed_globals` puts them back in the end."""
+    np.random.random(7)  # noqa: NPY002  # the global generator is the subject
+    random.random()  # an odd number of draws, so that no pair repeats by chance
+
+
+def independence(trial: Trial) -> None:
+    """Looks at whether environments of one process leave each other alone."""
+    trial.need_repeatable()
+    other = trial.new()
+    moves = trial.play(other, trial.actor(1))
+
+    def play_other(move: Move) -> None:
+        next(moves)
+
+    expect_same_stream(
+        trial.reference,
+        trial.record(trial.new(), after=play_other),
+        problem="Playing another environment in between changes this one, in",
+        advice="They share something: a class attribute or a module's variable that is "
+        "written to. Make it in __init__ instead.",
+        labels=("alone", "beside another"),
+    )
+
+
+def reseeding(trial: Trial) -> None:
+    """Looks at whether seed() makes a used environment repeat what a new one does."""
+    env = trial.make()
+    _seed(env, trial.seed + 1)
+    trial.record(env, actor=trial.actor(1))
+    _seed(env, trial.seed)
+    again = trial.record(env)
+    if _equal(trial.reference, again):
+        return
+    if not trial.stochastic:
+        raise Skipped(
+            "other seeds made no difference, so what an environment shows after "
+            "earlier episodes may be meant"
+        )
+    expect_same_stream(
+        trial.reference,
+        again,
+        problem=f"After some steps, seed({trial.seed}) and reset(), an environment "
+        "does not repeat what a new one with this seed does, in",
+        advice=f"Something random was drawn earlier and kept. {_FIX}",
+        labels=("a new one", "a used one"),
+    )
+
+
+def _equal(first: Recording, second: Recording) -> bool:
+    pairs = zip(first.copies, second.copies, strict=True)
+    return all(first_difference(*pair) is None for pair in pairs)
+
+
+def row_seeds(trial: Trial) -> None:
+    """Looks at whether one seed for a batch gives its rows different streams."""
+    rows = trial.need_batch()
+    if rows == 1:
+        raise Skipped("the batch has one row only")
+    _seed(trial.make(), trial.seed)
+    if not trial.stochastic:
+        raise Skipped("other seeds made no difference")
+    for seed in range(trial.seed, trial.seed + 5):
+        env = trial.make()
+        env.seed(seed)
+        if not _rows_agree(trial.record(env, actor=_same_for_all_rows(trial))):
+            return
+    raise broken(
+        f"All {rows} rows do the same after seed({trial.seed}).",
+        [
+            ("expected", "a stream of its own for each row"),
+            ("got", f"{rows} times the same stream, with each of 5 seeds"),
+        ],
+        "A batch of copies teaches no more than one environment. "
+        "envkit.seeding.seed_per_row(seed, batch_size) derives a seed for each row.",
+    )
+
+
+def _same_for_all_rows(trial: Trial) -> Actor:
+    """Returns the usual policy with the action of the first row in every row."""
+    usual = trial.actor()
+    if trial.chooses_actions:  # They may not be legal in another row.
+        return usual
+
+    def repeat(leaf: Any) -> Any:
+        return np.repeat(leaf[:1], len(leaf), axis=0)
+
+    def act(time_step: Any) -> NestedArray:
+        return nest.map_structure(repeat, usual(time_step))
+
+    return act
+
+
+def _rows_agree(recording: Recording) -> bool:
+    return all(
+        leaf[row].tobytes() == leaf[0].tobytes()
+        for copied in recording.copies
+        for _, leaf in copied
+        for row in range(1, len(leaf))
+    )
+
+
+def seed_list(trial: Trial) -> None:
+    """Looks at whether a batch takes one seed for each row, and no other number."""
+    rows = trial.need_batch()
+    seeds = list(range(trial.seed, trial.seed + rows))
+    streams = []
+    for _ in range(2):
+        env = trial.make()
+        _seed(env, seeds)
+        streams.append(trial.record(env))
+    expect_same_stream(
+        *streams,
+        problem="Two batches with the same list of seeds differ, first in",
+        advice=_FIX,
+        labels=("one", "the other"),
+    )
+    for wrong in (seeds[:-1], [*seeds, seeds[-1] + 1]):
+        _expect_refused(trial.make().seed, wrong, rows)
+
+
+def _expect_refused(seed: Callable[[Seed], Any], seeds: list[int], rows: int) -> None:
+    try:
+        seed(seeds)
+    except Exception:
+        return
+    noun = "seed" if len(seeds) == 1 else "seeds"
+    raise broken(
+        f"seed() accepted {len(seeds)} {noun} for {rows} rows.",
+        [("expected", "a ValueError"), ("got", "no exception")],
+        "A list has one seed for each row: envkit.seeding.seed_per_row(seed, "
+        "batch_size) checks that and returns them.",
+    )

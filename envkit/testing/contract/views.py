@@ -1,0 +1,178 @@
+"""Promises about render() and get_info(): looking at an environment changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from envkit.errors import MissingDependencyError
+from envkit.specs.validation import describe
+from envkit.testing.contract.findings import Skipped, broken
+from envkit.testing.contract.recording import (
+    expect_same_stream,
+    explain_difference,
+    first_difference,
+    snapshot,
+)
+from envkit.testing.contract.trial import Move, Trial
+from envkit.time_step import StepType
+
+__all__ = [
+    "info",
+    "info_stream",
+    "render",
+    "render_kept",
+    "render_mode",
+    "render_stream",
+]
+
+
+# Some pictures take long to draw, and what holds for so many holds for the others.
+_PICTURES = 10
+
+
+def _now_and_then(look: Callable[[], Any]) -> Callable[[Move], None]:
+    """Returns what looks after the first calls, and whenever an episode has ended."""
+    calls = itertools.count()
+
+    def after(move: Move) -> None:
+        if next(calls) < _PICTURES or np.any(move.result.step_type == StepType.LAST):
+            look()
+
+    return after
+
+
+def _render(env: Any) -> Any:
+    try:
+        return env.render("rgb_array")
+    except NotImplementedError:
+        raise Skipped("render() is not implemented", "render") from None
+    except MissingDependencyError as error:
+        raise Skipped(f"render() needs {error.package}", "render") from None
+
+
+def _get_info(env: Any) -> Any:
+    try:
+        return env.get_info()
+    except NotImplementedError:
+        raise Skipped("get_info() is not implemented", "info") from None
+
+
+def render(trial: Trial) -> None:
+    """Looks at whether rendering gives pictures, all through an episode."""
+    env = trial.new()
+
+    def look() -> None:
+        picture = _render(env)
+        if not _is_picture(picture, trial.dims):
+            rows = f"{trial.rows}, " if trial.dims else ""
+            raise broken(
+                'render("rgb_array") did not return a picture.',
+                [
+                    (
+                        "expected",
+                        f"uint8 array of shape ({rows}height, width, 3)",
+                    ),
+                    ("got", describe(picture)),
+                ],
+                "One picture for each row, colours last, values from 0 to 255."
+                if trial.dims
+                else "Colours last, values from 0 to 255.",
+            )
+
+    trial.record(env, after=_now_and_then(look))
+
+
+def _is_picture(picture: Any, dims: tuple[int, ...]) -> bool:
+    return (
+        isinstance(picture, np.ndarray)
+        and picture.dtype == np.uint8
+        and picture.ndim == len(dims) + 3
+        and picture.shape[-1] == 3
+        and picture.shape[: len(dims)] == dims
+    )
+
+
+def render_mode(trial: Trial) -> None:
+    """Looks at whether render() refuses a mode that does not exist."""
+    env = trial.new()
+    env.reset()
+    _render(env)
+    try:
+        picture = env.render("no such mode")
+    except Exception:
+        return
+    raise broken(
+        'render("no such mode") raised nothing.',
+        [("expected", "an exception"), ("got", describe(picture))],
+        "A mistyped mode should not go unnoticed: raise a ValueError that lists the "
+        "modes there are.",
+    )
+
+
+def render_kept(trial: Trial) -> None:
+    """Looks at whether a picture stays as it is when others are made."""
+    env = trial.new()
+    pictures, copies = [], []
+
+    def look() -> None:
+        pictures.append(_render(env))
+        copies.append(snapshot(pictures[-1]))
+
+    trial.record(env, after=_now_and_then(look))
+    for index, (picture, copied) in enumerate(zip(pictures, copies, strict=True)):
+        difference = first_difference(copied, snapshot(picture))
+        if difference is not None:
+            raise explain_difference(
+                f"Picture {index + 1} of {len(pictures)} was overwritten later.",
+                difference,
+                "A video made of it would show one picture all the time: return a copy "
+                "of the canvas.",
+                ("returned", "now"),
+            )
+
+
+def render_stream(trial: Trial) -> None:
+    """Looks at whether rendering leaves the episode alone."""
+    _expect_unmoved(trial, _render, "render()")
+
+
+def info(trial: Trial) -> None:
+    """Looks at whether get_info() answers at any time with something that pickles."""
+    env = trial.new()
+
+    def look() -> None:
+        answer = _get_info(env)
+        try:
+            pickle.loads(pickle.dumps(answer))
+        except Exception as error:
+            raise broken(
+                f"What get_info() returned does not pickle: {type(error).__name__}.",
+                [("expected", "bytes"), ("got", f"{error!s:.200}")],
+                "It travels between processes: keep plain data in it.",
+            ) from error
+
+    trial.record(env, after=_now_and_then(look))
+
+
+def info_stream(trial: Trial) -> None:
+    """Looks at whether asking for infos leaves the episode alone."""
+    _expect_unmoved(trial, _get_info, "get_info()")
+
+
+def _expect_unmoved(trial: Trial, look: Callable[[Any], Any], call: str) -> None:
+    env = trial.new()
+    looked_at = trial.record(env, after=_now_and_then(lambda: look(env)))
+    trial.need_repeatable()
+    expect_same_stream(
+        trial.reference,
+        looked_at,
+        problem=f"Calling {call} changes what comes later, in",
+        advice="Looking must not touch. If it draws random numbers, give it a "
+        "generator of its own.",
+        labels=("without", "with"),
+    )

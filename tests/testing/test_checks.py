@@ -1,0 +1,985 @@
+"""Tests of check_environment: it passes what is right and names what is wrong."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+from envkit import (
+    ArraySpec,
+    AsyncEnvironment,
+    BatchedPyEnvironment,
+    BoundedArraySpec,
+    PyEnvironment,
+    RandomPyEnvironment,
+    TimeStep,
+    constructor,
+    restart,
+    termination,
+    transition,
+)
+from envkit.constructors import registered
+from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.testing import (
+    CheckFailed,
+    CountingEnv,
+    EpisodeCountingEnv,
+    NestedCountingEnv,
+    ScriptedEnv,
+    check_environment,
+)
+from envkit.testing.checks import FEATURES
+from envkit.testing.contract.recording import first_difference, snapshot
+from envkit.testing.contract.table import CHECKS
+from tests.testing import mutants
+
+NAMES = [check.name for check in CHECKS]
+
+NESTED_SPEC = {
+    "camera": BoundedArraySpec((4, 4, 3), np.uint8),
+    "text": ArraySpec((), "<U3"),
+    "bytes": ArraySpec((), "S3"),
+}
+VECTOR = BoundedArraySpec((2,), np.float32, -1, 1)
+
+
+def failure_of(make_env, **options):
+    """Returns the error that check_environment raises."""
+    with pytest.raises(CheckFailed) as caught:
+        check_environment(make_env, **options)
+    return caught.value
+
+
+@functools.cache
+def failure_of_mutant(make_env):
+    """Returns the error for a mutant; several tests look at the same one."""
+    return failure_of(make_env, steps=200)
+
+
+def message_of(error):
+    """Returns the text without its last line, which counts all checks there are."""
+    return str(error).rpartition("\n\nIn all: ")[0]
+
+
+def batch_of_counters():
+    return BatchedPyEnvironment([CountingEnv(), CountingEnv(3)], multithreading=False)
+
+
+def batch_in_threads():
+    return BatchedPyEnvironment([mutants.Walk() for _ in range(3)])
+
+
+def nested_action():
+    return NestedCountingEnv(nested_action=True)
+
+
+def single_random():
+    return RandomPyEnvironment(NESTED_SPEC, VECTOR)
+
+
+def batched_random():
+    return RandomPyEnvironment(NESTED_SPEC, VECTOR, batch_size=3)
+
+
+class OneStep(CountingEnv):
+    """Has episodes of one step, so nobody ever sees a MID."""
+
+    def __init__(self):
+        super().__init__(steps_per_episode=1)
+
+
+class Endless(CountingEnv):
+    """Has episodes that are longer than anybody looks."""
+
+    def __init__(self):
+        super().__init__(steps_per_episode=10**9)
+
+
+class WithoutActions(CountingEnv):
+    """Takes no action at all."""
+
+    def action_spec(self):
+        return ()
+
+
+class ManyRewards(CountingEnv):
+    """Earns a nest of rewards."""
+
+    def reward_spec(self):
+        return {"food": ArraySpec((), np.float32), "toys": ArraySpec((2,), np.float32)}
+
+    def _reset(self):
+        self._current_step = 0
+        return restart(self._observe(), reward_spec=self.reward_spec())
+
+    def _step(self, action):
+        self._current_step += 1
+        reward = {"food": np.float32(1), "toys": np.ones(2, np.float32)}
+        if self._current_step < 3:
+            return transition(self._observe(), reward, outer_dims=())
+        return termination(self._observe(), reward, outer_dims=())
+
+
+class Sight:
+    """Is equal to itself alone, as objects are."""
+
+
+class Lock:
+    """Neither compares nor pickles."""
+
+    def __init__(self, number):
+        self._number = number
+
+    def __repr__(self):
+        return f"lock {self._number}"
+
+    def __reduce__(self):
+        raise TypeError("This does not pickle.")
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Unknown(CountingEnv):
+    """Observes NaN, and an object that differs from itself."""
+
+    def observation_spec(self):
+        return ArraySpec((2,), np.float64), ArraySpec((2,), object)
+
+    def _observe(self):
+        return np.array([np.nan, self._current_step]), np.array(
+            [np.nan, Sight()], object
+        )
+
+
+class OneRow(mutants.Walks):
+    """Is a batch of one."""
+
+    rows = 1
+
+
+class UnseededRows(mutants.Walks):
+    """Is a batch that cannot be seeded."""
+
+    def seed(self, seed):
+        if seed is not None:
+            raise NotImplementedError
+        super().seed(None)
+
+
+class Marathon(CountingEnv):
+    """Has episodes longer than what is compared otherwise."""
+
+    def __init__(self):
+        super().__init__(steps_per_episode=250)
+
+
+def random_without_actions():
+    return RandomPyEnvironment(VECTOR, batch_size=3)
+
+
+class Constant(CountingEnv):
+    """Observes the same read-only array all the time."""
+
+    _sight = np.zeros((), np.int32)
+    _sight.setflags(write=False)
+
+    def _observe(self):
+        return self._sight
+
+
+CORRECT = [
+    mutants.Walk,
+    mutants.Walks,
+    mutants.SteadyWalks,
+    mutants.Delegate,
+    mutants.HandlesTheEndItself,
+    mutants.Featureless,
+    mutants.FeaturelessCounter,
+    CountingEnv,
+    EpisodeCountingEnv,
+    NestedCountingEnv,
+    nested_action,
+    single_random,
+    batched_random,
+    batch_of_counters,
+    batch_in_threads,
+    OneStep,
+    Endless,
+    WithoutActions,
+    ManyRewards,
+    Unknown,
+    Constant,
+    OneRow,
+    UnseededRows,
+    Marathon,
+    random_without_actions,
+]
+
+
+@pytest.mark.parametrize("make_env", CORRECT)
+def test_a_correct_environment_passes(make_env):
+    report = check_environment(make_env, steps=300)
+
+    assert () == report.failed
+    assert sorted(NAMES) == sorted([*report.passed, *report.skipped])
+
+
+@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("name", registered())
+def test_everything_that_make_knows_passes(name, batch_size):
+    make_env = constructor(name, batch_size=batch_size)
+    report = check_environment(make_env, steps=300, require=["render", "seed", "state"])
+
+    assert () == report.failed
+
+
+@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=repr)
+def test_a_broken_environment_is_caught_by_name_and_by_no_other_name(mutant):
+    error = failure_of_mutant(mutant.make)
+
+    assert mutant.checks == error.report.failed
+    assert mutant.checks[0] == error.check
+
+
+def test_every_check_catches_somebody():
+    caught = {name for mutant in mutants.MUTANTS for name in mutant.checks}
+
+    assert set(NAMES) == caught
+
+
+def test_a_check_rests_on_earlier_ones_only():
+    later = [
+        (check.name, need)
+        for index, check in enumerate(CHECKS)
+        for need in check.needs
+        if need not in NAMES[:index]
+    ]
+
+    assert [] == later
+
+
+def test_a_name_is_enough_where_make_knows_it():
+    assert () == check_environment("envkit.testing:CountingEnv").failed
+
+
+def test_the_report_is_a_table():
+    report = check_environment(
+        mutants.FeaturelessCounter, skip=[name for name in NAMES if name > "d"]
+    )
+
+    assert "FeaturelessCounter" == report.environment
+    assert str(report).startswith(
+        "FeaturelessCounter: 3 passed, 43 skipped of 46 checks.\n"
+        "\n"
+        "  passed   constructor               each call makes another environment\n"
+        "  skipped  interface                 it has the methods of an environment "
+        "(left out on request)\n"
+    )
+
+
+def test_a_report_cannot_be_changed():
+    report = check_environment(CountingEnv)
+
+    with pytest.raises(AttributeError):
+        report.outcomes = ()
+
+
+def test_what_an_environment_does_not_have_is_skipped_and_said():
+    report = check_environment(mutants.FeaturelessCounter)
+
+    assert {
+        "info": "get_info() is not implemented",
+        "info_stream": "get_info() is not implemented",
+        "masked_reset": "the environment is not batched",
+        "other_rows": "the environment is not batched",
+        "render": "render() is not implemented",
+        "render_kept": "render() is not implemented",
+        "render_mode": "render() is not implemented",
+        "render_stream": "render() is not implemented",
+        "reseeding": "seed() is not implemented",
+        "row_seeds": "the environment is not batched",
+        "seed_list": "the environment is not batched",
+        "seeding": "seed() is not implemented",
+        "state": "get_state() is not implemented",
+        "state_after_first": "get_state() is not implemented",
+        "state_after_last": "get_state() is not implemented",
+        "state_garbage": "get_state() is not implemented",
+        "state_in_new_environment": "get_state() is not implemented",
+        "state_pickle": "get_state() is not implemented",
+        "state_time_step": "get_state() is not implemented",
+        "state_token": "get_state() is not implemented",
+        "wrong_action": "the environment is not batched",
+    } == report.skipped
+
+
+def test_what_needs_two_equal_environments_is_skipped_where_nothing_makes_them_equal():
+    report = check_environment(mutants.Featureless)
+
+    reason = (
+        "two new environments differ, and without seed() nothing can make them alike"
+    )
+    assert [
+        "ignored_action",
+        "independence",
+        "own_arrays",
+        "released_actions",
+    ] == sorted(name for name, why in report.skipped.items() if why == reason)
+
+
+def test_what_needs_the_end_of_an_episode_is_skipped_where_none_is_seen():
+    report = check_environment(Endless, steps=50)
+
+    assert {
+        "ignored_action",
+        "reset_after_last",
+        "state_after_last",
+        "step_after_last",
+    } == {
+        name
+        for name, why in report.skipped.items()
+        if why == "no episode ended in 50 steps"
+    }
+
+
+def test_a_picture_that_needs_a_missing_package_is_skipped():
+    class NeedsAPackage(CountingEnv):
+        def render(self, mode="rgb_array"):
+            raise MissingDependencyError.needed_by(
+                "render()", package="pygame", extra="atari"
+            )
+
+    report = check_environment(NeedsAPackage)
+
+    assert "render() needs pygame" == report.skipped["render"]
+
+
+def test_a_batch_that_cannot_reset_rows_is_skipped_there():
+    class AllTogether(mutants.Delegate):
+        def reset(self):
+            return self._env.reset()
+
+    report = check_environment(AllTogether)
+
+    assert "reset(mask) is not implemented" == report.skipped["masked_reset"]
+
+
+def test_a_seed_that_changes_nothing_is_not_taken_for_a_failure():
+    report = check_environment(CountingEnv)
+
+    assert (
+        "other seeds made no difference, so what an environment shows after earlier "
+        "episodes may be meant" == report.skipped["reseeding"]
+    )
+
+
+def test_a_required_feature_must_not_be_missing():
+    error = failure_of(mutants.FeaturelessCounter, require=["state", "seed"])
+
+    assert ("seeding", "state") == error.report.failed
+    assert (
+        "FeaturelessCounter fails 2 checks: seeding, state.\n"
+        "\n"
+        "seeding: seed() is not implemented, and it is required: require=['seed'].\n"
+        "\n"
+        "state: get_state() is not implemented, and it is required: "
+        "require=['state']." == message_of(error)
+    )
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "difference"),
+    [
+        ({"a": 1}, {"a": 1}, None),
+        ([np.nan], [np.nan], None),
+        ({"a": 1}, {"b": 1}, ("['a']", "1 (int64)", "nothing")),
+        ({"a": 1}, {}, ("['a']", "1 (int64)", "nothing")),
+        ({}, {"b": 1}, ("['b']", "nothing", "1 (int64)")),
+        (1, 1.0, ("", "1 (int64)", "1.0 (float64)")),
+        ("yes", "no!", ("", "'yes' (<U3)", "'no!' (<U3)")),
+        ({None}, {0}, ("", "{None} (object)", "{0} (object)")),
+        (Lock(1), Lock(2), ("", "lock 1 (object)", "lock 2 (object)")),
+    ],
+)
+def test_two_values_differ_first_where_their_leaves_do(expected, got, difference):
+    found = first_difference(snapshot(expected), snapshot(got))
+
+    assert difference == (found and found[:3])
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_every_feature_can_be_required_of_those_that_have_it(feature):
+    assert () == check_environment(batch_of_counters, require=[feature]).failed
+
+
+@pytest.mark.parametrize("feature", sorted({*FEATURES} - {"masked_reset"}))
+def test_a_required_feature_that_is_missing_fails_one_check_alone(feature):
+    class Bare(mutants.FeaturelessCounter):
+        def __init__(self):
+            super().__init__(steps_per_episode=10**6)
+
+    error = failure_of(Bare, require=[feature], steps=30)
+
+    assert 1 == len(error.report.failed)
+
+
+def test_an_end_can_be_required():
+    error = failure_of(Endless, require=["episodes"], steps=50)
+
+    assert "step_after_last" == error.check
+
+
+def test_a_check_can_be_left_out():
+    report = check_environment(mutants.DrawsAtRandom, skip=["render_stream"])
+
+    assert "left out on request" == report.skipped["render_stream"]
+
+
+def test_what_rests_on_a_broken_promise_is_not_reported_as_broken():
+    error = failure_of(mutants.NumPysGenerator)
+
+    assert "rests on 'global_random'" == error.report.skipped["seeding"]
+    assert "rests on 'seeding'" == error.report.skipped["own_arrays"]
+
+
+def test_the_last_line_of_a_failure_counts_all_checks():
+    error = failure_of(mutants.DrawsAtRandom, skip=["close"])
+
+    assert (
+        "In all: 39 passed, 1 failed, 6 skipped of 46 checks."
+        == (str(error).splitlines()[-1])
+    )
+
+
+def test_independent_failures_are_raised_together():
+    class TwoMistakes(CountingEnv):
+        def render(self, mode="rgb_array"):
+            return super().render("rgb_array")
+
+        def set_state(self, state):
+            if state is not None:
+                super().set_state(state)
+
+    error = failure_of(TwoMistakes)
+
+    assert (
+        "TwoMistakes fails 2 checks: state_garbage, render_mode.\n"
+        "\n"
+        "state_garbage: set_state() accepted None.\n"
+        "\n"
+        "  expected   an exception\n"
+        "  got        no exception\n"
+        "\n"
+        "A wrong state is noticed long after, if at all. Override _set_state() and "
+        "leave set_state() to PyEnvironment, which looks at what it is given.\n"
+        "\n"
+        'render_mode: render("no such mode") raised nothing.\n'
+        "\n"
+        "  expected   an exception\n"
+        "  got        array of shape (8, 8, 3), dtype uint8, values 0 … 0\n"
+        "\n"
+        "A mistyped mode should not go unnoticed: raise a ValueError that lists the "
+        "modes there are." == message_of(error)
+    )
+
+
+def test_the_failure_is_what_both_pytest_and_envkit_expect():
+    error = failure_of(mutants.ResetReturnsMid)
+
+    assert isinstance(error, AssertionError)
+    assert isinstance(error, EnvkitError)
+
+
+def test_the_failure_survives_a_pickle():
+    error = failure_of(mutants.ResetReturnsMid)
+    copied = pickle.loads(pickle.dumps(error))
+
+    assert str(error) == str(copied)
+    assert error.report == copied.report
+    assert "reset" == copied.check
+
+
+def test_the_exception_of_an_environment_is_the_cause():
+    error = failure_of(mutants.FailsToReset)
+
+    assert "no server" == str(error.__cause__)
+
+
+MESSAGES = {
+    mutants.always_the_same_object: """\
+Walk fails the check 'constructor': make_env() returned the same Walk object twice.
+
+  expected   two environments
+  got        one environment, two times
+
+Make the environment inside the function, so that each call makes one.""",
+    mutants.SpecOfWords: """\
+SpecOfWords fails the check 'specs': observation_spec()['clock'] is no ArraySpec.
+
+  expected   an ArraySpec
+  got        the string 'int32'
+
+A spec is an ArraySpec or a BoundedArraySpec, or a nest of them.""",
+    mutants.NewSpecEachTime: """\
+NewSpecEachTime fails the check 'specs': action_spec() returned something else at \
+the next call.
+
+  first   BoundedArraySpec(shape=(2,), dtype=float32, minimum=-1.0, maximum=2.0)
+  then    BoundedArraySpec(shape=(2,), dtype=float32, minimum=-1.0, maximum=3.0)
+
+The maximum differs: 2.0 and 3.0. Whoever asked once goes on with what was answered: \
+build the specs in __init__ and return them.""",
+    mutants.ReturnsATuple: """\
+ReturnsATuple fails the check 'time_step': reset() returned a tuple of 2 elements, \
+not a TimeStep.
+
+  expected   TimeStep(step_type, reward, discount, observation)
+  got        a tuple of 2 elements
+
+Build it with envkit.restart, transition, termination or truncation.""",
+    mutants.OneStepTypeForAllRows: """\
+OneStepTypeForAllRows fails the check 'time_step': reset() returned a step type of \
+the wrong shape, in call 1.
+
+  expected   one array of shape (3,)
+  got        0 (int32)
+
+There is one step type for each row of a batch, and a scalar where there is no \
+batch.""",
+    mutants.OutOfBounds: """\
+OutOfBounds fails the check 'fits_specs': step() returned a time step that does not \
+fit its spec at observation['clock'].
+
+  expected   BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=8)
+  got        array of shape (), dtype int32, values 12 … 12
+
+The value 12 is above the maximum 8. The other 4 leaves fit.
+This was step 3 of episode 1.""",
+    mutants.ResetReturnsMid: """\
+ResetReturnsMid fails the check 'reset': The first reset() returned MID.
+
+  expected   FIRST
+  got        MID
+
+An episode begins with envkit.restart(observation).""",
+    mutants.ResetsAllRows: """\
+ResetsAllRows fails the check 'grammar': step() went from MID to FIRST, after row 2, \
+step 4 of its episode 1.
+
+  expected   MID or LAST
+  got        FIRST
+
+Row 0 had ended, and row 2 had not: begin an episode only in the rows that ended.""",
+    mutants.GoesOnAfterLast: """\
+GoesOnAfterLast fails the check 'step_after_last': step() after LAST returned MID, \
+after step 4 of episode 1.
+
+  expected   FIRST
+  got        MID
+
+The step after LAST begins the next episode and ignores its action. Pass \
+handle_auto_reset=True to PyEnvironment.__init__, and it will.""",
+    mutants.RewardInFirst: """\
+RewardInFirst fails the check 'first_reward': A FIRST came with another reward than \
+0, in step 0 of episode 1.
+
+  expected   reward = 0
+  got        reward = 2.0 (float32)
+
+Nothing was done yet that could earn something: the reward of the last action belongs \
+to LAST. envkit.restart(observation) sets it to 0.""",
+    mutants.ReusedReward: """\
+ReusedReward fails the check 'kept_results': A time step was overwritten after it was \
+returned, in row 0, step 0 of its episode 1.
+
+  returned   reward = [0.0, 0.0, 0.0] (float32)
+  now        reward = [5.0, 5.0, 5.0] (float32)
+
+Whoever keeps a time step, a replay buffer for one, finds a later one in its place. \
+Return a copy of an array that is written to again: self._state.copy().""",
+    mutants.SameArrayEachTime: """\
+SameArrayEachTime fails the check 'separate_arrays': Two returned arrays share their \
+memory: observation['clock'] of step 0 of episode 1 and observation['clock'] of step 1 \
+of episode 1.
+
+  expected   arrays that belong to the caller alone
+  got        observation['clock'] and observation['clock'] in the same memory
+
+Writing to one, to normalise it for instance, changes the other. Return a copy each \
+time, or make the array read-only: array.setflags(write=False).""",
+    mutants.SeedsEverybody: """\
+SeedsEverybody fails the check 'global_random': seed() used a global random generator.
+
+  expected   a generator of the environment's own
+  got        NumPy's (np.random.seed, np.random.rand and so on) has moved
+
+Anything else in the program moves it too, so a seed promises nothing. Draw everything \
+from a generator of the environment's own, and make it anew in seed(): self._rng = \
+np.random.default_rng(seed).""",
+    mutants.AnyNumberOfSeeds: """\
+AnyNumberOfSeeds fails the check 'seed_list': seed() accepted 2 seeds for 3 rows.
+
+  expected   a ValueError
+  got        no exception
+
+A list has one seed for each row: envkit.seeding.seed_per_row(seed, batch_size) checks \
+that and returns them.""",
+    mutants.StateWithoutClock: """\
+StateWithoutClock fails the check 'state': A state taken in the middle of an episode \
+does not bring back what followed, in step 1 from there.
+
+  at first            step_type = 2 (int32)
+  after set_state()   step_type = 1 (int32)
+
+_get_state() has to hold all that later steps depend on: counters, positions, and the \
+state of the random generator.""",
+    mutants.RestoresAnotherTimeStep: """\
+RestoresAnotherTimeStep fails the check 'state_time_step': After set_state(), \
+current_time_step() is not that of the state.
+
+  when saved   reward = 1.0 (float32)
+  restored     reward = 0.0 (float32)
+
+A policy acts on it next. Override _get_state() and _set_state(), and leave \
+get_state() and set_state() to PyEnvironment, which keeps it.""",
+    mutants.FloatPicture: """\
+FloatPicture fails the check 'render': render("rgb_array") did not return a picture.
+
+  expected   uint8 array of shape (height, width, 3)
+  got        array of shape (4, 6, 3), dtype float64, values 0.0 … 0.0
+
+Colours last, values from 0 to 255.""",
+    mutants.ReusedCanvas: """\
+ReusedCanvas fails the check 'render_kept': Picture 1 of 14 was overwritten later.
+
+  returned   array of shape (4, 6, 3), dtype uint8, values 0 … 0
+  now        array of shape (4, 6, 3), dtype uint8, values 8 … 8
+
+72 of 72 elements differ, the first at index (0, 0, 0): 0 and 8. A video made of it \
+would show one picture all the time: return a copy of the canvas.""",
+    mutants.BroadcastsActions: """\
+BroadcastsActions fails the check 'wrong_action': step() accepted an action with 1 row \
+instead of 3.
+
+  expected   a SpecError
+  got        no exception
+
+NumPy broadcasts it silently, so a learner's mistake goes unnoticed: compare its shape \
+with (batch_size, *spec.shape), before anything moves.""",
+    mutants.ClosesOnce: """\
+ClosesOnce fails the check 'close': The second close() raised RuntimeError.
+
+  expected   nothing happens
+  got        This was closed already.
+
+Whoever closes cannot know who has closed before: let close() return where there is \
+nothing left to free.""",
+}
+
+
+@pytest.mark.parametrize("make_env", MESSAGES, ids=lambda make_env: make_env.__name__)
+def test_a_failure_says_what_where_and_what_to_do(make_env):
+    assert MESSAGES[make_env] == message_of(failure_of_mutant(make_env))
+
+
+def test_a_difference_of_arrays_is_shown_on_both_sides():
+    lines = str(failure_of_mutant(mutants.ResetsOthersInside)).splitlines()
+
+    assert (
+        "ResetsOthersInside fails the check 'other_rows': reset(mask) of other rows "
+        "changes what row 1 does next." == lines[0]
+    )
+    assert lines[2].startswith("  without             observation = [")
+    assert lines[3].startswith("  after reset(mask)   observation = [")
+
+
+def test_an_exception_in_a_step_says_where_it_came_from():
+    class Breaks(CountingEnv):
+        def _step(self, action):
+            if self._current_step == 2:
+                raise OSError("no server\nat port 80")
+            return super()._step(action)
+
+    line = Breaks._step.__code__.co_firstlineno + 2
+
+    assert (
+        "Breaks fails the check 'plays': step() raised OSError: no server\n"
+        "\n"
+        "at port 80\n"
+        "\n"
+        f"It was raised in test_checks.py, line {line}, in _step.\n"
+        "\n"
+        "This came after step 2 of episode 1. The actions were drawn from "
+        "action_spec(); if not all of them are allowed at any time, pass action_fn=, "
+        "which chooses them." == message_of(failure_of(Breaks))
+    )
+
+
+def test_an_exception_outside_the_environment_is_reported_too():
+    class TakesNothing(CountingEnv):
+        def _step(self):
+            return transition(self._observe(), 0.0)
+
+    assert "plays" == failure_of(TakesNothing).check
+
+
+def test_a_scribble_that_breaks_a_later_call_is_reported_as_such():
+    class UsesItsObservation(CountingEnv):
+        def _step(self, action):
+            (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)[
+                int(self.current_time_step().observation) % 10**6
+                if self._episodes == 0
+                else 0
+            ]
+            return super()._step(action)
+
+    error = failure_of(UsesItsObservation)
+
+    assert ("own_arrays",) == error.report.failed
+    assert (
+        "UsesItsObservation fails the check 'own_arrays': Writing into arrays that "
+        "were returned makes a later call fail." == str(error).splitlines()[0]
+    )
+
+
+def test_an_async_environment_is_referred_to_blocking():
+    class Lazy(AsyncEnvironment):
+        """Promises everything, and does nothing."""
+
+    Lazy.__abstractmethods__ = frozenset()
+
+    error = failure_of(Lazy)
+
+    assert (
+        "Lazy fails the check 'interface': Lazy is an AsyncEnvironment.\n"
+        "\n"
+        "  expected   a PyEnvironment\n"
+        "  got        send() and recv()\n"
+        "\n"
+        "Check envkit.Blocking(env): it gives it step() and reset()."
+        == message_of(error)
+    )
+
+
+class Chess(PyEnvironment):
+    """Refuses actions that its mask does not allow, as the rules of a game do."""
+
+    def __init__(self):
+        super().__init__(handle_auto_reset=True)
+        self._legal = 0
+
+    def observation_spec(self):
+        return BoundedArraySpec((4,), np.int32, 0, 1)
+
+    def action_spec(self):
+        return BoundedArraySpec((), np.int32, 0, 3)
+
+    def _observe(self):
+        return np.array(np.arange(4) == self._legal % 4, np.int32)
+
+    def _reset(self):
+        self._legal = 0
+        return restart(self._observe())
+
+    def _step(self, action):
+        if action != self._legal % 4:
+            raise ValueError("This move is against the rules.")
+        self._legal += 1
+        if self._legal < 6:
+            return transition(self._observe(), 0.0)
+        return termination(self._observe(), 1.0)
+
+    def _get_state(self):
+        return self._legal
+
+    def _set_state(self, state):
+        self._legal = state
+
+
+def test_a_function_can_choose_the_actions():
+    def legal(time_step, rng):
+        return rng.choice(np.flatnonzero(time_step.observation)).astype(np.int32)
+
+    report = check_environment(Chess, action_fn=legal, require=["state", "episodes"])
+
+    assert "ignored_action" in report.passed
+
+
+def test_without_that_function_the_message_speaks_of_it():
+    assert "pass action_fn=" in str(failure_of(Chess))
+
+
+def test_a_batch_can_be_played_by_a_function():
+    def still(time_step, rng):
+        return np.zeros((3, 2), np.float32)
+
+    assert "row_seeds" in check_environment(mutants.Walks, action_fn=still).passed
+
+
+def test_an_action_without_bounds_is_drawn_near_zero():
+    seen = []
+
+    class Free(CountingEnv):
+        def action_spec(self):
+            return ArraySpec((2,), np.float32), BoundedArraySpec(
+                (), np.float64, minimum=5.0
+            )
+
+        def _step(self, action):
+            seen.append(action)
+            return super()._step(action)
+
+    check_environment(Free, skip=["released_actions"])
+
+    free, above = zip(*seen, strict=True)
+    assert 1 >= np.abs(free).max()
+    assert (5 <= np.array(above)).all()
+    assert (np.array(above) <= 6).all()
+
+
+def test_the_global_generators_are_left_as_they_were():
+    states = [random.getstate(), pickle.dumps(np.random.get_state())]  # noqa: NPY002
+    failure_of(mutants.NumPysGenerator)
+    check_environment(CountingEnv)
+
+    assert states == [random.getstate(), pickle.dumps(np.random.get_state())]  # noqa: NPY002
+
+
+def test_every_environment_is_closed():
+    open_envs = []
+
+    class Counted(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            open_envs.append(self)
+
+        def close(self):
+            if self in open_envs:
+                open_envs.remove(self)
+
+    check_environment(Counted)
+
+    assert [] == open_envs
+
+
+def test_a_script_passes_only_if_it_repeats_itself():
+    script = [restart(np.zeros(1)), termination(np.ones(1), reward=5.0)]
+
+    def make_env():
+        return ScriptedEnv(script)
+
+    assert () == check_environment(make_env).failed
+
+
+def test_a_time_step_of_another_library_is_one():
+    class OtherTimeStep(TimeStep):
+        """Has the name and the fields, and is not ours."""
+
+        __slots__ = ()
+
+    OtherTimeStep.__name__ = "TimeStep"
+
+    class Foreign(CountingEnv):
+        def _reset(self):
+            return OtherTimeStep(*super()._reset())
+
+        def _step(self, action):
+            return OtherTimeStep(*super()._step(action))
+
+    # A class of a function does not pickle.
+    assert () == check_environment(Foreign, skip=["state_pickle"]).failed
+
+
+def test_an_environment_in_place_of_a_constructor_is_refused():
+    with pytest.raises(TypeError) as caught:
+        check_environment(CountingEnv())
+
+    assert (
+        "make_env is a CountingEnv object; check_environment needs something to call "
+        "that makes one.\n"
+        "\n"
+        "Several environments are made, to compare them with each other:\n"
+        "\n"
+        "  check_environment(CountingEnv(...))             # the finished dish\n"
+        "  check_environment(CountingEnv)                  # the recipe\n"
+        "  check_environment(lambda: CountingEnv(...))     # the recipe, with arguments"
+        == str(caught.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        (
+            {"make_env": None},
+            TypeError,
+            "make_env is None; check_environment needs something to call that makes an "
+            "environment, or a name that envkit.make knows.",
+        ),
+        ({"steps": 0}, ValueError, "steps is 0; it is at least 1."),
+        (
+            {"steps": 1.5},
+            TypeError,
+            "steps is 1.5 of type float; it is an integer.",
+        ),
+        ({"seed": -1}, ValueError, "seed is -1; it is at least 0."),
+        ({"seed": None}, TypeError, "seed is None; it is an integer."),
+        (
+            {"require": "seed"},
+            TypeError,
+            "require is a string; it is a list of names: ['seed'].",
+        ),
+        (
+            {"require": ["speed"]},
+            ValueError,
+            "require has no name 'speed'. The names are episodes, info, masked_reset, "
+            "render, seed, state.",
+        ),
+        (
+            {"skip": ["speed"]},
+            ValueError,
+            f"skip has no name 'speed'. The names are {', '.join(NAMES)}.",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_refused(arguments, kind, message):
+    with pytest.raises(kind) as caught:
+        check_environment(**{"make_env": CountingEnv} | arguments)
+
+    assert message == str(caught.value)
+
+
+def test_an_environment_is_not_played_for_ever():
+    """Counts instead of measuring time: this is some milliseconds of work."""
+    made, stepped = [], []
+
+    class Counted(mutants.Walk):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+        def _step(self, action):
+            stepped.append(self)
+            return super()._step(action)
+
+    check_environment(Counted)
+
+    assert len(made) < 80
+    assert len(stepped) < 2000
+
+
+def test_an_endless_environment_is_played_for_the_given_number_of_steps():
+    longest = []
+
+    class Counted(Endless):
+        def _step(self, action):
+            longest.append(self._current_step)
+            return super()._step(action)
+
+    check_environment(Counted, steps=77)
+
+    assert 77 == 1 + max(longest)
