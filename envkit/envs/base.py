@@ -1,0 +1,354 @@
+"""`BatchableEnvironment`: what the built-in environments have in common.
+
+A subclass keeps its state in arrays with an element for each row and says, for all rows
+at once, how episodes begin and go on. The base class does the rest: it begins the
+episodes of rows that have ended, tells terminations from truncations, keeps random
+streams and state tokens, and drops the dimension of rows where there is no batch.
+"""
+
+from __future__ import annotations
+
+import abc
+import operator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from envkit import nest
+from envkit.envs.actions import DiscreteActions
+from envkit.envs.streams import RowStreams
+from envkit.errors import CallOrderError
+from envkit.py_environment import PyEnvironment
+from envkit.seeding import seed_per_row
+from envkit.specs.array_spec import BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["BatchableEnvironment", "checked_size"]
+
+_NO_BATCH = ", or None for a single environment"
+_NO_LIMIT = ", or None for no limit"
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class BatchableEnvironment(PyEnvironment):
+    """An environment of one discrete action that steps many rows at once.
+
+    Made without a batch size it is an ordinary single environment. With one it is a
+    batch of that many rows, whose episodes are independent: row `i` behaves like a
+    single environment with the same seed. A row whose episode has ended begins a new
+    one with the next step, which ignores its action.
+
+    A subclass writes `_begin`, `_advance`, `_observe` and `_draw`, and lists in
+    `_state_arrays` the attributes that hold its state.
+
+    Example:
+        >>> class Walk(BatchableEnvironment):
+        ...     _state_arrays = ("_place",)
+        ...     def __init__(self, batch_size=None, *, seed=None):
+        ...         spec = BoundedArraySpec((), np.int64, 0, 3)
+        ...         super().__init__(spec, 2, batch_size=batch_size, seed=seed)
+        ...         self._place = np.zeros(self._num_rows, np.int64)
+        ...     def _begin(self, rows):
+        ...         self._place[rows] = self._streams.integers(rows, 0, 2)
+        ...     def _advance(self, actions, live):
+        ...         self._place += actions
+        ...         return np.zeros(self._num_rows, np.float32), self._place == 3
+        ...     def _observe(self):
+        ...         return self._place.copy()
+        ...     def _draw(self, row):
+        ...         return np.full((1, 1, 3), 80 * self._place[row], np.uint8)
+        >>> Walk(seed=5).reset().observation
+        array(1)
+        >>> Walk(batch_size=3, seed=5).reset().observation.shape
+        (3,)
+    """
+
+    # The names of the attributes that hold a subclass's state, an array each. The
+    # arrays are written into and never replaced.
+    _state_arrays: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        observation_spec: NestedSpec,
+        num_actions: int,
+        *,
+        batch_size: int | None = None,
+        max_episode_steps: int | None = None,
+        seed: Seed = None,
+    ) -> None:
+        """Prepares the base class.
+
+        Args:
+            observation_spec: The specs of one row's observation.
+            num_actions: How many actions there are, counted from 0.
+            batch_size: How many rows; `None` for a single environment.
+            max_episode_steps: After how many steps an episode is truncated; `None` for
+                no limit.
+            seed: What is random depends on it, as if given to `seed()`.
+        """
+        super().__init__()
+        if batch_size is not None:
+            batch_size = checked_size("batch_size", batch_size, hint=_NO_BATCH)
+        if max_episode_steps is not None:
+            max_episode_steps = checked_size(
+                "max_episode_steps", max_episode_steps, hint=_NO_LIMIT
+            )
+        self._batch_size = batch_size
+        self._num_rows = 1 if batch_size is None else batch_size
+        self._actions = DiscreteActions(type(self).__name__, num_actions, batch_size)
+        self._num_actions = num_actions
+        self._max_episode_steps = max_episode_steps
+        self._observation_spec = observation_spec
+        self._observation = nest.Structure(observation_spec)
+        self._terminated = np.zeros(self._num_rows, bool)
+        self._truncated = np.zeros(self._num_rows, bool)
+        # How many steps the object has made, and at which of them each row's episode
+        # began. One comparison then finds the rows that have reached the limit.
+        self._clock = 0
+        self._began = np.zeros(self._num_rows, np.int64)
+        self.seed(seed)
+
+    @property
+    def batched(self) -> bool:
+        """Whether a batch size was given."""
+        return self._batch_size is not None
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows there are; `None` for a single environment."""
+        return self._batch_size
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one row's observation."""
+        return self._observation_spec
+
+    def action_spec(self) -> BoundedArraySpec:
+        """Returns the spec of one row's action: an integer from 0."""
+        return self._actions.spec
+
+    def seed(self, seed: Seed) -> None:
+        """Makes what is random from here on depend on `seed` alone.
+
+        One integer gives each row of a batch a stream of its own; a sequence has a seed
+        for each row. `None` takes fresh entropy.
+        """
+        seeds: Any = seed
+        if self._batch_size is None and np.ndim(seeds) == 0:
+            seeds = [seed]  # It is used as it is, like that of one row in a sequence.
+        self._streams = RowStreams(seed_per_row(seeds, self._num_rows))
+
+    def render(self, mode: str = "rgb_array") -> Array:
+        """Returns a picture of each row as it is now; "rgb_array" is the only mode."""
+        if mode != "rgb_array":
+            raise NotImplementedError(
+                f"{type(self).__name__} renders 'rgb_array' only, not {mode!r}."
+            )
+        self._check_begun("render")
+        pictures = [self._draw(row) for row in range(self._num_rows)]
+        return pictures[0] if self._batch_size is None else np.stack(pictures)
+
+    def get_info(self) -> dict[str, Array]:
+        """Returns what the time step does not say, an element for each row.
+
+        Both `terminated` and `truncated` are true where an episode ended both ways at
+        once; the time step then says terminated. `episode_steps` counts the steps of
+        the episode so far.
+        """
+        self._check_begun("get_info")
+        info = {
+            "terminated": self._terminated.copy(),
+            "truncated": self._truncated.copy(),
+            "episode_steps": self._clock - self._began,
+            **self._info(),
+        }
+        if self._batch_size is not None:
+            return info
+        return {name: _first_row(array) for name, array in info.items()}
+
+    @abc.abstractmethod
+    def _begin(self, rows: Array) -> None:
+        """Begins an episode in these rows, given by their indices."""
+
+    @abc.abstractmethod
+    def _advance(self, actions: Array, live: Array) -> tuple[Array, Array]:
+        """Applies an action to each row.
+
+        Args:
+            actions: An int64 in range for each row, to be read only.
+            live: False in the rows whose episode has ended. What happens to their state
+                does not matter, as they begin anew right after this, but their random
+                streams must not move.
+
+        Returns:
+            The rewards, in float32, and where the episode terminates. Both arrays are
+            the caller's to keep and to change.
+        """
+
+    @abc.abstractmethod
+    def _observe(self) -> NestedArray:
+        """Returns the rows' observations in new arrays."""
+
+    @abc.abstractmethod
+    def _draw(self, row: int) -> Array:
+        """Returns the picture of one row, a uint8 array `(height, width, 3)`."""
+
+    def _info(self) -> dict[str, Array]:
+        """Returns more to put into `get_info`: new arrays, an element for each row."""
+        return {}
+
+    def _reset(self) -> TimeStep:
+        self._begin_rows(np.arange(self._num_rows))
+        time_step = self._first_time_step()
+        if self._batch_size is not None:
+            return time_step
+        return self._without_rows(_FIRST, time_step)
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        self._begin_rows(mask.nonzero()[0])
+        return self._first_time_step()
+
+    def _begin_rows(self, rows: Array) -> None:
+        self._terminated[rows] = False
+        self._truncated[rows] = False
+        self._began[rows] = self._clock
+        self._begin(rows)
+
+    def _first_time_step(self) -> TimeStep:
+        return TimeStep(
+            np.zeros(self._num_rows, np.int32),
+            np.zeros(self._num_rows, np.float32),
+            np.ones(self._num_rows, np.float32),
+            self._observe(),
+        )
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._batch_size is not None:
+            ended = self._terminated | self._truncated
+            return self._step_rows(self._actions.for_rows(action, ended), ended)
+        if self._terminated[0] or self._truncated[0]:
+            return self._reset()
+        return self._step_single(self._actions.one(action))
+
+    def _step_single(self, action: int) -> TimeStep:
+        """Steps a single environment."""
+        time_step = self._step_rows(np.array([action]), np.zeros(1, bool))
+        ended = self._terminated[0] or self._truncated[0]
+        return self._without_rows(_LAST if ended else _MID, time_step)
+
+    def _single_time_step(
+        self, reward: float, terminated: bool, observation: NestedArray
+    ) -> TimeStep:
+        """Ends a step for a subclass that has its own `_step_single`."""
+        self._clock += 1
+        limit = self._max_episode_steps
+        truncated = limit is not None and self._clock - self._began[0] >= limit
+        self._terminated[0] = terminated
+        self._truncated[0] = truncated
+        return TimeStep(
+            _LAST if terminated or truncated else _MID,
+            np.array(reward, np.float32),
+            np.array(0.0 if terminated else 1.0, np.float32),
+            observation,
+        )
+
+    def _step_rows(self, actions: Array, ended: Array) -> TimeStep:
+        # Hot: called once per batch step. Thousands of rows pass through here, and in
+        # most steps some have ended, so nothing loops and little is indexed.
+        live = ~ended
+        self._clock += 1
+        reward, terminated = self._advance(actions, live)
+        terminated &= live
+        if self._max_episode_steps is None:
+            truncated = np.zeros(self._num_rows, bool)
+        else:
+            truncated = self._began <= self._clock - self._max_episode_steps
+            truncated &= live
+        self._terminated, self._truncated = terminated, truncated
+        last = terminated | truncated
+        # FIRST is 0 and not live, MID is 1 and live, LAST is 2 and live too.
+        step_type = (live.view(np.int8) + last.view(np.int8)).astype(np.int32)
+        begun = ended.nonzero()[0]
+        if begun.size:
+            reward[begun] = 0.0
+            self._began[begun] = self._clock
+            self._begin(begun)
+        # What ends both ways at once is a termination.
+        discount = (~terminated).astype(np.float32)
+        return TimeStep(step_type, reward, discount, self._observe())
+
+    def _without_rows(self, step_type: Array, time_step: TimeStep) -> TimeStep:
+        """Makes the time step of a single environment from that of its only row."""
+        return TimeStep(
+            step_type,
+            _first_row(time_step.reward),
+            _first_row(time_step.discount),
+            self._observation.map(_first_row, time_step.observation),
+        )
+
+    def _check_begun(self, call: str) -> None:
+        if self._current_time_step is None:
+            raise CallOrderError(
+                f"{type(self).__name__}.{call}() was called before the first episode. "
+                "Call reset() first."
+            )
+
+    def _get_state(self) -> dict[str, Any]:
+        return {"of": self._description(), "clock": self._clock, **self._arrays()}
+
+    def _set_state(self, state: Any) -> None:
+        of = state.get("of") if isinstance(state, dict) else None
+        if of != self._description():
+            raise ValueError(
+                f"{type(self).__name__}.set_state() was given the state of another "
+                f"environment.\n\n"
+                f"  expected   {self._description()}\n"
+                f"  got        {of or describe(state)}\n\n"
+                "A state fits environments that were made with the same arguments."
+            )
+        self._clock = state["clock"]
+        for name, array in self._arrays().items():
+            array[...] = state[name]
+
+    def _arrays(self) -> dict[str, Array]:
+        """Returns all arrays that later steps depend on."""
+        names = ("_terminated", "_truncated", "_began", *self._state_arrays)
+        return {
+            "positions": self._streams.positions,
+            "keys": self._streams.keys,
+            **{name: getattr(self, name) for name in names},
+        }
+
+    def _description(self) -> str:
+        """Says what a state has to have in common with this environment."""
+        shapes = self._observation.map(lambda spec: spec.shape, self._observation_spec)
+        return (
+            f"{type(self).__name__} of batch_size {self._batch_size}, "
+            f"max_episode_steps {self._max_episode_steps}, {self._num_actions} actions "
+            f"and observations of shape {shapes}"
+        )
+
+
+def checked_size(name: str, size: Any, *, least: int = 1, hint: str = "") -> int:
+    """Returns `size` if it is an integer of at least `least`, and raises otherwise.
+
+    Example:
+        >>> checked_size("rows", 0)
+        Traceback (most recent call last):
+        ValueError: rows is 0; it must be an integer of at least 1.
+    """
+    try:
+        number = None if isinstance(size, bool) else operator.index(size)
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        raise ValueError(
+            f"{name} is {size!r}; it must be an integer of at least {least}{hint}."
+        )
+    return number
+
+
+def _first_row(array: Array) -> Array:
+    return array.reshape(array.shape[1:])

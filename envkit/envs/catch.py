@@ -1,0 +1,91 @@
+"""`Catch`: a ball falls, and a paddle has to be under it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from envkit.envs.base import BatchableEnvironment, checked_size
+from envkit.envs.drawing import enlarged
+from envkit.specs.array_spec import BoundedArraySpec
+from envkit.types import Array, Seed
+
+__all__ = ["Catch"]
+
+
+class Catch(BatchableEnvironment):
+    """Catching a falling ball, the game of that name in bsuite.
+
+    A ball starts at the top in a random column and falls by one row in each step. The
+    paddle starts in the middle of the bottom row and moves left (action 0), stays (1)
+    or moves right (2). When the ball arrives, the episode terminates with reward 1 if
+    the paddle is there and -1 if it is not; all other rewards are 0.
+
+    The observation is the board, with ones where the ball and the paddle are.
+
+    Example:
+        >>> env = Catch(rows=3, columns=3, seed=1)
+        >>> env.reset().observation[-1].tolist()
+        [0.0, 1.0, 0.0]
+        >>> env.step(0).observation[-1].tolist()
+        [1.0, 0.0, 0.0]
+    """
+
+    _state_arrays: ClassVar[tuple[str, ...]] = ("_ball_row", "_ball_column", "_paddle")
+
+    def __init__(
+        self,
+        batch_size: int | None = None,
+        *,
+        rows: int = 10,
+        columns: int = 5,
+        seed: Seed = None,
+    ) -> None:
+        """Makes a single environment, or a batch.
+
+        Args:
+            batch_size: How many rows the batch has; `None` for a single environment.
+            rows: The height of the board, at least 2. An episode has one step less.
+            columns: The width of the board.
+            seed: What the balls' columns depend on, as if given to `seed()`.
+        """
+        self._height = checked_size("rows", rows, least=2)
+        self._width = checked_size("columns", columns)
+        super().__init__(
+            BoundedArraySpec(
+                (self._height, self._width), np.float32, 0.0, 1.0, name="board"
+            ),
+            num_actions=3,
+            batch_size=batch_size,
+            seed=seed,
+        )
+        self._ball_row = np.zeros(self._num_rows, np.int64)
+        self._ball_column = np.zeros(self._num_rows, np.int64)
+        self._paddle = np.zeros(self._num_rows, np.int64)
+
+    def _begin(self, rows: Array) -> None:
+        self._ball_row[rows] = 0
+        self._ball_column[rows] = self._streams.integers(rows, 0, self._width)
+        self._paddle[rows] = self._width // 2
+
+    def _advance(self, actions: Array, live: Array) -> tuple[Array, Array]:
+        self._paddle += actions - 1
+        np.clip(self._paddle, 0, self._width - 1, out=self._paddle)
+        self._ball_row += 1
+        arrived = self._ball_row == self._height - 1
+        caught = np.where(self._ball_column == self._paddle, 1.0, -1.0)
+        return np.where(arrived, caught, 0.0).astype(np.float32), arrived
+
+    def _observe(self) -> Array:
+        board = np.zeros((self._num_rows, self._height, self._width), np.float32)
+        every = np.arange(self._num_rows)
+        board[every, self._ball_row, self._ball_column] = 1.0
+        board[every, -1, self._paddle] = 1.0
+        return board
+
+    def _draw(self, row: int) -> Array:
+        cells = np.zeros((self._height, self._width, 3), np.uint8)
+        cells[-1, self._paddle[row]] = (70, 130, 220)
+        cells[self._ball_row[row], self._ball_column[row]] = (240, 160, 40)
+        return enlarged(cells, 16)

@@ -1,0 +1,62 @@
+"""Pictures for `render`: a few shapes drawn with NumPy, good enough to recognise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envkit.types import Array
+
+__all__ = ["Color", "canvas", "disc", "enlarged", "line", "rectangle"]
+
+Color = tuple[int, int, int]
+Point = tuple[float, float]
+
+
+def canvas(height: int, width: int, color: Color) -> Array:
+    """Returns a picture of one colour.
+
+    Example:
+        >>> canvas(1, 2, (0, 128, 255)).tolist()
+        [[[0, 128, 255], [0, 128, 255]]]
+    """
+    return np.full((height, width, 3), color, np.uint8)
+
+
+def enlarged(cells: Array, size: int) -> Array:
+    """Returns a picture in which each pixel of `cells` is a square of `size` pixels."""
+    return cells.repeat(size, axis=0).repeat(size, axis=1)
+
+
+def rectangle(
+    picture: Array, center: Point, height: float, width: float, color: Color
+) -> None:
+    """Draws a filled rectangle; points are (row, column), as arrays are indexed."""
+    rows, columns = _grid(picture)
+    picture[
+        (np.abs(rows - center[0]) <= height / 2)
+        & (np.abs(columns - center[1]) <= width / 2)
+    ] = color
+
+
+def disc(picture: Array, center: Point, radius: float, color: Color) -> None:
+    """Draws a filled circle."""
+    line(picture, center, center, 2 * radius, color)
+
+
+def line(picture: Array, start: Point, end: Point, width: float, color: Color) -> None:
+    """Draws a line with round ends: all that is nearer to it than half its width."""
+    rows, columns = _grid(picture)
+    down, right = end[0] - start[0], end[1] - start[1]
+    # How far along the line the nearest point is, from 0 to 1.
+    length = max(down**2 + right**2, 1e-9)
+    along = ((rows - start[0]) * down + (columns - start[1]) * right) / length
+    along = np.clip(along, 0.0, 1.0)
+    away = (rows - start[0] - along * down) ** 2
+    away = away + (columns - start[1] - along * right) ** 2
+    picture[away <= (width / 2) ** 2] = color
+
+
+def _grid(picture: Array) -> tuple[Array, Array]:
+    height, width, _ = picture.shape
+    rows, columns = np.ogrid[0:height, 0:width]
+    return rows, columns

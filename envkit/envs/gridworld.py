@@ -1,0 +1,108 @@
+"""`GridWorld`: finding a goal on a grid, seen as an image."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from envkit.envs.base import BatchableEnvironment, checked_size
+from envkit.envs.drawing import enlarged
+from envkit.specs.array_spec import BoundedArraySpec
+from envkit.types import Array, Seed
+
+__all__ = ["GridWorld"]
+
+_GOAL, _AGENT = 0, 1  # The channels of the image.
+
+
+def _moves() -> Array:
+    moves = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]])
+    moves.setflags(write=False)
+    return moves
+
+
+_MOVES = _moves()
+
+
+class GridWorld(BatchableEnvironment):
+    """Walking on a square grid until a goal is reached.
+
+    The agent and the goal start on two different random cells. The actions are up (0),
+    right (1), down (2) and left (3); at the border the agent stays where it is. On the
+    goal the episode terminates with reward 1; all other rewards are 0. After
+    `max_episode_steps` it is truncated.
+
+    The observation is an image with one pixel for each cell: the goal in red, the agent
+    in green, and both on one cell in yellow.
+
+    Example:
+        >>> env = GridWorld(size=3, seed=1)
+        >>> image = env.reset().observation
+        >>> image.shape, image.sum(axis=(0, 1)).tolist()
+        ((3, 3, 3), [255, 255, 0])
+    """
+
+    _state_arrays: ClassVar[tuple[str, ...]] = ("_agent", "_goal")
+
+    def __init__(
+        self,
+        batch_size: int | None = None,
+        *,
+        size: int = 8,
+        max_episode_steps: int | None = 100,
+        seed: Seed = None,
+    ) -> None:
+        """Makes a single environment, or a batch.
+
+        Args:
+            batch_size: How many rows the batch has; `None` for a single environment.
+            size: How many cells a side of the grid has, at least 2.
+            max_episode_steps: After how many steps an episode is truncated; `None` for
+                no limit.
+            seed: What the first cells depend on, as if given to `seed()`.
+        """
+        self._size = checked_size("size", size, least=2)
+        super().__init__(
+            BoundedArraySpec((self._size, self._size, 3), np.uint8, name="image"),
+            num_actions=4,
+            batch_size=batch_size,
+            max_episode_steps=max_episode_steps,
+            seed=seed,
+        )
+        self._agent = np.zeros((self._num_rows, 2), np.int64)
+        self._goal = np.zeros((self._num_rows, 2), np.int64)
+
+    def _begin(self, rows: Array) -> None:
+        cells = self._size**2
+        agent = self._streams.integers(rows, 0, cells)
+        # One of the other cells: counting leaves out the agent's.
+        goal = self._streams.integers(rows, 0, cells - 1)
+        goal += goal >= agent
+        self._agent[rows] = np.stack(np.divmod(agent, self._size), axis=1)
+        self._goal[rows] = np.stack(np.divmod(goal, self._size), axis=1)
+
+    def _advance(self, actions: Array, live: Array) -> tuple[Array, Array]:
+        self._agent += _MOVES[actions]
+        np.clip(self._agent, 0, self._size - 1, out=self._agent)
+        arrived = (self._agent == self._goal).all(axis=1)
+        return arrived.astype(np.float32), arrived
+
+    def _observe(self) -> Array:
+        image = np.zeros((self._num_rows, self._size, self._size, 3), np.uint8)
+        every = np.arange(self._num_rows)
+        for channel, (down, right) in ((_GOAL, self._goal.T), (_AGENT, self._agent.T)):
+            image[every, down, right, channel] = 255
+        return image
+
+    def _draw(self, row: int) -> Array:
+        cells = np.full((self._size, self._size, 3), 40, np.uint8)
+        cells[tuple(self._goal[row])] = (220, 60, 60)
+        cells[tuple(self._agent[row])] = (70, 200, 90)
+        picture = enlarged(cells, 16)
+        picture[::16] = picture[:, ::16] = 20
+        return picture
+
+    def _info(self) -> dict[str, Array]:
+        """Returns the cells of the agent and the goal as (row, column)."""
+        return {"agent": self._agent.copy(), "goal": self._goal.copy()}

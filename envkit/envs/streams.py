@@ -1,0 +1,127 @@
+"""`RowStreams`: one independent random stream for each row, drawn for many at once.
+
+A `numpy.random.Generator` for each row would be a Python call for each row. Here a
+stream is a key and a position in it, so a draw for hundreds of rows is a handful of
+array operations, and the state of thousands of streams is two arrays.
+
+The numbers are those of SplitMix64, a counter whose steps are scrambled, with a second
+word of the row's key mixed in: streams whose counters meet by chance still differ.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from envkit.types import Array
+
+__all__ = ["RowStreams"]
+
+
+def _word(value: int) -> Array:
+    # Of no dimensions, because a Python number costs a conversion in each operation;
+    # of this dtype, because NumPy makes floats of uint64 and int64.
+    word = np.array(value, np.uint64)
+    word.setflags(write=False)
+    return word
+
+
+# The increment and the scrambler are those that SplitMix64 was published with.
+_STEP = 0x9E3779B97F4A7C15
+_FIRST_FACTOR = _word(0xBF58476D1CE4E5B9)
+_SECOND_FACTOR = _word(0x94D049BB133111EB)
+_FIRST_SHIFT, _SECOND_SHIFT, _THIRD_SHIFT = _word(30), _word(27), _word(31)
+_TO_53_BITS = _word(11)
+_UNIT = 2.0**-53
+
+
+class RowStreams:
+    """Holds a random stream for each row; row `i` depends on seed `i` alone.
+
+    Every method takes the indices of distinct rows and moves the streams of these rows
+    only. What a row draws does not depend on which others draw with it.
+
+    Attributes:
+        positions: Where each stream stands. With `keys` it is the whole state.
+        keys: What distinguishes streams that stand at the same position.
+
+    Example:
+        >>> rows = np.arange(3)
+        >>> three = RowStreams([1, 2, 3]).uniform(rows, 2)
+        >>> bool((three[:, 1:2] == RowStreams([2]).uniform(np.array([0]), 2)).all())
+        True
+    """
+
+    __slots__ = ("keys", "positions")
+
+    def __init__(self, seeds: Sequence[int | None]) -> None:
+        """Makes a stream for each seed; `None` takes fresh entropy."""
+        # Of fresh entropy all words come at once: asking for each row is slow.
+        words = np.random.SeedSequence().generate_state(2 * len(seeds), np.uint64)
+        words = words.reshape(len(seeds), 2)
+        for row, seed in enumerate(seeds):
+            if seed is not None:
+                words[row] = np.random.SeedSequence(seed).generate_state(2, np.uint64)
+        self.positions: Array = words[:, 0].copy()
+        self.keys: Array = words[:, 1].copy()
+
+    def uniform(self, rows: Array, count: int) -> Array:
+        """Draws `count` floats in [0, 1) for each row.
+
+        Returns:
+            An array of shape `(count, len(rows))`: draws first, so that each of them
+            lies together in memory.
+        """
+        numbers: Array = self._bits(rows, count) * _UNIT
+        return numbers
+
+    def integers(self, rows: Array, low: int | Array, high: int | Array) -> Array:
+        """Draws one integer for each row, `low` included and `high` not.
+
+        The bounds are numbers or have one element for each row. Ranges are small
+        against 2**53, so that none of their values is noticeably likelier.
+
+        Example:
+            >>> dice = RowStreams([7, 8]).integers(np.arange(2), 1, 7)
+            >>> dice.shape, bool((dice >= 1).all() and (dice <= 6).all())
+            ((2,), True)
+        """
+        share = self.uniform(rows, 1)[0]
+        drawn: Array = (share * np.subtract(high, low)).astype(np.int64) + low
+        return drawn
+
+    def normal(self, rows: Array, count: int) -> Array:
+        """Draws `count` normally distributed floats for each row, draws first."""
+        pairs = (count + 1) // 2
+        share = self.uniform(rows, 2 * pairs)
+        # Box and Muller: a point whose direction is uniform and whose squared length
+        # is exponential. 1 - share is never 0.
+        length = np.sqrt(-2.0 * np.log1p(-share[:pairs]))
+        angle = (2.0 * np.pi) * share[pairs:]
+        both = np.concatenate([length * np.cos(angle), length * np.sin(angle)])
+        return both[:count]
+
+    def _bits(self, rows: Array, count: int) -> Array:
+        """Draws `count` integers of 53 bits for each row, draws first."""
+        # Hot: called in every step in which an episode begins.
+        ahead = _steps_ahead(count)
+        words: Array = self.positions.take(rows) + ahead
+        self.positions[rows] = words[-1]
+        words ^= words >> _FIRST_SHIFT
+        words *= _FIRST_FACTOR
+        words ^= words >> _SECOND_SHIFT
+        words ^= self.keys.take(rows)
+        words *= _SECOND_FACTOR
+        words ^= words >> _THIRD_SHIFT
+        words >>= _TO_53_BITS
+        return words
+
+
+@functools.cache
+def _steps_ahead(count: int) -> Array:
+    """Returns how far positions move for each of `count` draws, as a column."""
+    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_STEP)
+    steps.setflags(write=False)
+    return steps[:, np.newaxis]

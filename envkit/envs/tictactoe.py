@@ -1,0 +1,146 @@
+"""`TicTacToe`: three in a row against an opponent who moves at random."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from envkit.envs.base import BatchableEnvironment
+from envkit.envs.drawing import canvas, disc, line
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.types import Array, Seed
+
+__all__ = ["TicTacToe"]
+
+_EMPTY, _PLAYER, _OPPONENT = 0, 1, 2
+
+
+def _winning_lines() -> Array:
+    """Lists the squares of each row, column and diagonal."""
+    squares = np.arange(9).reshape(3, 3)
+    diagonals = [squares.diagonal(), squares[::-1].diagonal()]
+    lines = np.concatenate([squares, squares.T, diagonals])
+    lines.setflags(write=False)
+    return lines
+
+
+_LINES = _winning_lines()
+
+
+class TicTacToe(BatchableEnvironment):
+    """The player moves first, and a random opponent answers within the same step.
+
+    An action is a square, counted from 0 at the top left to 8 at the bottom right.
+    Three in a row win 1 and lose -1, and a full board is worth 0. Choosing an occupied
+    square loses a little and ends the game.
+
+    The observation has the `board`, 0 where a square is empty, 1 for the player and 2
+    for the opponent, and the `mask` of legal actions. When the game is over every
+    action is marked as legal, since the next one is ignored.
+
+    Example:
+        >>> env = TicTacToe(seed=1)
+        >>> _ = env.reset()
+        >>> observation = env.step(4).observation
+        >>> int(observation["board"][1, 1]), int(observation["mask"].sum())
+        (1, 7)
+    """
+
+    REWARD_WIN: ClassVar[float] = 1.0
+    REWARD_LOSS: ClassVar[float] = -1.0
+    # So small that it hardly changes what a position is worth.
+    REWARD_ILLEGAL_MOVE: ClassVar[float] = -0.001
+
+    _state_arrays: ClassVar[tuple[str, ...]] = ("_board", "_winner")
+
+    def __init__(self, batch_size: int | None = None, *, seed: Seed = None) -> None:
+        """Makes a single environment, or a batch.
+
+        Args:
+            batch_size: How many rows the batch has; `None` for a single environment.
+            seed: What the opponent does depends on it, as if given to `seed()`.
+        """
+        super().__init__(
+            {
+                "board": BoundedArraySpec((3, 3), np.int32, 0, 2, name="board"),
+                "mask": ArraySpec((9,), np.bool_, name="mask"),
+            },
+            num_actions=9,
+            batch_size=batch_size,
+            seed=seed,
+        )
+        self._board = np.zeros((self._num_rows, 9), np.int32)
+        self._winner = np.zeros(self._num_rows, np.int32)
+
+    def _begin(self, rows: Array) -> None:
+        self._board[rows] = _EMPTY
+        self._winner[rows] = _EMPTY
+
+    def _advance(self, actions: Array, live: Array) -> tuple[Array, Array]:
+        legal = live & (self._board[np.arange(self._num_rows), actions] == _EMPTY)
+        movers = legal.nonzero()[0]
+        self._board[movers, actions[movers]] = _PLAYER
+        self._winner[self._have_line(movers, _PLAYER)] = _PLAYER
+        open_rows = self._still_open(movers)
+        self._answer(open_rows)
+        self._winner[self._have_line(open_rows, _OPPONENT)] = _OPPONENT
+        over = ~legal
+        over[movers] = True
+        over[self._still_open(movers)] = False
+        return self._rewards(legal), over
+
+    def _answer(self, rows: Array) -> None:
+        """Lets the opponent choose one of the empty squares of these rows."""
+        empty = self._board[rows] == _EMPTY
+        count = empty.sum(axis=1)
+        chosen = self._streams.integers(rows, 0, count)
+        # The first square up to which that many are empty, itself included.
+        square = (empty.cumsum(axis=1) > chosen[:, np.newaxis]).argmax(axis=1)
+        self._board[rows, square] = _OPPONENT
+
+    def _have_line(self, rows: Array, side: int) -> Array:
+        """Picks those of the rows in which a side has three in a row."""
+        theirs = self._board[rows] == side
+        found: Array = rows[theirs[:, _LINES].all(axis=2).any(axis=1)]
+        return found
+
+    def _still_open(self, rows: Array) -> Array:
+        """Picks those of the rows in which the game goes on."""
+        room = (self._board[rows] == _EMPTY).any(axis=1)
+        found: Array = rows[room & (self._winner[rows] == _EMPTY)]
+        return found
+
+    def _rewards(self, legal: Array) -> Array:
+        reward = np.zeros(self._num_rows, np.float32)
+        reward[self._winner == _PLAYER] = self.REWARD_WIN
+        reward[self._winner == _OPPONENT] = self.REWARD_LOSS
+        reward[~legal] = self.REWARD_ILLEGAL_MOVE
+        return reward
+
+    def _observe(self) -> dict[str, Array]:
+        over = self._terminated[:, np.newaxis]
+        return {
+            "board": self._board.reshape(-1, 3, 3).copy(),
+            "mask": (self._board == _EMPTY) | over,
+        }
+
+    def _draw(self, row: int) -> Array:
+        picture = canvas(120, 120, (245, 245, 240))
+        for edge in (40, 80):
+            line(picture, (edge, 5), (edge, 115), 2, (90, 90, 90))
+            line(picture, (5, edge), (115, edge), 2, (90, 90, 90))
+        for square, side in enumerate(self._board[row]):
+            down, right = 40 * (square // 3) + 20, 40 * (square % 3) + 20
+            if side == _PLAYER:
+                for slope in (-10, 10):
+                    start, end = (down - 10, right - slope), (down + 10, right + slope)
+                    line(picture, start, end, 4, (50, 90, 190))
+            elif side == _OPPONENT:
+                disc(picture, (down, right), 13, (200, 70, 60))
+                disc(picture, (down, right), 9, (245, 245, 240))
+        return picture
+
+    def _info(self) -> dict[str, Array]:
+        """Returns who has three in a row: 1 is the player, 2 the opponent, 0 nobody."""
+        return {"winner": self._winner.copy()}

@@ -1,0 +1,589 @@
+"""What holds for every built-in environment, single or batched."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envkit import BatchedPyEnvironment, StepType, envs, nest
+from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
+from envkit.errors import CallOrderError, SpecError
+from envkit.specs import add_outer_dims_nest, check_arrays_nest
+
+# Episodes are short, so that a few dozen steps see several of them.
+MAKERS = {
+    "Bandit": functools.partial(Bandit, num_arms=3, episode_length=7),
+    "CartPole": functools.partial(CartPole, max_episode_steps=15),
+    "Catch": functools.partial(Catch, rows=5, columns=3),
+    "GridWorld": functools.partial(GridWorld, size=3, max_episode_steps=6),
+    "TicTacToe": TicTacToe,
+}
+SIZES = [None, 1, 4]
+
+every_environment = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+every_size = pytest.mark.parametrize("batch_size", SIZES)
+
+
+def random_actions(env, seed, steps):
+    """Draws actions for every step of an environment or a batch."""
+    dims = () if env.batch_size is None else (env.batch_size,)
+    highest = int(env.action_spec().maximum)
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, highest, dims, endpoint=True) for _ in range(steps)]
+
+
+def play(env, actions):
+    """Returns the time steps that come of the actions."""
+    return [env.step(action) for action in actions]
+
+
+def leaves(value):
+    return [np.asarray(leaf) for leaf in nest.flatten(value)]
+
+
+def equal(first, second):
+    """Says whether two nests agree in every bit, dtype and shape."""
+    ours, theirs = leaves(first), leaves(second)
+    return len(ours) == len(theirs) and all(
+        one.dtype == other.dtype and one.shape == other.shape and (one == other).all()
+        for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+def test_every_environment_is_tested_here():
+    assert sorted(envs.__all__) == sorted(MAKERS)
+
+
+@every_environment
+@given(
+    seed=st.integers(0, 2**32 - 1), size=st.integers(1, 5), actions=st.integers(0, 99)
+)
+@settings(max_examples=15)
+def test_a_batch_is_bit_for_bit_as_many_single_environments(make, seed, size, actions):
+    batch = make(batch_size=size)
+    singles = BatchedPyEnvironment([make() for _ in range(size)], multithreading=False)
+    for env in (batch, singles):
+        env.seed(seed)
+
+    assert equal(batch.reset(), singles.reset())
+    for action in random_actions(batch, actions, 40):
+        assert equal(batch.step(action), singles.step(action))
+        assert equal(batch.get_info(), singles.get_info())
+    assert np.array_equal(batch.render(), singles.render())
+
+
+@every_environment
+@given(data=st.data(), steps=st.integers(0, 9))
+@settings(max_examples=15)
+def test_a_reset_of_some_rows_leaves_the_others_as_they_would_be(make, data, steps):
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=4, max_size=4)))
+    touched, untouched = (make(batch_size=4, seed=3) for _ in range(2))
+    for env in (touched, untouched):
+        env.reset()
+        play(env, random_actions(env, 8, steps))
+
+    reset = touched.reset(mask)
+
+    assert (reset.step_type[mask] == StepType.FIRST).all()
+    assert (reset.reward[mask] == 0.0).all()
+    assert (reset.discount[mask] == 1.0).all()
+    before = untouched.current_time_step()
+    for action in [None, *random_actions(touched, 9, 20)]:
+        if action is not None:
+            reset, before = touched.step(action), untouched.step(action)
+        for ours, theirs in zip(leaves(reset), leaves(before), strict=True):
+            assert np.array_equal(ours[~mask], theirs[~mask])
+
+
+@every_environment
+def test_rows_keep_the_grammar_and_end_on_their_own(make):
+    env = make(batch_size=20, seed=5)
+    time_steps = [env.reset(), *play(env, random_actions(env, 1, 60))]
+
+    types = np.array([time_step.step_type for time_step in time_steps])
+    ends = types == StepType.LAST
+    assert (types[0] == StepType.FIRST).all()
+    assert np.array_equal(ends[:-1], (types == StepType.FIRST)[1:])
+    assert ends.any(axis=0).all()
+
+
+@every_environment
+@every_size
+def test_time_steps_fit_their_specs(make, batch_size):
+    env = make(batch_size=batch_size, seed=5)
+    spec = env.time_step_spec()
+    if batch_size is not None:
+        spec = add_outer_dims_nest(spec, (batch_size,))
+
+    for time_step in [env.reset(), *play(env, random_actions(env, 1, 40))]:
+        assert check_arrays_nest(time_step, spec)
+        assert all(isinstance(leaf, np.ndarray) for leaf in nest.flatten(time_step))
+
+
+@every_environment
+def test_a_single_environment_returns_the_step_types_themselves(make):
+    env = make(seed=5)
+    known = {id(StepType.FIRST), id(StepType.MID), id(StepType.LAST)}
+
+    time_steps = [env.reset(), *play(env, random_actions(env, 1, 40))]
+
+    assert known == {id(time_step.step_type) for time_step in time_steps}
+
+
+@every_environment
+@every_size
+def test_what_was_returned_never_changes(make, batch_size):
+    env = make(batch_size=batch_size, seed=5)
+    returned, copies = [], []
+    for action in [None, *random_actions(env, 1, 30)]:
+        time_step = env.reset() if action is None else env.step(action)
+        returned.append((time_step, env.get_info()))
+        copies.append(copy.deepcopy(returned[-1]))
+
+    assert all(map(equal, copies, returned))
+
+
+@every_environment
+@every_size
+def test_writing_into_what_was_returned_changes_nothing(make, batch_size):
+    spoiled, kept = (make(batch_size=batch_size, seed=5) for _ in range(2))
+    for env in (spoiled, kept):
+        env.reset()
+
+    for action in random_actions(kept, 1, 30):
+        expected, time_step = kept.step(action), spoiled.step(action)
+        assert equal(expected, time_step)
+        for leaf in [*leaves(time_step)[1:], *leaves(spoiled.get_info())]:
+            leaf[...] = 1
+
+
+@every_environment
+@every_size
+def test_a_state_brings_everything_back_in_mid_episode(make, batch_size):
+    env = make(batch_size=batch_size, seed=5)
+    env.reset()
+    actions = random_actions(env, 1, 45)
+    play(env, actions[:5])
+    state = pickle.loads(pickle.dumps(env.get_state()))
+    expected = play(env, actions[5:])
+    other = make(batch_size=batch_size, seed=99)
+
+    for restored in (env, other):
+        restored.set_state(state)
+
+        assert equal(expected, play(restored, actions[5:]))
+
+
+@every_environment
+@every_size
+def test_a_state_remembers_which_rows_have_ended(make, batch_size):
+    env = make(batch_size=batch_size, seed=5)
+    time_step = env.reset()
+    while not time_step.is_last().any():
+        (action,) = random_actions(env, 1, 1)
+        time_step = env.step(action)
+    state, info = env.get_state(), env.get_info()
+    following = env.step(action)
+
+    env.set_state(state)
+
+    assert equal(info, env.get_info())
+    assert equal(following, env.step(action))
+
+
+@every_environment
+@every_size
+def test_a_copy_of_an_environment_goes_its_own_way(make, batch_size):
+    env = make(batch_size=batch_size, seed=5)
+    env.reset()
+    actions = random_actions(env, 1, 25)
+    play(env, actions[:5])
+    clones = copy.deepcopy(env), pickle.loads(pickle.dumps(env))
+
+    expected = play(env, actions[5:])
+
+    assert all(equal(expected, play(clone, actions[5:])) for clone in clones)
+
+
+@every_environment
+@every_size
+def test_a_seed_can_be_given_to_the_constructor(make, batch_size):
+    given_there, seeded = make(batch_size=batch_size, seed=5), make(batch_size)
+    seeded.seed(5)
+    actions = random_actions(seeded, 1, 30)
+
+    assert equal(given_there.reset(), seeded.reset())
+    assert equal(play(given_there, actions), play(seeded, actions))
+
+
+@every_environment
+def test_seeding_again_repeats_a_stream(make):
+    env = make(batch_size=3, seed=5)
+    actions = random_actions(env, 1, 30)
+    expected = [env.reset(), *play(env, actions)]
+
+    env.seed(5)
+
+    assert equal(expected, [env.reset(), *play(env, actions)])
+
+
+@every_environment
+def test_a_sequence_seeds_each_row(make):
+    env, (single,) = make(batch_size=2), (make(),)
+    env.seed([5, 6])
+    single.seed(6)
+    rows = [env.reset(), *play(env, [[0, 0]] * 20)]
+
+    ours = [nest.map_structure(lambda leaf: np.array(leaf[1]), row) for row in rows]
+
+    assert equal([single.reset(), *play(single, [0] * 20)], ours)
+
+
+@every_environment
+def test_without_a_seed_streams_differ(make):
+    streams = []
+    for _ in range(2):
+        env = make(batch_size=50)
+        env.reset()
+        streams.append(play(env, [[0] * 50] * 10))
+
+    assert not equal(*streams)
+
+
+@every_environment
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int32", ">i8", "uint64"], ids=lambda name: name
+)
+def test_integers_of_every_kind_are_the_same_action(make, dtype):
+    env, other = make(batch_size=4, seed=5), make(batch_size=4, seed=5)
+    actions = random_actions(env, 1, 10)
+    for each in (env, other):
+        each.reset()
+
+    cast = [action.astype(dtype) for action in actions]
+
+    assert equal(play(env, actions), play(other, cast))
+
+
+@every_environment
+def test_lists_and_views_are_actions_too(make):
+    env, lists, views = (make(batch_size=4, seed=5) for _ in range(3))
+    actions = random_actions(env, 1, 10)
+    for each in (env, lists, views):
+        each.reset()
+    expected = play(env, actions)
+
+    assert equal(expected, play(lists, [action.tolist() for action in actions]))
+    assert equal(expected, play(views, [np.repeat(a, 2)[::2] for a in actions]))
+
+
+@every_environment
+def test_an_environment_does_not_change_the_actions(make):
+    env = make(batch_size=4, seed=5)
+    env.reset()
+    actions = random_actions(env, 1, 20)
+    kept = copy.deepcopy(actions)
+
+    for action in actions:
+        action.setflags(write=False)
+        env.step(action)
+
+    assert equal(kept, actions)
+
+
+@every_environment
+def test_the_action_of_a_row_that_has_ended_is_ignored(make):
+    env, other = make(batch_size=6, seed=5), make(batch_size=6, seed=5)
+    expected, time_step = env.reset(), other.reset()
+
+    for action in random_actions(env, 1, 40):
+        ended = time_step.step_type == StepType.LAST
+        expected = env.step(action)
+        time_step = other.step(np.where(ended, 1000, action))
+
+        assert equal(expected, time_step)
+
+
+@every_environment
+def test_after_the_last_step_a_single_environment_takes_anything(make):
+    env = make(seed=5)
+    time_step = env.reset()
+    while not time_step.is_last():
+        time_step = env.step(0)
+
+    assert env.step(None).step_type is StepType.FIRST
+
+
+@every_environment
+@every_size
+def test_rendering_gives_a_picture_of_each_row(make, batch_size):
+    env = make(batch_size=batch_size, seed=5)
+    env.reset()
+    play(env, random_actions(env, 1, 3))
+
+    picture = env.render()
+
+    assert np.uint8 == picture.dtype
+    assert 3 == picture.shape[-1]
+    assert (3 if batch_size is None else 4) == picture.ndim
+    assert batch_size is None or batch_size == picture.shape[0]
+    assert np.array_equal(picture, env.render("rgb_array"))
+
+
+@every_environment
+def test_rendering_knows_one_mode(make):
+    env = make()
+    env.reset()
+
+    with pytest.raises(NotImplementedError) as caught:
+        env.render("human")
+
+    name = type(env).__name__
+    assert f"{name} renders 'rgb_array' only, not 'human'." == str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["render", "get_info"])
+def test_before_the_first_episode_there_is_nothing_to_show(call):
+    with pytest.raises(CallOrderError) as caught:
+        getattr(Catch(), call)()
+
+    expected = (
+        f"Catch.{call}() was called before the first episode. Call reset() first."
+    )
+    assert expected == str(caught.value)
+
+
+SINGLE = "BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=2)"
+BATCH = "BoundedArraySpec(shape=(3,), dtype=int64, minimum=0, maximum=2)"
+NO_ARRAY = "None is not an array. Did a return statement get lost?"
+ONE_TOO_MANY = (
+    "There is one dimension too many, of size 1: a batch where a single value belongs."
+)
+FLOATS = (
+    "dtype is float32; the spec says int64. If that is meant, add .astype(np.int64)."
+)
+MISFITS = {
+    "none": (None, None, "None", NO_ARRAY),
+    "text": (None, "left", "the string 'left'", "A string is not an array."),
+    "float": (
+        None,
+        0.5,
+        "0.5 of type float",
+        "A float becomes float64; the spec says int64: use np.array(..., np.int64).",
+    ),
+    "a batch": (
+        None,
+        [1],
+        "array of shape (1,), dtype int64, values 1 … 1",
+        ONE_TOO_MANY,
+    ),
+    "above": (
+        None,
+        np.int32(3),
+        "array of shape (), dtype int32, values 3 … 3",
+        "The action is 3, above the maximum 2.",
+    ),
+    "below": (
+        None,
+        -1,
+        "array of shape (), dtype int64, values -1 … -1",
+        "The action is -1, below the minimum 0.",
+    ),
+    "none for rows": (3, None, "None", NO_ARRAY),
+    "one for all rows": (
+        3,
+        1,
+        "1 of type int",
+        "The value is a single number; an array of shape (3,) is expected.",
+    ),
+    "too few": (
+        3,
+        np.zeros(2, np.int8),
+        "array of shape (2,), dtype int64, values 0 … 0",
+        "Axis 0 has size 2 instead of 3.",
+    ),
+    "lists of different lengths": (
+        3,
+        [[0], [0, 1]],
+        "a list of 2 elements",
+        "The value is a list, not an array: use np.array(..., np.int64).",
+    ),
+    "floats": (
+        3,
+        np.zeros(3, np.float32),
+        "array of shape (3,), dtype float32, values 0.0 … 0.0",
+        FLOATS,
+    ),
+    "one row above": (
+        3,
+        [0, 1, 3],
+        "array of shape (3,), dtype int64, values 0 … 3",
+        "The action of row 2 is 3, above the maximum 2.",
+    ),
+    "far above": (
+        3,
+        np.array([2**64 - 1, 0, 0], np.uint64),
+        "array of shape (3,), dtype uint64, values 0 … 18446744073709551615",
+        "The action of row 0 is 18446744073709551615, above the maximum 2.",
+    ),
+    "several rows": (
+        3,
+        [-5, 1, 3],
+        "array of shape (3,), dtype int64, values -5 … 3",
+        "The action of row 0 is -5, below the minimum 0, and 1 more of 3 are out of "
+        "range.",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "action", "got", "reason"), MISFITS.values(), ids=MISFITS.keys()
+)
+def test_an_action_that_does_not_fit_is_refused_before_anything_moves(
+    batch_size, action, got, reason
+):
+    env = Catch(batch_size, seed=1)
+    env.reset()
+    before = env.get_state()
+
+    with pytest.raises(SpecError) as caught:
+        env.step(action)
+
+    unmoved = "None of the rows has moved."
+    if batch_size is None:
+        unmoved = "The environment has not moved."
+    assert (
+        "Catch.step() was given an action that does not fit its spec.\n\n"
+        f"  expected   {SINGLE if batch_size is None else BATCH}\n"
+        f"  got        {got}\n\n"
+        f"{reason}\n"
+        f"{unmoved}"
+    ) == str(caught.value)
+    assert equal(before, env.get_state())
+
+
+WRONG_ARGUMENTS = {
+    "no rows": (
+        lambda: CartPole(0),
+        "batch_size is 0; it must be an integer of at least 1, or None for a single "
+        "environment.",
+    ),
+    "rows that are no integer": (
+        lambda: CartPole(2.5),
+        "batch_size is 2.5; it must be an integer of at least 1, or None for a single "
+        "environment.",
+    ),
+    "a flag": (
+        lambda: Catch(batch_size=True),
+        "batch_size is True; it must be an integer of at least 1, or None for a single "
+        "environment.",
+    ),
+    "no steps": (
+        lambda: CartPole(max_episode_steps=0),
+        "max_episode_steps is 0; it must be an integer of at least 1, or None for no "
+        "limit.",
+    ),
+    "a board without room to fall": (
+        lambda: Catch(rows=1),
+        "rows is 1; it must be an integer of at least 2.",
+    ),
+    "a board without columns": (
+        lambda: Catch(columns=0),
+        "columns is 0; it must be an integer of at least 1.",
+    ),
+    "a grid without room for a goal": (
+        lambda: GridWorld(size=1),
+        "size is 1; it must be an integer of at least 2.",
+    ),
+    "no arms": (
+        lambda: Bandit(num_arms="10"),
+        "num_arms is '10'; it must be an integer of at least 1.",
+    ),
+    "an episode without steps": (
+        lambda: Bandit(episode_length=None),
+        "episode_length is None; it must be an integer of at least 1.",
+    ),
+    "too few seeds": (
+        lambda: CartPole(3, seed=[1, 2]),
+        "2 seeds for 3 environments. Pass one seed for each environment, or one "
+        "integer from which each gets its own.",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"), WRONG_ARGUMENTS.values(), ids=WRONG_ARGUMENTS.keys()
+)
+def test_arguments_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(ValueError, match=r"integer|seeds") as caught:
+        make()
+
+    assert message == str(caught.value)
+
+
+def test_sizes_may_be_integers_of_numpy():
+    assert 2 == CartPole(np.int64(2)).batch_size
+
+
+FOREIGN_STATES = {
+    "another batch size": (
+        lambda: GridWorld(4),
+        "GridWorld of batch_size 4, max_episode_steps 100, 4 actions and observations "
+        "of shape (8, 8, 3)",
+    ),
+    "another board": (
+        lambda: GridWorld(size=5),
+        "GridWorld of batch_size None, max_episode_steps 100, 4 actions and "
+        "observations of shape (5, 5, 3)",
+    ),
+    "another environment": (
+        TicTacToe,
+        "TicTacToe of batch_size None, max_episode_steps None, 9 actions and "
+        "observations of shape {'board': (3, 3), 'mask': (9,)}",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "got"), FOREIGN_STATES.values(), ids=FOREIGN_STATES.keys()
+)
+def test_the_state_of_another_environment_is_refused(make, got):
+    env, other = GridWorld(seed=1), make()
+    env.reset()
+    other.reset()
+    before = env.get_state()
+
+    with pytest.raises(ValueError, match="another") as caught:
+        env.set_state(other.get_state())
+
+    assert (
+        "GridWorld.set_state() was given the state of another environment.\n\n"
+        "  expected   GridWorld of batch_size None, max_episode_steps 100, 4 actions "
+        "and observations of shape (8, 8, 3)\n"
+        f"  got        {got}\n\n"
+        "A state fits environments that were made with the same arguments."
+    ) == str(caught.value)
+    assert equal(before, env.get_state())
+
+
+def test_a_state_of_another_library_is_refused():
+    env = Catch(rows=3, columns=3)
+    env.reset()
+    foreign = env.get_state()._replace(environment=[1, 2])
+
+    with pytest.raises(ValueError, match="another") as caught:
+        env.set_state(foreign)
+
+    assert (
+        "Catch.set_state() was given the state of another environment.\n\n"
+        "  expected   Catch of batch_size None, max_episode_steps None, 3 actions and "
+        "observations of shape (3, 3)\n"
+        "  got        a list of 2 elements\n\n"
+        "A state fits environments that were made with the same arguments."
+    ) == str(caught.value)
