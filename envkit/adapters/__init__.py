@@ -1,0 +1,47 @@
+"""Environments of other libraries as envkit environments.
+
+Names are loaded when they are first used, and each adapter imports its library only
+when it is asked for an environment, so nobody pays for a library that is not used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envkit.adapters import suite_dm_control as suite_dm_control
+    from envkit.adapters import suite_gymnasium as suite_gymnasium
+    from envkit.adapters.dm_control_wrapper import DmControlWrapper
+    from envkit.adapters.gymnasium_wrapper import GymnasiumWrapper
+    from envkit.adapters.spaces import spec_from_gym_space
+
+_HOMES = {
+    "DmControlWrapper": "envkit.adapters.dm_control_wrapper",
+    "GymnasiumWrapper": "envkit.adapters.gymnasium_wrapper",
+    "spec_from_gym_space": "envkit.adapters.spaces",
+}
+_MODULES = ("suite_dm_control", "suite_gymnasium")
+
+__all__ = [
+    "DmControlWrapper",
+    "GymnasiumWrapper",
+    "spec_from_gym_space",
+    "suite_dm_control",
+    "suite_gymnasium",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _MODULES:
+        return importlib.import_module(f"envkit.adapters.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value  # Later uses find it without asking again.
+        return value
+    raise AttributeError(f"module 'envkit.adapters' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,263 @@
+"""`GymnasiumWrapper`: an environment of Gymnasium as an envkit environment."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, NoReturn
+
+import numpy as np
+
+from envkit.adapters.dependencies import require
+from envkit.adapters.snapshot import restore_snapshot, take_snapshot
+from envkit.adapters.spaces import action_converter, spec_from_gym_space
+from envkit.adapters.values import Converter, array_leaf, map_specs
+from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.py_environment import PyEnvironment
+from envkit.seeding import seed_per_row
+from envkit.specs.validation import describe
+from envkit.time_step import TimeStep, restart, termination, transition, truncation
+from envkit.types import NestedArray, NestedSpec, Seed
+
+__all__ = ["GymnasiumWrapper"]
+
+_NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+
+class GymnasiumWrapper(PyEnvironment):
+    """Makes an envkit environment of one of Gymnasium's.
+
+    | Gymnasium                        | time step                                  |
+    |----------------------------------|--------------------------------------------|
+    | `reset`                          | `FIRST`, reward 0, discount 1              |
+    | `step`, neither flag             | `MID`, discount as given to the wrapper    |
+    | `step`, truncated                | `LAST`, discount as given to the wrapper   |
+    | `step`, terminated, or both      | `LAST`, discount 0                         |
+
+    Public attributes that the wrapper does not have are those of the environment.
+
+    Example:
+        >>> import gymnasium
+        >>> env = GymnasiumWrapper(gymnasium.make("CartPole-v1"))
+        >>> env.seed(7)
+        >>> env.reset().observation.dtype, env.step(1).reward
+        (dtype('float32'), array(1., dtype=float32))
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        gym_env: Any,
+        discount: float = 1.0,
+        auto_reset: bool = True,
+        simplify_box_bounds: bool = True,
+    ) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            gym_env: A single environment of Gymnasium.
+            discount: What later rewards are worth, after every step that does not
+                terminate the episode.
+            auto_reset: Whether the step after the end of an episode begins the next.
+                If not, it is an error.
+            simplify_box_bounds: Whether bounds that are the same for every element
+                become a single number in the specs.
+        """
+        require("gymnasium", needed_by="GymnasiumWrapper", extra="gymnasium")
+        _check_environment(gym_env)
+        super().__init__(handle_auto_reset=auto_reset)
+        self._gym = gym_env
+        self._name = _name_of(gym_env)
+        self._discount = _as_discount(discount)
+        self._observation_spec = spec_from_gym_space(
+            gym_env.observation_space, simplify_box_bounds, "observation"
+        )
+        self._action_spec = spec_from_gym_space(
+            gym_env.action_space, simplify_box_bounds, "action"
+        )
+        self._to_observation = Converter(
+            self._observation_spec,
+            map_specs(array_leaf, self._observation_spec),
+            subject=f"{self._name} returned an observation that",
+            root="observation",
+        )
+        self._to_action = action_converter(
+            gym_env.action_space,
+            self._action_spec,
+            subject="GymnasiumWrapper.step() was given an action that",
+            root="action",
+        )
+        self._info: dict[str, Any] = {}
+        self._next_seed: int | None = None
+        self._ended = False
+        self._closed = False
+
+    @property
+    def gym(self) -> Any:
+        """The environment of Gymnasium."""
+        return self._gym
+
+    def __getattr__(self, name: str) -> Any:
+        # Private names are not looked for: copy and pickle ask for some before there
+        # is an environment to forward to.
+        if not name.startswith("_"):
+            try:
+                return self._gym.get_wrapper_attr(name)
+            except AttributeError:
+                pass
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+        )
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of an observation."""
+        return self._observation_spec
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action."""
+        return self._action_spec
+
+    def seed(self, seed: Seed) -> None:
+        """Has the next reset seed the environment; later ones let it go on."""
+        seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
+        (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
+        if self._next_seed is None:
+            # To Gymnasium no seed means to go on with the old generator.
+            self._next_seed = int(np.random.SeedSequence().generate_state(1)[0])
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns the environment's info for the current time step.
+
+        At the end of an episode it has `terminated` and `truncated`, too. Before the
+        first reset it is empty.
+        """
+        return dict(self._info)
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns what the environment renders.
+
+        Args:
+            mode: The `render_mode` that the environment was made with: Gymnasium does
+                not change it later.
+        """
+        self._check_open("render")
+        made_with = getattr(self._gym, "render_mode", None)
+        if made_with != mode:
+            how = f"with render_mode={made_with!r}" if made_with else "without one"
+            raise NotImplementedError(
+                f"{self._name} cannot render {mode!r}: the render_mode of a Gymnasium "
+                f"environment is chosen when it is made, and this one was made {how}. "
+                f"Make it with render_mode={mode!r}."
+            )
+        picture = self._gym.render()
+        return np.array(picture) if mode == "rgb_array" else picture
+
+    def close(self) -> None:
+        """Closes the environment; calling it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._gym.close()
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        if self._next_seed is None:
+            result = self._gym.reset()
+        else:
+            result = self._gym.reset(seed=self._next_seed)
+        self._next_seed = None
+        if not isinstance(result, tuple) or len(result) != 2:
+            self._refuse_result("reset", result, "(observation, info)")
+        observation, self._info = result
+        self._ended = False
+        return restart(self._to_observation(observation))
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._closed or self._ended:
+            self._refuse_step()
+        result = self._gym.step(self._to_action(action))
+        try:
+            gym_observation, reward, terminated, truncated, self._info = result
+        except (TypeError, ValueError):
+            self._refuse_result(
+                "step", result, "(observation, reward, terminated, truncated, info)"
+            )
+        if type(reward) not in _NUMBERS:
+            reward = self._as_number(reward)
+        if terminated or truncated:
+            self._ended = True
+            # Both can be true, and a discount tells only one.
+            flags = {"terminated": bool(terminated), "truncated": bool(truncated)}
+            self._info = {**flags, **self._info}
+        observation = self._to_observation(gym_observation)
+        if terminated:
+            return termination(observation, reward)
+        if truncated:
+            return truncation(observation, reward, self._discount)
+        return transition(observation, reward, self._discount)
+
+    def _as_number(self, reward: Any) -> float:
+        array = np.asarray(reward)
+        if array.size == 1 and array.dtype.kind in "biuf":
+            return float(array.reshape(()))
+        raise SpecError.does_not_fit(
+            f"{self._name} returned a reward that",
+            path="",
+            expected=repr(self.reward_spec()),
+            got=describe(reward),
+            reason="A reward of a Gymnasium environment is one number.",
+        )
+
+    def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
+        raise SpecError(
+            f"{self._name}.{call}() returned {describe(result)}; in Gymnasium it "
+            f"returns the tuple {expected}. Environments written for the old Gym "
+            "return other ones."
+        )
+
+    def _refuse_step(self) -> NoReturn:
+        self._check_open("step")
+        raise CallOrderError(
+            f"The episode of {self._name} has ended, and this GymnasiumWrapper was "
+            "made with auto_reset=False. Call reset()."
+        )
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise ClosedError.used(type(self).__name__, call)
+
+    def _get_state(self) -> Any:
+        beside = self._info, self._next_seed, self._ended
+        return take_snapshot(self._gym, self._name, beside)
+
+    def _set_state(self, state: Any) -> None:
+        beside = restore_snapshot(self._gym, self._name, state)
+        self._info, self._next_seed, self._ended = beside
+
+
+def _check_environment(env: Any) -> None:
+    # Asked of the innermost: before 1.0 Gymnasium's wrappers warn about such questions.
+    if hasattr(getattr(env, "unwrapped", env), "single_observation_space"):
+        raise TypeError(
+            f"GymnasiumWrapper was given the vector environment {type(env).__name__}; "
+            "it takes a single environment."
+        )
+    needed = ("reset", "step", "observation_space", "action_space")
+    missing = [name for name in needed if not hasattr(env, name)]
+    if missing or isinstance(env, type):
+        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        raise TypeError(
+            f"GymnasiumWrapper was given {what}, which is not an environment of "
+            "Gymnasium. gymnasium.make(...) makes one."
+        )
+
+
+def _name_of(env: Any) -> str:
+    spec = getattr(env, "spec", None)
+    return str(spec.id) if spec is not None else type(env.unwrapped).__name__
+
+
+def _as_discount(discount: float) -> float:
+    number = float(discount)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"discount is {discount}; it lies between 0 and 1.")
+    return number

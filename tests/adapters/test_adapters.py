@@ -1,0 +1,134 @@
+"""The package's names, and that asking for nothing imports nothing."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envkit import adapters
+
+LIBRARIES = ("gymnasium", "dm_control", "dm_env", "mujoco")
+
+
+def run(program: str) -> str:
+    """Runs a program in a fresh interpreter and returns what it prints."""
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_importing_the_package_loads_no_adapter_and_no_library():
+    program = """
+import json, sys
+import envkit.adapters
+print(json.dumps([name for name in sys.modules if name.startswith("envkit.adapters.")]))
+"""
+
+    assert [] == json.loads(run(program))
+
+
+def test_importing_every_adapter_loads_no_library():
+    program = f"""
+import json, sys
+from envkit.adapters import *
+print(json.dumps([name for name in {LIBRARIES} if name in sys.modules]))
+"""
+
+    assert [] == json.loads(run(program))
+
+
+def test_a_name_is_the_object_of_its_home():
+    for name, home in adapters._HOMES.items():
+        assert getattr(importlib.import_module(home), name) is getattr(adapters, name)
+
+
+def test_a_suite_is_the_module_of_its_name():
+    for name in adapters._MODULES:
+        module = importlib.import_module(f"envkit.adapters.{name}")
+
+        assert module is getattr(adapters, name)
+
+
+def test_type_checkers_are_told_the_same_homes_as_the_interpreter():
+    tree = ast.parse(Path(adapters.__file__).read_text("utf-8"))
+    (block,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    )
+    told = {
+        alias.asname or alias.name: str(statement.module)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    modules = dict.fromkeys(adapters._MODULES, "envkit.adapters")
+
+    assert adapters._HOMES | modules == told
+    assert sorted(told) == adapters.__all__
+
+
+def test_dir_lists_the_public_names():
+    assert set(adapters.__all__) <= set(dir(adapters))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError) as caught:
+        _ = adapters.GymWrappper
+
+    assert "module 'envkit.adapters' has no attribute 'GymWrappper'" == str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            "envkit.make('gymnasium:CartPole-v1')",
+            "The environment 'gymnasium:CartPole-v1' needs the package gymnasium, "
+            'which is not installed. pip install "envkit[gymnasium]"',
+        ),
+        (
+            "envkit.adapters.suite_gymnasium.load('CartPole-v1')",
+            "The environment 'CartPole-v1' needs the package gymnasium, which is not "
+            'installed. pip install "envkit[gymnasium]"',
+        ),
+        (
+            "envkit.adapters.GymnasiumWrapper(None)",
+            "GymnasiumWrapper needs the package gymnasium, which is not installed. "
+            'pip install "envkit[gymnasium]"',
+        ),
+        (
+            "envkit.make('dm_control:cartpole/swingup')",
+            "The environment 'dm_control:cartpole/swingup' needs the package "
+            'dm_control, which is not installed. pip install "envkit[dm_control]"',
+        ),
+        (
+            "envkit.adapters.suite_dm_control.load('cartpole', 'swingup')",
+            "The environment 'cartpole/swingup' needs the package dm_control, which "
+            'is not installed. pip install "envkit[dm_control]"',
+        ),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    statement, message
+):
+    # None in sys.modules is how Python itself marks a module that cannot be imported.
+    program = f"""
+import sys
+sys.modules.update(gymnasium=None, dm_control=None)
+import envkit, envkit.adapters
+try:
+    {statement}
+except envkit.errors.MissingDependencyError as error:
+    print(error)
+"""
+
+    assert message == run(program).strip()

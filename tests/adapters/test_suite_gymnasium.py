@@ -1,0 +1,120 @@
+"""Environments of Gymnasium by their ids."""
+
+from __future__ import annotations
+
+import pickle
+
+import gymnasium
+import numpy as np
+import pytest
+
+import envkit
+from envkit.adapters import GymnasiumWrapper, suite_gymnasium
+from envkit.testing import check_environment
+
+
+def length_of_an_episode(env) -> int:
+    """Counts the steps of one episode of a pendulum, which never falls."""
+    env.reset()
+    steps = 1
+    while not env.step(np.zeros(1, np.float32)).is_last():
+        steps += 1
+    return steps
+
+
+def test_make_knows_the_scheme():
+    env = envkit.make("gymnasium:CartPole-v1")
+
+    assert isinstance(env, GymnasiumWrapper)
+    assert "CartPole-v1" == env.spec.id
+    assert env.reset().is_first()
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1"])
+def test_what_make_makes_keeps_the_contract_of_environments(name):
+    features = ["episodes", "info", "seed", "state"]
+
+    assert () == check_environment(f"gymnasium:{name}", require=features).failed
+
+
+def test_a_constructor_travels_as_its_string():
+    constructor = envkit.constructor("gymnasium:CartPole-v1", discount=0.5)
+
+    env = pickle.loads(pickle.dumps(constructor))()
+    env.reset()
+
+    assert 0.5 == env.step(0).discount
+
+
+def test_other_keyword_arguments_are_gymnasiums():
+    env = envkit.make("gymnasium:FrozenLake-v1", is_slippery=False, render_mode="ansi")
+
+    env.reset()
+
+    assert "ansi" == env.render_mode
+    assert "FHFH" in env.render("ansi")
+
+
+def test_keyword_arguments_may_come_in_dictionaries_as_in_tf_agents():
+    env = suite_gymnasium.load(
+        "FrozenLake-v1",
+        gym_kwargs={"map_name": "8x8"},
+        render_kwargs={"render_mode": "ansi"},
+    )
+
+    assert 63 == env.observation_spec().maximum
+    assert "ansi" == env.render_mode
+
+
+def test_an_episode_is_as_long_as_the_id_says():
+    assert 200 == length_of_an_episode(suite_gymnasium.load("Pendulum-v1"))
+
+
+def test_an_episode_may_be_shorter():
+    env = suite_gymnasium.load("Pendulum-v1", max_episode_steps=3)
+
+    assert 3 == length_of_an_episode(env)
+    assert 1.0 == env.current_time_step().discount
+
+
+@pytest.mark.parametrize(
+    "name", ["Pendulum-v1", "gymnasium.envs.classic_control:Pendulum-v1"]
+)
+def test_a_limit_of_zero_means_none(name):
+    env = suite_gymnasium.load(name, max_episode_steps=0)
+    env.reset()
+
+    for _ in range(250):
+        assert not env.step(np.zeros(1, np.float32)).is_last()
+
+
+def test_wrappers_of_both_kinds_are_applied_from_the_inside():
+    order = []
+
+    def note(name):
+        return lambda env: (order.append((name, type(env).__name__)), env)[1]
+
+    suite_gymnasium.load(
+        "CartPole-v1",
+        gym_env_wrappers=[
+            lambda env: gymnasium.wrappers.TimeLimit(env, 7),
+            note("gym"),
+        ],
+        env_wrappers=[note("first"), note("second")],
+    )
+
+    assert [
+        ("gym", "TimeLimit"),
+        ("first", "GymnasiumWrapper"),
+        ("second", "GymnasiumWrapper"),
+    ] == order
+
+
+def test_an_unknown_id_is_explained_by_gymnasium():
+    with pytest.raises(gymnasium.error.NameNotFound, match=r"Did you mean: `CartPole`"):
+        envkit.make("gymnasium:Cartpole-v1")
+
+
+def test_an_argument_that_the_environment_does_not_know_is_explained_by_gymnasium():
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'colour'"):
+        envkit.make("gymnasium:CartPole-v1", colour="red")
