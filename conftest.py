@@ -1,0 +1,43 @@
+"""Lets pytest run the code blocks of README.md and of the guides in docs/.
+
+A block that begins with `>>>` is run line by line and its output compared; any other
+```python block is run as it is. The blocks of one page share their names, from top to
+bottom, so a page reads and runs like one session.
+"""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+from sybil import Sybil
+from sybil.parsers.myst import PythonCodeBlockParser
+
+from envkit import constructors
+
+# Sphinx runs its settings with a name that does not exist anywhere else; the other two
+# are what it builds.
+collect_ignore = ["docs/conf.py", "docs/_build", "docs/reference/generated"]
+
+
+_registered = dict(constructors._registry)
+
+
+def _begin_page(namespace: dict[str, Any]) -> None:
+    """Gives a page the module name that a reader's own session has."""
+    namespace["__name__"] = "__main__"
+
+
+def _end_page(namespace: dict[str, Any]) -> None:
+    """Forgets what a page gave a name to, which other tests would stumble over."""
+    constructors._registry.clear()
+    constructors._registry.update(_registered)
+
+
+pytest_collect_file = Sybil(
+    # `...` in an output stands for what a reader has no use for.
+    parsers=[PythonCodeBlockParser(doctest_optionflags=doctest.ELLIPSIS)],
+    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
+    setup=_begin_page,
+    teardown=_end_page,
+).pytest()

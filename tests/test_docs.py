@@ -1,0 +1,85 @@
+"""The documentation is complete; that its code runs, the root's conftest sees to."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import envkit
+from envkit import types
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(
+    path for path in DOCS.rglob("*.md") if "_build" not in path.relative_to(DOCS).parts
+)
+# What no reader has a use for: parts of the built-in environments and of the checker,
+# and what answers in tensors on behalf of `envkit.time_step`.
+INTERNAL = {
+    "envkit._tensor_bridge",
+    "envkit.adapters.dependencies",
+    "envkit.adapters.snapshot",
+    "envkit.envs.actions",
+    "envkit.envs.drawing",
+    "envkit.envs.streams",
+    "envkit.row_calls",
+    "envkit.testing.contract",
+    "envkit.tf",
+    "envkit.wording",
+}
+
+
+def is_internal(name: str) -> bool:
+    return any(name == part or name.startswith(f"{part}.") for part in INTERNAL)
+
+
+def modules() -> set[str]:
+    """Names every module, but packages, which only gather what their modules have."""
+    found = pkgutil.walk_packages(envkit.__path__, "envkit.")
+    return {module.name for module in found if not module.ispkg}
+
+
+def test_the_reference_has_a_page_for_every_module():
+    index = (DOCS / "reference" / "index.md").read_text("utf-8")
+    listed = set(re.findall(r"^   (envkit\.\S+)$", index, re.M))
+
+    expected = {name for name in modules() if not is_internal(name)}
+    assert expected == listed | {"envkit.types"}
+
+
+def test_the_page_of_the_types_describes_each_of_them():
+    page = (DOCS / "reference" / "types.md").read_text("utf-8")
+
+    assert sorted(types.__all__) == sorted(
+        re.findall(r"\{py:data\} envkit\.types\.(\w+)", page)
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_every_code_block_is_run_or_says_that_it_is_no_python(page):
+    text = page.read_text("utf-8")
+    openings = re.findall(r"^ *(?:```|:::)+(.*)$", text, re.M)[::2]
+
+    assert [] == [
+        language
+        for language in openings
+        if language not in ("python", "console", "text")
+        and not re.match(r"\{(eval-rst|glossary|include|py:data|toctree)\}", language)
+    ]
+
+
+def imports_for_tf_agents():
+    """Lists what the right column of the table says to import."""
+    page = (DOCS / "coming_from_tf_agents.md").read_text("utf-8")
+    return re.findall(r"^\| `from tf_agents\S* .*` \| `(from \S+ .*)` \|$", page, re.M)
+
+
+@pytest.mark.parametrize("statement", imports_for_tf_agents())
+def test_what_the_table_for_tf_agents_imports_is_there(statement):
+    names = statement.partition(" import ")[2].split(", ")
+
+    exec(statement, namespace := {})
+
+    assert {name.split()[-1] for name in names} <= namespace.keys()

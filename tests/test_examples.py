@@ -1,0 +1,75 @@
+"""The programs that a reader is told to run do run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str) -> str:
+    finished = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def test_the_demo_ends_in_a_table_of_every_environment():
+    output = run("examples/demo.py", "--num_envs=8", "--steps=60")
+
+    for name in ("Bandit", "CartPole", "Catch", "GridWorld", "TicTacToe"):
+        assert name in output
+    for heading in ("steps per second", "episodes", "mean return"):
+        assert heading in output
+
+
+def test_the_demo_runs_the_environments_it_is_asked_for():
+    output = run("examples/demo.py", "--num_envs=2", "--steps=20", "--envs=Catch")
+
+    assert "Catch" in output
+    assert "CartPole" not in output
+
+
+def test_q_learning_learns_to_catch():
+    output = run("examples/q_learning.py", "--steps=1200")
+
+    returns = [float(line.split()[-1]) for line in output.splitlines()]
+    assert returns[0] < 0.0 < returns[-1]
+
+
+@pytest.mark.slow
+def test_the_overhead_benchmark_writes_its_figures(tmp_path):
+    figures = tmp_path / "overhead.json"
+
+    output = run(
+        "benchmarks/overhead.py", "--rounds=2", "--calls=200", f"--json={figures}"
+    )
+
+    assert "PyEnvironment.step adds" in output
+    assert {"step", "nest"} == set(json.loads(figures.read_text()))
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_batches_prints_all_contenders():
+    output = run(
+        "benchmarks/batched_envs.py", "--rounds=1", "--calls=5", "--batch-size=16"
+    )
+
+    for contender in (
+        "envkit, a batch",
+        "Gymnasium, a batch",
+        "Gymnasium, one in a loop",
+    ):
+        assert contender in output
