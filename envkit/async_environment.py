@@ -18,8 +18,7 @@ import numpy as np
 from envkit import nest
 from envkit.errors import CallOrderError, ClosedError, WorkerError, WorkerTimeout
 from envkit.py_environment import PyEnvironment
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
-from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specified import Specified
 from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
@@ -42,7 +41,7 @@ class AsyncBatch(NamedTuple):
     time_step: TimeStep
 
 
-class AsyncEnvironment(abc.ABC):
+class AsyncEnvironment(Specified):
     """A batch of environments, each of which takes its own time.
 
     The contract, for each row: `reset_async` or `send` makes it owe one answer, and
@@ -53,35 +52,6 @@ class AsyncEnvironment(abc.ABC):
     @abc.abstractmethod
     def num_envs(self) -> int:
         """How many rows there are."""
-
-    @abc.abstractmethod
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of one row's observation."""
-
-    @abc.abstractmethod
-    def action_spec(self) -> NestedSpec:
-        """Returns the specs of one row's action."""
-
-    def reward_spec(self) -> NestedSpec:
-        """Returns the spec of one row's reward: a float32 scalar unless overridden."""
-        return ArraySpec((), np.float32, name="reward")
-
-    def discount_spec(self) -> NestedSpec:
-        """Returns the spec of one row's discount: a float32 unless overridden."""
-        return BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
-
-    def time_step_spec(self) -> TimeStep:
-        """Returns the specs of one row's time step, as a `TimeStep`."""
-        return TimeStep(
-            step_type=ArraySpec((), np.int32, name="step_type"),
-            reward=self.reward_spec(),
-            discount=self.discount_spec(),
-            observation=self.observation_spec(),
-        )
-
-    def environment_spec(self) -> EnvironmentSpec:
-        """Returns the four specs together, ready to be compared."""
-        return EnvironmentSpec.of(self)
 
     @abc.abstractmethod
     def reset_async(self, env_ids: Sequence[int] | Array | None = None) -> None:
@@ -114,7 +84,7 @@ class AsyncEnvironment(abc.ABC):
         """Makes what is random from the next reset on depend on `seed` alone."""
         raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
 
-    def close(self) -> None:  # noqa: B027  # nothing to free unless a subclass says so
+    def close(self) -> None:  # nothing to free unless a subclass says so
         """Frees what the environment holds; calling it again does nothing."""
 
     def __enter__(self: Self) -> Self:

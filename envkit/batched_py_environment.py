@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.arrays import as_array
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
@@ -193,11 +194,8 @@ class BatchedPyEnvironment(PyEnvironment):
         return [self._action.unflatten(row) for row in zip(*columns, strict=True)]
 
     def _as_column(self, leaf: Any, path: str, spec: ArraySpec) -> Array:
-        try:
-            # A copy, so that neither side sees what the other does to its arrays.
-            column = np.array(leaf)
-        except ValueError:  # Lists of different lengths are no array.
-            column = np.array(None)
+        # A copy, so that neither side sees what the other does to its arrays.
+        column = as_array(leaf).copy()
         kinds = _KINDS.get(spec.dtype.kind, spec.dtype.kind)
         if (
             column.shape != (len(self._envs), *spec.shape)

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from envkit import nest
+from envkit.arrays import as_array
 from envkit.errors import CallOrderError, SpecError
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
-from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specified import Specified
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.types import Array, NestedArray, Seed
 from envkit.wording import listed
 
 __all__ = ["EnvironmentState", "PyEnvironment"]
@@ -42,7 +42,7 @@ class EnvironmentState(NamedTuple):
     time_step: TimeStep | None
 
 
-class PyEnvironment(abc.ABC):
+class PyEnvironment(Specified):
     """An environment in Python, which takes actions and returns time steps.
 
     Example:
@@ -116,35 +116,6 @@ class PyEnvironment(abc.ABC):
                 "override the property batch_size."
             )
         return None
-
-    @abc.abstractmethod
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of an observation, without a batch dimension."""
-
-    @abc.abstractmethod
-    def action_spec(self) -> NestedSpec:
-        """Returns the specs of an action, without a batch dimension."""
-
-    def reward_spec(self) -> NestedSpec:
-        """Returns the spec of the reward: a float32 scalar unless overridden."""
-        return ArraySpec((), np.float32, name="reward")
-
-    def discount_spec(self) -> NestedSpec:
-        """Returns the spec of the discount: a float32 in [0, 1] unless overridden."""
-        return BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
-
-    def time_step_spec(self) -> TimeStep:
-        """Returns the specs of a whole time step, as a `TimeStep`."""
-        return TimeStep(
-            step_type=ArraySpec((), np.int32, name="step_type"),
-            reward=self.reward_spec(),
-            discount=self.discount_spec(),
-            observation=self.observation_spec(),
-        )
-
-    def environment_spec(self) -> EnvironmentSpec:
-        """Returns the four specs together, ready to be compared."""
-        return EnvironmentSpec.of(self)
 
     def current_time_step(self) -> TimeStep:
         """Returns where the environment stands now: what a policy should act on."""
@@ -313,10 +284,7 @@ class PyEnvironment(abc.ABC):
                 f"{type(self).__name__} is not batched, so it has no rows to choose "
                 "from: call reset() without a mask."
             )
-        try:
-            rows = np.asarray(mask)
-        except ValueError:  # Lists of different lengths are no array.
-            rows = np.array(None)
+        rows = as_array(mask)
         if rows.dtype != np.bool_ or rows.shape != (self.batch_size,):
             raise SpecError.does_not_fit(
                 f"{type(self).__name__}.reset() was given a mask that",
@@ -328,7 +296,7 @@ class PyEnvironment(abc.ABC):
             )
         return rows
 
-    def close(self) -> None:  # noqa: B027  # most environments hold nothing
+    def close(self) -> None:  # most environments hold nothing
         """Frees what the environment holds; calling it again does nothing."""
 
     def __enter__(self: Self) -> Self:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.arrays import as_array
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
@@ -201,10 +202,7 @@ class RandomPyEnvironment(PyEnvironment):
         if self._reward_fn is None:
             return np.zeros(self._dims, np.float32)
         given = self._reward_fn(step_type, action, observation)
-        try:
-            array = np.asarray(given)
-        except ValueError:  # Lists of different lengths are no array.
-            array = np.array(None)
+        array = as_array(given)
         if array.dtype.kind not in "biuf":
             raise SpecError(
                 f"reward_fn returned {describe(given)}. A reward is a number or an "

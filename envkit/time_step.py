@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from envkit import _tensor_bridge, nest
+from envkit.arrays import as_array
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
@@ -288,10 +289,7 @@ def _step_types(step_type: Array, dims: tuple[int, ...]) -> Array:
 
 
 def _dims(dims: Any, call: str, name: str) -> tuple[int, ...]:
-    try:
-        array = np.asarray(dims)
-    except ValueError:  # Lists of different lengths are no array.
-        array = np.array(None)
+    array = as_array(dims)
     if array.size == 0:
         return ()
     if array.ndim > 1 or array.dtype.kind not in "iu" or (array < 0).any():
@@ -336,7 +334,7 @@ def _as_reward(call: str, reward: Any, path: str, keep_dtype: bool) -> Array:
             f"{call}() was given None as {path}. A reward is a number or an array; "
             "where nothing was earned, pass 0.0."
         )
-    given = np.asarray(reward)
+    given = as_array(reward)
     if given.dtype.kind not in "biuf":
         raise SpecError(
             f"{call}() was given {describe(reward)} as {path}. A reward is a number "
@@ -368,10 +366,7 @@ def _as_discount(call: str, discount: Any, dims: tuple[int, ...]) -> Array:
             f"{call}() was given None as discount. Pass 1.0 where later rewards count "
             "in full, 0.0 where the episode is over for good."
         )
-    try:
-        given = np.asarray(discount)
-    except ValueError:  # Lists of different lengths are no array.
-        given = np.array(None)
+    given = as_array(discount)
     if given.dtype.kind not in "biuf":
         raise SpecError(
             f"{call}() was given {describe(discount)} as discount. A discount is a "

@@ -19,10 +19,10 @@ ROOT = Path(envkit.__file__).parent
 
 # A module may import from its own floor and from lower ones.
 FLOORS: dict[int, set[str]] = {
-    0: {"errors", "types", "nest", "seeding", "wording", "_tensor_bridge"},
+    0: {"arrays", "errors", "types", "nest", "seeding", "wording", "_tensor_bridge"},
     1: {"specs"},
     2: {"time_step"},
-    3: {"py_environment", "async_environment"},
+    3: {"specified", "py_environment", "async_environment"},
     4: {
         "constructors",
         "batched_py_environment",

@@ -18,6 +18,7 @@ PAGES = sorted(
 # What no reader has a use for: parts of the built-in environments and of the checker,
 # and what answers in tensors on behalf of `envkit.time_step`.
 INTERNAL = {
+    "envkit.arrays",
     "envkit._tensor_bridge",
     "envkit.adapters.dependencies",
     "envkit.adapters.snapshot",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.arrays import as_array
 from envkit.errors import SpecError
 from envkit.specs.array_spec import BoundedArraySpec
 from envkit.specs.validation import check_fits, describe
@@ -73,10 +74,7 @@ class DiscreteActions:
 
     def _integers(self, action: Any) -> Array:
         """Returns an action as an array of integers of the right shape."""
-        try:
-            given = np.asarray(action)
-        except ValueError:  # Lists of different lengths are no array.
-            given = np.array(None)
+        given = as_array(action)
         if given.dtype.kind not in "iu" or given.shape != self._dims:
             # Of what is no array of numbers, a sentence says more about the original.
             is_array = given.dtype.kind in "biuf" and not np.isscalar(action)

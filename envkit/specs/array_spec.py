@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from envkit.arrays import as_array
 from envkit.types import Array, Shape
 from envkit.wording import bound_text
 
@@ -434,14 +435,11 @@ def _as_bound(which: str, given: Array, spec: BoundedArraySpec) -> Array:
 
 def _exactly(which: str, bound: npt.ArrayLike, spec: BoundedArraySpec) -> Array:
     """Makes an array of a bound without losing digits."""
-    try:
-        given = np.asarray(bound)
-        if is_discrete(spec) and given.dtype.kind == "f" and given is not bound:
-            # [2**64 - 1, 7] has no integer dtype in common, so NumPy makes it float64
-            # and loses the last digits. Python's own numbers keep them.
-            given = np.asarray(bound, dtype=object)
-    except ValueError:  # Lists of different lengths are no array.
-        given = np.array(None)
+    given = as_array(bound)
+    if is_discrete(spec) and given.dtype.kind == "f" and given is not bound:
+        # [2**64 - 1, 7] has no integer dtype in common, so NumPy makes it float64
+        # and loses the last digits. Python's own numbers keep them.
+        given = np.asarray(bound, dtype=object)
     numbers_only = given.dtype.kind in "biuf" or (
         given.dtype.kind == "O"
         and all(isinstance(number, numbers.Real) for number in given.flat)

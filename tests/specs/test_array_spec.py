@@ -466,6 +466,16 @@ def test_booleans_and_other_numbers_are_bounds_too():
     )
 
 
+@pytest.mark.parametrize(
+    ("bound", "stored"),
+    [(fractions.Fraction(1, 4), 0.25), (2**70, 2.0**70), ([2**70, -1], [2.0**70, -1])],
+)
+def test_numbers_that_numpy_has_no_dtype_for_are_bounds_of_floats(bound, stored):
+    spec = BoundedArraySpec((2,), np.float64, -2, bound)
+
+    assert stored == spec.maximum.tolist()
+
+
 def test_a_bound_that_is_nan_is_accepted_and_contains_nothing():
     spec = BoundedArraySpec((2,), np.float32, [np.nan, 0.0], 1.0)
 
