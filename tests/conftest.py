@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import hypothesis
@@ -37,3 +38,14 @@ def message_of() -> Callable[[type[Exception], Callable[[], object]], str]:
         return str(caught.value)
 
     return message
+
+
+@pytest.fixture
+def interruptible():
+    """Makes Ctrl-C an exception, even where whoever started pytest ignores it.
+
+    A shell without job control starts what runs in the background that way.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -567,3 +567,28 @@ def test_a_path_is_joined_to_its_root(root, path, joined):
 def test_an_outline_shows_containers_and_not_what_they_hold(value, outline):
     assert outline == nest.outline(value)
     assert len(nest.outline(value)) <= 120
+
+
+def test_a_structure_may_be_deeper_than_a_compiled_expression():
+    template, value = 0, 7
+    for _ in range(250):
+        template, value = [template], [value]
+    structure = nest.Structure(template)
+
+    assert [7] == structure.flatten(value)
+    assert value == structure.unflatten([7])
+
+
+def test_an_ordered_dict_is_as_good_as_a_dict_of_its_keys():
+    structure = nest.Structure({"b": 0, "a": 0})
+
+    assert [1, 2] == structure.flatten(collections.OrderedDict(b=2, a=1))
+    with pytest.raises(SpecError, match="Key 'a' is missing"):
+        structure.flatten(collections.OrderedDict(b=2))
+
+
+def test_mapping_over_another_structure_is_refused():
+    with pytest.raises(SpecError, match=r"at \['a'\]"):
+        nest.map_structure(max, {"a": 1}, {"a": [1]})
+    with pytest.raises(SpecError, match="Key 'a' is missing"):
+        nest.map_structure(max, {"a": 1}, {"b": 1})

@@ -489,6 +489,8 @@ def _overflows(number: Any) -> bool:
 
 
 def _as_integers(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    if given.dtype == dtype:
+        return np.array(given), np.zeros((), bool)
     lowest, highest = _limits(dtype)
     # Python compares its integers with anything exactly.
     exact = given.astype(object)

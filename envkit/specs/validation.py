@@ -96,17 +96,20 @@ def flatten_as(
     try:
         return structure.flatten(value)
     except SpecError:
-        for pair in nest.pair_up(structure.template, value, root):
-            if pair.problem:
-                raise SpecError.does_not_fit(
-                    subject,
-                    path=pair.path,
-                    root=root,
-                    expected=f"the structure {nest.outline(pair.template)}",
-                    got=describe(pair.value),
-                    reason=pair.problem,
-                ) from None
-        raise
+        problems = (
+            pair
+            for pair in nest.pair_up(structure.template, value, root)
+            if pair.problem
+        )
+        pair = next(problems)
+    raise SpecError.does_not_fit(
+        subject,
+        path=pair.path,
+        root=root,
+        expected=f"the structure {nest.outline(pair.template)}",
+        got=describe(pair.value),
+        reason=pair.problem,
+    )
 
 
 def check_arrays_nest(array: NestedArray, spec: NestedSpec) -> bool:
@@ -194,10 +197,27 @@ def _misfit(pair: nest.Pair, outer_dims: tuple[int, ...]) -> _Misfit | None:
         return _Misfit(
             pair.path, "an ArraySpec", repr(spec)[:80], "The spec is not an ArraySpec."
         )
-    full = spec.replace(shape=(*outer_dims, *spec.shape)) if outer_dims else spec
-    if full.check_array(value):
+    if not outer_dims:
+        fits = spec.check_array(value)
+    else:
+        # Hot for large batches: the spec of the whole is made for the message only.
+        shape = (*outer_dims, *spec.shape)
+        fits = (
+            isinstance(value, np.ndarray)
+            and value.shape == shape
+            and value.dtype == spec.dtype
+            and _within_bounds(value, spec)
+        )
+    if fits:
         return None
+    full = spec.replace(shape=(*outer_dims, *spec.shape)) if outer_dims else spec
     return _Misfit(pair.path, repr(full), describe(value), _reason(value, full, spec))
+
+
+def _within_bounds(value: Array, spec: ArraySpec) -> bool:
+    return not isinstance(spec, BoundedArraySpec) or bool(
+        np.all(value >= spec.minimum) and np.all(value <= spec.maximum)
+    )
 
 
 def describe(value: Any) -> str:
@@ -284,7 +304,7 @@ def _reason_for_number(value: Any, spec: ArraySpec) -> str:
     if isinstance(value, np.generic) and not isinstance(value, numbers.Number):
         name = "boolean" if dtype.kind == "b" else type(value).__name__
         return f"A NumPy {name} is not an array: use np.asarray(...)."
-    if dtype == spec.dtype:
+    if dtype == spec.dtype and isinstance(spec, BoundedArraySpec):
         return _reason_for_bounds(np.asarray(value), spec)
     fix = f"use np.array(..., {_code(spec.dtype)})."
     if dtype.hasobject:
@@ -351,9 +371,7 @@ def _reason_for_dtype(got: np.dtype[Any], expected: np.dtype[Any]) -> str:
     return f"{reason} {habit or 'If that is meant, '}add .astype({_code(expected)})."
 
 
-def _reason_for_bounds(value: Array, spec: ArraySpec) -> str:
-    if not isinstance(spec, BoundedArraySpec):
-        return ""
+def _reason_for_bounds(value: Array, spec: BoundedArraySpec) -> str:
     for outside, bound, verb, name in (
         (value > spec.maximum, spec.maximum, "above", "maximum"),
         (value < spec.minimum, spec.minimum, "below", "minimum"),
