@@ -228,17 +228,10 @@ class BatchedPyEnvironment(PyEnvironment):
         structure = self._time_step
         rows = []
         for row, time_step in enumerate(time_steps):
-            try:
+            leaves: list[Any] = []
+            with contextlib.suppress(SpecError):
                 leaves = structure.flatten(time_step)
-            except SpecError:
-                self._explain_misfit(row, time_step)
-                raise
-            for leaf, spec in zip(leaves, structure.leaves, strict=True):
-                if type(leaf) is np.ndarray or isinstance(leaf, np.generic):
-                    if leaf.dtype == spec.dtype and leaf.shape == spec.shape:
-                        continue
-                elif spec.check_array(leaf):
-                    continue
+            if not _fit(leaves, structure.leaves):
                 self._explain_misfit(row, time_step)
             rows.append(leaves)
         stacked: TimeStep = structure.unflatten(
@@ -271,6 +264,20 @@ class BatchedPyEnvironment(PyEnvironment):
     def _for_each(self, call: str, function: Callable[[Any, int], Any]) -> list[Any]:
         self._check_open(call)
         return self._calls.run(call, function, range(len(self._envs)))
+
+
+def _fit(leaves: Sequence[Any], specs: Sequence[ArraySpec]) -> bool:
+    """Says whether shapes and dtypes are right; bounds are not looked at."""
+    # Hot: called once per row and batch step.
+    if len(leaves) != len(specs):
+        return False
+    for leaf, spec in zip(leaves, specs, strict=True):
+        if type(leaf) is np.ndarray or isinstance(leaf, np.generic):
+            if leaf.dtype != spec.dtype or leaf.shape != spec.shape:
+                return False
+        elif not spec.check_array(leaf):
+            return False
+    return True
 
 
 def _checked(envs: Any) -> list[PyEnvironment]:

@@ -91,10 +91,9 @@ class PyEnvironment(Specified):
         self._current_time_step = None
 
     def _refuse_overridden_template(self) -> None:
+        mro = type(self).__mro__
         for name in ("reset", "step"):
-            for owner in type(self).__mro__:
-                if owner is PyEnvironment:
-                    break
+            for owner in mro[: mro.index(PyEnvironment)]:
                 if name in vars(owner):
                     raise ValueError(
                         f"{owner.__name__} overrides {name}(); override _{name}() "
