@@ -51,19 +51,18 @@ clean:
 	rm -rf "$(VENV)" docs/_build docs/reference/generated build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
-# A folder that was moved or copied takes its .venv along, with paths that point back.
-ifneq ($(shell cat $(VENV)/.home 2>/dev/null),$(CURDIR))
+# A folder that was moved or copied takes its .venv along, with paths that point back;
+# and another interpreter needs packages of its own. Then .venv is made anew.
+HOME_NOW := $(CURDIR) $(shell "$(PYTHON)" -c 'import sys; print(*sys.version_info[:3], sys.base_prefix)' 2>/dev/null)
+ifneq ($(shell cat $(VENV)/.home 2>/dev/null),$(HOME_NOW))
 .PHONY: $(VENV)/.python
 endif
 
-# Some systems ship Python without what makes pip in a new environment; pip itself can.
 $(VENV)/.python:
 	@"$(PYTHON)" -c 'import sys; sys.version_info >= (3, 10) or sys.exit("envkit needs Python 3.10 or newer and found " + sys.version.split()[0] + ". Choose one: make PYTHON=python3.12 ...")'
 	@echo "Making a virtual environment in $(VENV)"
-	@"$(PYTHON)" -m venv "$(VENV)" >/dev/null 2>&1 || \
-	  { "$(PYTHON)" -m venv --clear --without-pip "$(VENV)" && \
-	    "$(PYTHON)" -m pip --python "$(RUN)" install -q pip; }
-	@printf '%s\n' "$(CURDIR)" > "$(VENV)/.home"
+	@"$(PYTHON)" tools/make_venv.py "$(VENV)"
+	@printf '%s\n' "$(HOME_NOW)" > "$(VENV)/.home"
 	@touch "$@"
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml

@@ -6,6 +6,7 @@ nothing and a worker process holds only what it needs.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,7 +89,12 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value  # Later uses find it without asking again.
         return value
-    raise AttributeError(f"module 'envkit' has no attribute {name!r}")
+    # With its name and owner, Python suggests the nearest name itself.
+    raise AttributeError(
+        f"module 'envkit' has no attribute {name!r}",
+        name=name,
+        obj=sys.modules[__name__],
+    )
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["tensor_time_steps"]
 
+_PACKAGE, _MODULE = "envkit.tf", "tf_time_step"
 _NEVER_TENSORS = (np.ndarray, np.generic, int, float, str, bytes)
 
 
@@ -33,10 +34,21 @@ def tensor_time_steps(*values: Any) -> ModuleType | None:
         return None
     if not any(_is_tensor_like(tensorflow, nest.first_leaf(value)) for value in values):
         return None
+    # A package gets its submodule as an attribute when the submodule's import is over:
+    # what `sys.modules` lists may still be half made, by another thread.
+    time_steps = getattr(sys.modules.get(_PACKAGE), _MODULE, None)
+    return time_steps or _load(tensorflow)
+
+
+def _load(tensorflow: Any) -> ModuleType:
     # By string: this floor may not import upward, and this is the one door.
     import importlib
 
-    return importlib.import_module("envkit.tf.tf_time_step")
+    # Inside a `tf.function` AutoGraph rewrites whatever is called, which fails, with a
+    # warning, for the machinery of imports.
+    load = tensorflow.autograph.experimental.do_not_convert(importlib.import_module)
+    time_steps: ModuleType = load(f"{_PACKAGE}.{_MODULE}")
+    return time_steps
 
 
 def _is_tensor_like(tensorflow: Any, leaf: Any) -> bool:

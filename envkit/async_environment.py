@@ -8,6 +8,7 @@ stream stays `FIRST (MID)* LAST`.
 from __future__ import annotations
 
 import abc
+import numbers
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -16,13 +17,20 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from envkit import nest
-from envkit.errors import CallOrderError, ClosedError, WorkerError, WorkerTimeout
+from envkit.arrays import as_array
+from envkit.errors import (
+    CallOrderError,
+    ClosedError,
+    SpecError,
+    WorkerError,
+    WorkerTimeout,
+)
 from envkit.py_environment import PyEnvironment
 from envkit.specified import Specified
-from envkit.specs.validation import check_fits
+from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wording import listed
+from envkit.wording import counted, listed
 
 __all__ = ["AsyncBatch", "AsyncEnvironment", "Blocking"]
 
@@ -122,14 +130,15 @@ class Blocking(PyEnvironment):
             now: The clock that the timeout is measured with.
         """
         if not isinstance(env, AsyncEnvironment):
-            raise TypeError(
-                f"Blocking needs an AsyncEnvironment, not a {type(env).__name__}."
-            )
+            raise TypeError(f"Blocking needs an AsyncEnvironment, not {describe(env)}.")
+        if timeout is not None and not isinstance(timeout, numbers.Real):
+            raise TypeError(f"timeout is {describe(timeout)}; it is seconds or None.")
         super().__init__()
         self._env = env
         self._timeout = timeout
         self._now = now
         self._rows = env.num_envs
+        self._action = nest.Structure(env.action_spec())
         self._structure = nest.Structure(env.time_step_spec())
         self._columns = [
             np.zeros((self._rows, *spec.shape), spec.dtype)
@@ -138,6 +147,8 @@ class Blocking(PyEnvironment):
         # Which rows owe an answer, and how many were asked with them.
         self._owing = np.zeros(self._rows, bool)
         self._asked = 0
+        # Which rows have raised or died, and not been reset since.
+        self._failed = np.zeros(self._rows, bool)
         # The rows to reset as soon as nobody owes an answer to something earlier.
         self._to_reset: Array | None = None
         self._closed = False
@@ -182,6 +193,7 @@ class Blocking(PyEnvironment):
     def wait(self) -> TimeStep:
         """Completes a `step` or `reset` that ran into its timeout, and returns it."""
         self._check_open("wait")
+        self._check_none_failed("wait()")
         if not self._owing.any() and self._to_reset is None:
             raise CallOrderError(
                 "Blocking.wait() was called although no row owes an answer. It is for "
@@ -205,15 +217,47 @@ class Blocking(PyEnvironment):
     def _step(self, action: NestedArray) -> TimeStep:
         self._check_open("step")
         self._check_nothing_owed("step()")
-        self._env.send(action, np.arange(self._rows))
-        self._expect(np.ones(self._rows, bool))
+        self._check_length(action)
+        everyone = np.ones(self._rows, bool)
+        self._ask(everyone, lambda rows: self._env.send(action, rows))
         return self._complete("step")
+
+    def _check_length(self, action: NestedArray) -> None:
+        """Refuses a batch of another length; what else is wrong, `send` says."""
+        subject = "Blocking.step() was given an action that"
+        leaves = flatten_as(self._action, action, subject=subject, root="action")
+        for path, spec, leaf in zip(
+            self._action.paths, self._action.leaves, leaves, strict=True
+        ):
+            array = as_array(leaf)
+            if array.shape[:1] == (self._rows,):
+                continue
+            expected = (self._rows, *spec.shape)
+            raise SpecError.does_not_fit(
+                subject,
+                path=nest.join("action", path),
+                root="action",
+                expected=repr(spec.replace(shape=expected)),
+                got=describe(leaf),
+                reason=f"One action is needed for each of "
+                f"{counted(self._rows, 'environment')}; none of them has moved.",
+            )
 
     def _check_open(self, call: str) -> None:
         if self._closed:
             raise ClosedError.used(type(self).__name__, call)
 
+    def _check_none_failed(self, call: str) -> None:
+        if self._failed.any():
+            noun = "environment" if self._failed.sum() == 1 else "environments"
+            raise CallOrderError(
+                f"Blocking.{call} was called after {noun} "
+                f"{listed(np.flatnonzero(self._failed))} failed, whose episodes cannot "
+                "go on. Call reset(), which begins new ones."
+            )
+
     def _check_nothing_owed(self, call: str) -> None:
+        self._check_none_failed(call)
         late = np.flatnonzero(self._owing)
         if late.size:
             noun, verb = (
@@ -224,36 +268,52 @@ class Blocking(PyEnvironment):
                 "an answer. Call wait() for it, or reset()."
             )
 
-    def _expect(self, mask: Array) -> None:
+    def _ask(self, mask: Array, ask: Callable[[Array], None]) -> None:
+        # Noted first: an interrupt may come when the rows have been asked already.
         self._owing[:] = mask
         self._asked = int(np.count_nonzero(mask))
+        try:
+            ask(np.flatnonzero(mask))
+        except Exception:
+            self._owing[:] = False  # Refused, so no row has been asked.
+            raise
 
     def _complete(self, call: str) -> TimeStep:
         """Waits for what is owed, then for the reset that had to wait for it."""
         deadline = None if self._timeout is None else self._now() + self._timeout
-        self._collect(call, deadline)
         if self._to_reset is not None:
-            mask, self._to_reset = self._to_reset, None
-            self._env.reset_async(np.flatnonzero(mask))
-            self._expect(mask)
-            self._collect(call, deadline)
+            self._collect(call, deadline, giving_up=True)
+            self._ask(self._to_reset, self._env.reset_async)
+            self._failed[self._to_reset] = False
+            self._to_reset = None
+        self._collect(call, deadline)
         # Copies: the caller keeps this time step while the next fills the columns.
         time_step: TimeStep = self._structure.unflatten(
             [column.copy() for column in self._columns]
         )
         return time_step
 
-    def _collect(self, call: str, deadline: float | None) -> None:
+    def _collect(
+        self, call: str, deadline: float | None, *, giving_up: bool = False
+    ) -> None:
         """Receives until no row owes an answer, and puts each in its place."""
         while self._owing.any():
             left = None if deadline is None else max(deadline - self._now(), 0.0)
             try:
                 batch = self._env.recv(int(np.count_nonzero(self._owing)), left)
+            except CallOrderError:
+                if not giving_up:
+                    raise
+                # Ctrl-C came between noting whom to ask and asking them.
+                self._owing[:] = False
+                return
             except WorkerError as error:
                 # The error is the answer of these rows; they owe no other.
-                self._owing[list(error.envs)] = False
+                failed = list(error.envs)
+                self._owing[failed] = False
+                self._failed[failed] = True
                 raise
-            self._place(batch)
+            self._place(batch, left)
             # A pool may return early with what is ready, so the clock decides.
             if deadline is not None and self._owing.any() and self._now() >= deadline:
                 raise WorkerTimeout.waiting(
@@ -263,21 +323,48 @@ class Blocking(PyEnvironment):
                     timeout=self._timeout or 0.0,
                 )
 
-    def _place(self, batch: AsyncBatch) -> None:
-        count = len(batch.env_ids)
-        if not count:
+    def _place(self, batch: AsyncBatch, timeout: float | None) -> None:
+        rows = self._rows_of(batch)
+        if not rows.size:
+            if timeout is None:
+                raise self._broken("returned no row although it had no timeout")
             return
-        leaves = [np.asarray(leaf) for leaf in self._structure.flatten(batch.time_step)]
+        leaves = [as_array(leaf) for leaf in self._structure.flatten(batch.time_step)]
         if any(
-            leaf.shape != (count, *column.shape[1:]) or leaf.dtype != column.dtype
+            leaf.shape != (rows.size, *column.shape[1:]) or leaf.dtype != column.dtype
             for leaf, column in zip(leaves, self._columns, strict=True)
         ):
             check_fits(
                 batch.time_step,
                 self._structure.template,
                 subject=f"{type(self._env).__name__}.recv() returned a time step that",
-                outer_dims=(count,),
+                outer_dims=(rows.size,),
             )
         for column, leaf in zip(self._columns, leaves, strict=True):
-            column[batch.env_ids] = leaf
-        self._owing[batch.env_ids] = False
+            column[rows] = leaf
+        self._owing[rows] = False
+
+    def _rows_of(self, batch: Any) -> Array:
+        """Returns the ids of a batch, each of which must owe an answer, once."""
+        if not hasattr(batch, "env_ids") or not hasattr(batch, "time_step"):
+            raise self._broken(f"returned {describe(batch)}, not an AsyncBatch")
+        rows = as_array(batch.env_ids)
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise self._broken(f"returned {describe(batch.env_ids)} as env_ids")
+        unknown = [row for row in rows.tolist() if not 0 <= row < self._rows]
+        if unknown:
+            raise self._broken(
+                f"returned env_ids {listed(unknown)}; there are {self._rows} rows"
+            )
+        if len(set(rows.tolist())) < rows.size or not self._owing[rows].all():
+            raise self._broken(
+                f"returned env_ids {listed(rows.tolist())}, of which "
+                f"{listed(np.flatnonzero(self._owing))} owe an answer"
+            )
+        return rows.astype(np.intp)
+
+    def _broken(self, what: str) -> CallOrderError:
+        return CallOrderError(
+            f"{type(self._env).__name__}.recv() {what}. It returns each row that owes "
+            "an answer, exactly once."
+        )

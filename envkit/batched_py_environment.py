@@ -14,19 +14,19 @@ from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
-from envkit.specs.array_spec import ArraySpec
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wording import counted
 
-__all__ = ["BatchedPyEnvironment", "stack_rows", "unstack_actions"]
+__all__ = ["BatchedPyEnvironment", "unstack_actions"]
 
 _ACTION = "BatchedPyEnvironment.step() was given an action that"
-# Which kinds of dtype may come where a kind is expected: numbers are converted by the
-# environment, text is not made of numbers.
-_KINDS = {**dict.fromkeys("biufc", "biufc"), "U": "U", "S": "S"}
+_UNMOVED = "None of the environments has moved."
+# Which kinds of dtype may come where a kind is expected: what loses nothing.
+_KINDS = {"b": "b", **dict.fromkeys("iu", "biu"), "f": "biuf", "c": "biufc"}
 
 
 class BatchedPyEnvironment(PyEnvironment):
@@ -102,11 +102,9 @@ class BatchedPyEnvironment(PyEnvironment):
         """Returns the infos stacked, or a list of them where they cannot be."""
         infos = self._for_each("get_info", lambda env, _: env.get_info())
         try:
-            stacked = stack_rows(nest.Structure(infos[0]), infos)
+            return nest.map_structure(_stacked_alike, *infos)
         except (SpecError, ValueError):
             return infos
-        objects = any(leaf.dtype.hasobject for leaf in nest.flatten(stacked))
-        return infos if objects else stacked
 
     def seed(self, seed: Seed) -> list[Any]:
         """Seeds every environment: each with its own stream, or with its own seed."""
@@ -153,13 +151,15 @@ class BatchedPyEnvironment(PyEnvironment):
             self._calls.close()
 
     def _reset(self) -> TimeStep:
-        return self._stacked(self._for_each("reset", lambda env, _: env.reset()))
+        return self._answer("reset", lambda env, _: env.reset())
 
     def _reset_rows(self, mask: Array) -> TimeStep:
         self._check_open("reset")
-        rows = np.flatnonzero(mask).tolist()
-        self._calls.run("reset", lambda env, _: env.reset(), rows)
-        return self._stacked([env.current_time_step() for env in self._envs])
+
+        def reset_one(env: PyEnvironment, row: int) -> TimeStep:
+            return env.reset() if mask[row] else env.current_time_step()
+
+        return self._answer("reset", reset_one)
 
     def _step(self, action: NestedArray) -> TimeStep:
         self._check_open("step")
@@ -171,8 +171,13 @@ class BatchedPyEnvironment(PyEnvironment):
             # environment was written to handle it.
             return env.reset() if ended[row] else env.step(actions[row])
 
+        return self._answer("step", step_one)
+
+    def _answer(
+        self, call: str, function: Callable[[PyEnvironment, int], TimeStep]
+    ) -> TimeStep:
         try:
-            return self._stacked(self._for_each("step", step_one))
+            return self._stacked(self._for_each(call, function))
         except BaseException:
             # The others have moved, and the next step has to know how far.
             with contextlib.suppress(SpecError, ValueError):
@@ -197,29 +202,50 @@ class BatchedPyEnvironment(PyEnvironment):
         # A copy, so that neither side sees what the other does to its arrays.
         column = as_array(leaf).copy()
         kinds = _KINDS.get(spec.dtype.kind, spec.dtype.kind)
-        if (
-            column.shape != (len(self._envs), *spec.shape)
-            or column.dtype.kind not in kinds
-        ):
-            self._refuse_action(leaf, column, path, spec)
+        if column.dtype.kind not in kinds:
+            # Of other objects a sentence can say what they are.
+            value: Any = leaf if column.dtype.hasobject else column
+            self._refuse_action(value, path, spec)
+        if column.shape != (len(self._envs), *spec.shape):
+            self._refuse_length(leaf, column, path, spec)
+            self._refuse_action(column, path, spec)
+        # A number that is no choice is a mistake. Beyond the bounds of a float many
+        # policies go on purpose, and environments clip what they do.
+        if spec.dtype.kind in "iu" and not _within_bounds(column, spec):
+            self._refuse_action(column, path, spec)
         return column
 
-    def _refuse_action(
+    def _refuse_length(
         self, leaf: Any, column: Array, path: str, spec: ArraySpec
     ) -> None:
+        """Says how many actions came, if that is what is wrong."""
         expected = (len(self._envs), *spec.shape)
-        reason = "Every environment needs one action"
-        if column.ndim == len(expected) and len(column) != len(self._envs):
-            verb = "was" if len(column) == 1 else "were"
-            given = counted(len(column), "action")
-            reason = f"{given} {verb} given for {counted(expected[0], 'environment')}"
+        if column.ndim != len(expected) or len(column) == len(self._envs):
+            return
+        verb = "was" if len(column) == 1 else "were"
         raise SpecError.does_not_fit(
             _ACTION,
             path=nest.join("action", path),
             root="action",
             expected=repr(spec.replace(shape=expected)),
             got=describe(leaf),
-            reason=f"{reason}; none of them has moved.",
+            reason=f"{counted(len(column), 'action')} {verb} given for "
+            f"{counted(len(self._envs), 'environment')}.",
+            note=_UNMOVED,
+        )
+
+    def _refuse_action(self, value: Any, path: str, spec: ArraySpec) -> None:
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+            # Any integers will do, so the dtype is not what is wrong.
+            value = value.astype(spec.dtype) if spec.dtype.kind in "iuf" else value
+        check_fits(
+            value,
+            spec,
+            subject=_ACTION,
+            root="action",
+            path=path,
+            outer_dims=(len(self._envs),),
+            context=_UNMOVED,
         )
 
     def _stacked(self, time_steps: list[TimeStep]) -> TimeStep:
@@ -264,6 +290,12 @@ class BatchedPyEnvironment(PyEnvironment):
     def _for_each(self, call: str, function: Callable[[Any, int], Any]) -> list[Any]:
         self._check_open(call)
         return self._calls.run(call, function, range(len(self._envs)))
+
+
+def _within_bounds(column: Array, spec: ArraySpec) -> bool:
+    return not isinstance(spec, BoundedArraySpec) or not bool(
+        ((column < spec.minimum) | (column > spec.maximum)).any()
+    )
 
 
 def _fit(leaves: Sequence[Any], specs: Sequence[ArraySpec]) -> bool:
@@ -315,15 +347,12 @@ def _checked(envs: Any) -> list[PyEnvironment]:
     return list(envs)
 
 
-def stack_rows(structure: nest.Structure, rows: Sequence[NestedArray]) -> NestedArray:
-    """Stacks values of one structure, leaf by leaf, into arrays with a row for each.
-
-    Raises:
-        SpecError: A value has another structure.
-        ValueError: The arrays of one leaf differ in shape.
-    """
-    columns = zip(*[structure.flatten(row) for row in rows], strict=True)
-    return structure.unflatten([np.array(column) for column in columns])
+def _stacked_alike(*column: Any) -> Array:
+    """Stacks what one array can hold without changing it."""
+    arrays = [np.asarray(value) for value in column]
+    if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.hasobject:
+        raise ValueError("One array cannot hold values of several kinds.")
+    return np.stack(arrays)
 
 
 def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:
@@ -341,11 +370,12 @@ def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:
                 f"unstack_actions() was given {describe(leaf)}{place}, which has no "
                 "rows. Each leaf is an array with one row for each environment."
             )
-    structure = nest.Structure(batched_actions)
-    columns = structure.flatten(batched_actions)
+    columns = nest.flatten(batched_actions)
     lengths = sorted({len(column) for column in columns})
     if len(lengths) > 1:
         raise SpecError(
             f"The leaves of the actions have different numbers of rows: {lengths}."
         )
-    return [structure.unflatten(row) for row in zip(*columns, strict=True)]
+    return [
+        nest.unflatten_as(batched_actions, row) for row in zip(*columns, strict=True)
+    ]

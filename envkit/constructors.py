@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from envkit.errors import ConstructorError, MissingDependencyError
@@ -255,7 +255,7 @@ def _import(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
         if not hasattr(found, part):
             raise ConstructorError(
                 f"{name!r}: {getattr(found, '__name__', module_name)} has no attribute "
-                f"{part!r}.{_suggest(part, dir(found))}"
+                f"{part!r}.{_suggest(part, _callables(found))}"
             )
         found = getattr(found, part)
     if not callable(found):
@@ -266,11 +266,16 @@ def _import(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]  # callable() says so
 
 
-def _suggest(name: str, known: Any) -> str:
+def _callables(owner: Any) -> list[str]:
+    return [name for name in dir(owner) if callable(getattr(owner, name, None))]
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
     import difflib
 
-    lowered = {str(other).lower(): str(other) for other in known}
-    near = difflib.get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.6)
-    if not near:
-        return ""
-    return f" Did you mean {' or '.join(repr(lowered[other]) for other in near)}?"
+    spellings: dict[str, list[str]] = {}
+    for other in known:
+        spellings.setdefault(other.lower(), []).append(other)
+    near = difflib.get_close_matches(name.lower(), list(spellings), n=3, cutoff=0.6)
+    names = [repr(other) for lowered in near for other in spellings[lowered]]
+    return f" Did you mean {' or '.join(names)}?" if names else ""

@@ -246,7 +246,8 @@ class Structure:
     `flatten(value)` returns the leaves of any value of this structure, in order, and
     refuses other structures with a `SpecError` that names the place.
     `unflatten(leaves)` is its inverse. Both are attributes, not methods, because they
-    are generated functions.
+    are generated functions. Compiling costs a hundred times what they do: make one
+    structure and keep it.
 
     Attributes:
         template: The nest it was made from.
@@ -307,17 +308,21 @@ class Structure:
 
     def _check_count(self, leaves: Sequence[Any]) -> None:
         if len(leaves) != len(self.leaves):
-            raise SpecError(
-                f"{counted(len(leaves), 'leaf', 'leaves')} cannot be "
-                f"packed into the structure {outline(self.template)}, which has "
-                f"{len(self.leaves)}."
-            )
+            raise SpecError(_wrong_count(leaves, self.template, len(self.leaves)))
 
     def __reduce__(self) -> tuple[type[Structure], tuple[Any]]:
         return Structure, (self.template,)
 
     def __repr__(self) -> str:
         return f"Structure({outline(self.template)})"
+
+
+def _wrong_count(leaves: Sequence[Any], template: Any, places: int) -> str:
+    given = counted(len(leaves), "leaf", "leaves")
+    return (
+        f"{given} cannot be packed into the structure {outline(template)}, which has "
+        f"{places}."
+    )
 
 
 def _shown(value: Any) -> str:
@@ -489,6 +494,10 @@ def _rebuild(template: Any, leaves: Iterator[Any]) -> Any:
 
 def _rebuild_foreign(template: Any, leaves: Iterator[Any]) -> Any:
     """Lets dm-tree make a container that is its business; its children are ours."""
+    if isinstance(template, collections.Counter | collections.ChainMap):
+        # Made from pairs, as dm-tree does it, they would be something else.
+        keys = _sorted_keys(template, "")
+        return type(template)({key: _rebuild(template[key], leaves) for key in keys})
     tree = _tree()
     entered = False
 
@@ -582,7 +591,10 @@ def unflatten_as(template: Any, leaves: Sequence[Any]) -> Any:
         >>> unflatten_as({"b": 0, "a": (0, 0)}, [1, 2, 3])
         {'b': 3, 'a': (1, 2)}
     """
-    return Structure(template)._unflatten_as(leaves)
+    places = len(flatten(template))
+    if len(leaves) != places:
+        raise SpecError(_wrong_count(leaves, template, places))
+    return _rebuild(template, iter(leaves))
 
 
 def assert_same_structure(first: Any, second: Any, *, check_types: bool = True) -> None:

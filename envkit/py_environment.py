@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import copy
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -140,8 +140,8 @@ class PyEnvironment(Specified):
         if mask is not None:
             return self._reset_masked(mask)
         time_step = self._reset()
-        if time_step is None:
-            self._refuse_nothing("_reset")
+        if time_step.__class__ is not TimeStep:
+            self._check_time_step(time_step, "_reset")
         self._current_time_step = time_step
         return time_step
 
@@ -158,15 +158,23 @@ class PyEnvironment(Specified):
         if time_step is None or self._handle_auto_reset or self._overrides_should_reset:
             return self._step_or_reset(time_step, action)
         time_step = self._step(action)
-        if time_step is None:
-            self._refuse_nothing("_step")
+        if time_step.__class__ is not TimeStep:
+            self._check_time_step(time_step, "_step")
         self._current_time_step = time_step
         return time_step
 
-    def _refuse_nothing(self, method: str) -> NoReturn:
-        raise SpecError(
-            f"{type(self).__name__}.{method}() returned None, not a TimeStep. "
+    def _check_time_step(self, result: Any, method: str) -> None:
+        """Refuses what is no time step; those of other libraries are."""
+        if hasattr(result, "step_type"):
+            return
+        hint = (
             "Did a return statement get lost?"
+            if result is None
+            else "Build it with envkit.restart, transition, termination or truncation."
+        )
+        raise SpecError(
+            f"{type(self).__name__}.{method}() returned {describe(result)}, not a "
+            f"TimeStep. {hint}"
         )
 
     def should_reset(self, current_time_step: TimeStep) -> bool:
@@ -188,16 +196,16 @@ class PyEnvironment(Specified):
                 if ended.any():
                     return self._step_and_reset(action, ended)
         stepped = self._step(action)
-        if stepped is None:
-            self._refuse_nothing("_step")
+        if stepped.__class__ is not TimeStep:
+            self._check_time_step(stepped, "_step")
         self._current_time_step = stepped
         return stepped
 
     def _step_and_reset(self, action: NestedArray, ended: Array) -> TimeStep:
         """Steps a batch some of whose rows have ended: those begin a new episode."""
         stepped = self._step(action)
-        if stepped is None:
-            self._refuse_nothing("_step")
+        if stepped.__class__ is not TimeStep:
+            self._check_time_step(stepped, "_step")
         if type(self)._reset_rows is PyEnvironment._reset_rows:
             # Without the hook the environment has to do it alone, as in TF-Agents.
             self._check_has_reset(ended, stepped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wording import a_or_an
 
 __all__ = ["RandomPyEnvironment"]
 
@@ -228,10 +230,12 @@ def _reason_against(action: Any, expected: tuple[int, ...]) -> str:
         return "None is not an array. Did a return statement get lost?"
     if isinstance(action, str | bytes):
         return "A string is not an array."
-    try:
-        shape = np.shape(action)
-    except ValueError:
-        return "Its rows differ in shape, so it is no array."
+    array = as_array(action)
+    if array.dtype.hasobject:
+        if isinstance(action, list | tuple):
+            return "Its rows differ in shape, so it is no array."
+        return f"{a_or_an(type(action).__name__).capitalize()} is not an array."
+    shape = array.shape
     # TF-Agents' users pass a plain number where one belongs in a vector.
     if shape in ((), expected):
         return ""
@@ -257,8 +261,10 @@ def _check_arguments(
             f"episode_end_probability is {probability}; a probability lies between 0 "
             "and 1."
         )
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; a batch has at least one row.")
+    if batch_size is not None and (
+        not isinstance(batch_size, numbers.Integral) or batch_size < 1
+    ):
+        raise ValueError(f"batch_size is {batch_size!r}; a batch has at least one row.")
     if longest is not None and longest < max(shortest, 1):
         raise ValueError(
             f"max_duration is {longest}; it must be at least 1 and no less than "

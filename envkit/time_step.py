@@ -234,6 +234,7 @@ def time_step_spec(
     tensors = _tensor_bridge.tensor_time_steps(observation_spec)
     if tensors is not None:
         return tensors.time_step_spec(observation_spec, reward_spec)  # type: ignore[no-any-return]
+    _check_specs("time_step_spec", "observation_spec", observation_spec)
     for path, leaf in nest.flatten_with_paths(reward_spec or ()):
         if not isinstance(leaf, ArraySpec):
             place = f" at {path}" if path else ""
@@ -301,13 +302,19 @@ def _dims(dims: Any, call: str, name: str) -> tuple[int, ...]:
 
 
 def _zero_rewards(reward_spec: NestedSpec, dims: tuple[int, ...]) -> NestedArray:
-    for path, leaf in nest.flatten_with_paths(reward_spec):
-        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-            place = nest.join("reward_spec", path)
-            raise TypeError(
-                f"restart() was given {leaf!r:.80} as {place}, which is not a spec."
-            )
+    _check_specs("restart", "reward_spec", reward_spec)
     return nest.map_structure(lambda spec: _zeros(spec, dims), reward_spec)
+
+
+def _check_specs(call: str, name: str, specs: NestedSpec) -> None:
+    for path, leaf in nest.flatten_with_paths(specs):
+        # A class such as np.float32 has both attributes, too, and so has an array.
+        is_value = isinstance(leaf, type | np.ndarray | np.generic)
+        if is_value or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+            raise TypeError(
+                f"{call}() was given {leaf!r:.80} as {nest.join(name, path)}, which is "
+                "not a spec."
+            )
 
 
 def _zeros(spec: Any, dims: tuple[int, ...]) -> Array:

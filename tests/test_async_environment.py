@@ -20,7 +20,6 @@ from envkit import (
     nest,
     time_step_spec,
 )
-from envkit.batched_py_environment import stack_rows
 from envkit.errors import (
     CallOrderError,
     ClosedError,
@@ -45,6 +44,7 @@ class Rehearsed(AsyncEnvironment):
         self.clock = ManualClock()
         self.requests = []
         self.failing = {}
+        self.refusing = None
         self.closed = 0
         self._delays = iter(delays)
         self._early = early
@@ -67,6 +67,9 @@ class Rehearsed(AsyncEnvironment):
 
     def send(self, actions, env_ids=None):
         rows = range(self.num_envs) if env_ids is None else env_ids
+        if isinstance(self.refusing, Exception):
+            refusing, self.refusing = self.refusing, None
+            raise refusing
         for action, row in list(zip(actions, rows, strict=True)):
             self._ask("step", int(row), self.envs[row].step(action))
 
@@ -103,7 +106,7 @@ class Rehearsed(AsyncEnvironment):
             if row in self.failing:
                 raise self.failing.pop(row)
         if answers:
-            time_step = stack_rows(self._spec, answers)
+            time_step = nest.map_structure(lambda *rows: np.array(rows), *answers)
         else:
             time_step = self._spec.unflatten(
                 [np.zeros((0, *spec.shape), spec.dtype) for spec in self._spec.leaves]
@@ -347,7 +350,7 @@ def test_seeding_is_passed_on():
 
 
 def test_only_an_asynchronous_environment_can_be_wrapped():
-    expected = "Blocking needs an AsyncEnvironment, not a CountingEnv."
+    expected = "Blocking needs an AsyncEnvironment, not a CountingEnv object."
 
     assert (TypeError, expected) == told(Blocking, CountingEnv())
 
@@ -543,10 +546,13 @@ def test_waiting_for_nothing_is_refused():
 
 
 def test_a_request_that_was_refused_leaves_nothing_owed():
-    env = Blocking(rehearsed())
+    inner = rehearsed()
+    env = Blocking(inner)
     env.reset()
-    with pytest.raises(ValueError, match="zip"):
-        env.step([0, 0])
+    env.step([0, 0, 0])
+    inner.refusing = ValueError("not now")
+    with pytest.raises(ValueError, match="not now"):
+        env.step([0, 0, 0])
 
     assert env.reset().is_first().all()
 
@@ -575,6 +581,88 @@ def test_after_a_row_failed_the_batch_can_be_reset():
 
     assert env.reset().is_first().all()
     assert [11, 1, 1] == env.step([0, 0, 0]).observation.tolist()
+
+
+def test_after_a_row_failed_its_episode_does_not_go_on():
+    inner = rehearsed()
+    env = Blocking(inner)
+    env.reset()
+    inner.failing[1] = EnvironmentRaised("environment 1 raised", envs=[1])
+    told(env.step, [0, 0, 0])
+    for name, call in (
+        ("step()", lambda: env.step([0, 0, 0])),
+        ("wait()", env.wait),
+        ("reset(mask)", lambda: env.reset([True, False, False])),
+    ):
+        expected = (
+            f"Blocking.{name} was called after environment 1 failed, whose episodes "
+            "cannot go on. Call reset(), which begins new ones."
+        )
+
+        assert (CallOrderError, expected) == told(call)
+
+
+@pytest.mark.parametrize("call", ["send", "reset_async"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interrupt_while_rows_are_asked_leaves_the_batch_usable(call, when):
+    inner = rehearsed()
+    env = Blocking(inner)
+    env.reset()
+    real = getattr(inner, call)
+
+    def interrupted(*args):
+        setattr(inner, call, real)
+        if when == "after":
+            real(*args)
+        raise KeyboardInterrupt
+
+    setattr(inner, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        env.step([0, 0, 0]) if call == "send" else env.reset()
+
+    assert env.reset().is_first().all()
+    assert env.step([0, 0, 0]).is_mid().sum() > 0
+
+
+# What recv returns is not trusted.
+
+
+@pytest.mark.parametrize(
+    ("broken", "text"),
+    [
+        (None, "None, not an AsyncBatch"),
+        (([0], 0), "a tuple of 2 elements, not an AsyncBatch"),
+        (lambda: answer([0, 2], FULL), "env_ids 2; there are 2 rows"),
+        (lambda: answer([0, -1], FULL), "env_ids -1; there are 2 rows"),
+        (lambda: answer([1, 1], FULL), "env_ids 1, 1, of which 0, 1 owe an answer"),
+        (lambda: answer([], FULL[:0]), "no row although it had no timeout"),
+    ],
+    ids=["None", "tuple", "unknown", "negative", "twice", "nothing"],
+)
+def test_what_recv_must_not_return_is_refused(broken, text):
+    env = Blocking(Answering(broken() if callable(broken) else broken))
+    expected = (
+        f"Answering.recv() returned {text}. It returns each row that owes an answer, "
+        "exactly once."
+    )
+
+    assert (CallOrderError, expected) == told(env.reset)
+
+
+def test_a_batch_of_actions_of_another_length_reaches_nobody():
+    inner = rehearsed()
+    env = Blocking(inner)
+    env.reset()
+    asked = len(inner.requests)
+    expected = (
+        "Blocking.step() was given an action that does not fit its spec.\n\n"
+        "  expected   BoundedArraySpec(shape=(3,), dtype=int32, minimum=0, maximum=1)\n"
+        "  got        a list of 2 elements\n\n"
+        "One action is needed for each of 3 environments; none of them has moved."
+    )
+
+    assert (SpecError, expected) == told(env.step, [0, 0])
+    assert asked == len(inner.requests)
 
 
 # Answers that do not fit.
@@ -647,7 +735,7 @@ def test_an_answer_never_broadcasts_into_its_row(comes, broken, place, got, reas
 
 def test_a_return_with_nothing_ready_says_nothing_about_later_answers():
     nothing = answer([], np.zeros(0))
-    env = Blocking(Answering(nothing, answer([1, 0], FULL)))
+    env = Blocking(Answering(nothing, answer([1, 0], FULL)), timeout=60.0)
 
     assert [[2.0, 3.0], [0.0, 1.0]] == env.reset().observation.tolist()
 

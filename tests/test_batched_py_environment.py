@@ -29,7 +29,7 @@ from envkit import (
     time_step_spec,
     transition,
 )
-from envkit.batched_py_environment import stack_rows, unstack_actions
+from envkit.batched_py_environment import unstack_actions
 from envkit.errors import (
     CallOrderError,
     ClosedError,
@@ -522,9 +522,9 @@ def test_an_action_spec_without_leaves_steps_random_environments():
 
 
 @pytest.mark.parametrize(
-    "action", [[1, 0], (1, 0), np.array([1, 0]), np.array([1.0, 0.0])], ids=repr
+    "action", [[1, 0], (1, 0), np.array([1, 0]), np.array([1, 0], np.uint8)], ids=repr
 )
-def test_numbers_of_any_kind_are_an_action(action):
+def test_integers_of_any_kind_are_an_action(action):
     batch = counting()
     batch.reset()
 
@@ -560,39 +560,60 @@ def test_an_environment_may_keep_an_action_that_the_caller_goes_on_using():
 @pytest.mark.parametrize(
     ("action", "got", "reason"),
     [
-        ([0], "a list of 1 element", "1 action was given for 3 environments; none of"),
+        ([0], "a list of 1 element", "1 action was given for 3 environments."),
         (
             [0, 1, 0, 1],
             "a list of 4 elements",
-            "4 actions were given for 3 environments; none of",
+            "4 actions were given for 3 environments.",
         ),
         (
             np.zeros(0, np.int32),
             "array of shape (0,), dtype int32",
-            "0 actions were given for 3 environments; none of",
+            "0 actions were given for 3 environments.",
         ),
         (
-            np.zeros((3, 1), np.int32),
+            np.zeros((3, 1), np.int8),
             "array of shape (3, 1), dtype int32, values 0 … 0",
-            "Every environment needs one action; none of",
+            "The array has 2 dimensions instead of 1.",
         ),
-        (1, "1 of type int", "Every environment needs one action; none of"),
-        (None, "None", "Every environment needs one action; none of"),
-        ("go", "the string 'go'", "Every environment needs one action; none of"),
+        (
+            1,
+            "array of shape (), dtype int32, values 1 … 1",
+            "The whole batch dimension is missing: expected (3,).",
+        ),
+        (None, "None", "None is not an array. Did a return statement get lost?"),
+        (
+            "go",
+            "array of shape (), dtype <U2",
+            "The whole batch dimension is missing: expected (3,). dtype is <U2; the "
+            "spec says int32. If that is meant, add .astype(np.int32).",
+        ),
         (
             ["a", "b", "c"],
-            "a list of 3 elements",
-            "Every environment needs one action; none of",
+            "array of shape (3,), dtype <U1",
+            "dtype is <U1; the spec says int32. If that is meant, add "
+            ".astype(np.int32).",
         ),
         (
             [0, None, 1],
             "a list of 3 elements",
-            "Every environment needs one action; none of",
+            "The value is a list, not an array: use np.array(..., np.int32).",
         ),
         (
             [0, [1, 2], 1],
             "a list of 3 elements",
-            "Every environment needs one action; none of",
+            "The value is a list, not an array: use np.array(..., np.int32).",
+        ),
+        (
+            [0.0, 1.0, 0.0],
+            "array of shape (3,), dtype float64, values 0.0 … 1.0",
+            "dtype is float64; the spec says int32. If that is meant, add "
+            ".astype(np.int32).",
+        ),
+        (
+            [0, 2, 7],
+            "array of shape (3,), dtype int32, values 0 … 7",
+            "2 of 3 elements are above the maximum 1: 2 at index (1,).",
         ),
     ],
     ids=repr,
@@ -603,12 +624,22 @@ def test_a_wrong_action_moves_no_environment(action, got, reason):
     expected = (
         "BatchedPyEnvironment.step() was given an action that does not fit its spec."
         "\n\n  expected   BoundedArraySpec(shape=(3,), dtype=int32, minimum=0, "
-        f"maximum=1)\n  got        {got}\n\n{reason} them has moved."
+        f"maximum=1)\n  got        {got}\n\n{reason}\n"
+        "None of the environments has moved."
     )
 
     assert (SpecError, expected) == told(batch.step, action)
     assert [0, 0, 0] == [int(env.current_time_step().observation) for env in batch.envs]
     assert batch.current_time_step() is first
+
+
+def test_a_float_beyond_its_bounds_is_the_environments_business():
+    spec = BoundedArraySpec((), np.float32, -1, 1)
+    batch = BatchedPyEnvironment([Listening(spec), Listening(spec)], False)
+    batch.reset()
+    batch.step(np.array([1.5, -2.0], np.float32))
+
+    assert [1.5, -2.0] == [float(env.heard[0]) for env in batch.envs]
 
 
 def test_a_wrong_part_of_an_action_is_named():
@@ -621,10 +652,12 @@ def test_a_wrong_part_of_an_action_is_named():
         "action['at'][0].\n\n"
         "  expected   ArraySpec(shape=(2, 2), dtype=float32)\n"
         "  got        array of shape (2, 3), dtype float32, values 0.0 … 0.0\n\n"
-        "Every environment needs one action; none of them has moved."
+        "Axis 1 has size 3 instead of 2.\n"
+        "None of the environments has moved."
     )
 
     assert (SpecError, expected) == told(batch.step, action)
+    assert [[], []] == [env.heard for env in batch.envs]
 
 
 @pytest.mark.parametrize(
@@ -686,13 +719,6 @@ SCALAR = (
     ("change", "place", "expected", "got", "reason"),
     [
         (
-            lambda time_step: time_step.observation,
-            "",
-            TIME_STEP,
-            "array of shape (), dtype int32, values 1 … 1",
-            "The value is a single ndarray; a namedtuple TimeStep is expected.",
-        ),
-        (
             lambda time_step: time_step._replace(reward=None),
             " at reward",
             "ArraySpec(shape=(), dtype=float32, name='reward')",
@@ -741,7 +767,6 @@ SCALAR = (
         ),
     ],
     ids=[
-        "no step",
         "None reward",
         "shape",
         "wider",
@@ -791,6 +816,55 @@ def test_a_foreign_environment_that_returns_none_is_named():
     )
 
     assert (SpecError, expected) == told(batch.step, [0, 0])
+
+
+def test_what_is_no_time_step_is_refused_by_the_environment_itself():
+    gymnastic = Changing(lambda time_step: (time_step.observation, 1.0, False, {}))
+    batch = BatchedPyEnvironment([CountingEnv(), gymnastic], False)
+    batch.reset()
+    expected = (
+        "Changing._step() returned a tuple of 4 elements, not a TimeStep. Build it "
+        "with envkit.restart, transition, termination or truncation."
+    )
+
+    assert (SpecError, expected) == told(batch.step, [0, 0])
+
+
+def test_after_a_failure_in_reset_the_current_time_step_is_where_each_row_stands():
+    envs = [CountingEnv(), CrashingEnv(crash_at=2, where="reset")]
+    batch = BatchedPyEnvironment(envs, multithreading=False)
+    batch.reset()
+    batch.step([0, 0])
+    told(batch.reset)
+
+    assert [0, 1] == batch.current_time_step().observation.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"observation_spec": lambda self: None},
+            "Wrong.observation_spec() returned None, not an ArraySpec. Did a return "
+            "statement get lost?",
+        ),
+        (
+            {"action_spec": lambda self: {"go": [np.float32]}},
+            "Wrong.action_spec() returned <class 'numpy.float32'> at ['go'][0], not an "
+            "ArraySpec.",
+        ),
+        (
+            {"observation_spec": ArraySpec((), np.int32)},
+            "Wrong.observation_spec is an ArraySpec; it has to be a method that "
+            "returns one.",
+        ),
+    ],
+    ids=["None", "a dtype", "no method"],
+)
+def test_specs_that_are_none_are_refused(change, text):
+    wrong = type("Wrong", (CountingEnv,), change)
+
+    assert (TypeError, text) == told(lambda: BatchedPyEnvironment([wrong()]))
 
 
 def test_none_from_an_environments_own_step_is_refused():
@@ -1073,8 +1147,18 @@ def test_infos_of_one_structure_are_stacked(infos, expected):
         [{"a": 1}, None],
         [None, {"a": 1}],
         [{"a": 1, 2: 3}, {"a": 1, 2: 3}],
+        [{"a": 1}, {"a": "x"}],
+        [{"a": 2**53 + 1}, {"a": 0.5}],
     ],
-    ids=["keys", "shapes", "dict and None", "None and dict", "keys without an order"],
+    ids=[
+        "keys",
+        "shapes",
+        "dict and None",
+        "None and dict",
+        "keys without an order",
+        "number and text",
+        "whole and broken numbers",
+    ],
 )
 def test_infos_that_do_not_stack_are_a_list_with_one_for_each_row(infos):
     class Informed(CountingEnv):
@@ -1549,19 +1633,6 @@ def test_every_spec_must_agree(method, spec, part):
 
 
 # Stacking and unstacking.
-
-
-def test_stacking_puts_a_dimension_of_rows_in_front():
-    spec = nest.Structure({"a": 0, "b": 0})
-    stack = stack_rows(spec, [{"a": 1, "b": [2, 3]}, {"a": 4, "b": [5, 6]}])
-
-    assert [1, 4] == stack["a"].tolist()
-    assert [[2, 3], [5, 6]] == stack["b"].tolist()
-
-
-def test_stacking_another_structure_is_refused():
-    with pytest.raises(SpecError, match="Key 'a' is missing"):
-        stack_rows(nest.Structure({"a": 0}), [{"a": 1}, {"b": 1}])
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def as_outer_dims(outer_dims: Any) -> tuple[int, ...]:
         (2, 3)
     """
     try:
-        return tuple(outer_dims)
+        dims = tuple(outer_dims)
     except TypeError:
         hint = (
             f": for one dimension write ({outer_dims},)."
@@ -64,6 +64,17 @@ def as_outer_dims(outer_dims: Any) -> tuple[int, ...]:
         raise TypeError(
             f"outer_dims is a sequence of sizes, not {outer_dims!s:.80}{hint}"
         ) from None
+    for size in dims:
+        if size is None:
+            raise TypeError(
+                "outer_dims holds None. The batch_size of an environment that is not "
+                "batched is None: pass () for it."
+            )
+        if not isinstance(size, numbers.Integral) or size < 0:
+            raise ValueError(
+                f"outer_dims holds {size!r:.80}; a size is an integer of at least 0."
+            )
+    return dims
 
 
 def _as_spec(spec: Any) -> ArraySpec:

@@ -11,7 +11,7 @@ from envkit import nest
 from envkit.errors import SpecMismatchError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import NestedSpec
-from envkit.wording import bound_text
+from envkit.wording import a_or_an, bound_text
 
 __all__ = ["EnvironmentSpec"]
 
@@ -34,13 +34,12 @@ class EnvironmentSpec(NamedTuple):
 
     @classmethod
     def of(cls, env: Any) -> EnvironmentSpec:
-        """Asks an environment for its four specs."""
-        return cls(
-            env.observation_spec(),
-            env.action_spec(),
-            env.reward_spec(),
-            env.discount_spec(),
-        )
+        """Asks an environment for its four specs.
+
+        Raises:
+            TypeError: One of them is no method, or returns something else than specs.
+        """
+        return cls(*(_ask(env, f"{part}_spec") for part in cls._fields))
 
     def difference(self, other: EnvironmentSpec) -> tuple[str, str] | None:
         """Names the first part that differs and says how; `None` if all agree."""
@@ -73,6 +72,25 @@ class EnvironmentSpec(NamedTuple):
                 difference=text,
                 agreement=_agreement(specs[0], spec, part),
             )
+
+
+def _ask(env: Any, method: str) -> NestedSpec:
+    name = f"{type(env).__name__}.{method}"
+    ask = getattr(env, method)
+    if not callable(ask):
+        raise TypeError(
+            f"{name} is {a_or_an(type(ask).__name__)}; it has to be a method that "
+            "returns one."
+        )
+    spec = ask()
+    for path, leaf in nest.flatten_with_paths(spec):
+        if not isinstance(leaf, ArraySpec):
+            place = f" at {path}" if path else ""
+            hint = " Did a return statement get lost?" if leaf is None else ""
+            raise TypeError(
+                f"{name}() returned {leaf!r:.80}{place}, not an ArraySpec.{hint}"
+            )
+    return spec
 
 
 def _shown(spec: NestedSpec) -> str:

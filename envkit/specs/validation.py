@@ -63,7 +63,7 @@ def explain(
         >>> explain({"camera": np.zeros((2, 2), np.uint8)}, spec) is None
         True
     """
-    error = _error(value, spec, subject, root, as_outer_dims(outer_dims), "")
+    error = _error(value, spec, subject, root, as_outer_dims(outer_dims))
     return None if error is None else str(error)
 
 
@@ -73,14 +73,17 @@ def check_fits(
     *,
     subject: str = "The value",
     root: str = "",
+    path: str = "",
     outer_dims: Sequence[int] = (),
     context: str = "",
 ) -> None:
     """Raises the `SpecError` that `explain` describes unless the value fits.
 
+    `path` says where below the root the value is, if it is a part of something, and
     `context` is a last sentence for the reader, such as when the value came.
     """
-    error = _error(value, spec, subject, root, as_outer_dims(outer_dims), context)
+    dims = as_outer_dims(outer_dims)
+    error = _error(value, spec, subject, root, dims, context, path)
     if error is not None:
         raise error
 
@@ -150,11 +153,12 @@ def _error(
     subject: str,
     root: str,
     outer_dims: tuple[int, ...],
-    context: str,
+    context: str = "",
+    path: str = "",
 ) -> SpecError | None:
     misfits: list[_Misfit] = []
     fitting = 0
-    for pair in nest.pair_up(spec, value, root):
+    for pair in nest.pair_up(spec, value, nest.join(root, path)):
         misfit = _misfit(pair, outer_dims)
         if misfit is None:
             fitting += 1

@@ -130,7 +130,7 @@ def test_what_are_no_dimensions_are_not_added(message_of, dims, message):
 def test_negative_dimensions_are_not_added(message_of):
     raised = message_of(ValueError, lambda: add_outer_dims_nest(NAMED, (-4,)))
 
-    assert "A shape has no negative sizes, and (-4, 2) has." == raised
+    assert "outer_dims holds -4; a size is an integer of at least 0." == raised
 
 
 @pytest.mark.parametrize(
