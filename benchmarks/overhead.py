@@ -107,7 +107,7 @@ def show(title: str, times: dict[str, list[float]], console: Console) -> None:
     console.print(table)
 
 
-def median_of(times: dict[str, list[float]], names: Sequence[str]) -> float:
+def sum_of_medians(times: dict[str, list[float]], names: Sequence[str]) -> float:
     """Sums the medians of several contenders."""
     return sum(statistics.median(times[name]) for name in names)
 
@@ -130,8 +130,8 @@ def main() -> None:
 
     nests = microseconds(nest_contenders(), options.calls // 10, options.rounds)
     show("a nest of 6 leaves, taken apart and rebuilt", nests, console)
-    tree_time = median_of(nests, ["tree.flatten", "tree.unflatten_as"])
-    our_time = median_of(nests, ["Structure.flatten", "Structure.unflatten"])
+    tree_time = sum_of_medians(nests, ["tree.flatten", "tree.unflatten_as"])
+    our_time = sum_of_medians(nests, ["Structure.flatten", "Structure.unflatten"])
     console.print(
         f"taken apart and rebuilt: dm-tree {tree_time:.2f} us, Structure "
         f"{our_time:.2f} us, {tree_time / our_time:.1f}x less"

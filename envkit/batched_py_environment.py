@@ -52,8 +52,9 @@ class BatchedPyEnvironment(PyEnvironment):
 
         Args:
             envs: Single environments with equal specs; closing the batch closes them.
-            multithreading: Whether each steps in a thread of its own. That pays where
-                environments wait or release the GIL; the cheapest run faster without.
+            multithreading: Whether they step in threads, at most one for each. That
+                pays where environments wait or release the GIL; the cheapest run
+                faster without.
         """
         super().__init__()
         self._envs = _checked(envs)

@@ -73,14 +73,12 @@ class Constructor:
         self._build = build
         self._kwargs = kwargs
 
-    def __call__(self) -> Any:
-        """Builds an environment."""
+    def __call__(self, **kwargs: Any) -> Any:
+        """Builds an environment; arguments given here replace those of the recipe."""
         build = self._build
-        env = (
-            _load(self._name, build)(**self._kwargs)
-            if isinstance(build, str)
-            else build(**self._kwargs)
-        )
+        if isinstance(build, str):
+            build = _load(self._name, build)
+        env = build(**{**self._kwargs, **kwargs})
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             raise ConstructorError.no_environment(repr(self), env)
         return env
@@ -120,6 +118,8 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
         >>> make_env().observation_spec().shape
         (5, 5, 3)
     """
+    if isinstance(target, Constructor):
+        return Constructor(target._name, target._build, {**target._kwargs, **kwargs})
     if not isinstance(target, str):
         return Constructor(_name_of(target), target, kwargs)
     if ":" in target:

@@ -525,11 +525,17 @@ def first_leaf(value: Any) -> Any:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    if is_nested(value):
-        for _, child in _step_into(value, ""):
-            yield from _leaves(child)
-    else:
+    # Without places, which take longer to write than to go through.
+    if not is_nested(value):
         yield value
+        return
+    children: Any = value
+    if isinstance(value, collections.abc.Mapping):
+        children = (value[key] for key in _sorted_keys(value, ""))
+    elif _is_attrs(value):
+        children = (child for _, child in _step_into(value, ""))
+    for child in children:
+        yield from _leaves(child)
 
 
 def flatten(value: Any) -> list[Any]:

@@ -150,7 +150,8 @@ class PyEnvironment(Specified):
 
         The first step of a new environment starts an episode, and so does the step
         after a `LAST`: both return a `FIRST` and ignore the action. In a batch that
-        holds for each row by itself.
+        holds for each row by itself. An environment made without `handle_auto_reset`
+        sees to the second in its own `_step`.
         """
         # Hot: called once per step. Whatever there is to decide about episodes hides
         # behind the first branch.

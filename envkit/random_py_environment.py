@@ -12,7 +12,7 @@ from envkit import nest
 from envkit.arrays import as_array
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import BoundedArraySpec
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe, flatten_as
@@ -116,12 +116,10 @@ class RandomPyEnvironment(PyEnvironment):
 
         The rows of a batch share one generator; a sequence has one seed for each.
         """
-        # Refuses what is no seed, and seeds that are not one for each row.
-        rows = 1 if self._batch_size is None else self._batch_size
-        seed_per_row(seed, rows)
-        self._rng = np.random.default_rng(
-            None if seed is None else np.random.SeedSequence(seed)
-        )
+        seeds = checked_seeds(seed, 1 if self._batch_size is None else self._batch_size)
+        fresh = int(np.random.SeedSequence().generate_state(1)[0])
+        entropy = [fresh if one is None else one for one in seeds]
+        self._rng = np.random.default_rng(entropy)
 
     def get_info(self) -> dict[str, Any]:
         """Returns how many steps the current episode has had."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,11 @@ class RowCalls:
         if failures:
             raise _with_rows(call, failures)
         return [result for result, _ in outcomes]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Threads stay in their process; a copy starts its own.
+        make = functools.partial(RowCalls, multithreading=self._multithreading)
+        return make, (self._envs,)
 
     def close(self) -> None:
         """Ends the threads."""
@@ -126,8 +131,11 @@ def _with_rows(call: str, failures: list[tuple[int, Exception]]) -> Exception:
         text += f" {counted(len(rest), 'other environment')} failed too:"
     for other, also in rest:
         text += f"\n  env {other} raised {type(also).__name__}: {also}"
-    if sys.version_info >= (3, 11):
-        # An exception that cannot take a note matters more than the note.
+    notes = getattr(error, "__notes__", [])
+    if text not in notes:  # Some environments raise the same object each time.
+        # Where Python has add_note (3.11) it does this; before, pytest and others
+        # that know __notes__ show it. An exception that cannot take a note matters
+        # more than the note.
         with contextlib.suppress(Exception):
-            error.add_note(text)
+            error.__notes__ = [*notes, text]  # type: ignore[attr-defined,unused-ignore]
     return error

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from envkit.types import Seed
 from envkit.wording import counted
 
-__all__ = ["seed_per_row"]
+__all__ = ["checked_seeds", "seed_per_row"]
 
 
 def seed_per_row(seed: Seed, rows: int) -> list[int | None]:
@@ -32,9 +33,27 @@ def seed_per_row(seed: Seed, rows: int) -> list[int | None]:
     """
     if seed is None:
         return [None] * rows
-    if isinstance(seed, Sequence) or (isinstance(seed, np.ndarray) and seed.ndim == 1):
-        return _given(seed, rows)
-    return _spawned(_as_seed(seed), rows)
+    if _is_sequence(seed):
+        return checked_seeds(seed, rows)
+    return _spawned(_as_seed(seed), rows)  # type: ignore[arg-type]  # it is no sequence
+
+
+def checked_seeds(seed: Seed, rows: int) -> list[int | None]:
+    """Returns what was given as a list: one seed for all, or one for each of `rows`.
+
+    Example:
+        >>> checked_seeds(7, 3), checked_seeds([4, 5], 2)
+        ([7], [4, 5])
+    """
+    if _is_sequence(seed):
+        return _given(seed, rows)  # type: ignore[arg-type]  # it is one
+    return [None if seed is None else _as_seed(seed)]  # type: ignore[arg-type]  # it is no sequence
+
+
+def _is_sequence(seed: Any) -> bool:
+    return isinstance(seed, Sequence) or (
+        isinstance(seed, np.ndarray) and seed.ndim == 1
+    )
 
 
 def _given(seeds: Sequence[int | None], rows: int) -> list[int | None]:

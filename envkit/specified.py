@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import abc
 
-import numpy as np
-
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.time_step import TimeStep
+from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, STEP_TYPE_SPEC, TimeStep
 from envkit.types import NestedSpec
 
 __all__ = ["Specified"]
@@ -30,16 +27,16 @@ class Specified(abc.ABC):
 
     def reward_spec(self) -> NestedSpec:
         """Returns the spec of the reward: a float32 scalar unless overridden."""
-        return ArraySpec((), np.float32, name="reward")
+        return REWARD_SPEC
 
     def discount_spec(self) -> NestedSpec:
         """Returns the spec of the discount: a float32 in [0, 1] unless overridden."""
-        return BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
+        return DISCOUNT_SPEC
 
     def time_step_spec(self) -> TimeStep:
         """Returns the specs of a whole time step, as a `TimeStep`."""
         return TimeStep(
-            step_type=ArraySpec((), np.int32, name="step_type"),
+            step_type=STEP_TYPE_SPEC,
             reward=self.reward_spec(),
             discount=self.discount_spec(),
             observation=self.observation_spec(),

@@ -20,6 +20,9 @@ from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [
+    "DISCOUNT_SPEC",
+    "REWARD_SPEC",
+    "STEP_TYPE_SPEC",
     "StepType",
     "TimeStep",
     "restart",
@@ -63,6 +66,12 @@ class StepType:
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+# What every environment has unless it says otherwise. Specs are immutable, so one of
+# each is enough for all.
+STEP_TYPE_SPEC = ArraySpec((), np.int32, name="step_type")
+REWARD_SPEC = ArraySpec((), np.float32, name="reward")
+DISCOUNT_SPEC = BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount")
 
 
 class TimeStep(NamedTuple):
@@ -235,6 +244,12 @@ def time_step_spec(
     if tensors is not None:
         return tensors.time_step_spec(observation_spec, reward_spec)  # type: ignore[no-any-return]
     _check_specs("time_step_spec", "observation_spec", observation_spec)
+    for path, leaf in nest.flatten_with_paths(observation_spec):
+        if hasattr(leaf.dtype, "as_numpy_dtype"):
+            raise TypeError(
+                f"The observation spec at {path} is {leaf!r:.80}, but its first leaf "
+                "is an ArraySpec. All must be of one kind."
+            )
     for path, leaf in nest.flatten_with_paths(reward_spec or ()):
         if not isinstance(leaf, ArraySpec):
             place = f" at {path}" if path else ""
@@ -243,9 +258,10 @@ def time_step_spec(
                 "made of ArraySpecs. Both must be of one kind."
             )
     return TimeStep(
-        step_type=ArraySpec((), np.int32, name="step_type"),
-        reward=reward_spec or ArraySpec((), np.float32, name="reward"),
-        discount=BoundedArraySpec((), np.float32, 0.0, 1.0, name="discount"),
+        step_type=STEP_TYPE_SPEC,
+        # An empty nest counts as none, as in TF-Agents.
+        reward=reward_spec or REWARD_SPEC,
+        discount=DISCOUNT_SPEC,
         observation=observation_spec,
     )
 
@@ -259,7 +275,7 @@ def _step(
     outer_dims: Sequence[int] | None,
 ) -> TimeStep:
     # Hot: called by environments once per step; a plain number is the common case.
-    if outer_dims is None and type(reward) in _NUMBERS and type(discount) is float:
+    if outer_dims is None and type(reward) in _NUMBERS and type(discount) in _NUMBERS:
         return TimeStep(
             step_type,
             np.array(reward, np.float32),
@@ -282,7 +298,7 @@ def _step(
     )
 
 
-_NUMBERS = frozenset([float, int, np.float32, np.float64])
+_NUMBERS = frozenset([float, int, bool, np.float32, np.float64, np.bool_])
 
 
 def _step_types(step_type: Array, dims: tuple[int, ...]) -> Array:

@@ -71,6 +71,8 @@ def imports_of(module: str) -> Iterator[Import]:
     def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                for other in child.orelse:
+                    yield from visit(ast.Module([other], []), in_function)
                 continue
             if isinstance(child, ast.Import):
                 for alias in child.names:
@@ -142,6 +144,13 @@ def test_the_front_door_imports_nothing_of_envkit():
     assert [] == eager
 
 
+def test_nothing_inside_goes_through_the_front_door():
+    """It leads to every floor, so nobody could see which one was meant."""
+    inside = [found for found in ALL_IMPORTS if found.imported == "envkit"]
+
+    assert [] == inside
+
+
 def test_packages_of_the_sixth_floor_do_not_import_each_other():
     sideways = [
         found
@@ -184,7 +193,8 @@ def test_no_behaviour_is_chosen_by_an_environment_variable():
         module
         for module, path in SOURCES.items()
         if any(
-            isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
+            (isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"})
+            or (isinstance(node, ast.alias) and node.name in {"environ", "getenv"})
             for node in ast.walk(ast.parse(path.read_text("utf-8")))
         )
     ]

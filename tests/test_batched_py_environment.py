@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import functools
 import signal
-import sys
 import threading
 
 import attrs
@@ -46,9 +46,6 @@ from envkit.testing import (
 
 serial_and_threads = pytest.mark.parametrize(
     "multithreading", [False, True], ids=["serial", "threads"]
-)
-needs_notes = pytest.mark.skipif(
-    sys.version_info < (3, 11), reason="exceptions carry no notes before Python 3.11"
 )
 
 Move = collections.namedtuple("Move", ["speed", "turn"])
@@ -1015,7 +1012,6 @@ def test_the_error_is_the_environments_own_object(multithreading):
     assert raised.value is failure
 
 
-@needs_notes
 @serial_and_threads
 def test_a_note_on_the_error_names_the_environment_and_the_call(multithreading):
     envs = [CountingEnv(), CrashingEnv(crash_at=1)]
@@ -1029,7 +1025,6 @@ def test_a_note_on_the_error_names_the_environment_and_the_call(multithreading):
     )
 
 
-@needs_notes
 @pytest.mark.parametrize(
     ("rows", "others"),
     [
@@ -1685,3 +1680,28 @@ def test_specs_are_shown_as_time_step_specs():
     assert time_step_spec(EpisodeCountingEnv().observation_spec()) == (
         batch.time_step_spec()
     )
+
+
+@serial_and_threads
+def test_a_batch_in_use_can_be_copied(multithreading):
+    with counting(multithreading=multithreading) as batch:
+        batch.reset()
+        with copy.deepcopy(batch) as copied:
+            batch.step([0, 0])
+
+            assert [1, 1] == copied.step([0, 0]).observation.tolist()
+
+
+def test_an_error_that_is_raised_again_is_noted_once():
+    failure = OSError("told to")
+
+    class Failing(CountingEnv):
+        def _step(self, action):
+            raise failure
+
+    batch = BatchedPyEnvironment([Failing()], multithreading=False)
+    batch.reset()
+    for _ in range(3):
+        told(batch.step, [0])
+
+    assert ["Raised by env 0 of a BatchedPyEnvironment in step()."] == failure.__notes__

@@ -595,3 +595,28 @@ def test_a_target_of_a_scheme_can_be_registered(monkeypatch):
     register("Pole", "gymnasium:CartPole-v1")
 
     assert MissingDependencyError is told(make, "Pole")[0]
+
+
+def test_a_recipe_can_be_a_target():
+    recipe = constructor("CartPole", batch_size=2)
+
+    assert "constructor('CartPole', batch_size=3)" == repr(
+        constructor(recipe, batch_size=3)
+    )
+
+
+def test_a_registered_recipe_takes_arguments(monkeypatch):
+    alone(monkeypatch)
+    register("Mine", constructor("envkit.testing:CountingEnv", steps_per_episode=9))
+    env = make("Mine", steps_per_episode=1)
+
+    assert [0, 2] == [int(env.step(0).step_type) for _ in range(2)]
+
+
+def test_the_suggestion_is_spelled_as_it_is_and_can_be_called():
+    expected = (
+        "'envkit.envs:CartPol': envkit.envs has no attribute 'CartPol'. Did you mean "
+        "'CartPole'?"
+    )
+
+    assert (ConstructorError, expected) == told(make, "envkit.envs:CartPol")

@@ -592,3 +592,15 @@ def test_mapping_over_another_structure_is_refused():
         nest.map_structure(max, {"a": 1}, {"a": [1]})
     with pytest.raises(SpecError, match="Key 'a' is missing"):
         nest.map_structure(max, {"a": 1}, {"b": 1})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [collections.Counter(b=2, a=1), collections.ChainMap({"b": 2}, {"a": 1})],
+    ids=["Counter", "ChainMap"],
+)
+def test_a_mapping_that_is_made_from_a_mapping_keeps_its_keys(value):
+    rebuilt = nest.unflatten_as(value, [10, 11])
+
+    assert {"a": 10, "b": 11} == dict(rebuilt)
+    assert type(value) is type(rebuilt)

@@ -658,3 +658,33 @@ def test_reward_specs_of_another_kind_are_refused(message_of, reward_spec, place
         f"The reward spec{place} is <class 'numpy.float32'>, but the observation spec "
         "is made of ArraySpecs. Both must be of one kind."
     ) == raised
+
+
+@pytest.mark.parametrize(
+    ("spec", "place", "leaf"),
+    [
+        (np.zeros(3), "observation_spec", "array([0., 0., 0.])"),
+        ({"a": np.float32}, "observation_spec['a']", "<class 'numpy.float32'>"),
+    ],
+    ids=["array", "dtype"],
+)
+def test_what_is_no_observation_spec_is_refused(message_of, spec, place, leaf):
+    raised = message_of(TypeError, lambda: time_step_spec(spec))
+
+    assert (
+        f"time_step_spec() was given {leaf} as {place}, which is not a spec." == raised
+    )
+
+
+@pytest.mark.parametrize("reward_spec", [np.float32, {"a": np.float32}], ids=repr)
+def test_a_dtype_is_no_reward_spec(reward_spec):
+    with pytest.raises(TypeError, match="which is not a spec"):
+        restart(OBSERVATION, 3, reward_spec)
+
+
+def test_a_number_of_any_kind_is_a_discount():
+    for discount in (1, np.float32(0.5), True):
+        time_step = transition(OBSERVATION, 1.0, discount)
+
+        assert np.float32 == time_step.discount.dtype
+        assert discount == time_step.discount

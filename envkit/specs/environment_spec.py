@@ -112,6 +112,8 @@ def _agreement(first: EnvironmentSpec, second: EnvironmentSpec, part: str) -> st
 
 
 def _difference(first: NestedSpec, second: NestedSpec) -> str:
+    if first is second:
+        return ""
     for pair in nest.pair_up(first, second):
         place = f" at {pair.path}" if pair.path else ""
         if pair.problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,11 @@ def sample_spec_nest(
     return nest.map_structure(lambda spec: _sample(spec, checked, dims), structure)
 
 
+@functools.cache
+def _limits_of(dtype: str) -> BoundedArraySpec:
+    return BoundedArraySpec((), dtype)
+
+
 def _checked(rng: Any) -> RandomSource:
     if isinstance(rng, np.random.Generator | np.random.RandomState):
         return rng
@@ -82,7 +88,11 @@ def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
         return sample_bounded_spec(spec, rng, outer_dims)
     kind = spec.dtype.kind
     if kind in "iuf":
-        return sample_bounded_spec(BoundedArraySpec.from_spec(spec), rng, outer_dims)
+        # The limits of the dtype as a spec of its own, drawn as often as needed:
+        # making a bounded spec takes longer than most draws.
+        return sample_bounded_spec(
+            _limits_of(spec.dtype.str), rng, (*outer_dims, *spec.shape)
+        )
     shape = (*outer_dims, *spec.shape)
     if kind == "b":
         return np.asarray(_integers(rng, 0, 1, shape, np.dtype(np.uint8)) == 1)

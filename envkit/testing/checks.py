@@ -43,8 +43,9 @@ def check_environment(
     Args:
         make_env: Something to call that makes an environment, or a name that `make`
             knows. It is called some dozens of times.
-        steps: The most steps that one game has. Games end earlier, when every row has
-            ended three episodes.
+        steps: The most steps that one game has. Most games end earlier, when every row
+            has ended three episodes; one goes on to the last step, and step types,
+            dtypes and shapes are all that is looked at there.
         seed: What the actions, and the environments that can be seeded, depend on.
         require: Features that must not be skipped: "episodes" (an episode ends within
             `steps`), "info", "masked_reset", "render", "seed" or "state".

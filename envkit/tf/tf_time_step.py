@@ -1,45 +1,54 @@
 """Time steps made of tensors, eagerly and inside `tf.function`.
 
 Nobody needs to import this module: `envkit.restart` and its siblings come here when
-they are given tensors.
+they are given tensors. What they refuse is what they refuse of arrays, as far as
+shapes are known: a size that is known only when a traced function runs is not checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
+from envkit import nest
 from envkit.errors import SpecError
+from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
 
 __all__ = ["restart", "termination", "time_step_spec", "transition", "truncation"]
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
+
+def _as_written(function: _Function) -> _Function:
+    """Keeps AutoGraph from rewriting a function that branches on static facts only."""
+    kept: _Function = tf.autograph.experimental.do_not_convert(function)
+    return kept
+
+
+@_as_written
 def restart(
     observation: NestedArray,
     batch_size: Any = None,
     reward_spec: NestedSpec | None = None,
 ) -> TimeStep:
     """Returns `FIRST` tensors; `batch_size` may itself be a tensor of rank 0 or 1."""
-    dims = _as_dims(() if batch_size is None else batch_size)
-    if reward_spec is None:
-        reward = tf.zeros(dims, tf.float32)
-    else:
-        reward = tf.nest.map_structure(
-            lambda spec: tf.zeros(
-                tf.concat([dims, tf.constant(list(spec.shape), tf.int32)], axis=0),
-                tf.as_dtype(spec.dtype),
-            ),
-            reward_spec,
-        )
+    sizes = _as_sizes("restart", () if batch_size is None else batch_size, "batch_size")
+    reward = (
+        tf.zeros(sizes, tf.float32)
+        if reward_spec is None
+        else _zero_rewards(reward_spec, sizes)
+    )
     return TimeStep(
-        _filled(StepType.FIRST, dims), reward, tf.ones(dims, tf.float32), observation
+        _filled(StepType.FIRST, sizes), reward, tf.ones(sizes, tf.float32), observation
     )
 
 
+@_as_written
 def transition(
     observation: NestedArray,
     reward: NestedArray,
@@ -50,6 +59,7 @@ def transition(
     return _step("transition", StepType.MID, observation, reward, discount, outer_dims)
 
 
+@_as_written
 def termination(
     observation: NestedArray, reward: NestedArray, outer_dims: Any = None
 ) -> TimeStep:
@@ -57,6 +67,7 @@ def termination(
     return _step("termination", StepType.LAST, observation, reward, 0.0, outer_dims)
 
 
+@_as_written
 def truncation(
     observation: NestedArray,
     reward: NestedArray,
@@ -67,16 +78,17 @@ def truncation(
     return _step("truncation", StepType.LAST, observation, reward, discount, outer_dims)
 
 
+@_as_written
 def time_step_spec(
     observation_spec: NestedSpec, reward_spec: NestedSpec | None = None
 ) -> TimeStep:
     """Returns the tensor specs of a time step's four fields."""
-    for spec in tf.nest.flatten(reward_spec or ()):
-        if not isinstance(spec, tf.TypeSpec):
-            raise TypeError(
-                f"The reward spec holds {spec!r:.80}, but the observation spec is made "
-                "of tensor specs. Both must be of one kind."
-            )
+    _check_kind("observation", observation_spec, "its first leaf is a tensor spec. All")
+    _check_kind(
+        "reward",
+        reward_spec or (),
+        "the observation spec is made of tensor specs. Both",
+    )
     # TensorFlow has no public name for the class that its own checks look for.
     from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
@@ -88,6 +100,16 @@ def time_step_spec(
     )
 
 
+def _check_kind(part: str, spec: NestedSpec, standard: str) -> None:
+    for path, leaf in nest.flatten_with_paths(spec):
+        if not isinstance(leaf, tf.TypeSpec):
+            place = f" at {path}" if path else ""
+            raise TypeError(
+                f"The {part} spec{place} is {leaf!r:.80}, but {standard} must be of "
+                "one kind."
+            )
+
+
 def _step(
     call: str,
     step_type: Any,
@@ -96,51 +118,165 @@ def _step(
     discount: Any,
     outer_dims: Any,
 ) -> TimeStep:
-    reward = tf.nest.map_structure(lambda leaf: _as_reward(call, leaf), reward)
+    reward = _map_reward(call, reward)
     if outer_dims is not None:
-        dims = _as_dims(outer_dims)
+        sizes = _as_sizes(call, outer_dims, "outer_dims")
     else:
-        leaves = tf.nest.flatten(reward)
+        first = nest.first_leaf(reward)
         # Rank 0 has no first dimension to take, and the slice of nothing is nothing.
-        dims = tf.shape(leaves[0])[:1] if leaves else _as_dims(())
+        sizes = tf.zeros([0], tf.int32) if first is None else tf.shape(first)[:1]
+    step_types = _filled(step_type, sizes)
+    # Of what it fills, TensorFlow knows all sizes that can be known while tracing.
+    dims = step_types.shape
+    _check_reward_dims(call, reward, dims)
     return TimeStep(
-        _filled(step_type, dims),
-        reward,
-        _as_discount(call, discount, dims),
-        observation,
+        step_types, reward, _as_discount(call, discount, sizes, dims), observation
     )
 
 
-def _as_dims(dims: Any) -> Any:
-    if isinstance(dims, tf.TensorShape):
-        dims = dims.as_list()
-    if isinstance(dims, Sequence) and not len(dims):
+def _as_sizes(call: str, dims: Any, name: str) -> Any:
+    """Returns a size or several as an int32 tensor of rank 1."""
+    sizes = _as_tensor(dims)
+    if sizes is not None and sizes.shape.num_elements() == 0:
         return tf.zeros([0], tf.int32)
-    return tf.reshape(tf.cast(dims, tf.int32), [-1])
+    if sizes is None or not _are_sizes(sizes):
+        raise SpecError(
+            f"{call}() was given {dims!r:.80} as {name}; a size or a sequence of sizes "
+            "is expected."
+        )
+    sizes = tf.cast(sizes, tf.int32)
+    # Only where it must be, since reshaping forgets which of the sizes are known.
+    return sizes if sizes.shape.rank == 1 else tf.reshape(sizes, [-1])
 
 
-def _filled(value: Any, dims: Any) -> Any:
-    return tf.fill(dims, tf.constant(value))
+def _as_tensor(value: Any, dtype: Any = None) -> Any:
+    """Returns a tensor, or `None` for what cannot be one."""
+    try:
+        return tf.convert_to_tensor(value, dtype)
+    except (TypeError, ValueError, OverflowError, tf.errors.OpError):
+        # Which of them TensorFlow raises depends on the value.
+        return None
 
 
-def _as_reward(call: str, reward: Any) -> Any:
+def _are_sizes(sizes: Any) -> bool:
+    if (sizes.shape.rank or 0) > 1 or not sizes.dtype.is_integer:
+        return False
+    known = tf.get_static_value(sizes, partial=True)
+    return known is None or all(
+        size is None or size >= 0 for size in np.ravel(known).tolist()
+    )
+
+
+def _filled(value: Any, sizes: Any) -> Any:
+    return tf.fill(sizes, tf.constant(value))
+
+
+def _zero_rewards(reward_spec: NestedSpec, sizes: Any) -> NestedArray:
+    for path, leaf in nest.flatten_with_paths(reward_spec):
+        # The scalar types of NumPy have both attributes too, but describe no array.
+        is_spec = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        if isinstance(leaf, type) or not is_spec:
+            place = nest.join("reward_spec", path)
+            raise TypeError(
+                f"restart() was given {leaf!r:.80} as {place}, which is not a spec."
+            )
+    return nest.map_structure(lambda spec: _zeros(spec, sizes), reward_spec)
+
+
+def _zeros(spec: Any, sizes: Any) -> Any:
+    shape = tf.concat([sizes, tf.constant(list(spec.shape), tf.int32)], axis=0)
+    return tf.zeros(shape, tf.as_dtype(spec.dtype))
+
+
+def _map_reward(call: str, reward: NestedArray) -> NestedArray:
+    paths = iter(
+        [nest.join("reward", path) for path, _ in nest.flatten_with_paths(reward)]
+    )
+    return nest.map_structure(lambda leaf: _as_reward(call, leaf, next(paths)), reward)
+
+
+def _as_reward(call: str, reward: Any, path: str) -> Any:
     if reward is None:
         raise SpecError(
-            f"{call}() was given None as reward. A reward is a number, an array or a "
+            f"{call}() was given None as {path}. A reward is a number, an array or a "
             "tensor; where nothing was earned, pass 0.0."
         )
-    if isinstance(reward, int | float):
-        return tf.constant(reward, tf.float32)
-    return tf.convert_to_tensor(reward)
+    tensor = _as_numbers(reward)
+    if tensor is None:
+        raise SpecError(
+            f"{call}() was given {_described(reward)} as {path}. A reward is a number "
+            "or an array of numbers."
+        )
+    return tensor
 
 
-def _as_discount(call: str, discount: Any, dims: Any) -> Any:
+def _as_numbers(value: Any) -> Any:
+    """Returns a tensor of numbers, those of Python as float32; `None` for others."""
+    tensor = _as_tensor(value, tf.float32 if isinstance(value, int | float) else None)
+    if tensor is None:
+        return None
+    dtype = tensor.dtype
+    return tensor if dtype.is_floating or dtype.is_integer or dtype.is_bool else None
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tf.Tensor):
+        return f"a tensor of shape {value.shape}, dtype {value.dtype.name}"
+    return describe(value)
+
+
+def _check_reward_dims(call: str, reward: NestedArray, dims: Any) -> None:
+    for path, leaf in nest.flatten_with_paths(reward):
+        if _begins_with(leaf.shape, dims):
+            continue
+        place = f" at {path}" if path else ""
+        hint = (
+            " A list or tuple is a nest of rewards, not a batch: use np.array."
+            if isinstance(reward, list | tuple) and leaf.shape.rank == 0
+            else ""
+        )
+        raise SpecError(
+            f"{call}() was given a reward of shape {_sizes_of(leaf.shape)}{place}, "
+            f"which does not begin with the batch's dimensions {_sizes_of(dims)}.{hint}"
+        )
+
+
+def _begins_with(shape: Any, dims: Any) -> bool:
+    """Says whether a shape may begin with `dims`, as far as both are known."""
+    if shape.rank is None or dims.rank is None:
+        return True
+    return bool(shape[: dims.rank].is_compatible_with(dims))
+
+
+def _sizes_of(shape: Any) -> tuple[int | None, ...]:
+    return tuple(shape.as_list())
+
+
+def _as_discount(call: str, discount: Any, sizes: Any, dims: Any) -> Any:
     if discount is None:
         raise SpecError(
             f"{call}() was given None as discount. Pass 1.0 where later rewards count "
             "in full, 0.0 where the episode is over for good."
         )
-    if not tf.is_tensor(discount):
-        discount = tf.constant(discount, tf.float32)
-    discount = tf.cast(discount, tf.float32)
-    return tf.fill(dims, discount) if discount.shape.rank == 0 else discount
+    given = _as_numbers(discount)
+    if given is None:
+        raise SpecError(
+            f"{call}() was given {_described(discount)} as discount. A discount is a "
+            "number or an array of numbers."
+        )
+    given = tf.cast(given, tf.float32)
+    if given.shape.rank == 0:
+        return tf.fill(sizes, given)
+    if given.shape.rank is None:
+        return tf.cond(
+            tf.equal(tf.rank(given), 0),
+            lambda: tf.broadcast_to(given, sizes),
+            lambda: given,
+        )
+    if _begins_with(given.shape, dims):
+        return given
+    raise SpecError(
+        f"{call}() was given a discount of shape {_sizes_of(given.shape)}, which does "
+        f"not begin with the batch's dimensions {_sizes_of(dims)}. Pass one number for "
+        "all rows, or one for each."
+    )

@@ -251,6 +251,11 @@ class NoEnvironment:
 
 
 @caught_by("interface")
+def forgets_to_return_it():
+    Walk()
+
+
+@caught_by("interface")
 class OverridesStep(Walk):
     """Overrides the template, and never asks the base class whether it may."""
 
@@ -329,12 +334,21 @@ class LearnsItsBounds(Walk):
         return super().observation_spec() | {"clock": clock}
 
 
-@caught_by("time_step")
-class ReturnsATuple(Walk):
-    """Answers like Gymnasium."""
+@caught_by("stable_specs")
+class BoundsOfTheMoment(Walk):
+    """Has other bounds in the second step of each episode."""
 
-    def _reset(self):
-        return super()._reset().observation, {}
+    def observation_spec(self):
+        clock = BoundedArraySpec((), np.int32, 0, 9 if self._clock == 2 else 8)
+        return super().observation_spec() | {"clock": clock}
+
+
+@caught_by("time_step")
+class ReturnsATuple(Delegate):
+    """Answers like Gymnasium, and has no base class that would refuse it."""
+
+    def reset(self):
+        return self._env.reset().observation, {}
 
 
 @caught_by("plays")
@@ -572,6 +586,59 @@ class ForgetsExplicitReset(HandlesTheEndItself):
             self._ended = False
             return self._reset()
         return super()._step(action)
+
+
+class Ageing(Walk):
+    """Counts its steps, of which nobody but the longest game sees many; correct."""
+
+    _age = 0
+
+    def _step(self, action):
+        self._age += 1
+        return super()._step(action)
+
+    @property
+    def _old(self):
+        return self._age > 120
+
+
+@caught_by("long_game")
+class LateDtypeDrift(Ageing):
+    """Goes on with float64 when it is old."""
+
+    def _observe(self):
+        dtype = np.float64 if self._old else np.float32
+        return super()._observe() | {"position": self._position.astype(dtype)}
+
+
+@caught_by("long_game")
+class LosesAKeyLate(Ageing):
+    """Observes no clock when it is old."""
+
+    def _observe(self):
+        observation = super()._observe()
+        if self._old:
+            del observation["clock"]
+        return observation
+
+
+@caught_by("long_game")
+class EndsInSilenceLate(Ageing):
+    """Begins the next episode without the end of this one when it is old."""
+
+    def _outcome(self):
+        outcome = super()._outcome()
+        return self._reset() if self._old and outcome.is_last() else outcome
+
+
+@caught_by("long_game")
+class FailsLate(Ageing):
+    """Raises when it is old."""
+
+    def _outcome(self):
+        if self._old:
+            raise OSError("the disk is full")
+        return super()._outcome()
 
 
 @caught_by("first_reward")
@@ -947,6 +1014,15 @@ class RestoresAnotherTimeStep(Walk):
             self._current_time_step = self._current_time_step._replace(reward=reward)
 
 
+@caught_by("state_stream")
+class DrawsWhenSaved(Walk):
+    """Draws a random number before it saves its generator."""
+
+    def _get_state(self):
+        self._rng.random()
+        return super()._get_state()
+
+
 @caught_by("state_token")
 class LiveToken(Walk):
     """Returns a token that it goes on writing to."""
@@ -1108,6 +1184,38 @@ class MovesWhenAsked(Walk):
         return super().get_info()
 
 
+@caught_by("info_stream")
+class InformsWithItsState(Walk):
+    """Has the array in its info that it goes on working with."""
+
+    def get_info(self):
+        return {"position": self._position}
+
+
+@caught_by("info_kept")
+class ReusedInfo(Walk):
+    """Writes every info into the same array."""
+
+    _info = None
+
+    def get_info(self):
+        self._info = np.zeros((), np.int32) if self._info is None else self._info
+        self._info[...] = self._clock
+        return {"clock": self._info}
+
+
+@caught_by("info_kept")
+class UpdatedInfo(Walk):
+    """Returns the same dictionary each time, whose keys are no nest's."""
+
+    _info = None
+
+    def get_info(self):
+        self._info = {} if self._info is None else self._info
+        self._info.update({"clock": self._clock, 0: "anything"})
+        return self._info
+
+
 @caught_by("masked_reset")
 class IgnoresTheMask(Delegate):
     """Resets all rows, whatever the mask."""
@@ -1191,6 +1299,14 @@ class BroadcastsActions(Walks):
     def _check(self, action):
         if np.shape(action)[0] not in (1, self.rows) or np.ndim(action) != 2:
             raise ValueError(f"An action has the shape {(self.rows, 2)}.")
+
+
+@caught_by("wrong_action")
+class IgnoresItsActions(Walks):
+    """Goes nowhere in particular, whatever the action."""
+
+    def _step(self, action):
+        return self._advance(np.float32(0))
 
 
 @caught_by("wrong_action")

@@ -274,7 +274,7 @@ def test_the_report_is_a_table():
 
     assert "FeaturelessCounter" == report.environment
     assert str(report).startswith(
-        "FeaturelessCounter: 3 passed, 43 skipped of 46 checks.\n"
+        "FeaturelessCounter: 3 passed, 46 skipped of 49 checks.\n"
         "\n"
         "  passed   constructor               each call makes another environment\n"
         "  skipped  interface                 it has the methods of an environment "
@@ -294,6 +294,7 @@ def test_what_an_environment_does_not_have_is_skipped_and_said():
 
     assert {
         "info": "get_info() is not implemented",
+        "info_kept": "get_info() is not implemented",
         "info_stream": "get_info() is not implemented",
         "masked_reset": "the environment is not batched",
         "other_rows": "the environment is not batched",
@@ -311,6 +312,7 @@ def test_what_an_environment_does_not_have_is_skipped_and_said():
         "state_garbage": "get_state() is not implemented",
         "state_in_new_environment": "get_state() is not implemented",
         "state_pickle": "get_state() is not implemented",
+        "state_stream": "get_state() is not implemented",
         "state_time_step": "get_state() is not implemented",
         "state_token": "get_state() is not implemented",
         "wrong_action": "the environment is not batched",
@@ -450,7 +452,7 @@ def test_the_last_line_of_a_failure_counts_all_checks():
     error = failure_of(mutants.DrawsAtRandom, skip=["close"])
 
     assert (
-        "In all: 39 passed, 1 failed, 6 skipped of 46 checks."
+        "In all: 42 passed, 1 failed, 6 skipped of 49 checks."
         == (str(error).splitlines()[-1])
     )
 
@@ -559,6 +561,38 @@ fit its spec at observation['clock'].
 
 The value 12 is above the maximum 8. The other 4 leaves fit.
 This was step 3 of episode 1.""",
+    mutants.forgets_to_return_it: """\
+NoneType fails the check 'interface': make_env() returned None, which is no environment.
+
+  expected   a PyEnvironment
+  got        None
+
+Let the function end with the environment it has made: return env.""",
+    mutants.EndsInSilenceLate: """\
+EndsInSilenceLate fails the check 'long_game': step() went from MID to FIRST.
+
+  expected   MID or LAST
+  got        FIRST
+
+An episode begins after a LAST, and only there.
+This was step 143 after the first reset().""",
+    mutants.LosesAKeyLate: """\
+LosesAKeyLate fails the check 'long_game': step() returned a time step that does not \
+fit its spec at observation.
+
+  expected   the structure {'position': *, 'clock': *}
+  got        a dict of 1 element
+
+Key 'clock' is missing. The other 3 leaves fit.
+This was step 142 after the first reset().""",
+    mutants.ReusedInfo: """\
+ReusedInfo fails the check 'info_kept': Info 1 of 14 was overwritten later.
+
+  returned   ['clock'] = 0 (int32)
+  now        ['clock'] = 8 (int32)
+
+Whoever keeps an info finds a later one in its place: return a new one each time, with \
+copies of arrays that are written to again.""",
     mutants.ResetReturnsMid: """\
 ResetReturnsMid fails the check 'reset': The first reset() returned MID.
 
@@ -668,8 +702,9 @@ instead of 3.
   expected   a SpecError
   got        no exception
 
-NumPy broadcasts it silently, so a learner's mistake goes unnoticed: compare its shape \
-with (batch_size, *spec.shape), before anything moves.""",
+It was taken without a word, so a learner's mistake goes unnoticed. A wrong action \
+should be refused before anything moves: compare its shape with (batch_size, \
+*spec.shape).""",
     mutants.ClosesOnce: """\
 ClosesOnce fails the check 'close': The second close() raised RuntimeError.
 
@@ -969,7 +1004,7 @@ def test_an_environment_is_not_played_for_ever():
     check_environment(Counted)
 
     assert len(made) < 80
-    assert len(stepped) < 2000
+    assert len(stepped) < 3000
 
 
 def test_an_endless_environment_is_played_for_the_given_number_of_steps():
@@ -983,3 +1018,18 @@ def test_an_endless_environment_is_played_for_the_given_number_of_steps():
     check_environment(Counted, steps=77)
 
     assert 77 == 1 + max(longest)
+
+
+def test_one_game_goes_on_for_the_given_number_of_steps_whatever_ends_before():
+    ages = []
+
+    class Counted(mutants.Ageing):
+        def _step(self, action):
+            time_step = super()._step(action)
+            ages.append(self._age)
+            return time_step
+
+    check_environment(Counted, steps=333)
+
+    # The other steps begin an episode after a LAST, every four to nine steps.
+    assert 333 * 3 // 4 < max(ages) <= 333

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +14,9 @@ import tensorflow as tf
 import envkit
 from envkit import ArraySpec, StepType, TimeStep
 from envkit.errors import SpecError
+
+OBSERVATION = tf.zeros([2, 4])
+MAKERS = [envkit.transition, envkit.termination, envkit.truncation]
 
 
 def values(time_step: TimeStep) -> TimeStep:
@@ -146,14 +152,247 @@ def test_is_last_of_tensors_is_a_tensor(traced):
     assert [False, False, True] == ended.numpy().tolist()
 
 
-def test_a_missing_reward_is_refused():
-    with pytest.raises(SpecError) as caught:
-        envkit.transition(tf.zeros([2]), None)
+@pytest.mark.parametrize(
+    ("reward", "path"),
+    [
+        (None, "reward"),
+        ({"a": None}, "reward['a']"),
+        ({"a": 1.0, "b": (tf.ones([2]), None)}, "reward['b'][1]"),
+    ],
+)
+def test_a_missing_reward_is_refused(message_of, reward, path):
+    raised = message_of(SpecError, lambda: envkit.transition(OBSERVATION, reward))
 
-    assert str(caught.value) == (
-        "transition() was given None as reward. A reward is a number, an array or a "
+    assert (
+        f"transition() was given None as {path}. A reward is a number, an array or a "
         "tensor; where nothing was earned, pass 0.0."
+    ) == raised
+
+
+@pytest.mark.parametrize(
+    ("reward", "described"),
+    [
+        ("a", "the string 'a'"),
+        (tf.constant(["a"]), "a tensor of shape (1,), dtype string"),
+        (10**400, f"1{'0' * 39} of type int"),
+        (1j, "1j of type complex"),
+        (np.array(None), "array of shape (), dtype object"),
+    ],
+)
+@pytest.mark.parametrize("make", MAKERS)
+def test_what_is_no_number_is_no_reward(message_of, make, reward, described):
+    raised = message_of(SpecError, lambda: make(OBSERVATION, {"a": reward}))
+
+    assert (
+        f"{make.__name__}() was given {described} as reward['a']. A reward is a number "
+        "or an array of numbers."
+    ) == raised
+
+
+@pytest.mark.parametrize(
+    ("discount", "described"),
+    [
+        ("a", "the string 'a'"),
+        (tf.constant("a"), "a tensor of shape (), dtype string"),
+        (["a"], "a list of 1 element"),
+    ],
+)
+@pytest.mark.parametrize("make", [envkit.transition, envkit.truncation])
+def test_what_is_no_number_is_no_discount(message_of, make, discount, described):
+    raised = message_of(SpecError, lambda: make(OBSERVATION, tf.ones([2]), discount))
+
+    assert (
+        f"{make.__name__}() was given {described} as discount. A discount is a number "
+        "or an array of numbers."
+    ) == raised
+
+
+MISFITS = [
+    (tf.ones([3]), [2], "(3,)", "(2,)"),
+    (1.0, [2], "()", "(2,)"),
+    (tf.ones([2]), [2, 3], "(2,)", "(2, 3)"),
+    ({"a": tf.ones([2]), "b": tf.ones([3])}, None, "(3,) at ['b']", "(2,)"),
+    ({"a": tf.ones([2]), "b": 1.0}, None, "() at ['b']", "(2,)"),
+]
+
+
+@pytest.mark.parametrize(("reward", "outer_dims", "shape", "dims"), MISFITS)
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_reward_has_to_begin_with_the_batchs_dimensions(
+    message_of, make, reward, outer_dims, shape, dims, traced
+):
+    def step(reward):
+        return make(OBSERVATION, reward, outer_dims=outer_dims)
+
+    # AutoGraph would put its own account of the call around the message.
+    call = tf.function(step, autograph=False) if traced else step
+    raised = message_of(SpecError, lambda: call(reward))
+
+    assert (
+        f"{make.__name__}() was given a reward of shape {shape}, which does not begin "
+        f"with the batch's dimensions {dims}."
+    ) == raised
+
+
+def test_a_list_of_rewards_is_no_batch(message_of):
+    raised = message_of(
+        SpecError,
+        lambda: envkit.transition(OBSERVATION, [1.0, 2.0], outer_dims=[2]),
     )
+
+    assert (
+        "transition() was given a reward of shape () at [0], which does not begin with "
+        "the batch's dimensions (2,). A list or tuple is a nest of rewards, not a "
+        "batch: use np.array."
+    ) == raised
+
+
+@pytest.mark.parametrize("make", [envkit.transition, envkit.truncation])
+@pytest.mark.parametrize("discount", [tf.ones([3]), np.ones(3), [1.0, 1.0, 1.0]])
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_discount_has_to_begin_with_the_batchs_dimensions(
+    message_of, make, discount, traced
+):
+    def step(reward):
+        return make(OBSERVATION, reward, discount)
+
+    call = tf.function(step, autograph=False) if traced else step
+    raised = message_of(SpecError, lambda: call(tf.ones([2])))
+
+    assert (
+        f"{make.__name__}() was given a discount of shape (3,), which does not begin "
+        "with the batch's dimensions (2,). Pass one number for all rows, or one for "
+        "each."
+    ) == raised
+
+
+def test_what_is_known_while_tracing_is_checked_although_the_batch_is_not(message_of):
+    @tf.function(
+        autograph=False,
+        input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None, 3])],
+    )
+    def step(first, second):
+        return envkit.transition(first, {"a": second, "b": first}, outer_dims=[2, 4])
+
+    raised = message_of(SpecError, step.get_concrete_function)
+
+    assert (
+        "transition() was given a reward of shape (None, 3) at ['a'], which does not "
+        "begin with the batch's dimensions (2, 4)."
+    ) == raised
+
+
+def test_autograph_keeps_the_sentence():
+    @tf.function
+    def step(reward):
+        return envkit.transition(OBSERVATION, reward, outer_dims=[2])
+
+    with pytest.raises(Exception, match="in user code:") as caught:
+        step(tf.ones([3]))
+
+    assert (
+        "SpecError: transition() was given a reward of shape (3,), which does not "
+        "begin with the batch's dimensions (2,)."
+    ) == str(caught.value).strip().splitlines()[-1].strip()
+
+
+def test_sizes_that_are_unknown_while_tracing_pass():
+    @tf.function(input_signature=[tf.TensorSpec([None])] * 3)
+    def step(first, second, discount):
+        return envkit.transition(first, {"a": first, "b": second}, discount)
+
+    time_step = values(step(tf.ones([2]), tf.ones([2]), tf.ones([2])))
+
+    assert [1, 1] == time_step.step_type.tolist()
+
+
+@pytest.mark.parametrize("discount", [0.5, [0.5, 0.5]])
+@pytest.mark.parametrize("static", [[2], [None], None])
+def test_a_discount_of_unknown_rank_holds_for_every_row(static, discount):
+    @tf.function(input_signature=[tf.TensorSpec(static), tf.TensorSpec(None)])
+    def step(reward, discount):
+        return envkit.truncation(OBSERVATION, reward, discount)
+
+    time_step = values(step(tf.ones([2]), tf.constant(discount)))
+
+    assert [0.5, 0.5] == time_step.discount.tolist()
+
+
+@pytest.mark.parametrize("reward", [1.0, [1.0, 1.0], [[1.0, 1.0], [1.0, 1.0]]])
+def test_a_reward_of_unknown_rank_is_a_batch_if_it_has_dimensions(reward):
+    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+    def step(reward, discount):
+        return envkit.transition(OBSERVATION, reward, discount)
+
+    time_step = values(step(tf.constant(reward), tf.constant(0.5)))
+
+    dims = np.shape(reward)[:1]
+    assert np.full(dims, 1).tolist() == time_step.step_type.tolist()
+    assert np.full(dims, 0.5).tolist() == time_step.discount.tolist()
+
+
+def test_sizes_may_be_tensors_beside_numbers():
+    shapes = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def begin(observation):
+        time_step = envkit.restart(observation, [tf.shape(observation)[0], 3])
+        shapes.append(time_step.step_type.shape.as_list())
+        return time_step
+
+    time_step = begin(tf.zeros([2]))
+
+    assert [[None, 3]] == shapes
+    assert [2, 3] == time_step.step_type.shape.as_list()
+
+
+NO_SIZES = [
+    "a",
+    -2,
+    2.0,
+    True,
+    [2, -1],
+    [[2]],
+    [1, [2, 3]],
+    [None],
+    {},
+    tf.TensorShape([None]),
+    tf.TensorShape(None),
+    tf.constant(-2),
+    tf.constant(2.0),
+]
+
+
+@pytest.mark.parametrize("sizes", NO_SIZES, ids=repr)
+def test_what_is_no_size_is_refused(message_of, sizes):
+    restarted = message_of(SpecError, lambda: envkit.restart(OBSERVATION, sizes))
+    stepped = message_of(
+        SpecError,
+        lambda: envkit.transition(OBSERVATION, tf.ones([2]), outer_dims=sizes),
+    )
+
+    assert (
+        f"restart() was given {sizes!r:.80} as batch_size; a size or a sequence of "
+        "sizes is expected."
+    ) == restarted
+    assert (
+        f"transition() was given {sizes!r:.80} as outer_dims; a size or a sequence of "
+        "sizes is expected."
+    ) == stepped
+
+
+@pytest.mark.parametrize(
+    ("reward_spec", "shown", "path"),
+    [
+        (np.float32, "<class 'numpy.float32'>", "reward_spec"),
+        ({"a": [None]}, "None", "reward_spec['a'][0]"),
+    ],
+)
+def test_restart_refuses_what_is_no_reward_spec(message_of, reward_spec, shown, path):
+    raised = message_of(TypeError, lambda: envkit.restart(OBSERVATION, 2, reward_spec))
+
+    assert f"restart() was given {shown} as {path}, which is not a spec." == raised
 
 
 def test_a_missing_discount_is_refused():
@@ -185,6 +424,63 @@ def test_the_time_step_spec_of_tensor_specs_is_made_of_tensor_specs():
 def test_specs_of_both_kinds_do_not_mix(observation, reward):
     with pytest.raises(TypeError, match="Both must be of one kind"):
         envkit.time_step_spec(observation, reward)
+
+
+@pytest.mark.parametrize(
+    ("reward_spec", "place"),
+    [(np.float32, ""), ({"a": [np.float32]}, " at ['a'][0]")],
+)
+def test_reward_specs_of_another_kind_are_refused(message_of, reward_spec, place):
+    raised = message_of(
+        TypeError,
+        lambda: envkit.time_step_spec(tf.TensorSpec([], tf.float32), reward_spec),
+    )
+
+    assert (
+        f"The reward spec{place} is <class 'numpy.float32'>, but the observation spec "
+        "is made of tensor specs. Both must be of one kind."
+    ) == raised
+
+
+def test_observation_specs_of_both_kinds_are_refused(message_of):
+    observation_spec = {
+        "camera": tf.TensorSpec([3], tf.float32),
+        "radar": [ArraySpec((), np.float32)],
+    }
+
+    raised = message_of(TypeError, lambda: envkit.time_step_spec(observation_spec))
+
+    assert (
+        "The observation spec at ['radar'][0] is ArraySpec(shape=(), dtype=float32), "
+        "but its first leaf is a tensor spec. All must be of one kind."
+    ) == raised
+
+
+@pytest.mark.slow
+def test_the_first_call_may_come_from_inside_a_function(tmp_path):
+    # A file, since AutoGraph complains about any function without source code.
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import tensorflow as tf\n"
+        "import envkit\n"
+        "@tf.function\n"
+        "def first(tensor):\n"
+        "    return envkit.transition({'a': (tensor,)}, {'b': tensor}, 0.5)\n"
+        "first(tf.ones([2]))\n"
+        "print('done')\n",
+        "utf-8",
+    )
+    ran = subprocess.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ
+        | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert "done" == ran.stdout.strip()
+    assert "autograph" not in ran.stderr.lower()
 
 
 def test_tensorflow_takes_a_time_step_for_the_namedtuple_others_define():

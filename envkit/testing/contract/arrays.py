@@ -21,9 +21,11 @@ from envkit.testing.contract.trial import Move, Trial
 from envkit.types import Array, NestedArray
 
 __all__ = [
+    "expect_undamaged",
     "kept_results",
     "own_arrays",
     "released_actions",
+    "scribble",
     "separate_arrays",
     "unchanged_actions",
 ]
@@ -148,9 +150,9 @@ def own_arrays(trial: Trial) -> None:
     def write(move: Move) -> None:
         # Not the step type, which PyEnvironment reads to know where an episode ends.
         for part in move.result[1:]:
-            _scribble(part)
+            scribble(part)
 
-    _expect_unmoved(
+    expect_undamaged(
         trial,
         write,
         "Writing into arrays that were returned",
@@ -159,15 +161,21 @@ def own_arrays(trial: Trial) -> None:
     )
 
 
-def _expect_unmoved(
-    trial: Trial, write: Callable[[Move], None], what: str, advice: str
+def expect_undamaged(
+    trial: Trial,
+    write: Callable[[Move], None],
+    what: str,
+    advice: str,
+    *,
+    env: Any = None,
 ) -> Recording:
     """Raises unless the stream stays the same whatever `write` does after each move.
 
-    Returns the recording, for those who want to know more.
+    A new environment is played unless one is given. Returns the recording, for those
+    who want to know more.
     """
     try:
-        written = trial.record(trial.new(), after=write)
+        written = trial.record(trial.new() if env is None else env, after=write)
     except Exception as error:
         raise Broken(
             f"{what} makes a later call fail.\n\n{raised(error)}\n\n{advice}"
@@ -182,7 +190,7 @@ def _expect_unmoved(
     return written
 
 
-def _scribble(value: NestedArray) -> None:
+def scribble(value: NestedArray) -> None:
     """Changes every element of every array of a nest that can be written to."""
     for _, leaf in nest.flatten_with_paths(value):
         if not isinstance(leaf, np.ndarray) or not leaf.flags.writeable:
@@ -230,14 +238,14 @@ def released_actions(trial: Trial) -> None:
 
     def write(move: Move) -> None:
         if move.call == "step()":
-            _scribble(move.action)
+            scribble(move.action)
 
     advice = (
         "The environment has kept the caller's array, into which the next action may "
         "be written. Keep a copy: np.array(action)."
     )
     what = "Writing into an action after step()"
-    recording = _expect_unmoved(trial, write, what, advice)
+    recording = expect_undamaged(trial, write, what, advice)
     expect_same_stream(
         recording,
         _now(recording),

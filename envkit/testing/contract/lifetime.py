@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
-from envkit.testing.contract.findings import broken, raised
-from envkit.testing.contract.trial import Trial, is_time_step
+from envkit.testing.contract.findings import Skipped, broken, raised
+from envkit.testing.contract.trial import Move, Trial, is_time_step
 
 __all__ = ["close", "constructor", "interface", "specs", "stable_specs"]
 
@@ -35,6 +36,9 @@ _CALLS = (
     "time_step_spec",
 )
 
+# How many moves are followed by a look at the specs: enough for a short episode.
+_LOOKS = 30
+
 
 def constructor(trial: Trial) -> None:
     """Looks at whether each call makes another object."""
@@ -48,6 +52,9 @@ def constructor(trial: Trial) -> None:
             [("expected", "an environment"), ("got", f"the class {first.__name__}")],
             f"Pass the class itself, or call it: {first.__name__}().",
         )
+    if _missing_calls(first):
+        # A forgotten return gives the same None twice, which is not the mistake.
+        raise Skipped("what make_env() returns is no environment")
     if first is second:
         raise broken(
             f"make_env() returned the same {type(first).__name__} object twice.",
@@ -65,7 +72,13 @@ def interface(trial: Trial) -> None:
             [("expected", "a PyEnvironment"), ("got", "send() and recv()")],
             "Check envkit.Blocking(env): it gives it step() and reset().",
         )
-    missing = [call for call in _CALLS if not callable(getattr(env, call, None))]
+    if env is None:
+        raise broken(
+            "make_env() returned None, which is no environment.",
+            [("expected", "a PyEnvironment"), ("got", "None")],
+            "Let the function end with the environment it has made: return env.",
+        )
+    missing = _missing_calls(env)
     missing += [name for name in ("batched", "batch_size") if not hasattr(env, name)]
     if missing:
         raise broken(
@@ -75,6 +88,10 @@ def interface(trial: Trial) -> None:
         )
     _check_template(env)
     _check_batch_size(env)
+
+
+def _missing_calls(env: Any) -> list[str]:
+    return [call for call in _CALLS if not callable(getattr(env, call, None))]
 
 
 def _check_template(env: Any) -> None:
@@ -177,7 +194,14 @@ def stable_specs(trial: Trial) -> None:
     """Looks at whether playing changes the specs."""
     env = trial.new()
     before = EnvironmentSpec.of(env)
-    trial.record(env)
+    calls = itertools.count()
+
+    def compare(move: Move) -> None:
+        steps = next(calls)
+        if steps < _LOOKS:
+            _expect_equal_specs(env, before, f"the first call after {steps} steps")
+
+    trial.record(env, after=compare)
     _expect_equal_specs(env, before, f"the first call after {trial.horizon} steps")
 
 

@@ -194,7 +194,7 @@ def wrong_action(trial: Trial) -> None:
     """Looks at whether an action of a wrong shape is refused before anything moves.
 
     A single environment may stumble over such an action wherever it likes; in a batch
-    it is a wrong number of rows, or NumPy's broadcasting hides it.
+    it is a learner's mistake that NumPy's broadcasting may hide.
     """
     rows = trial.need_batch()
     if not nest.flatten(trial.action_spec):
@@ -216,8 +216,9 @@ def _expect_refused(env: Any, wrong: _Wrong, action: NestedArray) -> None:
     raise broken(
         f"step() accepted an action with {wrong.what}.",
         [("expected", "a SpecError"), ("got", "no exception")],
-        "NumPy broadcasts it silently, so a learner's mistake goes unnoticed: compare "
-        "its shape with (batch_size, *spec.shape), before anything moves.",
+        "It was taken without a word, so a learner's mistake goes unnoticed. A wrong "
+        "action should be refused before anything moves: compare its shape with "
+        "(batch_size, *spec.shape).",
     )
 
 

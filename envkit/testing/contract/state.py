@@ -18,6 +18,7 @@ from envkit.testing.contract.recording import (
     snapshot,
 )
 from envkit.testing.contract.trial import Trial
+from envkit.testing.contract.views import expect_unmoved
 from envkit.time_step import StepType
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "state_garbage",
     "state_in_new_environment",
     "state_pickle",
+    "state_stream",
     "state_time_step",
     "state_token",
 ]
@@ -124,6 +126,11 @@ def state_time_step(trial: Trial) -> None:
             "leave get_state() and set_state() to PyEnvironment, which keeps it.",
             ("when saved", "restored"),
         )
+
+
+def state_stream(trial: Trial) -> None:
+    """Looks at whether asking for the state leaves the episode alone."""
+    expect_unmoved(trial, _get_state, "get_state()")
 
 
 def state_token(trial: Trial) -> None:

@@ -9,6 +9,7 @@ from envkit.testing.contract import (
     arrays,
     episodes,
     lifetime,
+    long_game,
     randomness,
     rows,
     state,
@@ -101,6 +102,12 @@ CHECKS: tuple[Check, ...] = (
         "reset() after LAST begins one episode, not two",
         episodes.reset_after_last,
         ("step_after_last", "grammar"),
+    ),
+    Check(
+        "long_game",
+        "step types, dtypes and shapes hold for as long as `steps` says",
+        long_game.long_game,
+        ("fits_specs", "grammar", "step_after_last"),
     ),
     Check(
         "first_reward",
@@ -220,6 +227,12 @@ CHECKS: tuple[Check, ...] = (
         _STATE,
     ),
     Check(
+        "state_stream",
+        "get_state() changes nothing",
+        state.state_stream,
+        ("state", *_TWINS),
+    ),
+    Check(
         "state_token",
         "later steps do not change a token of get_state()",
         state.state_token,
@@ -250,11 +263,12 @@ CHECKS: tuple[Check, ...] = (
         ("render", *_TWINS),
     ),
     Check("info", "get_info() returns what pickles", views.info, _STREAM),
+    Check("info_kept", "an info never changes", views.info_kept, ("info",)),
     Check(
         "info_stream",
-        "get_info() changes nothing",
+        "get_info() changes nothing, nor does writing into an info",
         views.info_stream,
-        ("info", *_TWINS),
+        ("info_kept", *_TWINS),
     ),
     Check(
         "masked_reset",

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from envkit.errors import MissingDependencyError
+from envkit import nest
+from envkit.errors import MissingDependencyError, SpecError
 from envkit.specs.validation import describe
+from envkit.testing.contract.arrays import expect_undamaged, scribble
 from envkit.testing.contract.findings import Skipped, broken
 from envkit.testing.contract.recording import (
     expect_same_stream,
@@ -22,7 +24,9 @@ from envkit.testing.contract.trial import Move, Trial
 from envkit.time_step import StepType
 
 __all__ = [
+    "expect_unmoved",
     "info",
+    "info_kept",
     "info_stream",
     "render",
     "render_kept",
@@ -116,29 +120,40 @@ def render_mode(trial: Trial) -> None:
 
 def render_kept(trial: Trial) -> None:
     """Looks at whether a picture stays as it is when others are made."""
+    _expect_kept(
+        trial,
+        _render,
+        "Picture",
+        "A video made of it would show one picture all the time: return a copy of the "
+        "canvas.",
+    )
+
+
+def _expect_kept(
+    trial: Trial, look: Callable[[Any], Any], what: str, advice: str
+) -> None:
     env = trial.new()
-    pictures, copies = [], []
+    answers, copies = [], []
 
-    def look() -> None:
-        pictures.append(_render(env))
-        copies.append(snapshot(pictures[-1]))
+    def keep() -> None:
+        answers.append(look(env))
+        copies.append(snapshot(answers[-1]))
 
-    trial.record(env, after=_now_and_then(look))
-    for index, (picture, copied) in enumerate(zip(pictures, copies, strict=True)):
-        difference = first_difference(copied, snapshot(picture))
+    trial.record(env, after=_now_and_then(keep))
+    for index, (answer, copied) in enumerate(zip(answers, copies, strict=True)):
+        difference = first_difference(copied, snapshot(answer))
         if difference is not None:
             raise explain_difference(
-                f"Picture {index + 1} of {len(pictures)} was overwritten later.",
+                f"{what} {index + 1} of {len(answers)} was overwritten later.",
                 difference,
-                "A video made of it would show one picture all the time: return a copy "
-                "of the canvas.",
+                advice,
                 ("returned", "now"),
             )
 
 
 def render_stream(trial: Trial) -> None:
     """Looks at whether rendering leaves the episode alone."""
-    _expect_unmoved(trial, _render, "render()")
+    expect_unmoved(trial, _render, "render()")
 
 
 def info(trial: Trial) -> None:
@@ -159,12 +174,45 @@ def info(trial: Trial) -> None:
     trial.record(env, after=_now_and_then(look))
 
 
+def info_kept(trial: Trial) -> None:
+    """Looks at whether an info stays as it is when others are asked for."""
+    _expect_kept(
+        trial,
+        _info_nest,
+        "Info",
+        "Whoever keeps an info finds a later one in its place: return a new one each "
+        "time, with copies of arrays that are written to again.",
+    )
+
+
+def _info_nest(env: Any) -> Any:
+    """Returns the info, as one leaf where it is no nest: any keys will do in it."""
+    answer = _get_info(env)
+    try:
+        nest.flatten(answer)
+    except (SpecError, TypeError):
+        leaf = np.empty((), object)
+        leaf[()] = answer
+        return leaf
+    return answer
+
+
 def info_stream(trial: Trial) -> None:
-    """Looks at whether asking for infos leaves the episode alone."""
-    _expect_unmoved(trial, _get_info, "get_info()")
+    """Looks at whether infos, and writing into them, leave the episode alone."""
+    expect_unmoved(trial, _get_info, "get_info()")
+    env = trial.new()
+    expect_undamaged(
+        trial,
+        _now_and_then(lambda: scribble(_info_nest(env))),
+        "Writing into what get_info() returned",
+        "An info belongs to the caller. Return copies of the arrays that the "
+        "environment goes on working with: self._state.copy().",
+        env=env,
+    )
 
 
-def _expect_unmoved(trial: Trial, look: Callable[[Any], Any], call: str) -> None:
+def expect_unmoved(trial: Trial, look: Callable[[Any], Any], call: str) -> None:
+    """Raises unless the stream is the same with and without looks in between."""
     env = trial.new()
     looked_at = trial.record(env, after=_now_and_then(lambda: look(env)))
     trial.need_repeatable()
