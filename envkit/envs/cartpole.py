@@ -10,16 +10,16 @@ The equations are those of Barto, Sutton and Anderson (1983) as Florian correcte
 with the pole's mass m and half length l, the total mass M, the pole's angular velocity
 `spin`, its acceleration `twist` and the cart's acceleration `thrust`.
 
-Sine and cosine are calculated here: those of the C library, which takes one element at
-a time, would be half of a step. What is left are operations that every machine rounds
-alike, so the same seed and actions give the same bits everywhere.
+A single environment calculates in Gymnasium's own order and with NumPy's sine and
+cosine, so that it goes exactly where Gymnasium's goes. For a batch these two, taken one
+element at a time, would be half of a step. It has a series of its own instead, and the
+constants are multiplied beforehand; a step then differs in the last bit of a float64.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,26 +35,25 @@ _GRAVITY = 9.8
 _POLE_MASS = 0.1
 _TOTAL_MASS = 1.0 + _POLE_MASS
 _HALF_LENGTH = 0.5
+_POLE_MOMENT = _POLE_MASS * _HALF_LENGTH
 _FORCE = 10.0
 _SECONDS_PER_STEP = 0.02
 _FARTHEST = 2.4
 _STEEPEST = 12 * 2 * math.pi / 360
 _START = 0.05
 
-# The constants of the equations, with the time of a step multiplied in: accelerations
-# are then the changes of velocities.
+# The constants for a batch, with the time of a step multiplied in: accelerations are
+# then the changes of velocities.
 _PUSH = _SECONDS_PER_STEP * _FORCE / _TOTAL_MASS
-_SWING = _SECONDS_PER_STEP * _POLE_MASS * _HALF_LENGTH / _TOTAL_MASS
+_SWING = _SECONDS_PER_STEP * _POLE_MOMENT / _TOTAL_MASS
 _FALL = _SECONDS_PER_STEP * _GRAVITY
-_RECOIL = _POLE_MASS * _HALF_LENGTH / _TOTAL_MASS
+_RECOIL = _POLE_MOMENT / _TOTAL_MASS
 # l (4/3 - m cos² / M) is _UPRIGHT + _RECOIL sin².
 _UPRIGHT = _HALF_LENGTH * (4.0 / 3.0 - _POLE_MASS / _TOTAL_MASS)
 
 # Taylor's series of sin(x) / x - 1 in x², from its last term. Where an episode goes on,
 # within 12 degrees, it is off by one unit in the last place at most.
 _SERIES = tuple((-1.0) ** n / math.factorial(2 * n + 1) for n in range(5, 0, -1))
-
-_Number = TypeVar("_Number", float, Array)
 
 
 class CartPole(BatchableEnvironment):
@@ -65,10 +64,11 @@ class CartPole(BatchableEnvironment):
     and is truncated after `max_episode_steps`.
 
     The observation is (position, velocity, angle, angular velocity) in float32. The
-    state is kept in float64, and `get_info` tells it. A step leads to the state that
-    Gymnasium's CartPole-v1 reaches, but for the last bit of a float64. A pole magnifies
-    that bit as it does every difference, by 8 % in each step, so of the same actions
-    even the observations differ after some 150 steps.
+    state is kept in float64, and `get_info` tells it. From the same state the same
+    actions lead a single environment through exactly the states of Gymnasium's
+    CartPole-v1. Each step of a batch leads there but for the last bit of a float64. A
+    pole magnifies that bit as it does every difference, by 8 % in each step, so after
+    some 150 steps of one episode a row of a batch differs from a single environment.
 
     Example:
         >>> env = CartPole(batch_size=1000, seed=3)
@@ -116,7 +116,7 @@ class CartPole(BatchableEnvironment):
 
     def _advance(self, actions: Array, live: Array) -> tuple[Array, Array]:
         # Hot: called once per batch step. The arrays of the state change in place.
-        position, _, angle, _ = _moved(np.sqrt, _PUSHES.take(actions), *self._state)
+        position, _, angle, _ = _moved(_PUSHES.take(actions), *self._state)
         fallen = np.abs(position) > _FARTHEST
         fallen |= np.abs(angle) > _STEEPEST
         return live.astype(np.float32), fallen
@@ -124,8 +124,8 @@ class CartPole(BatchableEnvironment):
     def _step_single(self, action: int) -> TimeStep:
         # Hot: called once per step. Python's own numbers are several times faster than
         # arrays of one element.
-        push = _PUSH if action else -_PUSH
-        state = _moved(math.sqrt, push, *self._state[:, 0].tolist())
+        force = _FORCE if action else -_FORCE
+        state = _moved_like_gymnasium(force, *self._state[:, 0].tolist())
         self._state[:, 0] = state
         position, _, angle, _ = state
         fallen = abs(position) > _FARTHEST or abs(angle) > _STEEPEST
@@ -156,17 +156,30 @@ class CartPole(BatchableEnvironment):
 # text serves batches and single environments, and both round in the same order.
 
 
+def _moved_like_gymnasium(
+    force: float, position: float, velocity: float, angle: float, spin: float
+) -> tuple[float, float, float, float]:
+    """Returns the state after a step; every operation rounds as Gymnasium's does."""
+    # NumPy's sine, because the one of the math module may differ in the last bit.
+    cosine, sine = float(np.cos(angle)), float(np.sin(angle))
+    drive = (force + _POLE_MOMENT * (spin * spin) * sine) / _TOTAL_MASS
+    inertia = _HALF_LENGTH * (4.0 / 3.0 - _POLE_MASS * (cosine * cosine) / _TOTAL_MASS)
+    twist = (_GRAVITY * sine - cosine * drive) / inertia
+    thrust = drive - _POLE_MOMENT * twist * cosine / _TOTAL_MASS
+    return (
+        position + _SECONDS_PER_STEP * velocity,
+        velocity + _SECONDS_PER_STEP * thrust,
+        angle + _SECONDS_PER_STEP * spin,
+        spin + _SECONDS_PER_STEP * twist,
+    )
+
+
 def _moved(
-    square_root: Callable[[_Number], _Number],
-    push: _Number,
-    position: _Number,
-    velocity: _Number,
-    angle: _Number,
-    spin: _Number,
-) -> tuple[_Number, _Number, _Number, _Number]:
-    """Returns the state after a step, in the same arrays if it is in arrays."""
+    push: Array, position: Array, velocity: Array, angle: Array, spin: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Returns the states after a step, in the same arrays."""
     sine = _sine(angle)
-    cosine = square_root(1.0 - sine * sine)
+    cosine = np.sqrt(1.0 - sine * sine)
     thrust, twist = _accelerations(push, spin, sine, cosine)
     position += _SECONDS_PER_STEP * velocity
     velocity += thrust
@@ -176,9 +189,9 @@ def _moved(
 
 
 def _accelerations(
-    push: _Number, spin: _Number, sine: _Number, cosine: _Number
-) -> tuple[_Number, _Number]:
-    """Returns how a step changes the velocities of the cart and of the pole."""
+    push: Array, spin: Array, sine: Array, cosine: Array
+) -> tuple[Array, Array]:
+    """Returns how a step changes the velocities of the carts and of the poles."""
     drive = spin * spin
     drive *= _SWING
     drive *= sine
@@ -195,8 +208,8 @@ def _accelerations(
     return drive, twist
 
 
-def _sine(angle: _Number) -> _Number:
-    """Returns the sine of an angle at which the episode goes on."""
+def _sine(angle: Array) -> Array:
+    """Returns the sines of angles at which the episode goes on."""
     square = angle * angle
     sine = square * _SERIES[0]
     for factor in _SERIES[1:]:

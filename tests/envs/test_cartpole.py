@@ -40,25 +40,42 @@ def test_the_spaces_are_those_of_gymnasium():
     assert theirs.action_space.n == env.action_spec().num_values
 
 
-def test_every_step_of_long_episodes_is_that_of_gymnasium():
+def test_the_same_actions_give_exactly_the_states_of_gymnasium():
+    """Through whole episodes, to the truncation, without a bit of difference."""
     ours, theirs = CartPole(seed=4), gymnasium.make("CartPole-v1")
     for _ in range(3):
         time_step = start_like(theirs, ours)
         truncated = False
         while not truncated:
             action = int(upright(time_step.observation))
-            # A pole magnifies what differs in the last bit, by 8 % in each step. So
-            # that every step is compared, each begins at the same state.
-            theirs.unwrapped.state = state_of(ours)
             time_step = ours.step(action)
             observation, reward, terminated, truncated, _ = theirs.step(action)
 
+            assert np.array_equal(theirs.unwrapped.state, state_of(ours))
             assert np.array_equal(observation, time_step.observation)
-            assert np.allclose(
-                theirs.unwrapped.state, state_of(ours), rtol=0.0, atol=1e-15
-            )
             assert (reward, terminated) == (time_step.reward, not time_step.discount)
             assert truncated == bool(time_step.is_last())
+
+
+def test_every_step_of_long_episodes_of_a_batch_is_that_of_gymnasium():
+    ours, theirs = CartPole(1, seed=4), gymnasium.make("CartPole-v1")
+    for _ in range(3):
+        time_step = ours.reset()
+        theirs.reset()
+        truncated = False
+        while not truncated:
+            action = upright(time_step.observation)
+            # A pole magnifies what differs in the last bit, by 8 % in each step. So
+            # that every step is compared, each begins at the same state.
+            theirs.unwrapped.state = state_of(ours)[0]
+            time_step = ours.step(action)
+            observation, _, _, truncated, _ = theirs.step(int(action[0]))
+
+            assert np.array_equal(observation, time_step.observation[0])
+            assert np.allclose(
+                theirs.unwrapped.state, state_of(ours)[0], rtol=0.0, atol=1e-15
+            )
+            assert truncated == bool(time_step.is_last()[0])
 
 
 def test_whole_episodes_of_random_actions_are_those_of_gymnasium():

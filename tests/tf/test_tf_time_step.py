@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import re
 import subprocess
 import sys
 
@@ -284,17 +285,18 @@ def test_what_is_known_while_tracing_is_checked_although_the_batch_is_not(messag
 
 
 def test_autograph_keeps_the_sentence():
+    """It wraps the error in one of its own on some Pythons, and not on others."""
+
     @tf.function
     def step(reward):
         return envkit.transition(OBSERVATION, reward, outer_dims=[2])
 
-    with pytest.raises(Exception, match="in user code:") as caught:
+    sentence = (
+        "transition() was given a reward of shape (3,), which does not begin with the "
+        "batch's dimensions (2,)."
+    )
+    with pytest.raises(Exception, match=re.escape(sentence)):
         step(tf.ones([3]))
-
-    assert (
-        "SpecError: transition() was given a reward of shape (3,), which does not "
-        "begin with the batch's dimensions (2,)."
-    ) == str(caught.value).strip().splitlines()[-1].strip()
 
 
 def test_sizes_that_are_unknown_while_tracing_pass():
