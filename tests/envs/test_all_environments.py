@@ -65,7 +65,9 @@ def test_every_environment_is_tested_here():
     seed=st.integers(0, 2**32 - 1), size=st.integers(1, 5), actions=st.integers(0, 99)
 )
 @settings(max_examples=15)
-def test_a_batch_is_bit_for_bit_as_many_single_environments(make, seed, size, actions):
+def test_a_batch_returns_bit_for_bit_what_single_environments_do(
+    make, seed, size, actions
+):
     batch = make(batch_size=size)
     singles = BatchedPyEnvironment([make() for _ in range(size)], multithreading=False)
     for env in (batch, singles):
@@ -79,7 +81,7 @@ def test_a_batch_is_bit_for_bit_as_many_single_environments(make, seed, size, ac
 
 
 def assert_alike(first, second):
-    """Compares infos; the full precision of a CartPole's state may differ at its end."""
+    """Compares infos; a CartPole tells its state in full, whose last bit may differ."""
     for ours, theirs in zip(leaves(first), leaves(second), strict=True):
         assert ours.dtype == theirs.dtype
         assert np.allclose(ours, theirs, rtol=0.0, atol=1e-12)
