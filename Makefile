@@ -44,6 +44,7 @@ docs: $(VENV)/.docs
 	@echo "docs/_build/index.html"
 
 bench: $(VENV)/.test
+	@"$(RUN)" benchmarks/import_cost.py
 	@"$(RUN)" benchmarks/overhead.py
 	@"$(RUN)" benchmarks/batched_envs.py
 

@@ -62,6 +62,11 @@ def test_the_overhead_benchmark_writes_its_figures(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_benchmark_of_imports_prints_what_comes_on_top_of_numpy():
+    assert "on top of NumPy" in run("benchmarks/import_cost.py", "--rounds=1")
+
+
+@pytest.mark.slow
 def test_the_benchmark_of_batches_prints_all_contenders():
     output = run(
         "benchmarks/batched_envs.py", "--rounds=1", "--calls=5", "--batch-size=16"
