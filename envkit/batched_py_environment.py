@@ -164,8 +164,8 @@ class BatchedPyEnvironment(PyEnvironment):
 
     def _step(self, action: NestedArray) -> TimeStep:
         self._check_open("step")
-        actions = self._actions_by_row(action)
         ended = self.current_time_step().step_type == StepType.LAST
+        actions = self._actions_by_row(action, ended)
 
         def step_one(env: PyEnvironment, row: int) -> TimeStep:
             # What a step after LAST means does not depend on whether this
@@ -185,21 +185,21 @@ class BatchedPyEnvironment(PyEnvironment):
                 self._current_time_step = self._stacked_current()
             raise
 
-    def _actions_by_row(self, action: NestedArray) -> list[NestedArray]:
+    def _actions_by_row(self, action: NestedArray, ended: Array) -> list[NestedArray]:
         """Checks a batch of actions as a whole, then takes it apart."""
         # Hot: called once per batch step.
         leaves = flatten_as(self._action, action, subject=_ACTION, root="action")
         if not leaves:
             return [self._action.unflatten([]) for _ in self._envs]
         columns = [
-            self._as_column(leaf, path, spec)
+            self._as_column(leaf, path, spec, ended)
             for leaf, path, spec in zip(
                 leaves, self._action.paths, self._action.leaves, strict=True
             )
         ]
         return [self._action.unflatten(row) for row in zip(*columns, strict=True)]
 
-    def _as_column(self, leaf: Any, path: str, spec: ArraySpec) -> Array:
+    def _as_column(self, leaf: Any, path: str, spec: ArraySpec, ended: Array) -> Array:
         # A copy, so that neither side sees what the other does to its arrays.
         column = as_array(leaf).copy()
         kinds = _KINDS.get(spec.dtype.kind, spec.dtype.kind)
@@ -212,8 +212,10 @@ class BatchedPyEnvironment(PyEnvironment):
             self._refuse_action(column, path, spec)
         # A number that is no choice is a mistake. Beyond the bounds of a float many
         # policies go on purpose, and environments clip what they do.
-        if spec.dtype.kind in "iu" and not _within_bounds(column, spec):
-            self._refuse_action(column, path, spec)
+        if spec.dtype.kind in "iu" and isinstance(spec, BoundedArraySpec):
+            column[ended] = spec.minimum  # Any will do: these begin a new episode.
+            if ((column < spec.minimum) | (column > spec.maximum)).any():
+                self._refuse_action(column, path, spec)
         return column
 
     def _refuse_length(
@@ -291,12 +293,6 @@ class BatchedPyEnvironment(PyEnvironment):
     def _for_each(self, call: str, function: Callable[[Any, int], Any]) -> list[Any]:
         self._check_open(call)
         return self._calls.run(call, function, range(len(self._envs)))
-
-
-def _within_bounds(column: Array, spec: ArraySpec) -> bool:
-    return not isinstance(spec, BoundedArraySpec) or not bool(
-        ((column < spec.minimum) | (column > spec.maximum)).any()
-    )
 
 
 def _fit(leaves: Sequence[Any], specs: Sequence[ArraySpec]) -> bool:

@@ -1705,3 +1705,13 @@ def test_an_error_that_is_raised_again_is_noted_once():
         told(batch.step, [0])
 
     assert ["Raised by env 0 of a BatchedPyEnvironment in step()."] == failure.__notes__
+
+
+def test_the_action_of_a_row_that_ended_may_be_anything():
+    batch = BatchedPyEnvironment([CountingEnv(1), CountingEnv(9)], False)
+    batch.reset()
+    batch.step([0, 0])
+
+    assert [0, 1] == batch.step([-1, 1]).step_type.tolist()
+    with pytest.raises(SpecError, match="1 of 2 elements is below the minimum 0"):
+        batch.step([-1, 1])
