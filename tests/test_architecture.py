@@ -19,7 +19,16 @@ ROOT = Path(envkit.__file__).parent
 
 # A module may import from its own floor and from lower ones.
 FLOORS: dict[int, set[str]] = {
-    0: {"arrays", "errors", "types", "nest", "seeding", "wording", "_tensor_bridge"},
+    0: {
+        "arrays",
+        "errors",
+        "types",
+        "nest",
+        "nest_walk",
+        "seeding",
+        "wording",
+        "_tensor_bridge",
+    },
     1: {"specs"},
     2: {"time_step"},
     3: {"specified", "py_environment", "async_environment"},

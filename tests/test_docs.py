@@ -26,6 +26,7 @@ INTERNAL = {
     "envkit.envs.drawing",
     "envkit.envs.streams",
     "envkit.row_calls",
+    "envkit.specs.bounds",
     "envkit.testing.contract",
     "envkit.tf",
     "envkit.wording",
