@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -26,6 +27,8 @@ PROGRAMS = {
     "import envkit": "import envkit",
     "the working set": "from envkit import PyEnvironment, TimeStep, ArraySpec",
 }
+# The threads that NumPy's libraries start use CPU of their own accord.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Cost(NamedTuple):
@@ -36,19 +39,23 @@ class Cost(NamedTuple):
     modules: int
 
 
+def children_cpu() -> float:
+    """Returns the seconds of CPU that finished children have used."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def cost_of(statement: str) -> Cost:
     program = f"{statement}\nimport sys; print(len(sys.modules))"
-    before, start = os.times(), time.perf_counter()
+    before, start = children_cpu(), time.perf_counter()
     output = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, **ONE_THREAD},
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
-    wall, after = time.perf_counter() - start, os.times()
-    cpu = (
-        after.children_user
-        + after.children_system
-        - before.children_user
-        - before.children_system
-    )
+    wall, cpu = time.perf_counter() - start, children_cpu() - before
     return Cost(1e3 * cpu, 1e3 * wall, int(output))
 
 
