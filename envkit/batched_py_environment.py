@@ -15,6 +15,7 @@ from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.bounds import within
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
@@ -214,7 +215,7 @@ class BatchedPyEnvironment(PyEnvironment):
         # policies go on purpose, and environments clip what they do.
         if spec.dtype.kind in "iu" and isinstance(spec, BoundedArraySpec):
             column[ended] = spec.minimum  # Any will do: these begin a new episode.
-            if ((column < spec.minimum) | (column > spec.maximum)).any():
+            if not within(column, spec.minimum, spec.maximum):
                 self._refuse_action(column, path, spec)
         return column
 

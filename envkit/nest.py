@@ -105,18 +105,7 @@ class Structure:
         return self.unflatten([function(*row) for row in zip(*columns, strict=True)])
 
     def _flatten_up_to(self, value: Any) -> list[Any]:
-        leaves = []
-        for pair in pair_up(self.template, value):
-            if pair.problem:
-                raise SpecError.does_not_fit(
-                    "The value",
-                    path=pair.path,
-                    expected=f"the structure {outline(pair.template)}",
-                    got=shown(pair.value),
-                    reason=pair.problem,
-                )
-            leaves.append(pair.value)
-        return leaves
+        return _leaves_like(self.template, value)
 
     def _unflatten_as(self, leaves: Sequence[Any]) -> Any:
         self._check_count(leaves)
@@ -357,23 +346,28 @@ def map_structure(function: Callable[..., Any], *values: Any) -> Any:
     first, *others = values
     if not is_nested(first):
         return function(*values)
-    columns = [flatten(first), *(_leaves_like(first, other) for other in others)]
+    columns = [
+        flatten(first),
+        *(_leaves_like(first, other, exactly=True) for other in others),
+    ]
     rows = zip(*columns, strict=True)
     return _rebuild(first, iter([function(*row) for row in rows]))
 
 
-def _leaves_like(template: Any, value: Any) -> list[Any]:
-    """Flattens a value that has to have the structure of `template` and no more."""
+def _leaves_like(template: Any, value: Any, *, exactly: bool = False) -> list[Any]:
+    """Flattens a value as far as a template goes; `exactly` forbids it to go deeper."""
     leaves = []
     for pair in pair_up(template, value):
-        deeper = is_nested(pair.value)
-        if pair.problem or deeper:
+        problem = pair.problem
+        if not problem and exactly and is_nested(pair.value):
+            problem = f"The value is {a_or_an(kind_of(pair.value))}."
+        if problem:
             raise SpecError.does_not_fit(
                 "The value",
                 path=pair.path,
                 expected=f"the structure {outline(pair.template)}",
                 got=shown(pair.value),
-                reason=pair.problem or f"The value is {a_or_an(kind_of(pair.value))}.",
+                reason=problem,
             )
         leaves.append(pair.value)
     return leaves

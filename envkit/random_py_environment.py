@@ -117,9 +117,10 @@ class RandomPyEnvironment(PyEnvironment):
         The rows of a batch share one generator; a sequence has one seed for each.
         """
         seeds = checked_seeds(seed, 1 if self._batch_size is None else self._batch_size)
-        fresh = int(np.random.SeedSequence().generate_state(1)[0])
-        entropy = [fresh if one is None else one for one in seeds]
-        self._rng = np.random.default_rng(entropy)
+        if None in seeds:
+            fresh = int(np.random.SeedSequence().generate_state(1)[0])
+            seeds = [fresh if one is None else one for one in seeds]
+        self._rng = np.random.default_rng(seeds)  # type: ignore[arg-type]  # none is None
 
     def get_info(self) -> dict[str, Any]:
         """Returns how many steps the current episode has had."""

@@ -58,9 +58,11 @@ class RowStreams:
 
     def __init__(self, seeds: Sequence[int | None]) -> None:
         """Makes a stream for each seed; `None` takes fresh entropy."""
-        # Of fresh entropy all words come at once: asking for each row is slow.
-        words = np.random.SeedSequence().generate_state(2 * len(seeds), np.uint64)
-        words = words.reshape(len(seeds), 2)
+        words = np.empty((len(seeds), 2), np.uint64)
+        if None in seeds:
+            # Of fresh entropy all words come at once: asking for each row is slow.
+            fresh = np.random.SeedSequence().generate_state(words.size, np.uint64)
+            words[:] = fresh.reshape(words.shape)
         for row, seed in enumerate(seeds):
             if seed is not None:
                 words[row] = np.random.SeedSequence(seed).generate_state(2, np.uint64)

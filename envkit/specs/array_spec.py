@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from envkit.specs.bounds import equal_bounds, stored_bounds
+from envkit.specs.bounds import equal_bounds, stored_bounds, within
 from envkit.types import Array, Shape
 from envkit.wording import bound_text
 
@@ -284,8 +284,8 @@ class BoundedArraySpec(ArraySpec):
 
     def check_array(self, array: Any) -> bool:
         """Says whether shape, dtype and every element fit; never raises."""
-        return super().check_array(array) and bool(
-            np.all(array >= self._minimum) and np.all(array <= self._maximum)
+        return super().check_array(array) and within(
+            array, self._minimum, self._maximum
         )
 
     @property

@@ -13,7 +13,7 @@ from envkit.types import Array
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["equal_bounds", "stored_bounds"]
+__all__ = ["equal_bounds", "stored_bounds", "within"]
 
 
 def stored_bounds(
@@ -156,3 +156,11 @@ def equal_bounds(first: Array, second: Array, shape: tuple[int, ...]) -> bool:
             equal_nan=first.dtype.kind == "f",
         )
     )
+
+
+def within(values: Any, minimum: Array, maximum: Array) -> bool:
+    """Says whether every value lies between two bounds, both included.
+
+    The values may have dimensions before those of their spec; NaN lies nowhere.
+    """
+    return bool(np.all(values >= minimum) and np.all(values <= maximum))

@@ -12,6 +12,7 @@ from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.batching import as_outer_dims
+from envkit.specs.bounds import within
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wording import a_or_an, counted, listed
 
@@ -210,18 +211,15 @@ def _misfit(pair: nest.Pair, outer_dims: tuple[int, ...]) -> _Misfit | None:
             isinstance(value, np.ndarray)
             and value.shape == shape
             and value.dtype == spec.dtype
-            and _within_bounds(value, spec)
+            and (
+                not isinstance(spec, BoundedArraySpec)
+                or within(value, spec.minimum, spec.maximum)
+            )
         )
     if fits:
         return None
     full = spec.replace(shape=(*outer_dims, *spec.shape)) if outer_dims else spec
     return _Misfit(pair.path, repr(full), describe(value), _reason(value, full, spec))
-
-
-def _within_bounds(value: Array, spec: ArraySpec) -> bool:
-    return not isinstance(spec, BoundedArraySpec) or bool(
-        np.all(value >= spec.minimum) and np.all(value <= spec.maximum)
-    )
 
 
 def describe(value: Any) -> str:
