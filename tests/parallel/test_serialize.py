@@ -1,0 +1,621 @@
+"""Constructors and values on their way to another process, and what stops them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import envkit
+from envkit import constructor
+from envkit.errors import ConstructorError
+from envkit.parallel import serialize
+from envkit.parallel.serialize import (
+    dump_constructor,
+    dump_value,
+    load_constructor,
+    load_value,
+)
+from envkit.testing import CountingEnv
+
+ROOT = Path(envkit.__file__).parent.parent
+FILE = Path(__file__).name
+
+# What a worker does with a constructor, for a child that a test starts.
+WORKER = """
+import sys
+from envkit.errors import ConstructorError
+from envkit.parallel.serialize import load_constructor
+payloads = __import__("pickle").load(sys.stdin.buffer)
+try:
+    print(*[load_constructor(payload)() for payload in payloads])
+except ConstructorError as error:
+    print(error)
+"""
+
+# What a script does with its constructors, in place of starting a pool.
+POOL = f"""
+import pickle, subprocess, sys
+from envkit.parallel.serialize import dump_constructor, refuse_while_loading_script
+def pool(constructors):
+    refuse_while_loading_script("ParallelPyEnvironment")
+    payloads = [dump_constructor(make, at) for at, make in enumerate(constructors)]
+    print(subprocess.run(
+        [sys.executable, "-c", {WORKER!r}], input=pickle.dumps(payloads),
+        capture_output=True, check=True,
+    ).stdout.decode(), end="")
+"""
+
+
+LOCK = threading.Lock()
+
+
+class Maker:
+    """Makes environments when called."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+    def __call__(self):
+        return "made"
+
+
+def answers_of_a_worker(*constructors):
+    """Returns what a fresh process prints that is sent constructors and calls them."""
+    payloads = [dump_constructor(make, 0) for make in constructors]
+    return run([sys.executable, "-c", WORKER], pickle.dumps(payloads)).stdout.decode()
+
+
+def run(command, given=b""):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, input=given, capture_output=True, check=True, env=environment
+    )
+
+
+def said_by(script, tmp_path):
+    """Returns what a script prints that is run from a file named train.py."""
+    path = tmp_path / "train.py"
+    path.write_text(POOL + script, "utf-8")
+    return run([sys.executable, str(path)]).stdout.decode().replace(f"{tmp_path}/", "")
+
+
+def without_cloudpickle(monkeypatch):
+    """Makes cloudpickle a package that is not installed."""
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+
+
+def run_as_main(source, tmp_path, monkeypatch):
+    """Makes a script the main module of this process, for one test."""
+    path = tmp_path / "train.py"
+    path.write_text(source, "utf-8")
+    main = types.ModuleType("__main__")
+    main.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    exec(compile(source, str(path), "exec"), vars(main))
+    return main
+
+
+def line_of(function):
+    return function.__code__.co_firstlineno
+
+
+class TestTravelling:
+    def test_what_is_importable_travels_by_reference(self):
+        payload = dump_constructor(CountingEnv, 0)
+
+        assert CountingEnv is load_constructor(payload)
+        assert len(payload) < 200
+
+    def test_what_is_importable_needs_no_cloudpickle(self, monkeypatch):
+        without_cloudpickle(monkeypatch)
+        recipe = functools.partial(CountingEnv, steps_per_episode=3)
+        loaded = load_constructor(dump_constructor(recipe, 0))
+
+        assert (CountingEnv, {"steps_per_episode": 3}) == (loaded.func, loaded.keywords)
+
+    def test_a_name_travels_as_a_name(self):
+        recipe = constructor("GridWorld", size=5)
+
+        assert recipe == load_constructor(dump_constructor(recipe, 0))
+
+    def test_lambdas_closures_and_local_classes_reach_another_process(self):
+        level = 3
+
+        class Local:
+            def __str__(self):
+                return f"local {level}"
+
+        def closure():
+            return f"closure {level}"
+
+        made = answers_of_a_worker(
+            lambda: "lambda",
+            closure,
+            Local,
+            functools.partial(lambda a, b: f"partial {a} {b}", 1, b=2),
+        )
+
+        assert "lambda closure 3 local 3 partial 1 2\n" == made
+
+    def test_a_script_without_a_main_guard_is_not_run_again(self, tmp_path):
+        script = """
+print("training")
+class Environment:
+    def __str__(self):
+        return helper("environment")
+def helper(text):
+    return f"{text} of {__name__}"
+pool([Environment, lambda: helper("lambda")])
+"""
+
+        assert ("training\nenvironment of __main__ lambda of __main__\n") == said_by(
+            script, tmp_path
+        )
+
+    @pytest.mark.parametrize("arguments", [["-"], ["-c"]])
+    def test_a_program_without_a_file_works_too(self, arguments):
+        program = POOL + "def make(): return 'made'\npool([make, lambda: make()])\n"
+        if arguments == ["-c"]:
+            finished = run([sys.executable, "-c", program])
+        else:
+            finished = run([sys.executable, "-"], program.encode())
+
+        assert b"made made\n" == finished.stdout
+
+    def test_values_of_all_kinds_come_back(self):
+        value = {"array": np.arange(3), "text": "__main__", "function": lambda x: x + 1}
+        loaded = load_value(dump_value(value))
+
+        assert [0, 1, 2] == loaded["array"].tolist()
+        assert "__main__" == loaded["text"]
+        assert 2 == loaded["function"](1)
+
+    @given(
+        value=st.recursive(
+            st.none() | st.integers() | st.text() | st.binary() | st.just("__main__"),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        )
+    )
+    def test_a_value_comes_back_equal(self, value):
+        assert value == load_value(dump_value(value))
+
+    def test_a_class_that_comes_back_is_the_one_that_left_and_unchanged(self, tmp_path):
+        """A worker that changes the class changes its own."""
+        worker = """
+import sys
+from envkit.parallel.serialize import dump_value, load_value
+value = load_value(sys.stdin.buffer.read())
+type(value).level = 77
+value.seen = value.level, value.method()
+sys.stdout.buffer.write(dump_value(value))
+"""
+        script = f"""
+from envkit.parallel.serialize import dump_value, load_value
+class Config:
+    level = 1
+    def method(self):
+        return self.level
+class Color(__import__("enum").Enum):
+    RED = 1
+method = Config.method
+config = Config()
+config.color = Color.RED
+config = load_value(subprocess.run(
+    [sys.executable, "-c", {worker!r}], input=dump_value(config),
+    capture_output=True, check=True,
+).stdout)
+print(type(config) is Config, config.color is Color.RED, config.seen)
+print(Config.level, Config.method is method)
+"""
+
+        assert "True True (77, 77)\n1 True\n" == said_by(script, tmp_path)
+
+
+LOCKED = """
+import threading
+lock = threading.Lock()
+print("loaded as", __name__)
+def make(text="made"):
+    with lock:
+        return text
+"""
+LINE_OF_MAKE = (POOL + LOCKED).splitlines().index('def make(text="made"):') + 1
+
+
+class TestScripts:
+    def test_what_cannot_travel_by_value_makes_the_worker_load_the_script_once(
+        self, tmp_path
+    ):
+        script = f"""{LOCKED}
+import functools
+if __name__ == "__main__":
+    pool([make, functools.partial(make, text="with arguments")])
+"""
+
+        assert (
+            "loaded as __main__\nloaded as __envkit_main__\nmade with arguments\n"
+        ) == said_by(script, tmp_path)
+
+    def test_the_log_says_so(self, tmp_path):
+        path = tmp_path / "train.py"
+        path.write_text(f"{POOL}{LOCKED}".replace("capture_output=True", "stdout=-1"))
+        with path.open("a") as file:
+            file.write('if __name__ == "__main__": pool([make, make])')
+        finished = run([sys.executable, str(path)])
+
+        assert (
+            f"Loading {path} in this worker: make is defined in it and cannot be sent "
+            "by value (TypeError: cannot pickle '_thread.lock' object).\n"
+        ) == finished.stderr.decode()
+
+    def test_a_module_that_is_run_is_loaded_as_that_module(self, tmp_path):
+        package = tmp_path / "game"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "names.py").write_text("text = 'from its neighbour'")
+        (package / "train.py").write_text(
+            f"{POOL}{LOCKED}from game import names\nfrom . import names\n"
+            "def make():\n    with lock:\n        return names.text\n"
+            'if __name__ == "__main__": pool([make])\n'
+        )
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+        finished = subprocess.run(
+            [sys.executable, "-m", "game.train"],
+            capture_output=True,
+            check=True,
+            env=environment,
+            text=True,
+        )
+
+        assert "from its neighbour\n" == finished.stdout.split("__envkit_main__\n")[1]
+
+    def test_a_script_without_a_main_guard_is_refused_a_pool_of_its_own(self, tmp_path):
+        said = said_by(f"{LOCKED}pool([make])", tmp_path)
+
+        assert (
+            "loaded as __main__\n"
+            "loaded as __envkit_main__\n"
+            "ParallelPyEnvironment was made by train.py while a worker process was "
+            "loading that script, so every worker would start workers of its own.\n\n"
+            "  why    the worker needs make, which cannot be sent by value: TypeError: "
+            "cannot pickle '_thread.lock' object\n\n"
+            "Any one of these helps:\n"
+            "  - put what train.py does when it is run below  "
+            'if __name__ == "__main__":\n'
+            "  - move make into a module of its own, which train.py imports\n"
+        ) == said
+
+    def test_a_constructor_below_the_guard_is_not_found(self, tmp_path):
+        script = f"""{LOCKED}
+if __name__ == "__main__":
+    def make_late():
+        return lock
+    pool([make_late])
+"""
+
+        assert (
+            "loaded as __main__\n"
+            "loaded as __envkit_main__\n"
+            "__main__.make_late could not be loaded in the worker process: make_late "
+            'is made below  if __name__ == "__main__":  or when the script runs, not '
+            "when it is loaded.\n\n"
+            "A worker has the program's sys.path, but sees nothing of what the program "
+            "has done: no registrations, no modules or attributes made at run time.\n"
+            "Any one of these helps:\n"
+            "  - define it at the top level of its module\n"
+            "  - define it in worker_setup=... as the program did\n"
+        ) == said_by(script, tmp_path)
+
+    def test_a_script_that_raises_raises_for_each_constructor(self, tmp_path):
+        script = f"""{LOCKED}
+if __name__ != "__main__":
+    sys.exit("no command given")
+pool([make])
+"""
+        said = said_by(script, tmp_path)
+
+        assert (
+            "__main__.make could not be loaded in the worker process: SystemExit was "
+            "raised.\n\n  why    SystemExit: no command given\n"
+        ) in said
+
+    def test_a_process_runs_a_script_once_and_knows_while_it_does(
+        self, tmp_path, monkeypatch, caplog
+    ):
+        main = run_as_main(
+            """
+import threading
+from envkit.parallel.serialize import loading_script
+lock = threading.Lock()
+loading = loading_script()
+def make(text="plain"):
+    return lock, loading, text
+""",
+            tmp_path,
+            monkeypatch,
+        )
+        whole = functools.partial(main.make, text="partial")
+        payloads = [dump_constructor(main.make, 0), dump_constructor(whole, 1)]
+        (lock, *first), (same, *second) = (load_constructor(one)() for one in payloads)
+
+        assert ([True, "plain"], [True, "partial"]) == (first, second)
+        assert lock is same
+        assert lock is not main.lock
+        assert 1 == len(caplog.messages)
+        assert not serialize.loading_script()
+
+    def test_a_partial_whose_arguments_do_not_travel_is_refused(
+        self, tmp_path, monkeypatch
+    ):
+        main = run_as_main("def make(lock): return lock", tmp_path, monkeypatch)
+        with pytest.raises(ConstructorError):
+            dump_constructor(functools.partial(main.make, LOCK), 0)
+
+    def test_a_script_is_loaded_where_cloudpickle_is_not_installed(
+        self, tmp_path, monkeypatch, caplog
+    ):
+        main = run_as_main("def make(): return __name__", tmp_path, monkeypatch)
+        without_cloudpickle(monkeypatch)
+        make = load_constructor(dump_constructor(main.make, 0))
+
+        assert "__envkit_main__" == make()
+        assert caplog.messages[0].endswith(
+            "sent by value (what __main__ defines is not found in another process)."
+        )
+
+    def test_a_script_that_ends_is_an_error_each_time(self, tmp_path, monkeypatch):
+        main = run_as_main(
+            """
+import threading
+lock = threading.Lock()
+def make(): return lock
+if __name__ != "__main__": raise SystemExit(3)
+""",
+            tmp_path,
+            monkeypatch,
+        )
+        payload = dump_constructor(main.make, 0)
+        for _ in range(2):
+            with pytest.raises(ConstructorError, match="SystemExit: 3"):
+                load_constructor(payload)
+
+    def test_a_script_that_wants_a_pool_is_told(self, tmp_path, monkeypatch):
+        main = run_as_main(
+            """
+import threading
+from envkit.parallel.serialize import refuse_while_loading_script
+lock = threading.Lock()
+def make(): return lock
+refuse_while_loading_script("ParallelPyEnvironment")
+""",
+            tmp_path,
+            monkeypatch,
+        )
+        payload = dump_constructor(main.make, 0)
+        with pytest.raises(ConstructorError, match=r"^ParallelPyEnvironment was made"):
+            load_constructor(payload)
+
+    def test_nothing_is_refused_where_no_script_is_loaded(self):
+        serialize.refuse_while_loading_script("ParallelPyEnvironment")
+
+        assert not serialize.loading_script()
+
+    @pytest.mark.parametrize(
+        "recipe",
+        [
+            "lambda: lock",
+            "functools.partial(make, lock)",
+            "Maker().make",
+            "functools.partial(Maker, 1).func().make",
+        ],
+    )
+    def test_what_has_no_name_in_the_script_is_refused(self, tmp_path, recipe):
+        script = f"""{LOCKED}
+import functools
+from envkit.errors import ConstructorError
+class Maker:
+    def __init__(self):
+        self.lock = lock
+    def make(self):
+        return lock
+try:
+    pool([{recipe}])
+except ConstructorError as error:
+    print(error)
+"""
+
+        assert "env_constructors[0] cannot be sent to a worker" in said_by(
+            script, tmp_path
+        )
+
+
+class TestRefusals:
+    def test_a_lambda_that_uses_what_does_not_pickle(self, message_of):
+        lock = threading.Lock()
+        make = lambda: lock  # noqa: E731
+
+        assert (
+            "env_constructors[2] cannot be sent to a worker process: it is a lambda "
+            f"defined in {FILE}, line {line_of(make)}.\n\n"
+            "  why    TypeError: cannot pickle '_thread.lock' object\n"
+            "  where  its variable lock is a lock object\n\n"
+            "Any one of these helps:\n"
+            '  - name a function in an importable module:  "my_game.envs:make_cartpole"'
+            "\n"
+            "  - use functools.partial over a module-level class\n"
+            "  - make what cannot be sent inside the constructor\n"
+            '  - backend="thread", if the environments release the GIL'
+        ) == message_of(ConstructorError, lambda: dump_constructor(make, 2))
+
+    def test_a_partial_with_an_argument_that_does_not_pickle(self, message_of):
+        config = {"render": {"lock": threading.Lock()}}
+        recipe = functools.partial(CountingEnv, config=config)
+        told = message_of(ConstructorError, lambda: dump_constructor(recipe, 0))
+        line = told.splitlines()[0].rpartition(" ")[2]
+
+        assert (
+            "env_constructors[0] cannot be sent to a worker process: it is a "
+            "functools.partial of the class CountingEnv defined in envs.py, line "
+            f"{line}\n\n"
+            "  why    TypeError: cannot pickle '_thread.lock' object\n"
+            "  where  its argument config, key 'render', key 'lock' is a lock object"
+            "\n\n"
+            "Any one of these helps:\n"
+            '  - name a function in an importable module:  "my_game.envs:make_cartpole"'
+            "\n"
+            "  - make what cannot be sent inside the constructor\n"
+            '  - backend="thread", if the environments release the GIL'
+        ) == told
+
+    def test_a_lambda_where_cloudpickle_is_not_installed(self, message_of, monkeypatch):
+        without_cloudpickle(monkeypatch)
+        make = lambda: CountingEnv()  # noqa: E731
+        told = message_of(ConstructorError, lambda: dump_constructor(make, 2))
+        why = told.splitlines()[2]
+
+        assert (
+            "env_constructors[2] cannot be sent to a worker process: it is a lambda "
+            f"defined in {FILE}, line {line_of(make)}.\n\n{why}\n\n"
+            "Any one of these helps:\n"
+            '  - name a function in an importable module:  "my_game.envs:make_cartpole"'
+            "\n"
+            "  - use functools.partial over a module-level class\n"
+            "  - pip install cloudpickle, which can send lambdas\n"
+            '  - backend="thread", if the environments release the GIL'
+        ) == told
+        assert "lambda" in why  # Each Python has its own words for it.
+
+    def test_the_error_knows_the_constructor_and_its_cause(self):
+        with pytest.raises(ConstructorError) as caught:
+            dump_constructor(Maker(lock=threading.Lock()), 5)
+
+        assert (5,) == caught.value.envs
+        assert isinstance(caught.value.__cause__, TypeError)
+        assert str(caught.value) == str(pickle.loads(pickle.dumps(caught.value)))
+
+    @pytest.mark.parametrize(
+        ("recipe", "place"),
+        [
+            (Maker(lock=threading.Lock()), "its attribute lock is a lock object"),
+            (
+                Maker(lock=threading.Lock()).__call__,
+                "its object, attribute lock is a lock object",
+            ),
+            (
+                functools.partial(CountingEnv, [1, (n for n in [])]),
+                "its argument 0, element 1 is a generator object",
+            ),
+            (
+                lambda: LOCK,
+                "its variable LOCK is a lock object",
+            ),
+            (
+                lambda lock=LOCK: lock,
+                "its default argument is a lock object",
+            ),
+        ],
+    )
+    def test_what_cannot_travel_is_found(self, message_of, recipe, place):
+        told = message_of(ConstructorError, lambda: dump_constructor(recipe, 0))
+
+        assert f"  where  {place}" in told.splitlines()
+
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [
+            (threading.Lock(), "it is a lock object"),
+            ({"a": [0, threading.Lock()]}, "its key 'a', element 1 is a lock object"),
+        ],
+    )
+    def test_a_value_that_cannot_travel_names_its_part(
+        self, message_of, value, expected
+    ):
+        assert (
+            f"The argument of call() cannot be sent to another process: {expected}.\n\n"
+            "  why    TypeError: cannot pickle '_thread.lock' object"
+        ) == message_of(TypeError, lambda: dump_value(value, "The argument of call()"))
+
+    def test_a_value_that_only_cloudpickle_could_send(self, message_of, monkeypatch):
+        without_cloudpickle(monkeypatch)
+        told = message_of(TypeError, lambda: dump_value(lambda: None))
+
+        assert told.startswith(
+            "The value cannot be sent to another process: it is a lambda.\n\n  why    "
+        )
+        assert told.endswith("\n\npip install cloudpickle, which can send more.")
+
+    def test_a_value_that_contains_itself_is_searched_once(self, message_of):
+        value = [threading.Lock()]
+        value.insert(0, value)
+
+        assert message_of(TypeError, lambda: dump_value(value)).startswith(
+            "The value cannot be sent to another process: its element 1 is a lock"
+        )
+
+
+def made_at_run_time(monkeypatch, name="made_at_run_time"):
+    """Puts a function into a module that only this process has."""
+    module = types.ModuleType(name)
+    exec("def make(): pass", vars(module))
+    monkeypatch.setitem(sys.modules, name, module)
+    return module.make
+
+
+SEES_NOTHING = (
+    "A worker has the program's sys.path, but sees nothing of what the program has "
+    "done: no registrations, no modules or attributes made at run time.\n"
+)
+
+
+class TestLoading:
+    def test_a_missing_module_is_named(self, message_of, monkeypatch):
+        payload = dump_constructor(made_at_run_time(monkeypatch), 0)
+        monkeypatch.delitem(sys.modules, "made_at_run_time")
+
+        assert (
+            "made_at_run_time.make could not be loaded in the worker process: there is "
+            "no module 'made_at_run_time' to import.\n\n"
+            "  why    ModuleNotFoundError: No module named 'made_at_run_time'\n\n"
+            f"{SEES_NOTHING}"
+            "Any one of these helps:\n"
+            "  - install the package, or put its folder on sys.path before making the "
+            "environments\n"
+            "  - do in worker_setup=... what the program did to make it importable"
+        ) == message_of(ConstructorError, lambda: load_constructor(payload))
+
+    def test_a_missing_attribute_is_named(self, message_of, monkeypatch):
+        payload = dump_constructor(made_at_run_time(monkeypatch), 0)
+        monkeypatch.delattr(sys.modules["made_at_run_time"], "make")
+
+        assert (
+            "made_at_run_time.make could not be loaded in the worker process: there is "
+            f"no make in made_at_run_time.\n\n{SEES_NOTHING}"
+            "Any one of these helps:\n"
+            "  - define it at the top level of its module\n"
+            "  - define it in worker_setup=... as the program did"
+        ) == message_of(ConstructorError, lambda: load_constructor(payload))
+
+    def test_whatever_loading_raises_is_told(self, message_of, monkeypatch, tmp_path):
+        payload = dump_constructor(made_at_run_time(monkeypatch, "raises_here"), 0)
+        monkeypatch.delitem(sys.modules, "raises_here")
+        (tmp_path / "raises_here.py").write_text("raise OSError('no\\n  display')")
+        monkeypatch.syspath_prepend(tmp_path)
+
+        assert (
+            "raises_here.make could not be loaded in the worker process: OSError was "
+            "raised.\n\n  why    OSError: no display\n\n"
+            f"{SEES_NOTHING}"
+            "This helps:\n"
+            "  - do in worker_setup=... what has to be done before it is loaded"
+        ) == message_of(ConstructorError, lambda: load_constructor(payload))
