@@ -17,7 +17,9 @@ import wrapt
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from envkit.parallel.slab import SlabLayout
 from envkit.specs import ArraySpec, BoundedArraySpec
+from envkit.specs.environment_spec import EnvironmentSpec
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
@@ -198,6 +200,65 @@ def nests(
     return draw(nested)
 
 
+# What a row of a slab can hold: all that has a size and is no object.
+SLAB_DTYPES = (
+    "bool",
+    *INTEGERS,
+    *FLOATS,
+    "complex64",
+    "complex128",
+    "datetime64[ns]",
+    "datetime64[D]",
+    "timedelta64[s]",
+    *TEXTS,
+)
+
+
+def slab_dtypes() -> st.SearchStrategy[np.dtype[Any]]:
+    """Draws a dtype of which a slab can hold arrays, in either byte order."""
+    return st.tuples(
+        st.sampled_from(SLAB_DTYPES).map(np.dtype), st.sampled_from("=<>")
+    ).map(lambda drawn: drawn[0].newbyteorder(drawn[1]))
+
+
+def slab_leaf_specs() -> st.SearchStrategy[ArraySpec]:
+    """Draws a spec of arrays that a slab can hold, with bounds or without."""
+    plain = st.builds(ArraySpec, shapes(), slab_dtypes(), names())
+    return plain | bounded_specs(any_byte_order=True)
+
+
+def slab_specs(*, max_depth: int = 4) -> st.SearchStrategy[Any]:
+    """Draws a nest of specs that a slab can hold; it may have no leaves at all."""
+    return nests(slab_leaf_specs(), max_depth=max_depth)
+
+
+def environment_specs(*, max_depth: int = 2) -> st.SearchStrategy[EnvironmentSpec]:
+    """Draws the specs of an environment whose answers a slab can hold."""
+    numbers = st.builds(
+        ArraySpec,
+        st.sampled_from([(), (), (2,)]),
+        st.sampled_from(["float32", "float64", "int32"]).map(np.dtype),
+    )
+    return st.builds(
+        EnvironmentSpec,
+        observation=slab_specs(max_depth=max_depth),
+        action=slab_specs(max_depth=max_depth),
+        reward=numbers | st.fixed_dictionaries({"a": numbers, "b": numbers}),
+        discount=numbers,
+    )
+
+
+def slab_layouts(*, max_workers: int = 3) -> st.SearchStrategy[SlabLayout]:
+    """Draws a layout of a few rows, dealt to workers."""
+
+    def dealt(sizes: list[int]) -> tuple[tuple[int, int], ...]:
+        stops = np.cumsum(sizes).tolist()
+        return tuple(zip([0, *stops], stops, strict=False))
+
+    blocks = st.lists(st.integers(1, 3), min_size=1, max_size=max_workers).map(dealt)
+    return st.builds(SlabLayout, environment_specs(), blocks)
+
+
 def spec_nests(
     leaves: st.SearchStrategy[ArraySpec] | None = None, *, max_depth: int = 3
 ) -> st.SearchStrategy[Any]:
@@ -288,6 +349,71 @@ def value_of(
     """
     rng = np.random.default_rng(seed)
     return mapped(spec, lambda leaf: _array_of(leaf, rng, fill, outer_dims))
+
+
+LAYOUTS = ("C", "Fortran", "strided", "reversed", "unaligned", "read-only")
+
+
+def values_of(spec: Any) -> st.SearchStrategy[Any]:
+    """Draws a nest of arrays that fits a nest of `slab_specs`.
+
+    Their elements have any bits there can be, and the arrays lie in memory as arrays
+    of users do. To compare them, compare their bytes: a NaN is not equal to itself.
+    """
+    return st.builds(
+        lambda seed: _slab_value_of(spec, np.random.default_rng(seed)),
+        st.integers(0, 2**32 - 1),
+    )
+
+
+def _slab_value_of(spec: Any, rng: np.random.Generator) -> Any:
+    def make(leaf: ArraySpec) -> Any:
+        bounded = isinstance(leaf, BoundedArraySpec)
+        fill = str(rng.choice(["lowest", "highest", "random"]))
+        array = _array_of(leaf, rng, fill, ()) if bounded else _any_array(leaf, rng)
+        return laid_out(array, str(rng.choice(LAYOUTS)))
+
+    return mapped(spec, make)
+
+
+def any_array(spec: ArraySpec, seed: int) -> Any:
+    """Makes an array that fits a spec without bounds, out of any bits, from a seed."""
+    return _any_array(spec, np.random.default_rng(seed))
+
+
+def _any_array(spec: ArraySpec, rng: np.random.Generator) -> Any:
+    """Makes an array out of any bits; those of text are letters, at least."""
+    count = int(np.prod(spec.shape))
+    if spec.dtype.kind == "b":
+        return rng.integers(0, 2, spec.shape).astype(np.bool_)
+    if spec.dtype.kind == "U":
+        letters = list("aZ 7é\0λ字😀")
+        width = spec.dtype.itemsize // 4
+        words = ["".join(rng.choice(letters, width)) for _ in range(count)]
+        return np.array(words, spec.dtype).reshape(spec.shape)
+    raw = rng.bytes(count * spec.dtype.itemsize)
+    return np.frombuffer(bytearray(raw), spec.dtype).reshape(spec.shape)
+
+
+def laid_out(array: Any, layout: str) -> Any:
+    """Copies an array to memory in one of `LAYOUTS`."""
+    shape, dtype = array.shape, array.dtype
+    if layout == "Fortran":
+        return np.array(array, order="F")
+    if layout == "unaligned":
+        buffer = np.zeros(array.nbytes + 1, np.uint8)
+        copy = np.ndarray(shape, dtype, buffer, offset=1)
+    elif layout == "strided":
+        # With something in between that must not get in.
+        between = np.ones((2, *(2 * size for size in shape)), dtype)
+        copy = between[(1, ..., *(slice(None, None, 2) for _ in shape))]
+    elif layout == "reversed":
+        copy = np.empty(shape, dtype)[(..., *(slice(None, None, -1) for _ in shape))]
+    else:
+        copy = np.empty(shape, dtype)
+    copy[...] = array
+    copy.setflags(write=layout != "read-only")
+    return copy
 
 
 def _array_of(
@@ -552,3 +678,42 @@ _CHANGES: list[Callable[[Any], Any]] = [
     _as_other_pair,
     _shorter,
 ]
+
+
+def backend_actions(
+    *, hangs: bool = True, interrupts: bool = True
+) -> st.SearchStrategy[Any]:
+    """Draws something that happens in a `FakeBackend`; `hangs` need timeouts."""
+    from envkit.testing import backend as fake
+
+    picks = st.integers(0, 5)
+    several = st.lists(picks, min_size=1, max_size=3).map(tuple)
+    return st.one_of(
+        st.builds(fake.Finish, several),
+        st.builds(fake.Commit, several),
+        st.builds(fake.Raise, picks),
+        st.builds(fake.Die, picks, st.integers(0, 2)),
+        st.builds(fake.Start, picks),
+        st.builds(fake.FailStart, picks, st.booleans()),
+        st.builds(fake.Answer, picks),
+        st.builds(fake.Pass, st.sampled_from([0.1, 1.0, 20.0])),
+        st.just(fake.Repeat()),
+        *([st.builds(fake.Hang, picks)] if hangs else []),
+        *(
+            [
+                st.sampled_from(
+                    ["wait", "return", "dispatch", "dispatched", "request", "requested"]
+                ).map(fake.Interrupt)
+            ]
+            if interrupts
+            else []
+        ),
+    )
+
+
+def schedules(
+    max_events: int = 4, *, hangs: bool = True, interrupts: bool = True
+) -> st.SearchStrategy[list[Any]]:
+    """Draws what happens in a `FakeBackend`, one thing after the other."""
+    actions = backend_actions(hangs=hangs, interrupts=interrupts)
+    return st.lists(actions, max_size=max_events)

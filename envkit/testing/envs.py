@@ -1,4 +1,7 @@
-"""Example environments for tests: they count, follow a script, crash or are slow."""
+"""Example environments for tests: they count, follow a script, crash or are slow.
+
+The answers of `TracingEnv` say whose and which they are, and `check_trace` reads that.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,23 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from envkit import nest
 from envkit.py_environment import PyEnvironment
+from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
-from envkit.time_step import TimeStep, restart, termination, transition
+from envkit.time_step import (
+    StepType,
+    TimeStep,
+    restart,
+    termination,
+    transition,
+    truncation,
+)
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [
@@ -25,6 +36,8 @@ __all__ = [
     "NestedCountingEnv",
     "ScriptedEnv",
     "SlowEnv",
+    "TracingEnv",
+    "check_trace",
 ]
 
 
@@ -345,3 +358,324 @@ class SlowEnv(CountingEnv):
     def _step(self, action: NestedArray) -> TimeStep:
         self._sleep(self._step_time)
         return super()._step(action)
+
+
+class TracingEnv(PyEnvironment):
+    """Tells in every observation whose answer it is, and which.
+
+    It knows no clock and nothing random: all it returns follows from its number, its
+    seed and the actions. So an answer that was lost, came twice, came late or went to
+    another environment is visible in the data alone, and `check_trace` sees it.
+
+    An observation is a dictionary: the `env_id`, the `seed` (-1 without one), the
+    `episode` and the `step` in it, both counted from 0, the `length` of this episode
+    and whether it `truncates`, the last `action` (-1 in a `FIRST`), and a `pattern`
+    that follows from the others, in which a half-written answer shows.
+
+    Every `reset` begins the next episode, wherever the last one was, and the first
+    `reset` after `seed` begins with episode 0 again, as a new environment does.
+
+    Example:
+        >>> env = TracingEnv(env_id=7, steps_per_episode=2)
+        >>> time_steps = [env.step(action) for action in (40, 41, 42, 43)]
+        >>> [int(time_step.observation["episode"]) for time_step in time_steps]
+        [0, 0, 0, 1]
+        >>> check_trace(time_steps[0], 41, time_steps[1])
+        ''
+    """
+
+    def __init__(
+        self,
+        env_id: int = 0,
+        steps_per_episode: int | Sequence[int] = 5,
+        truncate_every: int = 3,
+    ) -> None:
+        """Makes an environment.
+
+        Args:
+            env_id: Its number.
+            steps_per_episode: How long an episode is; of several, the episodes take
+                turns, and `env_id` says which is the first.
+            truncate_every: How many episodes there are for each one that is cut off
+                instead of coming to its end; 0 for none.
+        """
+        lengths = np.atleast_1d(steps_per_episode).tolist()
+        if not lengths or min(lengths) < 1:
+            raise ValueError(
+                f"steps_per_episode is {steps_per_episode}; an episode has at least "
+                "one step."
+            )
+        super().__init__(handle_auto_reset=True)
+        self._env_id = env_id
+        self._lengths = lengths
+        self._truncate_every = truncate_every
+        self._next_seed: int | None = None
+        self._seed = self._episode = self._step_in_episode = self._last_action = -1
+
+    @property
+    def env_id(self) -> int:
+        """The number it was given."""
+        return self._env_id
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of all that an observation tells."""
+        number = ArraySpec((), np.int64)
+        return {
+            "action": number,
+            "env_id": number,
+            "episode": number,
+            "length": number,
+            "pattern": ArraySpec(_RAMP.shape, _RAMP.dtype),
+            "seed": number,
+            "step": number,
+            "truncates": ArraySpec((), np.bool_),
+        }
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the spec of an action: one of a thousand million."""
+        return BoundedArraySpec((), np.int64, 0, 999_999_999)
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns whose and which the current time step is."""
+        return {
+            "env_id": np.array(self._env_id, np.int64),
+            "episode": np.array(self._episode, np.int64),
+            "step": np.array(self._step_in_episode, np.int64),
+        }
+
+    def seed(self, seed: Seed) -> None:
+        """Counts the episodes from 0 again, and shows this seed, from `reset` on."""
+        (given,) = checked_seeds(seed, 1)
+        self._next_seed = -1 if given is None else given % 2**63
+
+    def render(self, mode: str = "rgb_array") -> Array:
+        """Returns a picture in the colour of environment, episode and step."""
+        if mode != "rgb_array":
+            raise NotImplementedError(
+                f"Only rgb_array is rendered by {type(self).__name__}, not {mode!r}."
+            )
+        colour = np.array([self._env_id, self._episode, self._step_in_episode]) % 256
+        return np.full((8, 8, 3), colour, np.uint8)
+
+    @property
+    def _length(self) -> int:
+        length: int = self._lengths[(self._env_id + self._episode) % len(self._lengths)]
+        return length
+
+    @property
+    def _truncates(self) -> bool:
+        every = self._truncate_every
+        return every > 0 and self._episode % every == every - 1
+
+    def _observe(self) -> dict[str, Array]:
+        trace = self._env_id, self._seed, self._episode, self._step_in_episode
+        return {
+            "action": np.array(self._last_action, np.int64),
+            "env_id": np.array(self._env_id, np.int64),
+            "episode": np.array(self._episode, np.int64),
+            "length": np.array(self._length, np.int64),
+            "pattern": _pattern(*trace, self._last_action),
+            "seed": np.array(self._seed, np.int64),
+            "step": np.array(self._step_in_episode, np.int64),
+            "truncates": np.array(self._truncates),
+        }
+
+    def _reset(self) -> TimeStep:
+        if self._next_seed is not None:
+            self._seed, self._next_seed, self._episode = self._next_seed, None, -1
+        self._episode += 1
+        self._step_in_episode, self._last_action = 0, -1
+        return restart(self._observe())
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        self._step_in_episode += 1
+        self._last_action = int(action)
+        reward = _reward(self._last_action)
+        if self._step_in_episode < self._length:
+            return transition(self._observe(), reward)
+        end = truncation if self._truncates else termination
+        return end(self._observe(), reward)
+
+    def _get_state(self) -> Any:
+        return (
+            self._next_seed,
+            self._seed,
+            self._episode,
+            self._step_in_episode,
+            self._last_action,
+        )
+
+    def _set_state(self, state: Any) -> None:
+        (
+            self._next_seed,
+            self._seed,
+            self._episode,
+            self._step_in_episode,
+            self._last_action,
+        ) = state
+
+
+_RAMP = np.arange(16, dtype=np.uint32)
+_RAMP.setflags(write=False)
+
+
+def _pattern(*numbers: int) -> Array:
+    """Makes an array in which one wrong number changes every element."""
+    mixed = 0
+    for number in numbers:
+        mixed = (mixed * 1_000_003 + number) % 2**32
+    pattern: Array = _RAMP + np.uint32(mixed)
+    return pattern
+
+
+def _reward(action: int) -> float:
+    # Never 0, which is the reward of a repaired row; and exact as a float32.
+    return action % 1000 + 0.5
+
+
+class _Trace(NamedTuple):
+    """What a time step of `TracingEnv` tells about itself, in Python's numbers."""
+
+    env_id: int
+    seed: int
+    episode: int
+    step: int
+    step_type: str
+    action: int
+    reward: float
+    discount: float
+    length: int
+    truncates: bool
+
+    @classmethod
+    def of(cls, time_step: TimeStep) -> _Trace:
+        seen = time_step.observation
+        return cls(
+            int(seen["env_id"]),
+            int(seen["seed"]),
+            int(seen["episode"]),
+            int(seen["step"]),
+            _STEP_TYPES.get(int(time_step.step_type), str(time_step.step_type)),
+            int(seen["action"]),
+            float(time_step.reward),
+            float(time_step.discount),
+            int(seen["length"]),
+            bool(seen["truncates"]),
+        )
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where in the life of the environment this is."""
+        return self.episode, self.step
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether the environment was lost here, and another took its place."""
+        return self.step_type == "LAST" and self.step < self.length
+
+
+_STEP_TYPES = {
+    int(StepType.FIRST): "FIRST",
+    int(StepType.MID): "MID",
+    int(StepType.LAST): "LAST",
+}
+
+
+_BEGINNING: dict[str, Any] = {
+    "step": 0,
+    "step_type": "FIRST",
+    "action": -1,
+    "reward": 0.0,
+    "discount": 1.0,
+}
+
+
+def check_trace(
+    previous: TimeStep | None,
+    action: Any,
+    current: TimeStep,
+    *,
+    repaired: bool = False,
+    env_id: int | None = None,
+) -> str:
+    """Says what is wrong with an answer of `TracingEnv`, or "" if it is right.
+
+    The answer is one row, without a batch's dimension, in the order of
+    `AutoReset.NEXT_STEP`: after a `LAST` comes a `FIRST`, and its action is ignored.
+    After a repaired `LAST`, which the observation gives away, that is the `FIRST` of a
+    new environment.
+
+    Args:
+        previous: The answer before; `None` if the environment is new or was given a
+            seed.
+        action: What was sent to `step`; `None` if it was `reset` that was called.
+        current: The answer to check.
+        repaired: Whether the environment was lost on the way to this answer. Then it
+            is a `LAST` with reward 0, discount 1 and the observation of `previous`, or
+            the `FIRST` of a new environment where a `FIRST` was due.
+        env_id: Whose answer it must be, if it is not enough that it is the one of
+            `previous`.
+
+    Example:
+        >>> env = TracingEnv(env_id=7)
+        >>> first, second = env.reset(), env.step(41)
+        >>> check_trace(first, 41, second)
+        ''
+        >>> check_trace(first, 42, second).split(": ")[:2]
+        ['env 7, episode 0, step 1', 'the answer to another action']
+    """
+    came = _Trace.of(current)
+    before = None if previous is None else _Trace.of(previous)
+    due = _due(before, action, came, repaired)
+    if env_id is not None:
+        due = due._replace(env_id=env_id)
+    told = came.env_id, came.seed, *came.place, came.action
+    is_whole = np.array_equal(current.observation["pattern"], _pattern(*told))
+    if came == due and is_whole:
+        return ""
+    differences = [
+        f"{name} is {got} instead of {wanted}"
+        for name, got, wanted in zip(_Trace._fields, came, due, strict=True)
+        if got != wanted
+    ] + ([] if is_whole else ["the pattern is of other numbers"])
+    return (
+        f"env {due.env_id}, episode {due.episode}, step {due.step}: "
+        f"{_diagnosis(before, due, came, is_whole)}: {', '.join(differences)}."
+    )
+
+
+def _due(before: _Trace | None, action: Any, came: _Trace, repaired: bool) -> _Trace:
+    """Works out what had to come; what only the environment knows, `came` says."""
+    if before is None:
+        return came._replace(episode=0, **_BEGINNING)
+    if action is None or before.step_type == "LAST":
+        is_new = repaired or before.was_cut_short or came.seed != before.seed
+        episode = 0 if is_new else before.episode + 1
+        return came._replace(env_id=before.env_id, episode=episode, **_BEGINNING)
+    if repaired:
+        return before._replace(step_type="LAST", reward=0.0, discount=1.0)
+    step = before.step + 1
+    ends = step == before.length
+    return before._replace(
+        step=step,
+        step_type="LAST" if ends else "MID",
+        action=int(action),
+        reward=_reward(int(action)),
+        discount=0.0 if ends and not before.truncates else 1.0,
+    )
+
+
+def _diagnosis(before: _Trace | None, due: _Trace, came: _Trace, is_whole: bool) -> str:
+    if not is_whole:
+        return "parts of different answers"
+    if came.env_id != due.env_id:
+        return "the answer of another environment"
+    if before is not None and came.place == before.place != due.place:
+        return "the answer before came again"
+    if came.place < due.place:
+        return "an older answer"
+    if came.place > due.place:
+        return "an answer is missing"
+    if came.action != due.action:
+        return "the answer to another action"
+    return "not the answer that was due"

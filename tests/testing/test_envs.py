@@ -10,10 +10,13 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envkit import (
     ArraySpec,
     BoundedArraySpec,
+    StepType,
     nest,
     restart,
     termination,
@@ -28,6 +31,9 @@ from envkit.testing import (
     NestedCountingEnv,
     ScriptedEnv,
     SlowEnv,
+    TracingEnv,
+    check_environment,
+    check_trace,
 )
 from envkit.utils import validate_py_environment
 
@@ -390,3 +396,300 @@ def test_a_slow_environment_sleeps_unless_told_how():
     env.reset()
 
     assert 1 == env.step(0).observation
+
+
+# Traces.
+
+
+def traced(env, actions):
+    """Plays and checks every answer; an action that is None is a reset."""
+    before, found = None, []
+    for action in actions:
+        now = env.reset() if action is None else env.step(action)
+        found.append(check_trace(before, action, now))
+        before = now
+    return [wrong for wrong in found if wrong]
+
+
+def with_(time_step, **leaves):
+    """Copies a time step with other leaves in its observation."""
+    return time_step._replace(
+        observation=time_step.observation
+        | {key: np.array(value) for key, value in leaves.items()}
+    )
+
+
+def places(env, steps):
+    """Returns episode and step of each of some answers."""
+    observations = [env.step(0).observation for _ in range(steps)]
+    return [(int(each["episode"]), int(each["step"])) for each in observations]
+
+
+def test_a_tracing_environment_keeps_the_contract():
+    check_environment(lambda: TracingEnv(3, steps_per_episode=(2, 1, 4)))
+
+
+@given(
+    env=st.builds(
+        TracingEnv,
+        st.integers(0, 2**40),
+        st.lists(st.integers(1, 4), min_size=1, max_size=3),
+        st.integers(0, 3),
+    ),
+    actions=st.lists(st.none() | st.integers(0, 999_999_999), max_size=40),
+)
+def test_what_went_right_is_found_right(env, actions):
+    assert [] == traced(env, actions)
+
+
+def test_an_observation_tells_all_there_is_to_know():
+    env = TracingEnv(env_id=7, steps_per_episode=2, truncate_every=2)
+    env.seed(5)
+    env.reset()
+    observation = dict(env.step(41).observation)
+    pattern = observation.pop("pattern")
+
+    assert {
+        "action": 41,
+        "env_id": 7,
+        "episode": 0,
+        "length": 2,
+        "seed": 5,
+        "step": 1,
+        "truncates": False,
+    } == observation
+    assert ((16,), np.dtype(np.uint32)) == (pattern.shape, pattern.dtype)
+
+
+def test_every_episode_and_every_step_is_counted():
+    env = TracingEnv(steps_per_episode=2)
+
+    assert [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)] == places(env, 5)
+    env.reset()
+    assert [(2, 1), (2, 2), (3, 0)] == places(env, 3)
+
+
+def test_episodes_take_turns_in_their_length_from_the_one_of_the_number_on():
+    env = TracingEnv(env_id=1, steps_per_episode=[1, 2, 3])
+
+    assert [0, 1, 2, 0, 1, 2, 3, 0, 1, 0] == [step for _, step in places(env, 10)]
+
+
+@pytest.mark.parametrize(("every", "discounts"), [(0, [0, 0, 0]), (2, [0, 1, 0])])
+def test_one_episode_of_several_is_cut_off(every, discounts):
+    env = TracingEnv(steps_per_episode=1, truncate_every=every)
+
+    assert discounts == [env.step(0).discount for _ in range(6)][1::2]
+
+
+def test_the_reward_tells_the_action():
+    env = TracingEnv()
+    env.reset()
+
+    assert [17.5, 1.5, 0.5] == [env.step(each).reward for each in (17, 1, 1000)]
+
+
+def test_a_seed_shows_from_the_next_reset_on_and_episodes_are_counted_anew():
+    env = TracingEnv(steps_per_episode=1)
+    env.step(0)
+    env.step(0)
+    env.step(0)
+    env.seed(9)
+    shown = [env.step(0).observation for _ in range(3)]
+
+    assert [(-1, 1), (9, 0), (9, 0)] == [
+        (int(each["seed"]), int(each["episode"])) for each in shown
+    ]
+
+
+@pytest.mark.parametrize(("seed", "shown"), [(None, -1), ([4], 4), (2**63 + 1, 1)])
+def test_a_seed_may_be_anything_that_is_one(seed, shown):
+    env = TracingEnv()
+    env.seed(seed)
+
+    assert shown == env.reset().observation["seed"]
+
+
+def test_the_state_of_a_trace_is_all_of_it():
+    env = TracingEnv(env_id=2, steps_per_episode=3)
+    env.seed(1)
+    env.step(0)
+    env.step(5)
+    env.seed(2)
+    other = TracingEnv(env_id=2, steps_per_episode=3)
+    other.set_state(pickle.loads(pickle.dumps(env.get_state())))
+
+    assert [bits(env.step(each)) for each in range(6)] == [
+        bits(other.step(each)) for each in range(6)
+    ]
+
+
+def test_picture_and_info_tell_whose_and_which_they_are():
+    env = TracingEnv(env_id=258)
+    env.reset()
+    env.step(0)
+
+    assert [2, 0, 1] == env.render()[3, 3].tolist()
+    assert {"env_id": 258, "episode": 0, "step": 1} == env.get_info()
+    assert 258 == env.env_id
+    assert (
+        NotImplementedError,
+        "Only rgb_array is rendered by TracingEnv, not 'human'.",
+    ) == told(env.render, "human")
+
+
+@pytest.mark.parametrize("steps", [0, [], [2, 0]])
+def test_a_trace_of_no_steps_is_refused(steps):
+    expected = f"steps_per_episode is {steps}; an episode has at least one step."
+
+    assert (ValueError, expected) == told(TracingEnv, 0, steps)
+
+
+def terminating_env():
+    return TracingEnv(env_id=3, steps_per_episode=3, truncate_every=0)
+
+
+# The answers of an environment to actions that are ten times their index.
+ANSWERS = [*map(terminating_env().step, range(0, 60, 10))]
+
+
+def test_an_answer_that_comes_twice_is_found():
+    assert (
+        "env 3, episode 0, step 3: the answer before came again: step is 2 instead of "
+        "3, step_type is MID instead of LAST, action is 20 instead of 30, reward is "
+        "20.5 instead of 30.5, discount is 1.0 instead of 0.0."
+    ) == check_trace(ANSWERS[2], 30, ANSWERS[2])
+
+
+def test_an_answer_that_comes_late_is_found():
+    assert (
+        "env 3, episode 0, step 3: an older answer: step is 1 instead of 3, step_type "
+        "is MID instead of LAST, action is 10 instead of 30, reward is 10.5 instead "
+        "of 30.5, discount is 1.0 instead of 0.0."
+    ) == check_trace(ANSWERS[2], 30, ANSWERS[1])
+
+
+def test_an_answer_that_was_lost_is_found():
+    assert (
+        "env 3, episode 0, step 1: an answer is missing: step is 2 instead of 1, "
+        "action is 20 instead of 10, reward is 20.5 instead of 10.5."
+    ) == check_trace(ANSWERS[0], 10, ANSWERS[2])
+
+
+def test_an_answer_to_another_action_is_found():
+    assert (
+        "env 3, episode 0, step 1: the answer to another action: action is 10 instead "
+        "of 12, reward is 10.5 instead of 12.5."
+    ) == check_trace(ANSWERS[0], 12, ANSWERS[1])
+
+
+@pytest.mark.parametrize(
+    ("previous", "options"), [(True, {}), (False, {"env_id": 3})], ids=str
+)
+def test_the_answer_of_another_environment_is_found(previous, options):
+    other = TracingEnv(env_id=4).reset()
+    before = ANSWERS[3] if previous else None
+    episode, came = (1, "episode is 0 instead of 1") if previous else (0, "")
+    found = check_trace(before, None, other, **options)
+
+    assert found.startswith(
+        f"env 3, episode {episode}, step 0: the answer of another environment: "
+        "env_id is 4 instead of 3"
+    )
+    assert came in found
+
+
+def test_an_answer_of_two_parts_is_found():
+    torn = with_(ANSWERS[1], pattern=ANSWERS[0].observation["pattern"])
+
+    assert (
+        "env 3, episode 0, step 1: parts of different answers: the pattern is of other "
+        "numbers."
+    ) == check_trace(ANSWERS[0], 10, torn)
+
+
+@pytest.mark.parametrize("element", [0, 7, 15])
+def test_one_wrong_element_is_found(element):
+    pattern = ANSWERS[1].observation["pattern"].copy()
+    pattern[element] ^= 1
+
+    assert check_trace(ANSWERS[0], 10, with_(ANSWERS[1], pattern=pattern))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "difference"),
+    [
+        ("step_type", StepType.LAST, "step_type is LAST instead of MID"),
+        ("step_type", np.int32(9), "step_type is 9 instead of MID"),
+        ("reward", np.float32(0.0), "reward is 0.0 instead of 10.5"),
+        ("reward", np.float32("nan"), "reward is nan instead of 10.5"),
+        ("discount", np.float32(0.0), "discount is 0.0 instead of 1.0"),
+    ],
+)
+def test_a_wrong_field_is_found(field, value, difference):
+    wrong = ANSWERS[1]._replace(**{field: value})
+
+    assert (
+        f"env 3, episode 0, step 1: not the answer that was due: {difference}."
+    ) == check_trace(ANSWERS[0], 10, wrong)
+
+
+def test_a_reset_that_nobody_asked_for_is_found():
+    env = terminating_env()
+    before = env.reset()
+
+    assert (
+        "env 3, episode 0, step 1: an answer is missing: episode is 1 instead of 0, "
+        "step is 0 instead of 1, step_type is FIRST instead of MID, action is -1 "
+        "instead of 10, reward is 0.0 instead of 10.5."
+    ) == check_trace(before, 10, env.reset())
+
+
+def test_a_reset_that_came_twice_is_found():
+    env = TracingEnv()
+    before, _, after = env.reset(), env.reset(), env.reset()
+
+    assert (
+        "env 0, episode 1, step 0: an answer is missing: episode is 2 instead of 1."
+    ) == check_trace(before, None, after)
+
+
+def test_a_new_environment_in_the_place_of_another_is_found():
+    new = terminating_env().reset()
+
+    assert (
+        "env 3, episode 1, step 0: an older answer: episode is 0 instead of 1."
+    ) == check_trace(ANSWERS[3], 0, new)
+
+
+def test_a_repaired_end_repeats_the_observation_without_a_reward():
+    repaired = truncation(ANSWERS[2].observation, reward=0.0)
+
+    assert "" == check_trace(ANSWERS[2], 30, repaired, repaired=True)
+    assert check_trace(ANSWERS[2], 30, repaired)
+    assert check_trace(ANSWERS[2], 30, ANSWERS[3], repaired=True)
+    assert check_trace(
+        ANSWERS[2], 30, repaired._replace(reward=np.float32(1)), repaired=True
+    )
+
+
+def test_after_a_repaired_end_comes_the_beginning_of_a_new_environment():
+    repaired = truncation(ANSWERS[2].observation, reward=0.0)
+    new = TracingEnv(env_id=3, steps_per_episode=3)
+    first, second = new.reset(), new.reset()
+
+    assert "" == check_trace(repaired, 40, first)
+    assert "" == check_trace(repaired, None, first)
+    assert "" == check_trace(repaired, 40, first, repaired=True)
+    assert check_trace(repaired, 40, second)
+
+
+def test_where_a_beginning_was_due_a_repaired_row_is_that_of_a_new_environment():
+    new = TracingEnv(env_id=3, steps_per_episode=3)
+    new.seed(8)
+    first = new.reset()
+
+    assert "" == check_trace(ANSWERS[3], 40, first, repaired=True)
+    assert "" == check_trace(ANSWERS[1], None, first, repaired=True)
+    assert check_trace(ANSWERS[3], 40, ANSWERS[4], repaired=True)
+    assert check_trace(ANSWERS[1], 20, first, repaired=True)
