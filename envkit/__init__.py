@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from envkit.async_environment import AsyncBatch, AsyncEnvironment, Blocking
     from envkit.batched_py_environment import BatchedPyEnvironment
     from envkit.constructors import constructor, make, register
+    from envkit.parallel import (
+        AsyncParallelPyEnvironment,
+        AutoReset,
+        ParallelPyEnvironment,
+        ProcessPyEnvironment,
+        RestartPolicy,
+    )
     from envkit.py_environment import PyEnvironment
     from envkit.random_py_environment import RandomPyEnvironment
     from envkit.specs import ArraySpec, BoundedArraySpec, EnvironmentSpec
@@ -35,12 +42,17 @@ _HOMES = {
     "ArraySpec": "envkit.specs",
     "AsyncBatch": "envkit.async_environment",
     "AsyncEnvironment": "envkit.async_environment",
+    "AsyncParallelPyEnvironment": "envkit.parallel",
+    "AutoReset": "envkit.parallel",
     "BatchedPyEnvironment": "envkit.batched_py_environment",
     "Blocking": "envkit.async_environment",
     "BoundedArraySpec": "envkit.specs",
     "EnvironmentSpec": "envkit.specs",
+    "ParallelPyEnvironment": "envkit.parallel",
+    "ProcessPyEnvironment": "envkit.parallel",
     "PyEnvironment": "envkit.py_environment",
     "RandomPyEnvironment": "envkit.random_py_environment",
+    "RestartPolicy": "envkit.parallel",
     "StepType": "envkit.time_step",
     "TimeStep": "envkit.time_step",
     "constructor": "envkit.constructors",
@@ -58,12 +70,17 @@ __all__ = [
     "ArraySpec",
     "AsyncBatch",
     "AsyncEnvironment",
+    "AsyncParallelPyEnvironment",
+    "AutoReset",
     "BatchedPyEnvironment",
     "Blocking",
     "BoundedArraySpec",
     "EnvironmentSpec",
+    "ParallelPyEnvironment",
+    "ProcessPyEnvironment",
     "PyEnvironment",
     "RandomPyEnvironment",
+    "RestartPolicy",
     "StepType",
     "TimeStep",
     "constructor",

@@ -9,25 +9,18 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import as_array
+from envkit.action_rows import ActionRows
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
-from envkit.specs.bounds import within
+from envkit.specs.array_spec import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wording import counted
 
 __all__ = ["BatchedPyEnvironment", "unstack_actions"]
-
-_ACTION = "BatchedPyEnvironment.step() was given an action that"
-_UNMOVED = "None of the environments has moved."
-# Which kinds of dtype may come where a kind is expected: what loses nothing.
-_KINDS = {"b": "b", **dict.fromkeys("iu", "biu"), "f": "biuf", "c": "biufc"}
 
 
 class BatchedPyEnvironment(PyEnvironment):
@@ -64,7 +57,9 @@ class BatchedPyEnvironment(PyEnvironment):
             [EnvironmentSpec.of(env) for env in self._envs],
             [type(env).__name__ for env in self._envs],
         )
-        self._action = nest.Structure(self._spec.action)
+        self._actions = ActionRows(
+            self._spec.action, len(self._envs), "BatchedPyEnvironment.step()"
+        )
         self._time_step = nest.Structure(self._envs[0].time_step_spec())
         self._calls = RowCalls(self._envs, multithreading=multithreading)
         self._closed = False
@@ -188,69 +183,15 @@ class BatchedPyEnvironment(PyEnvironment):
 
     def _actions_by_row(self, action: NestedArray, ended: Array) -> list[NestedArray]:
         """Checks a batch of actions as a whole, then takes it apart."""
-        # Hot: called once per batch step.
-        leaves = flatten_as(self._action, action, subject=_ACTION, root="action")
-        if not leaves:
-            return [self._action.unflatten([]) for _ in self._envs]
+        # Hot: called once per batch step. Copies, so that neither side sees what the
+        # other does to its arrays.
         columns = [
-            self._as_column(leaf, path, spec, ended)
-            for leaf, path, spec in zip(
-                leaves, self._action.paths, self._action.leaves, strict=True
-            )
+            column.copy() for column in self._actions.columns(action, ignored=ended)
         ]
-        return [self._action.unflatten(row) for row in zip(*columns, strict=True)]
-
-    def _as_column(self, leaf: Any, path: str, spec: ArraySpec, ended: Array) -> Array:
-        # A copy, so that neither side sees what the other does to its arrays.
-        column = as_array(leaf).copy()
-        kinds = _KINDS.get(spec.dtype.kind, spec.dtype.kind)
-        if column.dtype.kind not in kinds:
-            # Of other objects a sentence can say what they are.
-            value: Any = leaf if column.dtype.hasobject else column
-            self._refuse_action(value, path, spec)
-        if column.shape != (len(self._envs), *spec.shape):
-            self._refuse_length(leaf, column, path, spec)
-            self._refuse_action(column, path, spec)
-        # A number that is no choice is a mistake. Beyond the bounds of a float many
-        # policies go on purpose, and environments clip what they do.
-        if spec.dtype.kind in "iu" and isinstance(spec, BoundedArraySpec):
-            column[ended] = spec.minimum  # Any will do: these begin a new episode.
-            if not within(column, spec.minimum, spec.maximum):
-                self._refuse_action(column, path, spec)
-        return column
-
-    def _refuse_length(
-        self, leaf: Any, column: Array, path: str, spec: ArraySpec
-    ) -> None:
-        """Says how many actions came, if that is what is wrong."""
-        expected = (len(self._envs), *spec.shape)
-        if column.ndim != len(expected) or len(column) == len(self._envs):
-            return
-        verb = "was" if len(column) == 1 else "were"
-        raise SpecError.does_not_fit(
-            _ACTION,
-            path=nest.join("action", path),
-            root="action",
-            expected=repr(spec.replace(shape=expected)),
-            got=describe(leaf),
-            reason=f"{counted(len(column), 'action')} {verb} given for "
-            f"{counted(len(self._envs), 'environment')}.",
-            note=_UNMOVED,
-        )
-
-    def _refuse_action(self, value: Any, path: str, spec: ArraySpec) -> None:
-        if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
-            # Any integers will do, so the dtype is not what is wrong.
-            value = value.astype(spec.dtype) if spec.dtype.kind in "iuf" else value
-        check_fits(
-            value,
-            spec,
-            subject=_ACTION,
-            root="action",
-            path=path,
-            outer_dims=(len(self._envs),),
-            context=_UNMOVED,
-        )
+        unflatten = self._actions.structure.unflatten
+        if not columns:
+            return [unflatten([]) for _ in self._envs]
+        return [unflatten(row) for row in zip(*columns, strict=True)]
 
     def _stacked(self, time_steps: list[TimeStep]) -> TimeStep:
         """Stacks time steps, each of which must have exactly the specs' dtypes."""

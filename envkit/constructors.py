@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -42,6 +43,9 @@ _SCHEMES = {
         "envkit.adapters.suite_gymnasium:load", "gymnasium", "gymnasium"
     ),
 }
+
+# Strings also because the engine stands on a higher floor.
+_POOL = "envkit.parallel:ParallelPyEnvironment"
 
 _registry: dict[str, str | Callable[..., Any]] = {
     "Bandit": "envkit.envs.bandit:Bandit",
@@ -144,15 +148,51 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
     return Constructor(target, _registry[target], kwargs)
 
 
-def make(target: str | Callable[..., Any], /, **kwargs: Any) -> Any:
-    """Makes an environment: `constructor(target, **kwargs)()`.
+def make(
+    target: str | Callable[..., Any], /, *, num_envs: int | None = None, **kwargs: Any
+) -> Any:
+    """Makes an environment, or a pool of `num_envs` of them in worker processes.
+
+    Args:
+        target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
+        num_envs: How many to make in a `ParallelPyEnvironment`, even if it is one;
+            `None` for the environment itself.
+        **kwargs: What to pass when an environment is made. Of a pool, the keyword
+            arguments of `ParallelPyEnvironment`, such as `num_workers`, go there.
 
     Example:
         >>> env = make("CartPole", batch_size=3)
         >>> env.reset().observation.shape
         (3, 4)
+        >>> with make("CartPole", num_envs=4, backend="inline") as env:
+        ...     env.reset().observation.shape
+        (4, 4)
     """
-    return constructor(target, **kwargs)()
+    if num_envs is None:
+        return constructor(target, **kwargs)()
+    import inspect
+
+    count = _as_count(num_envs)
+    pool = _load("num_envs", _POOL)
+    options = {
+        name: kwargs.pop(name)
+        for name, parameter in inspect.signature(pool).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name in kwargs
+    }
+    return pool([constructor(target, **kwargs)] * count, **options)
+
+
+def _as_count(num_envs: Any) -> int:
+    try:
+        count = operator.index(num_envs)
+    except TypeError:
+        raise TypeError(
+            f"num_envs is {describe(num_envs)}; it is an integer, or None for a single "
+            "environment without workers."
+        ) from None
+    if count < 1:
+        raise ValueError(f"num_envs is {count}; a pool has at least one environment.")
+    return count
 
 
 def register(name: str, target: str | Callable[..., Any]) -> None:

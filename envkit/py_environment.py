@@ -286,7 +286,9 @@ class PyEnvironment(Specified):
             self._current_time_step = self._merge(rows, self._reset_rows(rows), current)
         return self.current_time_step()
 
-    def _as_mask(self, mask: Any) -> Array:
+    def _as_mask(
+        self, mask: Any, call: str = "reset", purpose: str = "an episode is to begin"
+    ) -> Array:
         if not self.batched:
             raise ValueError(
                 f"{type(self).__name__} is not batched, so it has no rows to choose "
@@ -295,12 +297,11 @@ class PyEnvironment(Specified):
         rows = as_array(mask)
         if rows.dtype != np.bool_ or rows.shape != (self.batch_size,):
             raise SpecError.does_not_fit(
-                f"{type(self).__name__}.reset() was given a mask that",
+                f"{type(self).__name__}.{call}() was given a mask that",
                 path="",
                 expected=f"boolean array of shape ({self.batch_size},)",
                 got=describe(mask),
-                reason="A mask has one boolean for each row: true where an episode "
-                "is to begin.",
+                reason=f"A mask has one boolean for each row: true where {purpose}.",
             )
         return rows
 

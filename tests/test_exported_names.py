@@ -34,7 +34,11 @@ def test_every_listed_name_exists(name):
 def test_names_are_listed_once_and_in_order(name):
     listed = list(getattr(importlib.import_module(name), "__all__", []))
 
-    assert sorted(set(listed)) == listed
+    # Constants, then classes, then functions, as ruff wants it.
+    def place(name):
+        return not name.isupper(), not name[:1].isupper(), name
+
+    assert sorted(set(listed), key=place) == listed
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -16,7 +16,6 @@ import io
 import logging
 import os
 import pickle
-import runpy
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -293,6 +292,8 @@ def _from_script(script: _Script) -> Callable[..., Any]:
 
 
 def _run(script: _Script) -> _Loaded:
+    import runpy
+
     _loading.append(script)
     try:
         if script.module:

@@ -1,0 +1,197 @@
+"""`ActionRows`: checks a batch of actions as a whole and takes it apart by leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.arrays import as_array
+from envkit.errors import SpecError
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.bounds import within
+from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wording import counted
+
+__all__ = ["ActionRows"]
+
+_UNMOVED = "None of the environments has moved."
+# Which kinds of dtype may come where a kind is expected: what loses nothing.
+_KINDS = {"b": "b", **dict.fromkeys("iu", "biu"), "f": "biuf", "c": "biufc"}
+
+
+class ActionRows:
+    """What a batch of actions must look like.
+
+    Example:
+        >>> actions = ActionRows(BoundedArraySpec((), np.int32, 0, 1), 3, "step()")
+        >>> actions.columns([0, 1, 1])
+        [array([0, 1, 1])]
+    """
+
+    def __init__(self, spec: NestedSpec, rows: int, call: str) -> None:
+        """Prepares for the actions of `rows` environments, which `call` was given."""
+        self.structure = nest.Structure(spec)
+        self._rows = rows
+        self._subject = f"{call} was given an action that"
+
+    def columns(
+        self,
+        action: NestedArray,
+        *,
+        rows: int | None = None,
+        ignored: Array | None = None,
+        bounds: bool = True,
+    ) -> list[Array]:
+        """Returns one array for each leaf, or raises before anything has moved.
+
+        They may be the caller's own arrays.
+
+        Args:
+            action: A batch of actions.
+            rows: How many there are to be, if not one for each environment.
+            ignored: A mask of rows whose action is not used.
+            bounds: Whether to look whether integers are within their bounds.
+        """
+        # Hot: called once per batch step.
+        subject = self._subject
+        leaves = flatten_as(self.structure, action, subject=subject, root="action")
+        count = self._rows if rows is None else rows
+        columns = []
+        for index, leaf in enumerate(leaves):
+            spec = self.structure.leaves[index]
+            if (
+                type(leaf) is np.ndarray
+                and leaf.dtype == spec.dtype
+                and leaf.shape == (count, *spec.shape)
+            ):
+                column = leaf
+            else:
+                column = self._converted(leaf, index, spec, count)
+            if bounds and spec.dtype.kind in "iu":
+                self._check_bounds(column, index, spec, count, ignored)
+            columns.append(column)
+        return columns
+
+    def _converted(self, leaf: Any, index: int, spec: ArraySpec, count: int) -> Array:
+        kinds = _KINDS.get(spec.dtype.kind, spec.dtype.kind)
+        is_object = spec.dtype.hasobject
+        column = _objects(leaf, spec, count) if is_object else as_array(leaf)
+        if not is_object and column.dtype.kind not in kinds:
+            # Of other objects a sentence can say what they are.
+            value: Any = leaf if column.dtype.hasobject else column
+            self._refuse(value, index, spec, count)
+        if column.shape != (count, *spec.shape):
+            self._refuse_length(leaf, column, index, spec, count)
+            self._refuse(column, index, spec, count)
+        if _loses(column, spec.dtype):
+            self._refuse(column, index, spec, count)
+        return column
+
+    def _check_bounds(
+        self,
+        column: Array,
+        index: int,
+        spec: ArraySpec,
+        count: int,
+        ignored: Array | None,
+    ) -> None:
+        """Refuses integers that are no choice, and those the dtype cannot hold.
+
+        Beyond the bounds of a float many policies go on purpose, and environments clip
+        what they do.
+        """
+        if ignored is not None and ignored.any():
+            column = column[~ignored]
+            count = len(column)
+        if isinstance(spec, BoundedArraySpec):
+            low, high = spec.minimum, spec.maximum
+        elif column.dtype == spec.dtype:
+            return
+        else:
+            info = np.iinfo(spec.dtype)
+            low, high = np.asarray(info.min), np.asarray(info.max)
+        if not within(column, low, high):
+            self._refuse(column, index, spec, count)
+
+    def _refuse_length(
+        self, leaf: Any, column: Array, index: int, spec: ArraySpec, count: int
+    ) -> None:
+        """Says how many actions came, if that is what is wrong."""
+        expected = (count, *spec.shape)
+        if column.ndim != len(expected) or len(column) == count:
+            return
+        verb = "was" if len(column) == 1 else "were"
+        raise SpecError.does_not_fit(
+            self._subject,
+            path=nest.join("action", self.structure.paths[index]),
+            root="action",
+            expected=repr(spec.replace(shape=expected)),
+            got=describe(leaf),
+            reason=f"{counted(len(column), 'action')} {verb} given for "
+            f"{counted(count, 'environment')}.",
+            note=_UNMOVED,
+        )
+
+    def _refuse(self, value: Any, index: int, spec: ArraySpec, count: int) -> None:
+        is_number = spec.dtype.kind in "iufc"
+        if is_number and isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+            # Any integers will do, so the dtype is not what is wrong.
+            fits = within(value, *_limits(spec.dtype))
+            value = value.astype(spec.dtype) if fits else value
+        check_fits(
+            value,
+            spec,
+            subject=self._subject,
+            root="action",
+            path=self.structure.paths[index],
+            outer_dims=(count,),
+            context=_UNMOVED,
+        )
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return np.asarray(info.min), np.asarray(info.max)
+    return np.asarray(-np.inf), np.asarray(np.inf)
+
+
+def _objects(leaf: Any, spec: ArraySpec, count: int) -> Array:
+    """Returns an array of objects, one for each row, whatever the objects are."""
+    if isinstance(leaf, np.ndarray) and leaf.dtype == object:
+        return leaf
+    if spec.shape == () and hasattr(leaf, "__len__") and len(leaf) == count:
+        column = np.empty(count, object)
+        for row, value in enumerate(leaf):
+            column[row] = value
+        return column
+    try:
+        return np.array(leaf, object)  # as_array would make text of all
+    except ValueError:  # ragged
+        return np.array(None)
+
+
+def _loses(column: Array, dtype: np.dtype[Any]) -> bool:
+    """Says whether something of a column would be lost on the way to a dtype."""
+    if column.dtype == dtype:
+        return False
+    if dtype.kind in "iu":
+        return not within(column, *_limits(dtype))
+    if dtype.kind in "fc":
+        # What is finite stays so; that digits get lost is what floats are about.
+        with np.errstate(over="ignore"):
+            return bool((np.isinf(column.astype(dtype)) & ~np.isinf(column)).any())
+    if dtype.kind in "mM":
+        return not np.can_cast(column.dtype, dtype, "safe")
+    return dtype.kind in "SU" and _is_cut_off(column, dtype)
+
+
+def _is_cut_off(column: Array, dtype: np.dtype[Any]) -> bool:
+    """Says whether a text is longer than its place, where it would lose its end."""
+    if dtype.itemsize == 0 or column.dtype.itemsize <= dtype.itemsize:
+        return False
+    width = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+    return bool((np.char.str_len(column) > width).any())

@@ -1,0 +1,50 @@
+"""The parallel engine: environments in workers, stepped as one batch or one by one."""
+
+# Names are loaded when first used: a worker process imports this package, too, and has
+# no use for what starts and supervises workers.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envkit.parallel.async_parallel_py_environment import (
+        AsyncParallelPyEnvironment,
+    )
+    from envkit.parallel.autoreset import AutoReset
+    from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
+    from envkit.parallel.process_py_environment import ProcessPyEnvironment
+    from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
+    from envkit.parallel.supervision import RestartPolicy
+
+_HOMES = {
+    "AsyncParallelPyEnvironment": "envkit.parallel.async_parallel_py_environment",
+    "AutoReset": "envkit.parallel.autoreset",
+    "ParallelPyEnvironment": "envkit.parallel.parallel_py_environment",
+    "PoolStatistics": "envkit.parallel.statistics",
+    "ProcessPyEnvironment": "envkit.parallel.process_py_environment",
+    "RestartPolicy": "envkit.parallel.supervision",
+    "WorkerStatistics": "envkit.parallel.statistics",
+}
+
+__all__ = [
+    "AsyncParallelPyEnvironment",
+    "AutoReset",
+    "ParallelPyEnvironment",
+    "PoolStatistics",
+    "ProcessPyEnvironment",
+    "RestartPolicy",
+    "WorkerStatistics",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

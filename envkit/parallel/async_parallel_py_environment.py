@@ -1,0 +1,359 @@
+"""`AsyncParallelPyEnvironment`: environments in workers, each at its own pace."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from envkit.action_rows import ActionRows
+from envkit.async_environment import AsyncBatch, AsyncEnvironment
+from envkit.errors import CallOrderError, WorkerError
+from envkit.parallel.arguments import as_timeout
+from envkit.parallel.autoreset import AutoReset
+from envkit.parallel.backends.base import Backend
+from envkit.parallel.facade import PoolFacade, PoolState
+from envkit.parallel.pool import BROKEN, BUSY, FINISHED
+from envkit.parallel.slab import RESET, SAME_STEP_SLOT, STEP
+from envkit.parallel.supervision import RestartPolicy
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, EnvConstructor, NestedArray
+from envkit.wording import counted, listed
+
+__all__ = ["AsyncParallelPyEnvironment"]
+
+_LAST = int(StepType.LAST)
+
+
+class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
+    """Steps environments in workers, and returns those that are ready first.
+
+    While a policy thinks about one half, the other half steps, and a slow environment
+    delays nobody but those that share its worker.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> env = AsyncParallelPyEnvironment([CountingEnv] * 4, backend="inline")
+        >>> env.reset_async()
+        >>> first = env.recv(count=2)
+        >>> env.send(np.zeros(2, np.int32), first.env_ids)
+        >>> sorted(env.recv().env_ids.tolist())
+        [0, 1, 2, 3]
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env_constructors: Sequence[EnvConstructor | str],
+        start_serially: bool = False,
+        *,
+        backend: str | Backend = "process",
+        num_workers: int | None = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+        start_method: str = "spawn",
+        on_worker_failure: str | RestartPolicy = "raise",
+        start_timeout: float | None = None,
+        reset_timeout: float | None = None,
+        step_timeout: float | None = None,
+        worker_setup: Any = None,
+        worker_env: Mapping[str, str] | None = None,
+        validate: str = "first",
+    ) -> None:
+        """Starts the workers and waits until every environment is built.
+
+        The arguments are those of `ParallelPyEnvironment`. Workers that share nothing
+        delay each other least: for environments of very different speed, take as many
+        workers as environments.
+        """
+        self._open(
+            env_constructors,
+            start_serially=start_serially,
+            backend=backend,
+            num_workers=num_workers,
+            autoreset=autoreset,
+            start_method=start_method,
+            on_worker_failure=on_worker_failure,
+            start_timeout=start_timeout,
+            reset_timeout=reset_timeout,
+            step_timeout=step_timeout,
+            worker_setup=worker_setup,
+            worker_env=worker_env,
+            validate=validate,
+            rings_each_row=True,
+        )
+        self._actions = ActionRows(
+            self._pool.spec.action, self._rows, "AsyncParallelPyEnvironment.send()"
+        )
+        # Failures that have been raised already, by row.
+        self._told: dict[int, WorkerError] = {}
+
+    @property
+    def num_envs(self) -> int:
+        """How many rows there are."""
+        return self._rows
+
+    @property
+    def owing(self) -> Array:
+        """Which rows owe an answer that no `recv` has returned yet, as a mask."""
+        state = self._pool.state
+        untold = np.zeros(self._rows, bool)
+        untold[list(self._untold())] = True
+        owing: Array = (state == BUSY) | (state == FINISHED) | untold
+        return owing
+
+    def reset_async(self, env_ids: Sequence[int] | Array | None = None) -> None:
+        """Lets the given rows, or all, start an episode; returns at once."""
+        self._check_open("reset_async")
+        rows = self._as_rows(env_ids)
+        self._check_nothing_owed(rows, "reset_async")
+        self._pool.check_alive(rows, "reset_async")
+        self._ask_rows(rows, RESET)
+
+    def send(
+        self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
+    ) -> None:
+        """Hands row `i` of the actions to `env_ids[i]`, or to all; returns at once.
+
+        Under the order NEXT_STEP, a row whose episode ended begins the next one and
+        its action is not used. So does a row that has not begun at all.
+        """
+        # Hot: called once per batch of any size.
+        self._check_open("send")
+        rows = self._as_rows(env_ids)
+        self._check_nothing_owed(rows, "send")
+        pool = self._pool
+        pool.check_alive(rows, "send")
+        self._check_can_step(rows)
+        new = rows[~self._pool.begun[rows]]
+        columns = self._actions.columns(
+            actions, rows=rows.size, ignored=self._have_ended(rows)
+        )
+        for array, column in zip(pool.slab.actions, columns, strict=True):
+            array[rows] = column
+        if new.size:
+            self._ask_rows(new, RESET)
+            rows = rows[~np.isin(rows, new)]
+        if rows.size:
+            self._ask_rows(rows, STEP)
+
+    def _ask_rows(self, rows: Array, command: int) -> None:
+        for row in rows.tolist() if self._told else ():
+            self._told.pop(row, None)
+        self._pool.submit(rows, command)
+
+    def recv(
+        self, count: int | None = None, timeout: float | None = None
+    ) -> AsyncBatch:
+        """Returns rows that have finished, in the order in which they did.
+
+        Args:
+            count: How many to wait for; `None` waits for all that owe an answer. More
+                may not be returned, so the oldest answers come first.
+            timeout: Seconds after which to return what is ready, possibly nothing.
+
+        Raises:
+            CallOrderError: No row owes an answer, or fewer than `count` do.
+            WorkerError: An environment that owes an answer has failed. The error is
+                its answer; what the others have answered is kept for the next call.
+        """
+        # Hot: called once per batch of any size.
+        self._check_open("recv")
+        began = perf_counter()
+        pool = self._pool
+        # Not those whose failure has been told: they owe nothing any more.
+        owing = np.flatnonzero(self.owing)
+        wanted = self._as_count(count, owing.size)
+        if timeout != 0:
+            timeout = as_timeout("timeout", timeout)
+        self._raise_failures()
+        pool.wait(wanted, owing, timeout)
+        self._raise_failures()
+        rows = pool.finished(owing, wanted)
+        time_step = self._gather(rows)
+        pool.take(rows)
+        self._calls += 1
+        self._elapsed += perf_counter() - began
+        return AsyncBatch(rows, time_step)
+
+    def _as_count(self, count: int | None, owing: int) -> int:
+        if not owing:
+            raise CallOrderError(
+                "recv() was called although no environment owes an answer. Call "
+                "reset_async() or send() first."
+            )
+        if count is None:
+            return owing
+        try:
+            wanted = operator.index(count)
+        except TypeError:
+            raise TypeError(
+                f"count is {describe(count)}; it is an integer, or None for all that "
+                "owe an answer."
+            ) from None
+        if wanted < 1:
+            raise ValueError(f"count is {wanted}; it is at least 1.")
+        if wanted > owing:
+            raise CallOrderError(
+                f"recv(count={wanted}) was called although only "
+                f"{counted(owing, 'environment')} owe{'s' * (owing == 1)} an answer, "
+                "so it would wait for ever. Ask for fewer, or send more first."
+            )
+        return wanted
+
+    def _gather(self, rows: Array) -> TimeStep:
+        slab = self._pool.slab
+        slots = slab.slots(rows)
+        leaves = [array[slots, rows] for array in slab.steps]
+        return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
+
+    def current_time_step(
+        self, env_ids: Sequence[int] | Array | None = None
+    ) -> TimeStep:
+        """Returns where rows that owe nothing stand: what a policy should act on.
+
+        It differs from what `recv` returned under `AutoReset.SAME_STEP`, where an
+        episode that ended has been followed by the `FIRST` of the next.
+        """
+        self._check_open("current_time_step")
+        rows = self._as_rows(env_ids)
+        self._check_nothing_owed(rows, "current_time_step")
+        if not self._pool.begun[rows].all():
+            raise CallOrderError(
+                "current_time_step() was called before environment "
+                f"{listed(rows[~self._pool.begun[rows]])} began. Call reset_async() "
+                "first."
+            )
+        slab = self._pool.slab
+        slots = slab.slots(rows)
+        if self._order is AutoReset.SAME_STEP:
+            slots[slab.steps[0][slots, rows] == _LAST] = SAME_STEP_SLOT
+        leaves = [array[slots, rows] for array in slab.steps]
+        return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
+
+    def _untold(self) -> dict[int, WorkerError]:
+        return {
+            row: error
+            for row, error in sorted(self._pool.errors.items())
+            if self._told.get(row) is not error
+        }
+
+    def _raise_failures(self) -> None:
+        untold = self._untold()
+        if untold:
+            self._told.update(untold)
+            distinct = {id(error): error for error in untold.values()}
+            raise WorkerError.joined(list(distinct.values()))
+
+    def _as_rows(self, env_ids: Sequence[int] | Array | None) -> Array:
+        # Hot: called once per send.
+        if env_ids is None:
+            return self._everyone
+        rows = np.asarray(env_ids)
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise TypeError(
+                f"env_ids is {describe(env_ids)}; it is a list of row numbers, such as "
+                "the env_ids that recv() returned."
+            )
+        if rows.size and (rows.min() < 0 or rows.max() >= self._rows):
+            wrong = rows[(rows < 0) | (rows >= self._rows)]
+            raise ValueError(
+                f"env_ids has {listed(wrong)}; there are {self._rows} environments, 0 "
+                f"to {self._rows - 1}."
+            )
+        if np.unique(rows).size < rows.size:
+            raise ValueError(
+                "env_ids names an environment twice; each takes one action at a time."
+            )
+        return rows.astype(np.intp, copy=False)
+
+    def _check_nothing_owed(self, rows: Array, call: str) -> None:
+        # Hot: called once per send.
+        state = self._pool.state[rows]
+        if not state.any():
+            return
+        owing = rows[(state == BUSY) | (state == FINISHED)]
+        if owing.size:
+            one = owing.size == 1
+            raise CallOrderError(
+                f"{call}() was called while {counted(owing.size, 'environment')} "
+                f"({listed(owing)}) still {'owes' if one else 'owe'} an answer. Call "
+                f"recv() until it returns {'it' if one else 'them'}."
+            )
+
+    def _have_ended(self, rows: Array) -> Array:
+        """Returns which rows begin an episode with this step, whatever the action."""
+        slab = self._pool.slab
+        new = ~self._pool.begun[rows]
+        if self._order is AutoReset.NEXT_STEP:
+            new |= slab.steps[0][slab.slots(rows), rows] == _LAST
+        return new
+
+    def _check_can_step(self, rows: Array) -> None:
+        pool = self._pool
+        if pool.errors:
+            broken = rows[pool.state[rows] == BROKEN]
+            if broken.size:
+                noun = "environment" if broken.size == 1 else "environments"
+                raise CallOrderError(
+                    f"send() was called after {noun} {listed(broken)} raised, whose "
+                    "episodes cannot go on. Call reset_async(env_ids) for them."
+                )
+        if self._order is AutoReset.DISABLED:
+            slab = pool.slab
+            types = slab.steps[0][slab.slots(rows), rows]
+            ended = rows[(types == _LAST) & self._pool.begun[rows]]
+            if ended.size:
+                noun = "row" if ended.size == 1 else "rows"
+                raise CallOrderError(
+                    f"send() was called after the episode of {noun} {listed(ended)} "
+                    "ended. Under AutoReset.DISABLED, call reset_async(env_ids) for "
+                    "them first."
+                )
+        for env, block in enumerate(pool.rows_of_env) if any(pool.is_batch) else ():
+            chosen = np.isin(block, rows)
+            if chosen.any() and not chosen.all():
+                raise ValueError(
+                    f"env_ids has only some of rows {block.start} to {block.stop - 1}, "
+                    f"which are one environment (env {env}) that is a batch itself and "
+                    "moves together."
+                )
+
+    def _before_other_order(self) -> None:
+        self._check_idle("autoreset")
+        if self._pool.begun.all():
+            leaves = self._structure.flatten(self.current_time_step())
+            self._pool.stand(leaves, leaves)
+
+    def _check_idle(self, call: str) -> None:
+        self._check_open(call)
+        self._check_nothing_owed(self._everyone, call)
+
+    # State.
+
+    def get_state(self) -> PoolState:
+        """Returns a token with which `set_state` of any pool brings all back.
+
+        No row may owe an answer.
+        """
+        self._check_idle("get_state")
+        begun = bool(self._pool.begun.all())
+        standing = self.current_time_step() if begun else None
+        shown = self._gather(self._everyone) if begun else None
+        return PoolState(self._states(), shown, standing, self._order.value)
+
+    def set_state(self, state: PoolState) -> None:
+        """Brings back what `get_state` returned, or changes nothing at all."""
+        self._check_idle("set_state")
+        self._check_state(state)
+        self._restore(state, state.standing)
+        self._pool.note_restored(state.standing is not None)
+        if state.time_step is not None and state.standing is not None:
+            same = self._order is AutoReset.SAME_STEP and state.autoreset == "same_step"
+            shown = state.time_step if same else state.standing
+            self._pool.stand(
+                self._structure.flatten(shown), self._structure.flatten(state.standing)
+            )

@@ -1,0 +1,1 @@
+"""Where the runners of a pool live: here, in threads, in processes."""

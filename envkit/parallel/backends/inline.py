@@ -1,0 +1,158 @@
+"""`InlineBackend`: runners in the caller's own thread, for debugging and comparing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from envkit.parallel.backends.base import (
+    Event,
+    Failed,
+    Finished,
+    Replied,
+    Started,
+)
+from envkit.parallel.hosting import EnvironmentHost
+from envkit.parallel.messages import (
+    ExitReport,
+    Hello,
+    RemoteFailure,
+    Request,
+    WorkerJob,
+)
+from envkit.parallel.runner import EnvRunner
+from envkit.parallel.slab import BUSY_NS, RUNS, Slab, SlabLayout
+from envkit.types import Array
+
+__all__ = ["InlineBackend"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class InlineBackend:
+    """Runs every environment at once, in the call that asks for it.
+
+    Nothing runs in parallel and nothing can be killed, but breakpoints and tracebacks
+    are those of an ordinary program, and the cheapest environments are fastest here.
+    """
+
+    name: ClassVar[str] = "inline"
+    can_kill: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        """Prepares; nothing is built yet."""
+        self._runners: dict[int, EnvRunner] = {}
+        self._queue: deque[Event] = deque()
+        self._failures: dict[int, RemoteFailure] = {}
+        self._slab: Slab | None = None
+        self._hosts: list[EnvironmentHost] = []
+
+    def start(self, jobs: Sequence[WorkerJob]) -> None:
+        """Builds the environments of all jobs."""
+        for job in jobs:
+            # Ctrl-C is the caller's: it runs in the caller's own thread.
+            runner = EnvRunner(job, (KeyboardInterrupt,), self._hosts)
+            hello = runner.build()
+            if isinstance(hello, Hello):
+                self._runners[job.worker] = runner
+                if self._slab is not None:
+                    self._bind(job.worker)
+            self._queue.append(Started(job.worker, hello))
+
+    def bind(self, layout: SlabLayout) -> Slab:
+        """Makes the slab in ordinary memory."""
+        self._slab = Slab(layout)
+        self._asked = np.zeros(layout.rows, bool)
+        self._all_rows = Finished(np.arange(layout.rows))
+        for worker in self._runners:
+            self._bind(worker)
+        return self._slab
+
+    def _bind(self, worker: int) -> None:
+        assert self._slab is not None  # since bind()
+        runner = self._runners[worker]
+        runner.bind(self._slab, worker)
+        runner.tell_failure = self._note_failure
+
+    def _note_failure(self, rows: Sequence[int], failure: RemoteFailure) -> None:
+        for row in rows:
+            self._failures[row] = failure
+
+    def dispatch(self, rows: Array | None) -> None:
+        """Runs the rows that were asked."""
+        assert self._slab is not None  # since bind()
+        # Noted first: Ctrl-C may come in the middle, and what had been answered by then
+        # is announced all the same.
+        if rows is None:
+            self._asked[:] = True
+        else:
+            self._asked[rows] = True
+        clock = time.perf_counter_ns
+        for worker, runner in self._runners.items():
+            began = clock()
+            if rows is None:
+                ran = runner.run_pending()
+            else:
+                wanted = set(rows.tolist())
+                pending = [row for row in runner.pending() if row in wanted]
+                ran = len(pending)
+                if ran:
+                    runner.run(pending)
+            if ran:
+                self._slab.meters[worker, BUSY_NS] += clock() - began
+                self._slab.meters[worker, RUNS] += 1
+
+    def wait_events(self, timeout: float | None, count: int = 1) -> deque[Event]:
+        """Returns what has happened: all there is, for nothing happens meanwhile."""
+        if self._slab is None:
+            return self._queue
+        if self._slab.all_answered() and self._asked.all():
+            self._queue.append(self._all_rows)
+            self._asked[:] = False
+            return self._queue
+        rows = np.flatnonzero(self._asked & self._slab.answered_rows())
+        raised = self._slab.raised_rows(rows)
+        whole = np.setdiff1d(rows, raised, assume_unique=True)
+        if whole.size:
+            self._queue.append(Finished(whole))
+        if raised.size:
+            failures = {row: self._failures[row] for row in raised.tolist()}
+            self._queue.append(Failed(failures))
+        self._asked[rows] = False
+        return self._queue
+
+    def request(self, worker: int, request: Request) -> None:
+        """Answers a request."""
+        self._queue.append(Replied(worker, self._runners[worker].handle(request)))
+
+    def replace(self, worker: int, job: WorkerJob) -> None:
+        """Builds the environments of a worker anew."""
+        self.start([job])
+
+    def kill(self, worker: int) -> None:
+        """Does nothing: whoever could call this is what runs."""
+
+    def resident(self, worker: int) -> int:
+        """Returns 0: the memory is the caller's own."""
+        return 0
+
+    def pid(self, worker: int) -> int:
+        """Returns this process."""
+        return os.getpid()
+
+    def close(self, grace: float) -> list[ExitReport]:
+        """Closes the environments."""
+        runners, self._runners = self._runners, {}
+        for runner in runners.values():
+            for error in runner.close():
+                _LOGGER.warning("close() of an environment raised", exc_info=error)
+        return []
+
+    def forget(self) -> None:
+        """Holds nothing that a fork of the parent would have to close."""

@@ -1,0 +1,422 @@
+"""`PoolFacade`: what lockstep and asynchronous pools have in common, besides rows."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import ClosedError, SpecError
+from envkit.parallel import arguments
+from envkit.parallel.autoreset import AutoReset
+from envkit.parallel.backends.base import Backend
+from envkit.parallel.names import check_name
+from envkit.parallel.pool import PoolOptions, WorkerPool
+from envkit.parallel.slab import BUSY_NS, RESETS, STEPS, WAITING_NS
+from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
+from envkit.parallel.supervision import RestartPolicy
+from envkit.seeding import seed_per_row
+from envkit.specs.validation import describe
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedSpec, Seed
+from envkit.wording import listed
+
+__all__ = ["GRACE", "PoolFacade", "PoolState"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_ORDERS = [AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DISABLED]
+GRACE = 5.0
+# After Ctrl-C, and when Python ends: whoever waits is a person.
+_SHORT_GRACE = 1.0
+
+
+class PoolState(NamedTuple):
+    """What `get_state` of a pool returns: a token for `set_state` of any pool.
+
+    Attributes:
+        environments: The environments' own states, as bytes.
+        time_step: The time step that was returned last; `None` before the first.
+        standing: Where the environments stand, which differs under SAME_STEP.
+        autoreset: The order under which that was.
+    """
+
+    environments: tuple[bytes, ...]
+    time_step: TimeStep | None
+    standing: TimeStep | None
+    autoreset: str
+
+
+class PoolFacade:
+    """Asks the environments of a pool, reports about it, and ends it."""
+
+    _pool: WorkerPool
+    _closed = True  # until there is a pool
+
+    def _open(
+        self,
+        env_constructors: Any,
+        *,
+        start_serially: bool,
+        backend: str | Backend,
+        num_workers: int | None,
+        autoreset: AutoReset | str,
+        start_method: str,
+        on_worker_failure: str | RestartPolicy,
+        start_timeout: float | None,
+        reset_timeout: float | None,
+        step_timeout: float | None,
+        worker_setup: Any,
+        worker_env: Mapping[str, str] | None,
+        validate: str,
+        rings_each_row: bool,
+    ) -> None:
+        """Checks what was given, and starts the pool."""
+        name = type(self).__name__
+        constructors = arguments.as_constructors(env_constructors, name)
+        options = PoolOptions(
+            num_workers=arguments.as_worker_count(num_workers, len(constructors)),
+            start_serially=bool(start_serially),
+            policy=arguments.as_policy(on_worker_failure),
+            start_timeout=arguments.as_timeout("start_timeout", start_timeout),
+            reset_timeout=arguments.as_timeout("reset_timeout", reset_timeout),
+            step_timeout=arguments.as_timeout("step_timeout", step_timeout),
+            worker_setup=worker_setup,
+            validate=arguments.as_validate(validate),
+            rings_each_row=rings_each_row,
+        )
+        order = AutoReset.of(autoreset)
+        self._validate = options.validate
+        self._backend = arguments.as_backend(backend, start_method, worker_env)
+        self._pool = pool = WorkerPool(constructors, self._backend, options)
+        self._structure = pool.layout.time_step
+        self._rows = pool.rows
+        self._everyone = np.arange(pool.rows)
+        pool.slab.autoreset = _ORDERS.index(order)
+        self._order = order
+        self._calls = 0
+        self._elapsed = 0.0
+        self._closed = False
+        _tell_slow_leaves(pool)
+        self._finalizer = weakref.finalize(self, _forgotten, name, pool)
+
+    # What it is.
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one environment's observation."""
+        return self._pool.spec.observation
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one environment's action."""
+        return self._pool.spec.action
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one environment's reward."""
+        return self._pool.spec.reward
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of one environment's discount."""
+        return self._pool.spec.discount
+
+    @property
+    def autoreset(self) -> AutoReset:
+        """When the episode after a `LAST` begins; may be changed at any time."""
+        return self._order
+
+    @autoreset.setter
+    def autoreset(self, order: AutoReset | str) -> None:
+        self._check_open("autoreset")
+        order = AutoReset.of(order)
+        self._before_other_order()
+        self._order = order
+        self._pool.slab.autoreset = _ORDERS.index(self._order)
+
+    def _before_other_order(self) -> None:
+        """Sees to what the order that is about to change has left."""
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers there are."""
+        return len(self._pool.layout.blocks)
+
+    @property
+    def repaired(self) -> Array:
+        """Which rows' last time step was made up for an environment that was replaced.
+
+        Such a row is a `LAST` with reward 0 and discount 1; a learner may leave it out.
+        """
+        return self._pool.repaired.copy()
+
+    # Asking environments.
+
+    def seed(self, seed: Seed) -> list[Any]:
+        """Seeds every environment: each with its own stream, or with its own seed."""
+        self._check_idle("seed")
+        pool = self._pool
+        seeds = seed_per_row(seed, pool.rows)
+        by_env = [
+            [seeds[row] for row in rows] if pool.is_batch[env] else seeds[rows[0]]
+            for env, rows in enumerate(pool.rows_of_env)
+        ]
+        results = self._ask("seed", None, by_env)
+        pool.note_seeds(by_env)
+        return results
+
+    def get_info(self) -> Any:
+        """Returns the infos stacked, or a list of them where they cannot be.
+
+        They belong to the time step that was returned last, also where the next
+        episode has begun since.
+        """
+        self._check_idle("get_info")
+        infos = self._ask("get_info", None)
+        if any(self._pool.is_batch):
+            return infos
+        try:
+            return nest.map_structure(_stacked_alike, *infos)
+        except (SpecError, ValueError):
+            return infos
+
+    def render(
+        self, mode: str = "rgb_array", *, env_ids: Sequence[int] | None = None
+    ) -> Any:
+        """Returns the environments' pictures, stacked.
+
+        Args:
+            mode: What the environments' `render` is called with.
+            env_ids: Which environments to render; the others do not.
+        """
+        self._check_open("render")
+        envs = self._as_envs(env_ids)
+        pictures = self._ask("render", envs, [mode] * len(envs))
+        if mode != "rgb_array" or not pictures:
+            return pictures
+        if any(self._pool.is_batch[env] for env in envs):
+            return np.concatenate(
+                [
+                    picture if self._pool.is_batch[env] else np.asarray(picture)[None]
+                    for env, picture in zip(envs, pictures, strict=True)
+                ]
+            )
+        return np.stack(pictures)
+
+    def call(
+        self,
+        name: str,
+        *args: Any,
+        env_ids: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Calls a method of environments, in their workers, and returns the results.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 3, backend="inline") as env:
+            ...     env.call("get_info", env_ids=[0, 2])
+            [{}, {}]
+        """
+        self._check_open("call")
+        check_name(name)
+        if name in {"reset", "step"}:
+            raise ValueError(
+                f"call({name!r}) would move environments behind the pool's back. Use "
+                f"{name}(), with a mask for some of them."
+            )
+        envs = self._as_envs(env_ids)
+        return self._ask("call", envs, [(name, args, kwargs)] * len(envs))
+
+    def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Returns an attribute of environments.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+            ...     env.access("batched")
+            [False, False]
+        """
+        self._check_open("access")
+        check_name(name)
+        envs = self._as_envs(env_ids)
+        return self._ask("access", envs, [(name,)] * len(envs))
+
+    def _ask(
+        self,
+        method: str,
+        envs: Sequence[int] | None,
+        values: Sequence[Any] | None = None,
+    ) -> list[Any]:
+        everyone = range(len(self._pool.rows_of_env))
+        envs = everyone if envs is None else envs
+        values = [None] * len(envs) if values is None else values
+        results = self._pool.ask(method, envs, values)
+        self._pool.raise_failures(envs, results)
+        return results
+
+    def _as_envs(self, env_ids: Sequence[int] | None) -> list[int]:
+        count = len(self._pool.rows_of_env)
+        if env_ids is None:
+            return list(range(count))
+        try:
+            envs = [operator.index(env) for env in np.asarray(env_ids).tolist()]
+        except TypeError:
+            raise TypeError(
+                f"env_ids is {describe(env_ids)}; it is a list of indices such as [3]."
+            ) from None
+        wrong = [env for env in envs if not 0 <= env < count]
+        if wrong or len(set(envs)) < len(envs):
+            what = f"has {wrong[0]}" if wrong else "names an environment twice"
+            raise ValueError(
+                f"env_ids {what}; there are {count} environments, 0 to {count - 1}."
+            )
+        return envs
+
+    # State.
+
+    def _states(self) -> tuple[bytes, ...]:
+        return tuple(self._ask("get_state", None))
+
+    def _restore(self, state: Any, standing: TimeStep | None) -> None:
+        """Sets every environment's state, or changes nothing at all."""
+        envs = range(len(self._pool.rows_of_env))
+        ended = np.zeros(self._rows, bool)
+        if standing is not None:
+            ended = np.asarray(standing.is_last())
+        flags = [[bool(ended[row]) for row in rows] for rows in self._pool.rows_of_env]
+        pool = self._pool
+        # Whoever cannot save its state is found before anything has changed.
+        before = self._states()
+        flags_before = [
+            [pool.has_ended(row) for row in rows] for rows in pool.rows_of_env
+        ]
+        tokens = list(zip(state.environments, flags, strict=True))
+        results = pool.ask("set_state", envs, tokens)
+        try:
+            pool.raise_failures(envs, results)
+        except BaseException:
+            pool.ask("set_state", envs, list(zip(before, flags_before, strict=True)))
+            raise
+
+    def _check_state(self, state: Any) -> None:
+        name = type(self).__name__
+        if not isinstance(state, PoolState):
+            raise TypeError(
+                f"{name}.set_state() was given {describe(state)}; it takes what "
+                "get_state() of a pool returned."
+            )
+        count = len(self._pool.rows_of_env)
+        if len(state.environments) != count:
+            raise ValueError(
+                f"{name}.set_state() was given the state of "
+                f"{len(state.environments)} environments; there are {count}."
+            )
+
+    # About the pool.
+
+    def statistics(self) -> PoolStatistics:
+        """Returns what the workers have done so far, and how they are.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+            ...     _ = env.reset(), env.step([0, 0])
+            ...     env.statistics().steps
+            4
+        """
+        self._check_open("statistics")
+        meters = self._pool.slab.meters.tolist()
+        workers = tuple(
+            WorkerStatistics(
+                worker=index,
+                pid=pid,
+                envs=tuple(range(*rows)),
+                steps=meters[index][STEPS],
+                resets=meters[index][RESETS],
+                restarts=self._pool.restarts[index],
+                stepping=meters[index][BUSY_NS] / 1e9,
+                waiting=meters[index][WAITING_NS] / 1e9,
+                resident_bytes=resident,
+                is_alive=alive,
+            )
+            for index, (pid, alive, resident, rows) in enumerate(
+                self._pool.worker_facts()
+            )
+        )
+        return PoolStatistics(workers, self._calls, self._elapsed)
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise ClosedError.used(type(self).__name__, call)
+
+    def _check_idle(self, call: str) -> None:
+        self._check_open(call)
+
+    def close(self, grace: float = GRACE) -> None:
+        """Ends the workers; calling it again does nothing.
+
+        Args:
+            grace: Seconds that environments have for what they are doing, and for
+                closing; then their processes are killed.
+        """
+        if not self._closed:
+            self._closed = True
+            self._finalizer.detach()
+            self._pool.close(grace)
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        impatient = isinstance(exception, KeyboardInterrupt | SystemExit)
+        self.close(_SHORT_GRACE if impatient else GRACE)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"A {type(self).__name__} has workers and cannot be copied or pickled: "
+            "pass what it was made of, and make another there."
+        )
+
+
+def _tell_slow_leaves(pool: WorkerPool) -> None:
+    """Says once which leaves are pickled at every step."""
+    for what, structure, leaves in (
+        ("action", pool.layout.action, pool.layout.private_actions),
+        ("time step", pool.layout.time_step, pool.layout.private_steps),
+    ):
+        if leaves:
+            _LOGGER.warning(
+                "the %s%s cannot lie in shared memory, for its dtype is %s: it is "
+                "pickled at every step, which is slow",
+                what,
+                " at " + listed([structure.paths[leaf] for leaf in leaves]),
+                structure.leaves[leaves[0]].dtype,
+            )
+
+
+def _forgotten(name: str, pool: WorkerPool) -> None:
+    """Ends a pool that nobody closed."""
+    warnings.warn(
+        f"A {name} was not closed. Use it in a with statement, or call close().",
+        ResourceWarning,
+        stacklevel=2,
+    )
+    pool.close(_SHORT_GRACE)
+
+
+def _stacked_alike(*column: Any) -> Array:
+    """Stacks what one array can hold without changing it."""
+    arrays = [np.asarray(value) for value in column]
+    if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.hasobject:
+        raise ValueError("One array cannot hold values of several kinds.")
+    return np.stack(arrays)

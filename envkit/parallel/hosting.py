@@ -1,0 +1,185 @@
+"""How a worker comes by its environments: building, rebuilding, seeding, closing."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from envkit.errors import ConstructorError
+from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
+from envkit.parallel.serialize import describe_constructor
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.types import EnvConstructor
+
+__all__ = ["EnvironmentHost", "derived_seed", "resident_bytes", "run_setup"]
+
+# Packages that make a worker large; a pool says once which of them its workers load.
+HEAVY_MODULES = ("tensorflow", "torch", "jax")
+
+
+class EnvironmentHost:
+    """Holds the environments of one worker and knows how each was made."""
+
+    def __init__(
+        self,
+        job: WorkerJob,
+        passes: tuple[type[BaseException], ...] = (),
+        neighbours: list[EnvironmentHost] | None = None,
+    ) -> None:
+        """Takes a job; `build` does it.
+
+        Args:
+            job: What to build.
+            passes: Exceptions that are not the environments' but the carrier's.
+            neighbours: Hosts in the same process, among which no environment may be
+                shared; this one joins them.
+        """
+        self.job = job
+        self._passes = passes
+        self._neighbours = [self] if neighbours is None else neighbours
+        if self not in self._neighbours:
+            self._neighbours.append(self)
+        self.envs: list[Any] = []
+        self._seeds = list(job.seeds)
+        # How often each was rebuilt: a rebuilt environment must not repeat the
+        # episodes of the one before it.
+        self._rebuilds = [0] * len(job.constructors)
+
+    def let_through(self, error: BaseException) -> None:
+        """Raises what is not the environments' but the carrier's own."""
+        if isinstance(error, self._passes):
+            raise error
+
+    def build(self) -> Hello | RemoteFailure:
+        """Builds every environment; says what they are, or what went wrong."""
+        try:
+            run_setup(self.job.setup)
+        except BaseException as error:
+            self.let_through(error)
+            return RemoteFailure.of(
+                error, kind="setup", command="setup", pid=os.getpid()
+            )
+        for index in range(len(self.job.constructors)):
+            try:
+                self.envs.append(self._construct(index))
+            except BaseException as error:
+                self.let_through(error)
+                self.close()
+                return RemoteFailure.of(
+                    error,
+                    kind="constructor",
+                    env=self.job.first_env + index,
+                    command="construct",
+                    pid=os.getpid(),
+                )
+        try:
+            return self._hello()
+        except BaseException as error:  # its specs are no specs
+            self.let_through(error)
+            self.close()
+            return RemoteFailure.of(
+                error, kind="constructor", command="construct", pid=os.getpid()
+            )
+
+    def _hello(self) -> Hello:
+        return Hello(
+            pid=os.getpid(),
+            specs=tuple(EnvironmentSpec.of(env) for env in self.envs),
+            batch_sizes=tuple(
+                env.batch_size if env.batched else None for env in self.envs
+            ),
+            resident=resident_bytes(os.getpid()),
+            heavy_modules=tuple(name for name in HEAVY_MODULES if name in sys.modules),
+        )
+
+    def rebuild(self, index: int) -> Any:
+        """Makes an environment anew, and seeds it if the one before was seeded."""
+        # Anything may be wrong with the old one; what its close() says is not news.
+        try:
+            self.envs[index].close()
+        except BaseException as error:
+            self.let_through(error)
+            _tell(error)
+        self._rebuilds[index] += 1
+        env = self.envs[index] = self._construct(index)
+        return env
+
+    def seed(self, index: int, seed: Any) -> Any:
+        """Seeds one environment, and remembers the seed for when it is rebuilt."""
+        result = self.envs[index].seed(seed)
+        if not self._seeds:
+            self._seeds = [None] * len(self.envs)
+        self._seeds[index] = seed
+        self._rebuilds[index] = 0
+        return result
+
+    def close(self) -> list[BaseException]:
+        """Closes every environment; returns what their `close` raised."""
+        errors: list[BaseException] = []
+        for env in self.envs:
+            try:
+                env.close()
+            except BaseException as error:
+                self.let_through(error)
+                errors.append(error)
+        self.envs = []
+        if self in self._neighbours:
+            self._neighbours.remove(self)
+        return errors
+
+    def _construct(self, index: int) -> Any:
+        constructor: EnvConstructor = self.job.constructors[index]
+        env = constructor()
+        if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+            raise ConstructorError.no_environment(
+                f"env_constructors[{self.job.first_env + index}] "
+                f"({describe_constructor(constructor)})",
+                env,
+            )
+        if any(env is other for host in self._neighbours for other in host.envs):
+            raise ConstructorError(
+                f"env_constructors[{self.job.first_env + index}] returned an "
+                "environment that another constructor has returned already. Each row "
+                "needs an environment of its own: build it inside the constructor."
+            )
+        if index < len(self._seeds) and self._seeds[index] is not None:
+            env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))
+        return env
+
+
+def run_setup(setup: str | Callable[[], Any] | None) -> None:
+    """Runs what a worker is to run before anything else."""
+    if isinstance(setup, str):
+        module, _, attribute = setup.partition(":")
+        getattr(importlib.import_module(module), attribute)()
+    elif setup is not None:
+        setup()
+
+
+def derived_seed(seed: Any, rebuilds: int) -> Any:
+    """Derives what to seed an environment with that replaces another."""
+    if rebuilds == 0 or seed is None:
+        return seed
+    if isinstance(seed, list | tuple):
+        return [derived_seed(part, rebuilds) for part in seed]
+    return int(np.random.SeedSequence([seed, rebuilds]).generate_state(1)[0])
+
+
+def resident_bytes(pid: int) -> int:
+    """Returns how much memory a process holds, or 0 where nobody can tell."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _tell(error: BaseException) -> None:
+    import traceback
+
+    traceback.print_exception(type(error), error, error.__traceback__)

@@ -1,0 +1,407 @@
+"""How a worker's process is started, observed, and ended with all it has started."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from envkit.parallel.channel import Channel
+from envkit.parallel.hosting import resident_bytes
+from envkit.parallel.memory import anonymous_file
+from envkit.parallel.messages import ExitReport, WorkerJob
+
+__all__ = [
+    "STATUS_UNKNOWN",
+    "ForkLauncher",
+    "Launcher",
+    "SpawnLauncher",
+    "WorkerEnds",
+    "WorkerProcess",
+    "environment_for",
+    "launcher",
+    "run_in_fork",
+    "search_path",
+    "start_interpreter",
+]
+
+# How a process ended that is gone, where nobody could tell. None ends like this.
+STATUS_UNKNOWN = 1 << 16
+
+# One thread per worker: the workers are what runs in parallel. Set before NumPy is
+# imported, which also halves the time that takes.
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+}
+# A GPU's memory belongs to whoever learns, unless `worker_env` says otherwise.
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+
+# The parent's search path comes first: before it, any file in the current directory
+# could stand in the way of a module. Nothing of the parent's main module is run.
+_BOOTSTRAP = (
+    "import sys; sys.path[:] = eval(sys.argv[1]); "
+    "from {module} import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+# Enough for the stacks of a crash, the innermost calls of which come first.
+_TAIL_BYTES = 1 << 15
+_TAIL_LINES = 200
+
+
+class WorkerProcess:
+    """A worker's process as its parent sees it.
+
+    It leads a session and a process group of its own: Ctrl-C reaches the parent alone,
+    and killing the group ends what the worker has started, too.
+
+    Attributes:
+        pid: The process.
+        channel: The parent's end of the channel.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        channel: Channel,
+        lifeline: int,
+        stderr: int,
+        wait_status: Callable[[], int | None],
+        life_fd: int | None = None,
+    ) -> None:
+        """Takes over a process that has just been started.
+
+        Args:
+            pid: The process.
+            channel: The parent's end of the channel.
+            lifeline: The writing end of the pipe whose closing kills the worker.
+            stderr: The file it writes standard error to.
+            wait_status: Returns how it ended, as `subprocess` says it, or
+                `STATUS_UNKNOWN`; `None` while it runs.
+            life_fd: Its pidfd, if somebody has opened it already, -1 for none.
+        """
+        self.pid = pid
+        self.channel = channel
+        self._lifeline = lifeline
+        self._stderr = stderr
+        self._read = 0
+        self._tail = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._wait_status = wait_status
+        self._status: int | None = None
+        self.resident = 0
+        # Becomes readable when the process ends; elsewhere the channel's end says so.
+        if life_fd is None:
+            life_fd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+        self.life_fd = life_fd
+
+    def has_ended(self) -> bool:
+        """Says whether the process is gone, and takes note of how it ended."""
+        if self._status is None:
+            self._status = self._wait_status()
+        return self._status is not None
+
+    def report(self, worker: int) -> ExitReport:
+        """Says how it ended."""
+        status = None if self._status == STATUS_UNKNOWN else self._status
+        self.forward_stderr()
+        return ExitReport(
+            worker=worker,
+            pid=self.pid,
+            exitcode=None if status is None or status < 0 else status,
+            signal=_signal_name(-status) if status is not None and status < 0 else None,
+            stderr_tail=self.stderr_tail,
+            resident=self.resident,
+        )
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines it wrote to standard error."""
+        text = self._tail.decode("utf-8", "replace").rstrip("\n")
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+    def forward_stderr(self) -> None:
+        """Passes on what it wrote to standard error since the last time.
+
+        It writes to a file and not into a pipe, so it never waits for its reader.
+        """
+        if self._stderr < 0:
+            return
+        while data := os.pread(self._stderr, 1 << 16, self._read):
+            self._read += len(data)
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            # Closed, or something that takes no text: then nobody wants to see it.
+            with contextlib.suppress(AttributeError, ValueError, OSError):
+                sys.stderr.write(self._decoder.decode(data))
+                sys.stderr.flush()
+
+    def note_resident(self) -> int:
+        """Looks how much memory it holds; the last look is kept for a post-mortem."""
+        self.resident = resident_bytes(self.pid) or self.resident
+        return self.resident
+
+    def signal_group(self, number: int) -> None:
+        """Sends a signal to the process and everything it has started."""
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # It has not made its group yet, or macOS counts its zombie.
+            if self._status is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Gives the descriptors back, after the process has ended."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Closes the descriptors only; what a fork of the parent does."""
+        self.channel.close()
+        for fd in (self._lifeline, self._stderr, self.life_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._lifeline = self._stderr = self.life_fd = -1
+
+
+class Launcher(Protocol):
+    """Starts workers one way or another."""
+
+    def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
+        """Starts a process that runs `worker_main.main`.
+
+        Args:
+            inherited: The job whose constructors a forked worker has already.
+        """
+
+    def close(self) -> None:
+        """Ends what the launcher itself needs."""
+
+    def forget(self) -> None:
+        """Closes descriptors only; what a fork of the parent does."""
+
+
+class WorkerEnds:
+    """The descriptors of a worker that is about to start: the parent's and its own."""
+
+    def __init__(self) -> None:
+        """Opens them all."""
+        self.ours, self.theirs = Channel.pair()
+        self.life_read, self.life_write = os.pipe()
+        self.stderr = anonymous_file()
+        flags = fcntl.fcntl(self.stderr, fcntl.F_GETFL)
+        # Whoever else writes to it appends, too, instead of writing over it.
+        fcntl.fcntl(self.stderr, fcntl.F_SETFL, flags | os.O_APPEND)
+
+    def process(
+        self,
+        pid: int,
+        wait_status: Callable[[], int | None],
+        life_fd: int | None = None,
+    ) -> WorkerProcess:
+        """Returns the process that has its own end of them now."""
+        self.close_theirs()
+        return WorkerProcess(
+            pid, self.ours, self.life_write, self.stderr, wait_status, life_fd
+        )
+
+    def close_theirs(self) -> None:
+        """Closes what the worker has its own copies of."""
+        self.theirs.close()
+        os.close(self.life_read)
+
+    def close_ours(self) -> None:
+        """Closes what only its parent would need."""
+        self.ours.close()
+        os.close(self.life_write)
+        os.close(self.stderr)
+
+
+class SpawnLauncher:
+    """Starts a fresh interpreter for each worker."""
+
+    def __init__(
+        self,
+        worker_env: Mapping[str, str],
+        module: str = "envkit.parallel.worker_main",
+    ) -> None:
+        """Takes environment variables that are set before anything is imported.
+
+        Args:
+            worker_env: The variables.
+            module: Where the `main` is that takes the channel and the lifeline.
+        """
+        self._env = environment_for(worker_env)
+        self._program = _BOOTSTRAP.format(module=module)
+
+    def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
+        """Starts a process that runs `worker_main.main`."""
+        ends = WorkerEnds()
+        fds = (ends.theirs.fileno(), ends.life_read)
+        try:
+            process = start_interpreter(
+                [self._program, search_path(), *map(str, fds)],
+                env=self._env,
+                fds=fds,
+                stderr=ends.stderr,
+            )
+        except BaseException:
+            ends.close_theirs()
+            ends.close_ours()
+            raise
+        return ends.process(process.pid, process.poll)
+
+    def close(self) -> None:
+        """Needs nothing."""
+
+    def forget(self) -> None:
+        """Needs nothing."""
+
+
+class ForkLauncher:
+    """Forks this process for each worker; the child inherits all there is.
+
+    That is quick, and constructors need not travel. It also inherits locks that other
+    threads hold at that moment: with TensorFlow or other threads in the parent it may
+    hang, which is why it is not the default.
+    """
+
+    def __init__(self, worker_env: Mapping[str, str]) -> None:
+        """Takes environment variables; what is imported already does not see them."""
+        self._env = environment_for(worker_env)
+
+    def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
+        """Forks a process that runs `worker_main.main`."""
+        ends = WorkerEnds()
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            sys.stdout.flush()  # The child would print what is waiting again.
+        pid = os.fork()
+        if pid == 0:
+            # A worker that held the other end of its own lifeline would never die.
+            ends.ours.close()
+            os.close(ends.life_write)
+            run_in_fork(
+                ends.theirs.fileno(), ends.life_read, ends.stderr, self._env, inherited
+            )
+        return ends.process(pid, lambda: _status_of_child(pid))
+
+    def close(self) -> None:
+        """Needs nothing."""
+
+    def forget(self) -> None:
+        """Needs nothing."""
+
+
+def run_in_fork(
+    channel: int,
+    lifeline: int,
+    stderr: int,
+    env: Mapping[str, str],
+    inherited: WorkerJob | None = None,
+) -> None:
+    """Turns a process that was just forked into a worker; never returns."""
+    status = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.dup2(stderr, 2)
+        # As in a process that was spawned: the terminal is the parent's.
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        if nothing:
+            os.dup2(nothing, 0)
+            os.close(nothing)
+        # Whatever stands in for it in the parent, nobody would read the copy.
+        sys.stdout = sys.__stdout__
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        os.environ.update(env)
+        # Random numbers of its own: all workers would have the same ones otherwise.
+        # Python's `random` sees to that itself.
+        np.random.seed()  # noqa: NPY002  # environments that use it need it
+        from envkit.parallel.worker_main import main
+
+        main(channel, lifeline, inherited)
+        status = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        os._exit(status)
+
+
+def search_path() -> str:
+    """Returns the search path as a program that Python can read in a worker."""
+    # Other entries than strings are skipped by Python, too.
+    return ascii([entry for entry in sys.path if isinstance(entry, str)])
+
+
+def environment_for(worker_env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment variables of a worker."""
+    return {**_ONE_THREAD, **os.environ, **_NO_GPU, **worker_env}
+
+
+def start_interpreter(
+    arguments: list[str], *, env: Mapping[str, str], fds: tuple[int, ...], stderr: int
+) -> subprocess.Popen[bytes]:
+    """Starts Python with a program and its arguments, in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, *_interpreter_flags(), "-c", *arguments],
+        env=dict(env),
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
+def _interpreter_flags() -> list[str]:
+    """Returns the flags of this interpreter that a worker's should have, too."""
+    flags = sys.flags
+    found = [f"-{'O' * flags.optimize}"] if flags.optimize else []
+    if flags.isolated:
+        found.append("-I")
+    else:
+        found += ["-E"] if flags.ignore_environment else []
+        found += ["-s"] if flags.no_user_site else []
+    if flags.dev_mode:
+        found += ["-X", "dev"]
+    return found + [f"-W{option}" for option in sys.warnoptions]
+
+
+def _status_of_child(pid: int) -> int | None:
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:  # Somebody else has waited for it.
+        return STATUS_UNKNOWN
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def launcher(start_method: str, worker_env: Mapping[str, str]) -> Launcher:
+    """Returns the launcher for a start method."""
+    if start_method == "forkserver":
+        from envkit.parallel.zygote import ForkserverLauncher
+
+        return ForkserverLauncher(worker_env)
+    if start_method == "fork":
+        return ForkLauncher(worker_env)
+    return SpawnLauncher(worker_env)

@@ -1,0 +1,127 @@
+"""`SharedBlock`: anonymous bytes that several processes map, without a name."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import platform
+import sys
+import threading
+
+__all__ = ["KEEPS_ORDER", "SharedBlock", "anonymous_file", "available_bytes", "fence"]
+
+# There, a processor shows its stores to others in the order in which it made them.
+KEEPS_ORDER = platform.machine().lower() in {"x86_64", "amd64", "i686", "i386"}
+_barrier = threading.Lock()
+
+
+def fence() -> None:
+    """Lets nobody see a store made after this before those made ahead of it.
+
+    Wherever a number says that a row is complete, this stands between the row and the
+    number. Taking and giving back a lock orders memory; where the processor does so by
+    itself it costs nothing but the call.
+    """
+    if not KEEPS_ORDER:
+        with _barrier:
+            pass
+
+
+class SharedBlock:
+    """A block of memory that travels to another process as a file descriptor.
+
+    It never has a name: on Linux it is a memfd, elsewhere a file that is unlinked
+    before anybody could open it. So nothing is left in `/dev/shm` however the
+    processes end, and the size of that mount does not matter.
+
+    Example:
+        >>> block = SharedBlock.create(64)
+        >>> same = SharedBlock.attach(os.dup(block.fd), 64)
+        >>> block.buffer[0] = 7
+        >>> same.buffer[0]
+        7
+        >>> same.close(), block.close()
+        (None, None)
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        """Maps `size` bytes of a descriptor, which now belongs to the block."""
+        self.fd = fd
+        self.size = size
+        self._map = mmap.mmap(fd, size)
+
+    @classmethod
+    def create(cls, size: int) -> SharedBlock:
+        """Makes a block of zeros.
+
+        Raises:
+            MemoryError: There is not that much memory; a page that cannot be had would
+                otherwise kill whoever touches it first.
+        """
+        if size > available_bytes():
+            # Asking for it page by page would call the memory killer.
+            raise _refused(size, f"there are {available_bytes():,}")
+        fd = anonymous_file()
+        try:
+            os.ftruncate(fd, max(size, 1))
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, max(size, 1))
+            return cls(fd, max(size, 1))
+        except (OSError, OverflowError, ValueError) as error:
+            os.close(fd)
+            raise _refused(
+                size, getattr(error, "strerror", None) or str(error)
+            ) from error
+
+    @classmethod
+    def attach(cls, fd: int, size: int) -> SharedBlock:
+        """Maps the block that another process made."""
+        return cls(fd, max(size, 1))
+
+    @property
+    def buffer(self) -> mmap.mmap:
+        """The bytes."""
+        return self._map
+
+    def close(self) -> None:
+        """Gives the descriptor back.
+
+        The mapping goes when the last array over it does: unmapping it under an array
+        that somebody still holds would crash the process.
+        """
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def available_bytes() -> int:
+    """Returns how much memory this process may have, as far as anybody can tell."""
+    found = []
+    for path, divisor in (("/proc/meminfo", 0), ("/sys/fs/cgroup/memory.max", 1)):
+        with contextlib.suppress(OSError, ValueError):
+            with open(path, encoding="ascii") as file:
+                text = file.read()
+            if divisor:
+                found.append(int(text))
+            else:
+                lines = dict(line.split(":") for line in text.splitlines())
+                found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    return min(found, default=sys.maxsize)
+
+
+def _refused(size: int, reason: str) -> MemoryError:
+    return MemoryError(
+        f"The pool needs {size:,} bytes of shared memory, and the system refused them: "
+        f"{reason}. Use fewer environments or smaller observations."
+    )
+
+
+def anonymous_file() -> int:
+    """Opens a file that has no name, and returns its descriptor."""
+    if sys.platform == "linux":
+        return os.memfd_create("envkit", os.MFD_CLOEXEC)
+    import tempfile  # which loads a dozen modules that Linux has no need of
+
+    with tempfile.TemporaryFile(prefix="envkit") as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,231 @@
+"""What parent and workers say to each other besides rows: the rare path, as data."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from envkit.exception_copies import packed, unpacked
+from envkit.parallel.slab import SlabLayout
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.types import EnvConstructor
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Bind",
+    "Close",
+    "ExitReport",
+    "Hello",
+    "ObjectRow",
+    "PackedJob",
+    "RemoteFailure",
+    "Reply",
+    "Request",
+    "RowsRaised",
+    "WorkerJob",
+]
+
+# Both sides come from one installation, unless something on the import path differs.
+PROTOCOL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJob:
+    """What one worker is to run.
+
+    Attributes:
+        worker: Its index.
+        first_env: The index of its first environment among all of the pool's.
+        constructors: What to call, in order, to make its environments.
+        seeds: For each environment, what to seed it with before its first reset;
+            `None` to leave it alone.
+        setup: What to run before anything else.
+        validate: "always", "first" or "never".
+        rings_each_row: Whether somebody waits for single rows.
+    """
+
+    worker: int
+    first_env: int
+    constructors: tuple[EnvConstructor, ...]
+    seeds: tuple[Any, ...] = ()
+    setup: str | Callable[[], Any] | None = None
+    validate: str = "first"
+    rings_each_row: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a worker says once its environments exist.
+
+    Attributes:
+        pid: Its process.
+        specs: The specs of each of its environments.
+        batch_sizes: The batch size of each, `None` for a single one.
+        resident: Its memory in bytes.
+        heavy_modules: Which large packages it has loaded, such as tensorflow.
+        protocol: The version of what it understands.
+    """
+
+    pid: int
+    specs: tuple[EnvironmentSpec, ...]
+    batch_sizes: tuple[int | None, ...]
+    resident: int = 0
+    heavy_modules: tuple[str, ...] = ()
+    protocol: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFailure:
+    """An exception on its way from a worker to whoever called.
+
+    Attributes:
+        kind: "raised" by an environment; "constructor" or "setup" if building it
+            failed; "misfit" for an answer that does not fit its spec.
+        env: Index of the environment, or -1 if it concerns the whole worker.
+        command: What it was doing, such as "step".
+        type_name: The exception's class.
+        message: Its message.
+        traceback: Where it happened, as text.
+        pickled: The exception itself, if it can travel.
+        pid: The process it comes from.
+    """
+
+    kind: str
+    env: int
+    command: str
+    type_name: str
+    message: str
+    traceback: str
+    pickled: bytes | None = None
+    pid: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        error: BaseException,
+        *,
+        kind: str = "raised",
+        env: int = -1,
+        command: str = "",
+        pid: int = 0,
+    ) -> RemoteFailure:
+        """Takes down everything about an exception that can travel."""
+        return cls(
+            kind=kind,
+            env=env,
+            command=command,
+            type_name=type(error).__qualname__,
+            message=_text_of(error),
+            traceback="".join(
+                traceback.format_exception(type(error), error, error.__traceback__)
+            ),
+            pickled=packed(error),
+            pid=pid,
+        )
+
+    def original(self) -> BaseException | None:
+        """Returns the exception itself if it travelled and can be rebuilt here."""
+        error = unpacked(self.pickled)
+        return error if isinstance(error, BaseException) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question about environments, or an order to them.
+
+    Attributes:
+        number: Which request of the pool this is; the reply repeats it.
+        method: "call", "access", "get_state", "set_state", "seed", "render"
+            or "get_info".
+        envs: The environments concerned, by their index in the pool.
+        arguments: What the method needs, one entry for each environment; pickled
+            while on its way to another process.
+    """
+
+    number: int
+    method: str
+    envs: tuple[int, ...]
+    arguments: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a request: a value or a failure for each environment."""
+
+    number: int
+    results: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """How a worker ended.
+
+    Attributes:
+        worker: Its index.
+        pid: Its process.
+        exitcode: What it returned, or `None`.
+        signal: The name of the signal that ended it, or `None`.
+        stderr_tail: The last lines it wrote to standard error.
+        resident: Its memory when last seen, in bytes.
+    """
+
+    worker: int
+    pid: int
+    exitcode: int | None = None
+    signal: str | None = None
+    stderr_tail: str = ""
+    resident: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PackedJob:
+    """A job on its way: its constructors travel apart, for each may fail by itself."""
+
+    job: WorkerJob
+    constructors: tuple[bytes, ...]
+    setup: bytes | None = None
+    protocol: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """The layout; memory and bells come along as descriptors."""
+
+    layout: SlabLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The order to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRaised:
+    """The failure of rows that will be marked as such."""
+
+    rows: tuple[int, ...]
+    failure: RemoteFailure
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRow:
+    """Leaves of one row that do not fit into shared memory.
+
+    Attributes:
+        row: Whose they are.
+        slot: Where they belong; -1 for an action.
+        leaves: The pickled dictionary from leaf to value.
+    """
+
+    row: int
+    slot: int
+    leaves: bytes
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return f"(its message cannot be shown: str({type(error).__qualname__}) raised)"

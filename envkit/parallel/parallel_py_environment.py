@@ -1,0 +1,491 @@
+"""`ParallelPyEnvironment`: many environments in workers as one batch, in lockstep."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.action_rows import ActionRows
+from envkit.arrays import as_array
+from envkit.batched_py_environment import unstack_actions
+from envkit.errors import CallOrderError, WorkerError
+from envkit.parallel.autoreset import AutoReset
+from envkit.parallel.backends.base import Backend
+from envkit.parallel.facade import GRACE, PoolFacade, PoolState
+from envkit.parallel.handles import EnvHandle, Promise
+from envkit.parallel.pool import BROKEN
+from envkit.parallel.slab import BUSY_NS, RESET, SAME_STEP_SLOT, STEP, view_of
+from envkit.parallel.supervision import RestartPolicy
+from envkit.py_environment import PyEnvironment
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, EnvConstructor, NestedArray
+from envkit.wording import counted, listed
+
+__all__ = ["ParallelPyEnvironment"]
+
+_LOGGER = logging.getLogger(__name__)
+_LAST = int(StepType.LAST)
+
+# After how many calls to say, once, that one process alone would be faster.
+_CALLS_BEFORE_ADVICE = 1000
+
+
+class ParallelPyEnvironment(PoolFacade, PyEnvironment):
+    """Steps environments in worker processes, all together, as one batch.
+
+    Every environment's stream is `FIRST (MID)* LAST`, also when workers crash. Arrays
+    that come back belong to the caller.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> with ParallelPyEnvironment([CountingEnv] * 3, num_workers=1) as env:
+        ...     first = env.reset()
+        ...     second = env.step([0, 0, 0])
+        >>> first.observation, second.observation
+        (array([0, 0, 0], dtype=int32), array([1, 1, 1], dtype=int32))
+    """
+
+    def __init__(
+        self,
+        env_constructors: Sequence[EnvConstructor | str],
+        start_serially: bool = True,
+        blocking: bool = False,
+        flatten: bool = False,
+        *,
+        backend: str | Backend = "process",
+        num_workers: int | None = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+        start_method: str = "spawn",
+        on_worker_failure: str | RestartPolicy = "raise",
+        start_timeout: float | None = None,
+        reset_timeout: float | None = None,
+        step_timeout: float | None = None,
+        worker_setup: Any = None,
+        worker_env: Mapping[str, str] | None = None,
+        zero_copy: bool = False,
+        validate: str = "first",
+    ) -> None:
+        """Starts the workers and waits until every environment is built.
+
+        Args:
+            env_constructors: What to call, in a worker, for each environment: classes,
+                functions, partials, lambdas, or names such as "my_game.envs:make". One
+                that builds a batch takes as many rows as its batch size.
+            start_serially: Whether the environments of one worker are built before the
+                next worker starts.
+            blocking: Whether environments step one after the other.
+            flatten: Accepted for TF-Agents' sake; rows are always flat.
+            backend: "process", "thread", "inline", or a `Backend`.
+            num_workers: How many workers share the environments; `None` for one per
+                CPU that this process may use.
+            autoreset: When the episode after a `LAST` begins.
+            start_method: How processes start: "spawn", "forkserver" or "fork".
+            on_worker_failure: "raise", or a `RestartPolicy`.
+            start_timeout: Seconds that building all environments may take.
+            reset_timeout: Seconds that a reset may take.
+            step_timeout: Seconds that a step may take.
+            worker_setup: A callable, or "module:function", that runs first in each
+                worker.
+            worker_env: Environment variables of the workers, set before anything is
+                imported there.
+            zero_copy: Whether to return read-only views, which stay whole until the
+                call after the next, instead of copies.
+            validate: Whether to look at everything environments return: "always",
+                "first" (the first reset and step of each) or "never".
+        """
+        super().__init__()
+        self._blocking = bool(blocking)
+        self._zero_copy = bool(zero_copy)
+        self._open(
+            env_constructors,
+            start_serially=start_serially,
+            backend=backend,
+            num_workers=num_workers,
+            autoreset=autoreset,
+            start_method=start_method,
+            on_worker_failure=on_worker_failure,
+            start_timeout=start_timeout,
+            reset_timeout=reset_timeout,
+            step_timeout=step_timeout,
+            worker_setup=worker_setup,
+            worker_env=worker_env,
+            validate=validate,
+            rings_each_row=False,
+        )
+        self._actions = ActionRows(
+            self._pool.spec.action, self._rows, "ParallelPyEnvironment.step()"
+        )
+        self._looks_at_bounds = validate != "never"
+        slab = self._pool.slab
+        # Where actions go that are one array.
+        is_one = not nest.is_nested(self._pool.spec.action)
+        self._one_action = slab.actions[0] if is_one else None
+        self._sequence = view_of(slab.sequence)
+        self._views = [
+            [_read_only(array[slot]) for array in slab.steps] for slot in (0, 1)
+        ]
+        self._has_advised = False
+        # By row: what a handle has promised and nobody has asked for yet.
+        self._promises: dict[int, Promise] = {}
+        # Whether rows have moved since the current time step was read.
+        self._has_moved_apart = False
+        self._unflatten = self._structure.unflatten
+
+    def _refuse_overridden_template(self) -> None:
+        """Allows `reset` and `step` to be what they are here, where they know masks."""
+
+    @property
+    def batched(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def batch_size(self) -> int:
+        """How many rows there are."""
+        return self._rows
+
+    @property
+    def envs(self) -> list[EnvHandle]:
+        """A handle on each environment, for calling just that one."""
+        return [EnvHandle(self, env) for env in range(len(self._pool.rows_of_env))]
+
+    @property
+    def _envs(self) -> list[EnvHandle]:
+        # Code written for TF-Agents looks for it here.
+        return self.envs
+
+    # Rows.
+
+    def reset(self, mask: Array | None = None) -> TimeStep:
+        """Starts an episode, in the masked rows or in all, and returns the whole batch.
+
+        Args:
+            mask: Which rows start an episode; the others stay where they are.
+        """
+        self._check_open("reset")
+        if mask is None:
+            return self._move(self._everyone, RESET, "reset")
+        rows = self._as_mask(mask)
+        if self._current_time_step is None and not rows.all():
+            raise CallOrderError(
+                "ParallelPyEnvironment.reset(mask) was called before the first "
+                "reset(): the rows outside the mask have no time step yet. Call "
+                "reset() first."
+            )
+        return self._move(np.flatnonzero(rows), RESET, "reset")
+
+    def step(self, action: NestedArray, mask: Array | None = None) -> TimeStep:
+        """Applies an action to each row and returns the whole batch.
+
+        Args:
+            action: A batch of actions, one for each row, arrays or lists.
+            mask: Which rows step; the others stay where they are, and their actions
+                are not used.
+        """
+        # Hot: called once per batch step.
+        if self._closed:
+            self._check_open("step")
+        if mask is not None:
+            return self._step_masked(action, mask)
+        if self._current_time_step is None:
+            return self.reset()
+        began = time.perf_counter()
+        pool = self._pool
+        if not pool.is_regular or self._order is AutoReset.DISABLED:
+            self._settle()
+            self._check_can_step(self._everyone)
+        place = self._one_action
+        if (
+            place is not None
+            and not self._looks_at_bounds
+            and type(action) is np.ndarray
+            and action.dtype == place.dtype
+            and action.shape == place.shape
+        ):
+            place[...] = action
+        else:
+            self._write_actions(action)
+        if self._blocking or not pool.is_regular:
+            return self._move(self._everyone, STEP, "step")
+        pool.run_all(STEP)
+        if not pool.is_regular:
+            return self._returned("step", {})
+        time_step: TimeStep = self._read()
+        self._current_time_step = time_step
+        self._calls += 1
+        self._elapsed += time.perf_counter() - began
+        if self._calls == _CALLS_BEFORE_ADVICE:
+            self._advise()
+        return time_step
+
+    def _write_actions(self, action: NestedArray) -> None:
+        """Checks a batch of actions and writes it into the slab."""
+        columns = self._actions.columns(action, bounds=False)
+        if self._looks_at_bounds:
+            self._look_at_bounds(action)
+        for array, column in zip(self._pool.slab.actions, columns, strict=True):
+            array[...] = column
+
+    def _step_masked(self, action: NestedArray, mask: Any) -> TimeStep:
+        chosen = self._as_mask(mask, "step", "a row is to step")
+        if self._current_time_step is None:
+            return self.reset()
+        self._settle()
+        rows = np.flatnonzero(chosen)
+        self._check_can_step(rows)
+        self._check_whole_batches(rows)
+        columns = self._actions.columns(action, ignored=~chosen)
+        for array, column in zip(self._pool.slab.actions, columns, strict=True):
+            array[rows] = column[rows]
+        return self._move(rows, STEP, "step")
+
+    def _look_at_bounds(self, action: NestedArray) -> None:
+        """Looks at the first batch of actions completely, or at every one."""
+        current = self._current_time_step
+        ended = np.asarray(current.step_type) == _LAST if current is not None else None
+        if self._order is AutoReset.SAME_STEP:
+            ended = None
+        self._actions.columns(action, ignored=ended)
+        self._looks_at_bounds = self._validate == "always"
+
+    def _check_can_step(self, rows: Array) -> None:
+        """Refuses rows that have no episode to go on with."""
+        pool = self._pool
+        pool.check_alive(rows, "step")
+        broken = rows[pool.state[rows] == BROKEN]
+        if broken.size:
+            noun = "environment" if broken.size == 1 else "environments"
+            raise CallOrderError(
+                f"step() was called after {noun} {listed(broken)} raised, whose "
+                "episodes cannot go on. Call reset(), or reset(mask) for these alone; "
+                "none of the environments has moved."
+            )
+        if self._order is AutoReset.DISABLED:
+            slab = pool.slab
+            ended = rows[slab.steps[0][slab.slots(rows), rows] == _LAST]
+            if ended.size:
+                noun = "row" if ended.size == 1 else "rows"
+                raise CallOrderError(
+                    f"step() was called after the episode of {noun} {listed(ended)} "
+                    "ended. Under AutoReset.DISABLED, call reset(mask) for them first, "
+                    "or leave them out with step(action, mask); none of the "
+                    "environments has moved."
+                )
+
+    def _check_whole_batches(self, rows: Array) -> None:
+        """Refuses to step some rows of a batch that can only move together."""
+        chosen = set(rows.tolist())
+        for env, block in enumerate(self._pool.rows_of_env):
+            if 0 < len(chosen.intersection(block)) < len(block):
+                raise ValueError(
+                    f"The mask steps only some of rows {block.start} to "
+                    f"{block.stop - 1}, which are one environment (env {env}) that is "
+                    "a batch itself and moves together."
+                )
+
+    def _move(self, rows: Array, command: int, call: str) -> TimeStep:
+        """Runs rows and returns the whole batch."""
+        began = time.perf_counter()
+        pool = self._pool
+        self._settle()
+        pool.check_alive(rows, call)
+        known = dict(pool.errors)
+        if not rows.size:
+            return self.current_time_step()
+        if self._blocking:
+            for row in rows.tolist():
+                pool.run(np.array([row]), command)
+        elif rows.size == self._rows:
+            pool.run_all(command)
+        else:
+            pool.run(rows, command)
+        time_step = self._returned(call, known)
+        self._calls += 1
+        self._elapsed += time.perf_counter() - began
+        return time_step
+
+    def _returned(self, call: str, known: dict[int, WorkerError]) -> TimeStep:
+        """Returns the batch, or raises what has failed; the other rows have moved."""
+        pool = self._pool
+        time_step = self._read()
+        if pool.begun.all():
+            self._current_time_step = time_step
+        fresh = [
+            error
+            for row, error in sorted(pool.errors.items())
+            if known.get(row) is not error
+        ]
+        if fresh:
+            raise WorkerError.joined(
+                list({id(error): error for error in fresh}.values())
+            )
+        return time_step
+
+    def _read(self) -> TimeStep:
+        # Hot: called once per batch step. All rows stand in the same slot.
+        views = self._views[(self._sequence[0] >> 1) & 1]
+        if not self._zero_copy:
+            views = [view.copy() for view in views]
+        return self._unflatten(views)  # type: ignore[no-any-return]
+
+    def current_time_step(self) -> TimeStep:
+        """Returns where the environments stand now: what a policy should act on.
+
+        Under `AutoReset.SAME_STEP` that is the `FIRST` of the next episode where one
+        has just ended.
+        """
+        if self._promises or self._has_moved_apart:
+            self._settle()
+        current = super().current_time_step()
+        if self._order is not AutoReset.SAME_STEP:
+            return current
+        ended = np.asarray(current.step_type) == _LAST
+        if not ended.any():
+            return current
+        structure, slab = self._structure, self._pool.slab
+        leaves = [
+            np.where(
+                ended.reshape(-1, *[1] * (np.ndim(leaf) - 1)),
+                array[SAME_STEP_SLOT],
+                leaf,
+            )
+            for array, leaf in zip(slab.steps, structure.flatten(current), strict=True)
+        ]
+        return structure.unflatten(leaves)  # type: ignore[no-any-return]
+
+    # One environment after the other, with promises.
+
+    def _submit(self, rows: Array, command: int) -> Promise:
+        """Asks rows and returns a promise of their part of the batch."""
+        pool = self._pool
+        for row in rows.tolist():
+            if row in self._promises:
+                self._promises[row].settle()
+        if not self._promises:
+            self._settle()
+        pool.check_alive(rows, "step" if command == STEP else "reset")
+        known = dict(pool.errors)
+        pool.submit(rows, command)
+
+        def wait() -> TimeStep:
+            self._check_open("step")
+            pool.wait_for(rows)
+            for row in rows.tolist():
+                self._promises.pop(row, None)
+                error = pool.errors.get(row)
+                if error is not None and known.get(row) is not error:
+                    raise error
+            slots = pool.slab.slots(rows)
+            leaves = [array[slots, rows] for array in pool.slab.steps]
+            pool.take(rows[pool.state[rows] != BROKEN])
+            self._has_moved_apart = True
+            return self._unflatten(leaves)  # type: ignore[no-any-return]
+
+        promise = Promise(wait)
+        self._promises.update(dict.fromkeys(rows.tolist(), promise))
+        return promise
+
+    def _settle(self) -> None:
+        """Completes what an interrupted call, or a promise, has left."""
+        promises, self._promises = list(self._promises.values()), {}
+        for promise in promises:
+            promise.settle()
+        self._pool.settle()
+        if self._has_moved_apart:
+            self._has_moved_apart = False
+            if self._pool.begun.all():
+                self._current_time_step = self._read()
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self.step(action)
+
+    def _reset(self) -> TimeStep:
+        return self.reset()
+
+    def _unstack_actions(self, batched_actions: NestedArray) -> list[NestedArray]:
+        return unstack_actions(batched_actions)
+
+    def close(self, grace: float = GRACE) -> None:
+        """Ends the workers; calling it again does nothing.
+
+        Args:
+            grace: Seconds that environments have for what they are doing, and for
+                closing; then their processes are killed.
+        """
+        super().close(grace)
+        # They would keep the memory.
+        self._views = []
+        self._one_action = None
+        self._sequence = memoryview(b"")
+
+    # State.
+
+    def _before_other_order(self) -> None:
+        self._settle()
+        if self._current_time_step is not None:
+            # Where the environments stand does not depend on what comes after.
+            standing = self.current_time_step()
+            leaves = self._structure.flatten(standing)
+            self._pool.stand(leaves, leaves)
+            self._current_time_step = standing
+
+    def get_state(self) -> PoolState:
+        """Returns a token with which `set_state` of any such pool brings all back."""
+        self._check_open("get_state")
+        self._settle()
+        started = self._current_time_step is not None
+        return PoolState(
+            environments=self._states(),
+            time_step=_copied(self._current_time_step) if started else None,
+            standing=_copied(self.current_time_step()) if started else None,
+            autoreset=self._order.value,
+        )
+
+    def set_state(self, state: PoolState) -> None:
+        """Brings back what `get_state` returned, or changes nothing at all."""
+        self._check_open("set_state")
+        self._check_state(state)
+        self._settle()
+        self._restore(state, state.standing)
+        self._pool.note_restored(state.standing is not None)
+        if state.time_step is None or state.standing is None:
+            self._current_time_step = None
+            return
+        same = self._order is AutoReset.SAME_STEP and state.autoreset == "same_step"
+        shown = state.time_step if same else state.standing
+        self._pool.stand(
+            self._structure.flatten(shown), self._structure.flatten(state.standing)
+        )
+        self._current_time_step = _copied(shown)
+
+    def _advise(self) -> None:
+        """Says once if the environments alone would be as fast without workers."""
+        if self._has_advised or self._backend.name != "process":
+            return
+        self._has_advised = True
+        stepping = float(self._pool.slab.meters[:, BUSY_NS].sum()) / 1e9
+        if stepping < self._elapsed:
+            _LOGGER.info(
+                "%s took %.1f ms in all for %s; the environments themselves took %.1f "
+                'ms of it, so one process would be as fast: backend="inline", or '
+                "fewer workers with more environments each",
+                type(self).__name__,
+                self._elapsed * 1e3,
+                counted(self._calls, "call"),
+                stepping * 1e3,
+            )
+
+
+def _read_only(view: Array) -> Array:
+    view = view.view()
+    view.flags.writeable = False
+    return view
+
+
+def _copied(time_step: TimeStep | None) -> TimeStep | None:
+    return nest.map_structure(lambda leaf: np.array(as_array(leaf)), time_step)  # type: ignore[no-any-return]

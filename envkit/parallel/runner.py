@@ -1,0 +1,592 @@
+"""`EnvRunner`: runs environments on rows of a slab; no input, no output, no waiting."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import CallOrderError
+from envkit.parallel import serialize
+from envkit.parallel.hosting import EnvironmentHost
+from envkit.parallel.memory import KEEPS_ORDER, fence
+from envkit.parallel.messages import Hello, RemoteFailure, Reply, Request, WorkerJob
+from envkit.parallel.row_writer import MisfitError, RowWriter
+from envkit.parallel.slab import (
+    REBUILD,
+    RESET,
+    RESETS,
+    SAME_STEP_SLOT,
+    STEP,
+    STEPS,
+    Slab,
+    bytes_of,
+    slot_of,
+    view_of,
+)
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray
+from envkit.wording import listed
+
+__all__ = ["NEXT_STEP_ORDER", "SAME_STEP_ORDER", "EnvRunner"]
+
+# What `Slab.autoreset` holds; DISABLED needs nothing from a runner.
+NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
+
+_COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
+_MID, _LAST = StepType.MID, StepType.LAST
+_LARGEST = 2**32 - 1
+
+
+class EnvRunner:
+    """Runs environments on rows of a slab.
+
+    A runner does no input or output and never waits. Whoever carries it decides when
+    rows are ready and whom to tell when they are done: `tell_failure` is called before
+    a row that raised is marked, `after_row`, if there is one, after every row.
+    """
+
+    def __init__(
+        self,
+        job: WorkerJob,
+        passes: tuple[type[BaseException], ...] = (),
+        neighbours: list[EnvironmentHost] | None = None,
+    ) -> None:
+        """Takes a job; `build` makes its environments.
+
+        Whatever environments raise is theirs, SystemExit and KeyboardInterrupt too: it
+        must not take their neighbours with it. What `passes` is the carrier's own.
+        `neighbours` gathers the hosts of one process.
+        """
+        self._host = EnvironmentHost(job, passes, neighbours)
+        self._validate = job.validate
+        self._first_env = job.first_env
+        # By environment: the number of the step that ended an episode, and its info.
+        self._final_infos: dict[int, tuple[int, Any]] = {}
+        self.tell_failure: Callable[[Sequence[int], RemoteFailure], None] = _nobody
+        self.after_row: Callable[[], None] | None = None
+
+    def build(self) -> Hello | RemoteFailure:
+        """Builds the environments; says what they are, or what went wrong."""
+        return self._host.build()
+
+    def bind(
+        self,
+        slab: Slab,
+        worker: int,
+        send_objects: Callable[[int, int, dict[int, Any]], None] | None = None,
+        may_write: Callable[[], None] | None = None,
+    ) -> None:
+        """Prepares to run on the rows of one worker of a slab."""
+        self._slab = slab
+        self._first, self._stop = slab.layout.blocks[worker]
+        self.writer = RowWriter(slab, send_objects, may_write, self._name_of)
+        self._sequence = view_of(slab.sequence)
+        self._command = view_of(slab.command)
+        self._answered = view_of(slab.answered)
+        self._meters = view_of(slab.meters[worker])
+        self._structure = slab.layout.action
+        self._action_is_leaf = not nest.is_nested(self._structure.template)
+        self._is_single = not any(env.batched for env in self._host.envs)
+        # By row of this block: which environment it belongs to.
+        self._env_of_row = [
+            index
+            for index, env in enumerate(self._host.envs)
+            for _ in range(env.batch_size if env.batched else 1)
+        ]
+        envs = range(len(self._host.envs))
+        self._ended = [False] * len(self._env_of_row)
+        self._resets_checked = [self._validate == "never"] * len(envs)
+        # By environment: its step, which checks itself at first, and what the next
+        # STEP of a single environment does, which is a reset after a LAST.
+        self._own_steps = [self._first_step(index) for index in envs]
+        self._steps = list(self._own_steps)
+        self._is_in_reset = False
+        self._rows = range(self._first, self._stop)
+        self._plain_views = [
+            self.writer.plain_views(slot, self._rows) for slot in (0, 1)
+        ]
+        block = slice(self._first, self._stop)
+        self._block_sequence = bytes_of(slab.sequence[block])
+        self._block_answered = bytes_of(slab.answered[block])
+        self._block_command = bytes_of(slab.command[block])
+        self._all_step = bytes([STEP]) * len(self._rows)
+
+    def _name_of(self, row: int) -> str:
+        return f"env {self._first_env + self._env_of_row[row - self._first]}"
+
+    # Rows.
+
+    def pending(self) -> list[int]:
+        """Returns the rows that were asked and have not answered."""
+        return self._slab.pending(self._first, self._stop)
+
+    def run_pending(self) -> int:
+        """Runs the rows that were asked and have not answered; returns how many."""
+        # Hot: called at every wake-up of a worker.
+        number = self._sequence[self._first]
+        if (
+            self._is_single
+            and self.after_row is None
+            and self._block_command == self._all_step
+            and self._block_sequence == _repeated(number, len(self._rows))
+            and self._block_answered
+            == _repeated((number - 2) & _LARGEST, len(self._rows))
+        ):
+            fence()
+            self._meters[STEPS] += len(self._rows)
+            self._run_lockstep(number)
+            return len(self._rows)
+        rows = self.pending()
+        if rows:
+            self.run(rows)
+        return len(rows)
+
+    def run(self, rows: Sequence[int]) -> None:
+        """Executes the command in each row and writes the answer beside it."""
+        self._meters[STEPS] += len(rows)
+        if self._is_single:
+            self._run_single(rows)
+        else:
+            self._run_batches(rows)
+
+    def _run_lockstep(self, number: int) -> None:
+        """Steps all environments, each of which has answered the request before."""
+        # Hot: each line in the loops runs once per environment and step.
+        slot = slot_of(number)
+        plain = self._plain_views[slot]
+        if plain is None:
+            self._run_nests(number, self.writer.writer_for(slot))
+            return
+        # What `RowWriter` does for such rows, without the call.
+        types, rewards, discounts, observations, shape = plain
+        answered, first = self._answered, self._first
+        for row, step, action, place in zip(
+            self._rows,
+            self._steps,
+            self._actions(self._rows),
+            observations,
+            strict=True,
+        ):
+            try:
+                time_step = step(action)
+            except BaseException as error:
+                self._host.let_through(error)
+                self._fail([row], row - first, error)
+                continue
+            try:
+                step_type, reward, discount, observation = time_step
+                if observation.shape != shape or reward.ndim or discount.ndim:
+                    raise ValueError
+                place[...] = observation
+                rewards[row] = reward
+                discounts[row] = discount
+                if step_type is _MID:
+                    types[row] = step_type
+                    if not KEEPS_ORDER:
+                        fence()
+                    answered[row] = number
+                    continue
+            except Exception:
+                pass  # Whatever is wrong with it, the next lines say.
+            self._finish_row(row, slot, number, time_step)
+
+    def _finish_row(
+        self, row: int, slot: int, number: int, time_step: TimeStep
+    ) -> None:
+        """Writes a time step that is not an ordinary one, and commits the row."""
+        index = row - self._first
+        try:
+            self.writer.write(row, slot, time_step)
+            if time_step.step_type is not _MID:
+                self._turn(row, index, time_step)
+        except BaseException as error:
+            self._host.let_through(error)
+            self._fail([row], index, error)
+            return
+        fence()
+        self._answered[row] = number
+
+    def _run_nests(self, number: int, write: Callable[[int, TimeStep], None]) -> None:
+        # Hot: each line in the loop runs once per environment and step.
+        answered, first = self._answered, self._first
+        for row, step, action in zip(
+            self._rows, self._steps, self._actions(self._rows), strict=True
+        ):
+            try:
+                time_step = step(action)
+                write(row, time_step)
+                if time_step.step_type is not _MID:
+                    self._turn(row, row - first, time_step)
+            except BaseException as error:
+                self._host.let_through(error)
+                self._fail([row], row - first, error)
+                continue
+            if not KEEPS_ORDER:
+                fence()
+            answered[row] = number
+
+    def _run_single(self, rows: Sequence[int]) -> None:
+        """Runs some single environments, whatever each was asked."""
+        # Hot in asynchronous use: called for every few rows.
+        first = self._first
+        sequence, command, answered = self._sequence, self._command, self._answered
+        steps = self._steps
+        write = self.writer.write
+        after_row = self.after_row
+        for row, action in zip(rows, self._actions(rows), strict=True):
+            index = row - first
+            number = sequence[row]
+            try:
+                if command[row] == STEP:
+                    time_step = steps[index](action)
+                else:
+                    time_step = self._begin(index, command[row])
+                write(row, (number >> 1) & 1, time_step)
+                if time_step.step_type is not _MID:
+                    self._turn(row, index, time_step)
+            except BaseException as error:
+                self._host.let_through(error)
+                self._fail([row], index, error)
+            else:
+                if not KEEPS_ORDER:
+                    fence()
+                answered[row] = number
+            if after_row is not None:
+                after_row()
+
+    def _actions(self, rows: Sequence[int]) -> Iterable[NestedArray]:
+        """Returns each row's action, none of which changes when the next ones come."""
+        # Hot: one copy for all rows, which environments may keep their part of.
+        if len(rows) == self._stop - self._first:
+            columns = [
+                array[self._first : self._stop].copy() for array in self._slab.actions
+            ]
+        else:
+            columns = [array[rows] for array in self._slab.actions]
+        if self._action_is_leaf:
+            return columns[0]
+        if not columns:
+            return (self._structure.unflatten([]) for _ in rows)
+        return map(self._structure.unflatten, zip(*columns, strict=True))
+
+    def _begin(self, index: int, command: int) -> TimeStep:
+        """Begins an episode of a single environment."""
+        self._meters[RESETS] += 1
+        self._final_infos.pop(index, None)
+        if command == REBUILD:
+            self._rebuild(index)
+        time_step = self._reset(index)
+        # Not before: if the reset raises, the episode before has ended all the same.
+        self._steps[index] = self._own_steps[index]
+        return time_step
+
+    def _begin_after_last(self, index: int) -> Callable[[Any], TimeStep]:
+        """Returns the step that follows a `LAST`: a reset, whatever the action."""
+
+        def begin(action: Any) -> TimeStep:
+            return self._begin(index, RESET)
+
+        return begin
+
+    def _reset(self, index: int) -> TimeStep:
+        self._is_in_reset = True
+        time_step: TimeStep = self._host.envs[index].reset()
+        if not self._resets_checked[index] or self._validate == "always":
+            self._check(index, time_step, "reset")
+            self._resets_checked[index] = True
+        self._is_in_reset = False
+        return time_step
+
+    def _rebuild(self, index: int) -> None:
+        self._host.rebuild(index)
+        self._own_steps[index] = self._first_step(index)
+        self._steps[index] = self._own_steps[index]
+        self._resets_checked[index] = self._validate == "never"
+
+    def _first_step(self, index: int) -> Callable[[Any], TimeStep]:
+        """Returns the step of an environment that checks itself, once or always."""
+        step: Callable[[Any], TimeStep] = self._host.envs[index].step
+        if self._validate == "never":
+            return step
+
+        def checked(action: Any) -> TimeStep:
+            time_step = step(action)
+            self._check(index, time_step, "step")
+            if self._validate == "first":
+                self._own_steps[index] = self._steps[index] = step
+            return time_step
+
+        return checked
+
+    def _check(self, index: int, time_step: Any, call: str) -> None:
+        env = self._host.envs[index]
+        which = "" if self._validate == "always" else "the first "
+        occasion = f"This was {which}observation after {call}() of {_kind_of(env)}."
+        if self._validate == "always":
+            occasion = f"It came from {call}() of {_kind_of(env)}."
+        if env.batched:
+            row = self._first + self._rows_of(index).start
+            self.writer.check_batch(row, env.batch_size, time_step, occasion)
+        else:
+            row = self._first + self._rows_of(index).start
+            self.writer.check(row, time_step, occasion)
+
+    def _turn(self, row: int, index: int, time_step: TimeStep) -> None:
+        """Looks at a time step that may be the begin or the end of an episode."""
+        last = bool(time_step.step_type == _LAST)
+        if not last:
+            self._ended[row - self._first] = False
+        elif self._slab.autoreset == SAME_STEP_ORDER:
+            self._begin_at_once(row, index, time_step)
+        else:
+            self._ended[row - self._first] = True
+            self._steps[index] = self._begin_after_last(index)
+
+    def _begin_at_once(self, row: int, index: int, last: TimeStep) -> None:
+        """Begins the next episode in the step that ended the one before."""
+        self._final_infos[index] = (self._sequence[row], self._info(index))
+        try:
+            self._meters[RESETS] += 1
+            self.writer.write(row, SAME_STEP_SLOT, self._reset(index))
+        except BaseException as error:
+            self._host.let_through(error)
+            # The end of the episode is an answer all the same; that the next one does
+            # not begin is what the next step says.
+            self.writer.write(row, SAME_STEP_SLOT, last)
+            self._is_in_reset = False
+            self._steps[index] = _raising(error)
+
+    def _info(self, index: int) -> Any:
+        try:
+            return self._host.envs[index].get_info()
+        except NotImplementedError:
+            return None
+        except BaseException as error:
+            self._host.let_through(error)
+            return error
+
+    def _fail(self, rows: Sequence[int], index: int, error: BaseException) -> None:
+        kind = "raised"
+        if isinstance(error, MisfitError) and error.__cause__ is not None:
+            kind, error = "misfit", error.__cause__
+        command = _COMMANDS.get(self._command[rows[0]], "")
+        if self._is_in_reset:
+            self._is_in_reset = False
+            command = "reset" if command == "step" else command
+        failure = RemoteFailure.of(
+            error,
+            kind=kind,
+            env=self._first_env + index,
+            command=command,
+            pid=os.getpid(),
+        )
+        self.tell_failure(rows, failure)
+        for row in rows:
+            self._slab.fail(row)
+
+    # Environments that are batches themselves.
+
+    def _rows_of(self, index: int) -> range:
+        """Returns the rows of an environment, counted from the block's first."""
+        start = self._env_of_row.index(index)
+        return range(start, start + self._env_of_row.count(index))
+
+    def _run_batches(self, rows: Sequence[int]) -> None:
+        wanted = np.zeros(self._stop - self._first, bool)
+        wanted[np.asarray(rows) - self._first] = True
+        for index in dict.fromkeys(self._env_of_row[row - self._first] for row in rows):
+            block = self._rows_of(index)
+            mask = wanted[block.start : block.stop]
+            mine = [self._first + block.start + int(i) for i in np.flatnonzero(mask)]
+            if self._host.envs[index].batched:
+                self._run_batch(index, mine, mask)
+            else:
+                self._run_one(index, mine[0])
+            if self.after_row is not None:
+                self.after_row()
+
+    def _run_one(self, index: int, row: int) -> None:
+        """Runs a single environment that lives among batches."""
+        try:
+            if self._command[row] == STEP:
+                action = next(iter(self._actions([row])))
+                time_step = self._steps[index](action)
+            else:
+                time_step = self._begin(index, self._command[row])
+            self.writer.write(row, slot_of(self._sequence[row]), time_step)
+            self._turn(row, index, time_step)
+        except BaseException as error:
+            self._host.let_through(error)
+            self._fail([row], index, error)
+        else:
+            self._slab.commit(row)
+
+    def _run_batch(self, index: int, rows: Sequence[int], mask: Array) -> None:
+        """Runs a batched environment; some rows may step while others begin anew."""
+        first = self._first + self._rows_of(index).start
+        block = slice(first, first + len(mask))
+        slots = ((self._slab.sequence[block] >> 1) & 1).astype(np.intp)
+        stepping = mask & (self._slab.command[block] == STEP)
+        beginning = mask & ~stepping
+        try:
+            # Whoever steps, steps the whole batch: rows that are to begin anew move,
+            # too, and are reset right after.
+            if stepping.any():
+                time_step = self._step_batch(index, stepping, beginning, block)
+                self.writer.write_batch(first, slots, time_step, stepping)
+                step_types = np.asarray(time_step.step_type)
+                # Under NEXT_STEP a batch begins the next episodes by itself.
+                begun = stepping & (step_types == StepType.FIRST)
+                self._meters[RESETS] += int(begun.sum())
+                last = stepping & (step_types == _LAST)
+                if last.any() and self._slab.autoreset == SAME_STEP_ORDER:
+                    self._begin_batch_at_once(index, first, last, time_step)
+            if beginning.any():
+                time_step = self._reset_batch(index, beginning, block)
+                self.writer.write_batch(first, slots, time_step, beginning)
+        except BaseException as error:
+            self._host.let_through(error)
+            self._fail(rows, index, error)
+        else:
+            for row in rows:
+                self._slab.commit(row)
+
+    def _step_batch(
+        self, index: int, stepping: Array, beginning: Array, block: slice
+    ) -> TimeStep:
+        idle = np.flatnonzero(~(stepping | beginning))
+        if idle.size:
+            raise CallOrderError(
+                f"Rows {listed(np.flatnonzero(stepping) + block.start)} were to step "
+                f"without rows {listed(idle + block.start)}, but all of them are one "
+                f"{type(self._host.envs[index]).__name__}, a batch that moves together."
+            )
+        columns = [array[block].copy() for array in self._slab.actions]
+        return self._steps[index](self._structure.unflatten(columns))
+
+    def _reset_batch(self, index: int, mask: Array, block: slice) -> TimeStep:
+        self._meters[RESETS] += int(mask.sum())
+        self._final_infos.pop(index, None)
+        rebuilt = (self._slab.command[block][mask] == REBUILD).any()
+        if rebuilt:
+            self._rebuild(index)
+        self._steps[index] = self._own_steps[index]
+        env = self._host.envs[index]
+        # One that has not begun yet begins as a whole; only some rows of it are used.
+        if mask.all() or rebuilt or getattr(env, "_current_time_step", None) is None:
+            return self._reset(index)
+        time_step: TimeStep = env.reset(mask)
+        return time_step
+
+    def _begin_batch_at_once(
+        self, index: int, first: int, ended: Array, last: TimeStep
+    ) -> None:
+        self._final_infos[index] = (self._sequence[first], self._info(index))
+        env = self._host.envs[index]
+        slots = np.full(len(ended), SAME_STEP_SLOT)
+        self._meters[RESETS] += int(ended.sum())
+        try:
+            time_step = self._reset(index) if ended.all() else env.reset(ended)
+            if self._validate == "always":
+                self._check(index, time_step, "reset")
+        except BaseException as error:
+            self._host.let_through(error)
+            # As with a single environment: the next step says so.
+            self._is_in_reset = False
+            time_step = last
+            self._steps[index] = _raising(error)
+        self.writer.write_batch(first, slots, time_step, ended)
+
+    # Everything that is not rows.
+
+    def handle(self, request: Request) -> Reply:
+        """Does what a request asks of each environment."""
+        results = tuple(
+            self._handle_one(request.method, env - self._first_env, argument)
+            for env, argument in zip(request.envs, request.arguments, strict=True)
+        )
+        return Reply(request.number, results)
+
+    def _handle_one(self, method: str, index: int, argument: Any) -> Any:
+        try:
+            result = self._answer(method, index, argument)
+        except BaseException as error:
+            self._host.let_through(error)
+            name = f"{method}()"
+            if method in {"call", "access"}:
+                name = f"{method}({argument[0]!r})"
+            return RemoteFailure.of(
+                error, env=self._first_env + index, command=name, pid=os.getpid()
+            )
+        return result
+
+    def _answer(self, method: str, index: int, argument: Any) -> Any:
+        env = self._host.envs[index]
+        match method:
+            case "call":
+                name, args, kwargs = argument
+                return getattr(env, name)(*args, **kwargs)
+            case "access":
+                return getattr(env, argument[0])
+            case "render":
+                return env.render(argument)
+            case "seed":
+                return self._host.seed(index, argument)
+            case "get_info":
+                return self._get_info(index)
+            case "get_state":
+                # Bytes, so that nothing that happens later changes it, and that only
+                # an environment has to know what is in it.
+                return serialize.dump_value(env.get_state(), "The state")
+            case "set_state":
+                return self._set_state(index, *argument)
+        raise ValueError(f"Nobody knows the request {method!r}.")
+
+    def _get_info(self, index: int) -> Any:
+        # The info of the step that was returned, not of the episode that has begun
+        # since: it is what says whether the end was one of both kinds.
+        row = self._first + self._rows_of(index).start
+        number, info = self._final_infos.get(index, (-1, None))
+        if number != self._sequence[row] or info is None:
+            return self._host.envs[index].get_info()
+        if isinstance(info, BaseException):
+            raise info
+        return info
+
+    def _set_state(self, index: int, state: bytes, ended: Sequence[bool]) -> None:
+        self._host.envs[index].set_state(serialize.load_value(state))
+        rows = self._rows_of(index)
+        self._ended[rows.start : rows.stop] = ended
+        self._final_infos.pop(index, None)
+        self._steps[index] = self._own_steps[index]
+        if any(ended) and not self._host.envs[index].batched:
+            self._steps[index] = self._begin_after_last(index)
+
+    def close(self) -> list[BaseException]:
+        """Closes the environments; returns what their `close` raised."""
+        return self._host.close()
+
+
+def _repeated(number: int, times: int) -> bytes:
+    return number.to_bytes(4, sys.byteorder) * times
+
+
+def _raising(error: BaseException) -> Callable[[Any], TimeStep]:
+    def step(action: Any) -> TimeStep:
+        raise error
+
+    return step
+
+
+def _nobody(rows: Sequence[int], failure: RemoteFailure) -> None:
+    """Takes down a failure that nobody wants to hear of."""
+
+
+def _kind_of(env: Any) -> str:
+    kind = type(env)
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,386 @@
+"""`Slab`: one block of memory with an array per leaf and a row per environment.
+
+```
+modes      uint8 [64]            parent writes   the autoreset order
+sequence   uint32[N]             parent writes   the number of a row's last request
+command    uint8 [N]             parent writes   IDLE STEP RESET REBUILD
+answered   uint32[N]             worker writes   the number it has answered
+meters     int64 [W, 8]          worker writes   steps, resets, nanoseconds
+actions    one array [N, *shape] for each leaf of an action
+steps      one array [3, N, *shape] for each leaf of a time step
+```
+
+A request goes up by two, so the lowest bit of an answer is free to say that the
+environment raised: one store says that a row is complete and how it ended. Everything
+else of the answer is written before that store, and nobody reads it earlier.
+
+Each row alternates between slots 0 and 1, so that its previous time step stays whole
+while the next is written: a row whose environment dies in the middle still has an
+intact last observation. Slot 2 holds the `FIRST` that follows a `LAST` in the same
+step, under `AutoReset.SAME_STEP`.
+
+What the parent writes and what workers write lie on different cache lines. Leaves of
+dtype object do not fit into shared memory: their arrays are private to each side, and
+whoever carries the rows brings them over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.parallel.memory import fence
+from envkit.specs.array_spec import ArraySpec
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.time_step import STEP_TYPE_SPEC, StepType, TimeStep
+from envkit.types import Array
+
+__all__ = [
+    "BUSY_NS",
+    "IDLE",
+    "RAISED",
+    "REBUILD",
+    "RESET",
+    "RESETS",
+    "RUNS",
+    "SAME_STEP_SLOT",
+    "STEP",
+    "STEPS",
+    "WAITING_NS",
+    "Slab",
+    "SlabLayout",
+    "bytes_of",
+    "is_private",
+    "slot_of",
+    "view_of",
+]
+
+IDLE, STEP, RESET, REBUILD = range(4)
+
+# The lowest bit of an answer.
+RAISED = 1
+
+SAME_STEP_SLOT = 2
+_SLOTS = 3
+_TWO = np.uint32(2)
+_CACHE_LINE = 64
+
+# What a worker counts, by place in its line of `meters`.
+STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS = range(5)
+
+
+def slot_of(number: int) -> int:
+    """Returns which slot holds the answer to a request.
+
+    Example:
+        >>> [slot_of(number) for number in (2, 4, 6, 6 | RAISED)]
+        [1, 0, 1, 1]
+    """
+    return (number >> 1) & 1
+
+
+@dataclass(frozen=True)
+class SlabLayout:
+    """Where everything stands: pure arithmetic, the same in every process.
+
+    Attributes:
+        spec: The specs of one environment.
+        blocks: For each worker, its first row and the row after its last.
+    """
+
+    spec: EnvironmentSpec
+    blocks: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.blocks[-1][1]
+
+    @cached_property
+    def action(self) -> nest.Structure:
+        """The structure of an action."""
+        return nest.Structure(self.spec.action)
+
+    @cached_property
+    def time_step(self) -> nest.Structure:
+        """The structure of a time step."""
+        return nest.Structure(
+            TimeStep(
+                STEP_TYPE_SPEC,
+                self.spec.reward,
+                self.spec.discount,
+                self.spec.observation,
+            )
+        )
+
+    @cached_property
+    def _arrays(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of every array, in the order in which they lie."""
+        rows = self.rows
+        control: list[tuple[tuple[int, ...], np.dtype[Any]]] = [
+            ((_CACHE_LINE,), np.dtype(np.uint8)),
+            ((rows,), np.dtype(np.uint32)),
+            ((rows,), np.dtype(np.uint8)),
+            ((rows,), np.dtype(np.uint32)),
+            ((len(self.blocks), 8), np.dtype(np.int64)),
+        ]
+        actions = [((rows, *spec.shape), spec.dtype) for spec in self.action.leaves]
+        steps = [
+            ((_SLOTS, rows, *spec.shape), spec.dtype) for spec in self.time_step.leaves
+        ]
+        return control + actions + steps
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each array begins; the last entry is the size of the whole."""
+        offsets = [0]
+        for shape, dtype in self._arrays:
+            size = 0 if is_private(dtype) else _bytes_of(shape, dtype)
+            offsets.append(offsets[-1] + -(-size // _CACHE_LINE) * _CACHE_LINE)
+        return tuple(offsets)
+
+    @property
+    def size(self) -> int:
+        """How many bytes of shared memory are needed."""
+        return self.offsets[-1]
+
+    def arrays(self, buffer: Any) -> list[Array]:
+        """Lays the arrays over a buffer; those that cannot be shared are made new."""
+        return [
+            np.full(shape, None, dtype)
+            if is_private(dtype)
+            else np.ndarray(shape, dtype, buffer, offset)
+            for (shape, dtype), offset in zip(self._arrays, self.offsets, strict=False)
+        ]
+
+    @cached_property
+    def reward_leaves(self) -> range:
+        """Which leaves of a time step are its reward."""
+        return range(1, 1 + len(nest.flatten(self.spec.reward)))
+
+    @cached_property
+    def discount_leaves(self) -> range:
+        """Which leaves of a time step are its discount."""
+        first = self.reward_leaves.stop
+        return range(first, first + len(nest.flatten(self.spec.discount)))
+
+    @property
+    def private_actions(self) -> tuple[int, ...]:
+        """Which leaves of an action cannot be shared."""
+        return _private(self.action.leaves)
+
+    @property
+    def private_steps(self) -> tuple[int, ...]:
+        """Which leaves of a time step cannot be shared."""
+        return _private(self.time_step.leaves)
+
+
+def is_private(dtype: np.dtype[Any]) -> bool:
+    """Says whether values of a dtype cannot lie in shared memory.
+
+    Objects are addresses, and text without a width has no place to be written to.
+    """
+    return dtype.hasobject or (dtype.itemsize == 0 and dtype.kind in "SU")
+
+
+def _private(specs: Sequence[ArraySpec]) -> tuple[int, ...]:
+    return tuple(index for index, spec in enumerate(specs) if is_private(spec.dtype))
+
+
+def _bytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    size = dtype.itemsize
+    for length in shape:
+        size *= length
+    return size
+
+
+def view_of(array: Array) -> memoryview:
+    """Returns a view whose elements are Python numbers: reading one is quicker."""
+    return memoryview(array)  # type: ignore[arg-type]  # arrays are buffers
+
+
+def bytes_of(array: Array) -> memoryview:
+    """Returns the bytes of an array."""
+    return view_of(array).cast("B")
+
+
+class Slab:
+    """The arrays of a layout over one buffer; both sides have one.
+
+    Attributes:
+        layout: Where everything stands.
+        sequence: The number of each row's last request.
+        command: What each row was last asked for.
+        answered: The number each row has answered, with the bit `RAISED`.
+        meters: What each worker has counted.
+        actions: For each leaf of an action, one row per environment.
+        steps: For each leaf of a time step, one row per slot and environment.
+    """
+
+    def __init__(self, layout: SlabLayout, buffer: Any = None) -> None:
+        """Lays the arrays over a buffer; without one, over memory of its own."""
+        self.layout = layout
+        if buffer is None:
+            buffer = bytearray(max(layout.size, 1))
+        modes, sequence, command, answered, meters, *arrays = layout.arrays(buffer)
+        self._modes = modes
+        self.sequence = sequence
+        self.command = command
+        self.answered = answered
+        self.meters = meters
+        actions = len(layout.action.leaves)
+        self.actions = arrays[:actions]
+        self.steps = arrays[actions:]
+        # The command that every row has, or IDLE if they differ.
+        self._command_of_all = IDLE
+        # Comparing bytes is three times as fast as comparing two small arrays.
+        self._sequence_bytes = bytes_of(sequence)
+        self._answered_bytes = bytes_of(answered)
+
+    # What the parent does.
+
+    @property
+    def autoreset(self) -> int:
+        """In which order workers begin the episode after a `LAST`."""
+        return int(self._modes[0])
+
+    @autoreset.setter
+    def autoreset(self, order: int) -> None:
+        self._modes[0] = order
+
+    def request_all(self, command: int) -> None:
+        """Asks every row; its action, if there is one, has been written before."""
+        # Hot: called once per batch step.
+        if command != self._command_of_all:
+            self.command.fill(command)
+            self._command_of_all = command
+        fence()
+        self.sequence += _TWO
+
+    def request(self, rows: Array, command: int | Array) -> None:
+        """Asks the given rows."""
+        self._command_of_all = IDLE
+        self.command[rows] = command
+        fence()
+        self.sequence[rows] += _TWO
+
+    def all_answered(self) -> bool:
+        """Says whether every row has answered and none has raised."""
+        # Hot: called at every wake-up of the parent.
+        if self._sequence_bytes == self._answered_bytes:
+            fence()
+            return True
+        return False
+
+    def answered_rows(self) -> Array:
+        """Returns a mask of the rows that owe nothing."""
+        mask: Array = (self.sequence ^ self.answered) <= RAISED
+        fence()
+        return mask
+
+    def raised_rows(self, rows: Array) -> Array:
+        """Returns those of the given rows, all answered, whose environment raised."""
+        raised: Array = rows[(self.answered[rows] & RAISED).astype(bool)]
+        return raised
+
+    def slots(self, rows: Array) -> Array:
+        """Returns which slot holds each row's answer."""
+        return ((self.sequence[rows] >> 1) & 1).astype(np.intp)
+
+    def take_back(self, rows: Array) -> None:
+        """Withdraws requests that nobody will answer; the answer before stands."""
+        self.sequence[rows] -= _TWO
+        self.answered[rows] = self.sequence[rows]
+
+    def time_step_of(self, row: int, slot: int) -> TimeStep:
+        """Returns copies of what one slot of a row holds."""
+        leaves = [array[slot, row, ...].copy() for array in self.steps]
+        return self.layout.time_step.unflatten(leaves)  # type: ignore[no-any-return]
+
+    def write_cut(self, row: int, source: int) -> None:
+        """Answers for an environment that is gone: its episode was cut off here.
+
+        The answer is a `LAST` with reward 0 and discount 1, so that the value of the
+        last state may still be bootstrapped, and the observation in slot `source`.
+        """
+        number = int(self.sequence[row]) + 2 & 0xFFFFFFFF
+        self._cut(row, slot_of(number), source)
+        self.sequence[row] = number
+        self.answered[row] = number
+
+    def cut_before_first(self, row: int) -> None:
+        """Puts the end of the episode before the `FIRST` that a row has answered.
+
+        That is a step under `AutoReset.SAME_STEP` whose environment was replaced. The
+        slot of the `FIRST` of that order holds where the episode stood.
+        """
+        slot = slot_of(int(self.sequence[row]))
+        # With the dots it stays an array, also where it holds one object.
+        first = [array[slot, row, ...].copy() for array in self.steps]
+        self._cut(row, slot, SAME_STEP_SLOT)
+        for array, value in zip(self.steps, first, strict=True):
+            array[SAME_STEP_SLOT, row] = value[()]
+
+    def _cut(self, row: int, slot: int, source: int) -> None:
+        rewards, discounts = self.layout.reward_leaves, self.layout.discount_leaves
+        for index, array in enumerate(self.steps):
+            if index == 0:
+                array[slot, row] = StepType.LAST
+            elif index in rewards:
+                array[slot, row] = np.zeros((), array.dtype)
+            elif index in discounts:
+                array[slot, row] = np.ones((), array.dtype)
+            else:
+                array[slot, row] = array[source, row]
+
+    def align(self, moved: Array) -> None:
+        """Lets every row stand in the slot of those that have moved.
+
+        The others repeat the time step at which they stand, so that the whole batch
+        is one slot of each array.
+        """
+        if not moved.size:
+            return
+        slot = slot_of(int(self.sequence[moved[0]]))
+        behind = np.flatnonzero(((self.sequence >> 1) & 1) != slot)
+        if behind.size:
+            for array in self.steps:
+                array[slot, behind] = array[1 - slot, behind]
+            self.sequence[behind] += np.uint32(2)
+            self.answered[behind] = self.sequence[behind]
+
+    # What a worker does.
+
+    def pending(self, first: int, stop: int) -> list[int]:
+        """Returns the rows of a block that were asked and have not answered."""
+        # Hot: called at every wake-up of a worker.
+        asked = self.sequence[first:stop].tolist()
+        done = self.answered[first:stop].tolist()
+        fence()
+        return [
+            row
+            for row, number, last in zip(range(first, stop), asked, done, strict=True)
+            if number ^ last > RAISED
+        ]
+
+    def commit(self, row: int) -> None:
+        """Says that a row's answer is complete; it has been written before."""
+        fence()
+        self.answered[row] = self.sequence[row]
+
+    def fail(self, row: int) -> None:
+        """Says that a row's environment raised; the failure is on its way."""
+        fence()
+        self.answered[row] = self.sequence[row] | np.uint32(RAISED)
+
+    def close(self) -> None:
+        """Lets go of the memory, as far as nobody else holds an array over it."""
+        with contextlib.suppress(BufferError):
+            self._sequence_bytes.release()
+            self._answered_bytes.release()

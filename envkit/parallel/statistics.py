@@ -1,0 +1,92 @@
+"""`PoolStatistics`: what the workers of a pool have done so far, and how they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PoolStatistics", "WorkerStatistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """What one worker has done since the pool began.
+
+    Attributes:
+        worker: Its index.
+        pid: Its process; that of the caller where it is a thread, 0 if it is gone.
+        envs: The rows it runs.
+        steps: How many commands its rows have executed, resets included.
+        resets: How many episodes it has begun.
+        restarts: How often it, or an environment in it, was replaced.
+        stepping: Seconds it spent executing commands.
+        waiting: Seconds it spent waiting for commands.
+        resident_bytes: Its memory; 0 where it has none of its own.
+        is_alive: Whether it is there.
+    """
+
+    worker: int
+    pid: int
+    envs: tuple[int, ...]
+    steps: int
+    resets: int
+    restarts: int
+    stepping: float
+    waiting: float
+    resident_bytes: int
+    is_alive: bool
+
+    @property
+    def seconds_per_step(self) -> float:
+        """What one step takes on the average; a straggler stands out here."""
+        return self.stepping / self.steps if self.steps else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """What all workers have done since the pool began.
+
+    Attributes:
+        workers: The workers, one by one.
+        calls: How many batch steps and resets the caller has made.
+        elapsed: Seconds the caller has spent in them.
+    """
+
+    workers: tuple[WorkerStatistics, ...]
+    calls: int
+    elapsed: float
+
+    @property
+    def steps(self) -> int:
+        """How many commands all rows have executed together."""
+        return sum(worker.steps for worker in self.workers)
+
+    @property
+    def resets(self) -> int:
+        """How many episodes have begun."""
+        return sum(worker.resets for worker in self.workers)
+
+    @property
+    def restarts(self) -> int:
+        """How many workers and environments were replaced."""
+        return sum(worker.restarts for worker in self.workers)
+
+    @property
+    def resident_bytes(self) -> int:
+        """The memory of all workers together."""
+        return sum(worker.resident_bytes for worker in self.workers)
+
+    def __str__(self) -> str:
+        rows = [
+            "worker     pid   envs       steps  resets  restarts  us/step  busy  memory"
+        ]
+        for worker in self.workers:
+            total = worker.stepping + worker.waiting
+            busy = worker.stepping / total if total else 0.0
+            envs = f"{worker.envs[0]}-{worker.envs[-1]}"
+            rows.append(
+                f"{worker.worker:>6} {worker.pid:>7}  {envs:>5}  {worker.steps:>10}  "
+                f"{worker.resets:>6}  {worker.restarts:>8}  "
+                f"{worker.seconds_per_step * 1e6:>7.1f}  {busy:>4.0%}  "
+                f"{worker.resident_bytes / 2**20:>4.0f} MB"
+            )
+        return "\n".join(rows)

@@ -1,0 +1,249 @@
+"""The process of a worker, from its first message to its end.
+
+```
+parent                                          worker
+  starts it, with a channel and a lifeline  ─▶   ties its life to the lifeline
+  Job(constructors, …)                      ─▶   builds the environments
+                                            ◀─   Hello(specs, …), or the failure
+  Bind(layout) + memory, bells              ─▶   lays its slab over the memory
+  rings                                     ─▶   runs the rows that were asked, rings
+  rings, sends a Request                    ─▶   answers it
+  rings, sends Close                        ─▶   closes the environments and ends
+```
+
+A worker does not know who its parent is: only rows, bells and a channel. The lifeline
+is a pipe that nobody writes to. When the other end closes, which happens however the
+parent ends, the kernel kills the worker and everything it has started, even while it
+is stopped or busy in native code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from envkit.parallel import serialize
+from envkit.parallel.channel import Channel
+from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable
+from envkit.parallel.hosting import run_setup
+from envkit.parallel.memory import SharedBlock
+from envkit.parallel.messages import (
+    PROTOCOL_VERSION,
+    Bind,
+    Close,
+    Hello,
+    ObjectRow,
+    PackedJob,
+    RemoteFailure,
+    Reply,
+    Request,
+    RowsRaised,
+    WorkerJob,
+)
+from envkit.parallel.runner import EnvRunner
+from envkit.parallel.slab import BUSY_NS, RUNS, WAITING_NS, Slab, view_of
+from envkit.types import EnvConstructor
+
+__all__ = ["end_with", "main"]
+
+
+def main(channel_fd: int, lifeline_fd: int, inherited: WorkerJob | None = None) -> None:
+    """Runs a worker until it is told to end; returns then."""
+    end_with(lifeline_fd)
+    # What an environment prints is to be seen when it prints it.
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # It may be closed.
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Where a crash happened in native code, nobody else can say.
+    with contextlib.suppress(Exception):  # stderr may be no file in a forked notebook
+        faulthandler.enable(2)
+    channel = Channel.attach(channel_fd)
+    with contextlib.suppress(EOFError, ConnectionError):
+        _Worker(channel, inherited).run()
+
+
+def end_with(lifeline_fd: int) -> None:
+    """Ends this process and its children when the lifeline's other end closes."""
+    if sys.platform == "linux":
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(lifeline_fd, fcntl.F_GETFL)
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, flags | os.O_ASYNC)
+        if is_readable(lifeline_fd, 0.0):  # It was closed already.
+            os.killpg(0, signal.SIGKILL)
+        return
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            os.read(lifeline_fd, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="envkit-lifeline", daemon=True).start()
+
+
+class _Worker:
+    """Carries a runner in a process of its own."""
+
+    def __init__(self, channel: Channel, inherited: WorkerJob | None) -> None:
+        self._channel = channel
+        self._inherited = inherited
+
+    def run(self) -> None:
+        """Builds the environments, then serves rows and requests."""
+        packed = self._channel.receive()
+        hello = self._build(packed)
+        self._channel.send(hello)
+        if isinstance(hello, RemoteFailure):
+            return
+        try:
+            self._serve(packed.job.worker, packed.job.rings_each_row)
+        finally:
+            for error in self._runner.close():
+                traceback.print_exception(type(error), error, error.__traceback__)
+
+    def _build(self, packed: PackedJob) -> Hello | RemoteFailure:
+        job = packed.job
+        if packed.protocol != PROTOCOL_VERSION:
+            error = RuntimeError(
+                f"The worker's envkit speaks version {PROTOCOL_VERSION} and the "
+                f"parent's {packed.protocol}: two installations are on the path."
+            )
+            return RemoteFailure.of(error, kind="setup", command="start")
+        if self._inherited is not None:
+            self._runner = EnvRunner(self._inherited)
+            return self._runner.build()
+        # Setup first: what constructors refer to may exist only after it.
+        try:
+            if packed.setup is not None:
+                run_setup(serialize.load_value(packed.setup))
+        except BaseException as error:
+            return RemoteFailure.of(
+                error, kind="setup", command="setup", pid=os.getpid()
+            )
+        constructors: list[EnvConstructor] = []
+        try:
+            # One by one, so that their number tells which of them cannot be loaded.
+            constructors.extend(map(serialize.load_constructor, packed.constructors))
+        except BaseException as error:
+            return RemoteFailure.of(
+                error,
+                kind="constructor",
+                env=job.first_env + len(constructors),
+                command="load",
+                pid=os.getpid(),
+            )
+        job = replace(job, constructors=tuple(constructors))
+        self._runner = EnvRunner(job)
+        return self._runner.build()
+
+    def _serve(self, worker: int, rings_each_row: bool) -> None:
+        # The first message binds; there is no bell yet to announce it.
+        bind: Bind | Close = self._channel.receive()
+        if isinstance(bind, Close):
+            return
+        memory, *bells = self._channel.take_fds()
+        half = len(bells) // 2
+        bell, done = Doorbell.of(bells[:half]), Doorbell.of(bells[half:])
+        slab = Slab(bind.layout, SharedBlock.attach(memory, bind.layout.size).buffer)
+        self._bind(slab, worker, done, rings_each_row)
+        runner = self._runner
+        meters = view_of(slab.meters[worker])
+        clock = time.perf_counter_ns
+        before = clock()
+        # Messages that were announced and have not come: the parent was interrupted.
+        owed = 0
+        while True:
+            # Hot: once per batch step.
+            rings = bell.wait() if not owed else self._wait_for_either(bell)
+            woken = clock()
+            owed += rings // MESSAGE
+            if owed or rings == 0:
+                owed = self._answer(owed, slab)
+                if owed < 0:
+                    return
+            if runner.run_pending():
+                after = clock()
+                meters[BUSY_NS] += after - woken
+                meters[WAITING_NS] += woken - before
+                meters[RUNS] += 1
+                before = after
+                done.ring()
+
+    def _wait_for_either(self, bell: Doorbell) -> int:
+        """Waits for the bell or for a message; returns what was rung, if it was."""
+        poller = select.poll()
+        for fd in (bell.fileno(), self._channel.fileno()):
+            poller.register(fd, select.POLLIN)
+        rung = any(fd == bell.fileno() for fd, _ in poller.poll())
+        return bell.wait() if rung else 0
+
+    def _bind(
+        self, slab: Slab, worker: int, done: Doorbell, rings_each_row: bool
+    ) -> None:
+        def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
+            self._channel.send(RowsRaised(tuple(rows), failure))
+
+        def send_objects(row: int, slot: int, leaves: dict[int, Any]) -> None:
+            self._channel.send(ObjectRow(row, slot, serialize.dump_value(leaves)))
+
+        self._runner.bind(slab, worker, send_objects)
+        self._runner.tell_failure = tell_failure
+        self._runner.after_row = done.ring if rings_each_row else None
+
+    def _answer(self, owed: int, slab: Slab) -> int:
+        """Sees to the messages that have come; returns how many are still to come.
+
+        That is -1 if one of them is the order to end.
+        """
+        while True:
+            # One that was announced and is larger than what fits comes in parts.
+            if not self._channel.pending and not is_readable(self._channel.fileno(), 0):
+                return max(owed, 0)
+            message = self._channel.receive()
+            owed -= 1
+            if isinstance(message, Close):
+                return -1
+            if isinstance(message, ObjectRow):
+                self._take_objects(message, slab)
+            else:
+                self._channel.send(self._packed(self._reply(message)))
+
+    def _take_objects(self, message: ObjectRow, slab: Slab) -> None:
+        try:
+            leaves = serialize.load_value(message.leaves)
+        except BaseException as error:
+            # The environment gets the exception in place of what it cannot have.
+            leaves = dict.fromkeys(slab.layout.private_actions, error)
+        for index, value in leaves.items():
+            slab.actions[index][message.row] = value
+
+    def _reply(self, request: Request) -> Reply:
+        try:
+            arguments = serialize.load_value(request.arguments)
+        except BaseException as error:
+            failure = RemoteFailure.of(error, command=f"{request.method}()")
+            return Reply(request.number, (failure,) * len(request.envs))
+        return self._runner.handle(replace(request, arguments=arguments))
+
+    def _packed(self, reply: Reply) -> Reply:
+        """Turns values into bytes; one that cannot travel fails by itself."""
+        results: list[bytes | RemoteFailure] = []
+        for result in reply.results:
+            if isinstance(result, RemoteFailure):
+                results.append(result)
+                continue
+            try:
+                results.append(serialize.dump_value(result))
+            except Exception as error:
+                results.append(RemoteFailure.of(error, command="answer"))
+        return Reply(reply.number, tuple(results))
