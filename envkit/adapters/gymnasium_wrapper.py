@@ -14,12 +14,14 @@ from envkit.adapters.values import Converter, array_leaf, map_specs
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
-from envkit.time_step import TimeStep, restart, termination, transition, truncation
+from envkit.time_step import StepType, TimeStep, restart, termination, truncation
 from envkit.types import NestedArray, NestedSpec, Seed
 
 __all__ = ["GymnasiumWrapper"]
 
+_MID = StepType.MID
 _NUMBERS = frozenset([float, int, np.float32, np.float64])
 
 
@@ -68,6 +70,9 @@ class GymnasiumWrapper(PyEnvironment):
         self._gym = gym_env
         self._name = _name_of(gym_env)
         self._discount = _as_discount(discount)
+        # One for all steps, so nobody may write to it.
+        self._discount_array = np.array(self._discount, np.float32)
+        self._discount_array.setflags(write=False)
         self._observation_spec = spec_from_gym_space(
             gym_env.observation_space, simplify_box_bounds, "observation"
         )
@@ -86,6 +91,12 @@ class GymnasiumWrapper(PyEnvironment):
             subject="GymnasiumWrapper.step() was given an action that",
             root="action",
         )
+        # How many choices there are, if they are numbered from 0, else none.
+        self._choices = _choices(self._action_spec)
+        # What an observation is that is one array.
+        is_one = isinstance(self._observation_spec, ArraySpec)
+        self._plain_dtype = self._observation_spec.dtype if is_one else None
+        self._plain_shape = self._observation_spec.shape if is_one else None
         self._info: dict[str, Any] = {}
         self._next_seed: int | None = None
         self._ended = False
@@ -174,7 +185,9 @@ class GymnasiumWrapper(PyEnvironment):
         # Hot: called once per step.
         if self._closed or self._ended:
             self._refuse_step()
-        result = self._gym.step(self._to_action(action))
+        if type(action) is not np.int64 or not 0 <= int(action) < self._choices:
+            action = self._to_action(action)
+        result = self._gym.step(action)
         try:
             gym_observation, reward, terminated, truncated, self._info = result
         except (TypeError, ValueError):
@@ -188,12 +201,24 @@ class GymnasiumWrapper(PyEnvironment):
             # Both can be true, and a discount tells only one.
             flags = {"terminated": bool(terminated), "truncated": bool(truncated)}
             self._info = {**flags, **self._info}
-        observation = self._to_observation(gym_observation)
+        # The common case of what the converter does, without calling it.
+        if (
+            type(gym_observation) is np.ndarray
+            and gym_observation.dtype == self._plain_dtype
+            and gym_observation.shape == self._plain_shape
+        ):
+            observation = gym_observation.copy()
+        else:
+            observation = self._to_observation(gym_observation)
         if terminated:
             return termination(observation, reward)
         if truncated:
             return truncation(observation, reward, self._discount)
-        return transition(observation, reward, self._discount)
+        # What `transition` returns for a number, without looking for tensors: a third
+        # of what this wrapper costs would be that.
+        return TimeStep(
+            _MID, np.array(reward, np.float32), self._discount_array, observation
+        )
 
     def _as_number(self, reward: Any) -> float:
         array = np.asarray(reward)
@@ -249,6 +274,18 @@ def _check_environment(env: Any) -> None:
             f"GymnasiumWrapper was given {what}, which is not an environment of "
             "Gymnasium. gymnasium.make(...) makes one."
         )
+
+
+def _choices(spec: NestedSpec) -> int:
+    """Returns how many choices an action is one of, 0 if it is something else."""
+    if (
+        isinstance(spec, BoundedArraySpec)
+        and spec.shape == ()
+        and spec.dtype == np.int64
+        and spec.minimum == 0
+    ):
+        return int(spec.maximum) + 1
+    return 0
 
 
 def _name_of(env: Any) -> str:
