@@ -65,7 +65,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Without a network nobody knows what these packages document. Names of envkit are
     # never excused, but for type variables, which have no page to link to.
-    (r"py:.*", r"(abc|collections|concurrent|np|npt|numpy|tensorflow|typing)\..*"),
+    (r"py:.*", r"(abc|collections|concurrent|enum|np|npt|numpy|tensorflow|typing)\..*"),
     (r"py:class", r"(.*\.)?(Self|SpecT)"),
 ]
 intersphinx_mapping = {}

@@ -15,9 +15,10 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(
     path for path in DOCS.rglob("*.md") if "_build" not in path.relative_to(DOCS).parts
 )
-# What no reader has a use for: parts of the built-in environments and of the checker,
-# and what answers in tensors on behalf of `envkit.time_step`.
+# What no reader has a use for: parts of the built-in environments, of the checker and
+# of the parallel engine, and what answers in tensors on behalf of `envkit.time_step`.
 INTERNAL = {
+    "envkit.action_rows",
     "envkit.arrays",
     "envkit._tensor_bridge",
     "envkit.adapters.dependencies",
@@ -25,6 +26,22 @@ INTERNAL = {
     "envkit.envs.actions",
     "envkit.envs.drawing",
     "envkit.envs.streams",
+    "envkit.error_texts",
+    "envkit.exception_copies",
+    "envkit.parallel.arguments",
+    "envkit.parallel.channel",
+    "envkit.parallel.constructor_texts",
+    "envkit.parallel.doorbell",
+    "envkit.parallel.failures",
+    "envkit.parallel.frames",
+    "envkit.parallel.launch",
+    "envkit.parallel.memory",
+    "envkit.parallel.names",
+    "envkit.parallel.pool",
+    "envkit.parallel.row_writer",
+    "envkit.parallel.serialize",
+    "envkit.parallel.worker_main",
+    "envkit.parallel.zygote",
     "envkit.row_calls",
     "envkit.specs.bounds",
     "envkit.testing.contract",

@@ -49,6 +49,26 @@ def test_q_learning_learns_to_catch():
     assert returns[0] < 0.0 < returns[-1]
 
 
+def test_the_random_policy_in_parallel_ends_in_a_table_of_the_workers():
+    output = run(
+        "examples/parallel_random_policy.py",
+        "--num_envs=4",
+        "--num_workers=2",
+        "--steps=60",
+    )
+
+    assert "steps per second" in output
+    rows = [line.split() for line in output.splitlines()[-2:]]
+    assert [["0", "0-1"], ["1", "2-3"]] == [[row[0], row[2]] for row in rows]
+
+
+def test_the_halves_print_what_both_ways_make():
+    output = run("examples/async_halves.py", "--num_envs=4", "--steps=10")
+
+    for way in ("in lockstep", "in halves"):
+        assert way in output
+
+
 @pytest.mark.slow
 def test_the_overhead_benchmark_writes_its_figures(tmp_path):
     figures = tmp_path / "overhead.json"
