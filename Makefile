@@ -14,13 +14,14 @@ export PIP_ROOT_USER_ACTION := ignore
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs bench clean
+.PHONY: help demo test check lint types docs bench soak clean
 
 help:
 	@echo "make demo    step a batch of environments and print how fast"
 	@echo "make test    run the whole test suite"
 	@echo "make check   formatting, lint, types and docs"
-	@echo "make bench   run the benchmarks"
+	@echo "make bench   run the benchmarks: some eight minutes"
+	@echo "make soak    kill workers at random for two minutes; nothing may be wrong"
 	@echo "make clean   remove .venv and everything that was built"
 	@echo "Another interpreter: make PYTHON=python3.12 test"
 
@@ -47,6 +48,14 @@ bench: $(VENV)/.test
 	@"$(RUN)" benchmarks/import_cost.py
 	@"$(RUN)" benchmarks/overhead.py
 	@"$(RUN)" benchmarks/batched_envs.py
+	@"$(RUN)" benchmarks/parallel_step.py
+	@"$(RUN)" benchmarks/efficiency.py
+	@"$(RUN)" benchmarks/images.py
+	@"$(RUN)" benchmarks/stragglers.py
+	@"$(RUN)" benchmarks/startup.py
+
+soak: $(VENV)/.test
+	@"$(RUN)" benchmarks/soak.py
 
 clean:
 	rm -rf "$(VENV)" docs/_build docs/reference/generated build *.egg-info

@@ -18,7 +18,7 @@ BEFORE_THE_DOORS = [
     "--ignore=tests/envs/test_cartpole.py",
     "--ignore=envkit/tf",
     "--ignore=envkit/adapters",
-    "-k=not tf_time_step and not benchmark_of_batches",
+    "-k=not tf_time_step and not benchmark_of_batches and not shows_its_tables",
 ]
 
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from envkit.action_rows import ActionRows
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
-from envkit.errors import CallOrderError, WorkerError
+from envkit.errors import CallOrderError
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.autoreset import AutoReset
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import PoolFacade, PoolState
-from envkit.parallel.pool import BROKEN, BUSY, FINISHED
+from envkit.parallel.row_book import BROKEN, BUSY, FINISHED
 from envkit.parallel.slab import RESET, SAME_STEP_SLOT, STEP
 from envkit.parallel.supervision import RestartPolicy
 from envkit.specs.validation import describe
@@ -88,8 +88,9 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         self._actions = ActionRows(
             self._pool.spec.action, self._rows, "AsyncParallelPyEnvironment.send()"
         )
-        # Failures that have been raised already, by row.
-        self._told: dict[int, WorkerError] = {}
+        self._has_batches = any(self._pool.is_batch)
+        self._looks_at_bounds = validate != "never"
+        self._looked_at = np.zeros(self._rows, bool)
 
     @property
     def num_envs(self) -> int:
@@ -100,9 +101,11 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
     def owing(self) -> Array:
         """Which rows owe an answer that no `recv` has returned yet, as a mask."""
         state = self._pool.state
-        untold = np.zeros(self._rows, bool)
-        untold[list(self._untold())] = True
-        owing: Array = (state == BUSY) | (state == FINISHED) | untold
+        owing: Array = (state == BUSY) | (state == FINISHED)
+        if self._pool.errors:
+            # The error is what they owe.
+            errors, told = self._pool.errors, self._told
+            owing[[row for row in errors if told.get(row) is not errors[row]]] = True
         return owing
 
     def reset_async(self, env_ids: Sequence[int] | Array | None = None) -> None:
@@ -129,9 +132,17 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         pool.check_alive(rows, "send")
         self._check_can_step(rows)
         new = rows[~self._pool.begun[rows]]
-        columns = self._actions.columns(
-            actions, rows=rows.size, ignored=self._have_ended(rows)
-        )
+        if self._looks_at_bounds:
+            columns = self._actions.columns(
+                actions, rows=rows.size, ignored=self._have_ended(rows)
+            )
+            # The first action of every row is looked at completely.
+            self._looked_at[rows] = True
+            self._looks_at_bounds = (
+                self._validate == "always" or not self._looked_at.all()
+            )
+        else:
+            columns = self._actions.columns(actions, rows=rows.size, bounds=False)
         for array, column in zip(pool.slab.actions, columns, strict=True):
             array[rows] = column
         if new.size:
@@ -141,8 +152,6 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
             self._ask_rows(rows, STEP)
 
     def _ask_rows(self, rows: Array, command: int) -> None:
-        for row in rows.tolist() if self._told else ():
-            self._told.pop(row, None)
         self._pool.submit(rows, command)
 
     def recv(
@@ -234,20 +243,6 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         leaves = [array[slots, rows] for array in slab.steps]
         return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
 
-    def _untold(self) -> dict[int, WorkerError]:
-        return {
-            row: error
-            for row, error in sorted(self._pool.errors.items())
-            if self._told.get(row) is not error
-        }
-
-    def _raise_failures(self) -> None:
-        untold = self._untold()
-        if untold:
-            self._told.update(untold)
-            distinct = {id(error): error for error in untold.values()}
-            raise WorkerError.joined(list(distinct.values()))
-
     def _as_rows(self, env_ids: Sequence[int] | Array | None) -> Array:
         # Hot: called once per send.
         if env_ids is None:
@@ -264,7 +259,7 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
                 f"env_ids has {listed(wrong)}; there are {self._rows} environments, 0 "
                 f"to {self._rows - 1}."
             )
-        if np.unique(rows).size < rows.size:
+        if len(set(rows.tolist())) < rows.size:
             raise ValueError(
                 "env_ids names an environment twice; each takes one action at a time."
             )
@@ -286,11 +281,8 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
 
     def _have_ended(self, rows: Array) -> Array:
         """Returns which rows begin an episode with this step, whatever the action."""
-        slab = self._pool.slab
-        new = ~self._pool.begun[rows]
-        if self._order is AutoReset.NEXT_STEP:
-            new |= slab.steps[0][slab.slots(rows), rows] == _LAST
-        return new
+        begins: Array = ~self._pool.begun[rows] | self._pool.slab.ended(rows)
+        return begins
 
     def _check_can_step(self, rows: Array) -> None:
         pool = self._pool
@@ -313,7 +305,7 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
                     "ended. Under AutoReset.DISABLED, call reset_async(env_ids) for "
                     "them first."
                 )
-        for env, block in enumerate(pool.rows_of_env) if any(pool.is_batch) else ():
+        for env, block in enumerate(pool.rows_of_env) if self._has_batches else ():
             chosen = np.isin(block, rows)
             if chosen.any() and not chosen.all():
                 raise ValueError(
@@ -340,20 +332,10 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         No row may owe an answer.
         """
         self._check_idle("get_state")
-        begun = bool(self._pool.begun.all())
-        standing = self.current_time_step() if begun else None
-        shown = self._gather(self._everyone) if begun else None
-        return PoolState(self._states(), shown, standing, self._order.value)
+        return self._state()
 
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         self._check_idle("set_state")
         self._check_state(state)
-        self._restore(state, state.standing)
-        self._pool.note_restored(state.standing is not None)
-        if state.time_step is not None and state.standing is not None:
-            same = self._order is AutoReset.SAME_STEP and state.autoreset == "same_step"
-            shown = state.time_step if same else state.standing
-            self._pool.stand(
-                self._structure.flatten(shown), self._structure.flatten(state.standing)
-            )
+        self._restore(state)

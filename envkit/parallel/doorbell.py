@@ -85,15 +85,19 @@ class Doorbell:
     def ring(self, meaning: int = ROWS) -> None:
         """Wakes whoever waits."""
         # Hot: called once per worker and batch step.
-        try:
-            if self._is_eventfd:
-                os.eventfd_write(self._ring_fd, meaning)
-            else:
-                os.write(self._ring_fd, _BYTES[meaning])
-        except BlockingIOError:
-            # So many rings that nobody heard: whoever waits will wake up anyhow. A
-            # message is found by looking, too.
-            pass
+        while True:
+            try:
+                if self._is_eventfd:
+                    os.eventfd_write(self._ring_fd, meaning)
+                else:
+                    os.write(self._ring_fd, _BYTES[meaning])
+            except InterruptedError:
+                continue  # Python repeats other calls, but not those of an eventfd.
+            except BlockingIOError:
+                # So many rings that nobody heard: whoever waits will wake up anyhow. A
+                # message is found by looking, too.
+                pass
+            return
 
     def heard(self) -> int:
         """Returns the sum of all rings so far, 0 if none, and forgets them."""
@@ -102,7 +106,7 @@ class Doorbell:
             if self._is_eventfd:
                 return os.eventfd_read(self._wait_fd)
             rings = os.read(self._wait_fd, 1 << 16)
-        except BlockingIOError:
+        except (BlockingIOError, InterruptedError):
             return 0
         return rings.count(b"r") * ROWS + rings.count(b"m") * MESSAGE
 

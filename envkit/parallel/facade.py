@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import operator
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from envkit import nest
-from envkit.errors import ClosedError, SpecError
+from envkit.errors import ClosedError, SpecError, WorkerError
 from envkit.parallel import arguments
 from envkit.parallel.autoreset import AutoReset
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.names import check_name
-from envkit.parallel.pool import PoolOptions, WorkerPool
-from envkit.parallel.slab import BUSY_NS, RESETS, STEPS, WAITING_NS
+from envkit.parallel.pool import WorkerPool
+from envkit.parallel.slab import (
+    BUSY_NS,
+    RESETS,
+    SAME_STEP_SLOT,
+    STEPS,
+    WAITING_NS,
+)
 from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
 from envkit.parallel.supervision import RestartPolicy
+from envkit.parallel.workforce import PoolOptions
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedSpec, Seed
-from envkit.wording import listed
+from envkit.wording import a_or_an, listed
 
 __all__ = ["GRACE", "PoolFacade", "PoolState"]
 
@@ -46,12 +54,16 @@ class PoolState(NamedTuple):
         time_step: The time step that was returned last; `None` before the first.
         standing: Where the environments stand, which differs under SAME_STEP.
         autoreset: The order under which that was.
+        new_rows: The rows whose environment had just been replaced and not begun.
+        begun: Which rows have begun an episode at all.
     """
 
     environments: tuple[bytes, ...]
     time_step: TimeStep | None
     standing: TimeStep | None
     autoreset: str
+    new_rows: tuple[int, ...] = ()
+    begun: tuple[bool, ...] = ()
 
 
 class PoolFacade:
@@ -101,6 +113,8 @@ class PoolFacade:
         self._everyone = np.arange(pool.rows)
         pool.slab.autoreset = _ORDERS.index(order)
         self._order = order
+        # Failures that have been raised already, by row.
+        self._told: dict[int, WorkerError] = {}
         self._calls = 0
         self._elapsed = 0.0
         self._closed = False
@@ -257,7 +271,10 @@ class PoolFacade:
         everyone = range(len(self._pool.rows_of_env))
         envs = everyone if envs is None else envs
         values = [None] * len(envs) if values is None else values
-        results = self._pool.ask(method, envs, values)
+        if not envs:
+            return []
+        with self._telling():
+            results = self._pool.ask(method, envs, values)
         self._pool.raise_failures(envs, results)
         return results
 
@@ -284,14 +301,40 @@ class PoolFacade:
     def _states(self) -> tuple[bytes, ...]:
         return tuple(self._ask("get_state", None))
 
-    def _restore(self, state: Any, standing: TimeStep | None) -> None:
-        """Sets every environment's state, or changes nothing at all."""
-        envs = range(len(self._pool.rows_of_env))
+    def _state(self) -> PoolState:
+        """Saves where everything stands, when no row owes an answer."""
+        slab, begun = self._pool.slab, self._pool.begun
+        shown = standing = None
+        if begun.any():
+            # From the slab: what was returned belongs to the caller.
+            slots = slab.slots(self._everyone)
+            leaves = [array[slots, self._everyone] for array in slab.steps]
+            shown = self._structure.unflatten(leaves)
+            if self._order is AutoReset.SAME_STEP:
+                slots[shown.is_last()] = SAME_STEP_SLOT
+            leaves = [array[slots, self._everyone] for array in slab.steps]
+            standing = self._structure.unflatten(leaves)
+        return PoolState(
+            environments=self._states(),
+            time_step=shown,
+            standing=standing,
+            autoreset=self._order.value,
+            new_rows=self._pool.new_rows(),
+            begun=tuple(begun.tolist()),
+        )
+
+    def _restore(self, state: PoolState) -> TimeStep | None:
+        """Sets every environment's state, or changes nothing at all.
+
+        Returns:
+            The time step that counts as returned last; `None` before the first.
+        """
+        pool, standing = self._pool, state.standing
+        envs = range(len(pool.rows_of_env))
         ended = np.zeros(self._rows, bool)
         if standing is not None:
             ended = np.asarray(standing.is_last())
-        flags = [[bool(ended[row]) for row in rows] for rows in self._pool.rows_of_env]
-        pool = self._pool
+        flags = [[bool(ended[row]) for row in rows] for rows in pool.rows_of_env]
         # Whoever cannot save its state is found before anything has changed.
         before = self._states()
         flags_before = [
@@ -304,6 +347,16 @@ class PoolFacade:
         except BaseException:
             pool.ask("set_state", envs, list(zip(before, flags_before, strict=True)))
             raise
+        shown = standing
+        if standing is not None:
+            # Only under this order is what was shown not where the environments stand.
+            same = AutoReset.SAME_STEP
+            if self._order is same and state.autoreset == same.value:
+                shown = state.time_step
+            flatten = self._structure.flatten
+            pool.stand(flatten(shown), flatten(standing))
+        pool.note_restored(state.begun, state.new_rows)
+        return shown
 
     def _check_state(self, state: Any) -> None:
         name = type(self).__name__
@@ -353,6 +406,31 @@ class PoolFacade:
         )
         return PoolStatistics(workers, self._calls, self._elapsed)
 
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Notes that whoever asks is told of the failure that comes in the answer."""
+        try:
+            yield
+        except WorkerError as error:
+            for env in error.envs:
+                for row in self._pool.rows_of_env[env]:
+                    if row in self._pool.errors:
+                        self._told[row] = self._pool.errors[row]
+            raise
+
+    def _raise_failures(self) -> None:
+        """Raises what has failed and nobody has been told of."""
+        errors = self._pool.errors
+        untold = {
+            row: error
+            for row, error in sorted(errors.items())
+            if self._told.get(row) is not error
+        }
+        if untold:
+            self._told = dict(errors)
+            distinct = {id(error): error for error in untold.values()}
+            raise WorkerError.joined(list(distinct.values()))
+
     def _check_open(self, call: str) -> None:
         if self._closed:
             raise ClosedError.used(type(self).__name__, call)
@@ -378,12 +456,15 @@ class PoolFacade:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        impatient = isinstance(exception, KeyboardInterrupt | SystemExit)
-        self.close(_SHORT_GRACE if impatient else GRACE)
+        if isinstance(exception, KeyboardInterrupt | SystemExit):
+            self.close(_SHORT_GRACE)
+        else:
+            self.close()
 
     def __reduce__(self) -> Any:
+        kind = a_or_an(type(self).__name__)
         raise TypeError(
-            f"A {type(self).__name__} has workers and cannot be copied or pickled: "
+            f"{kind[0].upper()}{kind[1:]} has workers and cannot be copied or pickled: "
             "pass what it was made of, and make another there."
         )
 
@@ -406,8 +487,10 @@ def _tell_slow_leaves(pool: WorkerPool) -> None:
 
 def _forgotten(name: str, pool: WorkerPool) -> None:
     """Ends a pool that nobody closed."""
+    kind = a_or_an(name)
     warnings.warn(
-        f"A {name} was not closed. Use it in a with statement, or call close().",
+        f"{kind[0].upper()}{kind[1:]} was not closed. Use it in a with statement, or "
+        "call close().",
         ResourceWarning,
         stacklevel=2,
     )

@@ -103,7 +103,8 @@ class EnvHandle:
 
         def wait() -> Any:
             self._facade._check_open("call")
-            results = pool.answers(numbers, envs)
+            with self._facade._telling():
+                results = pool.answers(numbers, envs)
             pool.raise_failures(envs, results)
             return results[0]
 

@@ -18,6 +18,7 @@ __all__ = [
     "Close",
     "ExitReport",
     "Hello",
+    "ObjectActions",
     "ObjectRow",
     "PackedJob",
     "RemoteFailure",
@@ -210,12 +211,25 @@ class RowsRaised:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectActions:
+    """The leaves of actions that do not fit into shared memory, for a worker's rows.
+
+    Attributes:
+        numbers: For each row, which request they belong to.
+        leaves: For each row, the pickled dictionary from leaf to value.
+    """
+
+    numbers: dict[int, int]
+    leaves: dict[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectRow:
-    """Leaves of one row that do not fit into shared memory.
+    """Leaves of a row's time step that do not fit into shared memory.
 
     Attributes:
         row: Whose they are.
-        slot: Where they belong; -1 for an action.
+        slot: Where they belong.
         leaves: The pickled dictionary from leaf to value.
     """
 

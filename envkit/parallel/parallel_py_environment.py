@@ -13,12 +13,12 @@ from envkit import nest
 from envkit.action_rows import ActionRows
 from envkit.arrays import as_array
 from envkit.batched_py_environment import unstack_actions
-from envkit.errors import CallOrderError, WorkerError
+from envkit.errors import CallOrderError
 from envkit.parallel.autoreset import AutoReset
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import GRACE, PoolFacade, PoolState
 from envkit.parallel.handles import EnvHandle, Promise
-from envkit.parallel.pool import BROKEN
+from envkit.parallel.row_book import BROKEN
 from envkit.parallel.slab import BUSY_NS, RESET, SAME_STEP_SLOT, STEP, view_of
 from envkit.parallel.supervision import RestartPolicy
 from envkit.py_environment import PyEnvironment
@@ -214,7 +214,7 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
             return self._move(self._everyone, STEP, "step")
         pool.run_all(STEP)
         if not pool.is_regular:
-            return self._returned("step", {})
+            return self._returned()
         time_step: TimeStep = self._read()
         self._current_time_step = time_step
         self._calls += 1
@@ -246,16 +246,14 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
 
     def _look_at_bounds(self, action: NestedArray) -> None:
         """Looks at the first batch of actions completely, or at every one."""
-        current = self._current_time_step
-        ended = np.asarray(current.step_type) == _LAST if current is not None else None
-        if self._order is AutoReset.SAME_STEP:
-            ended = None
+        ended = self._pool.slab.ended(self._everyone)
         self._actions.columns(action, ignored=ended)
         self._looks_at_bounds = self._validate == "always"
 
     def _check_can_step(self, rows: Array) -> None:
         """Refuses rows that have no episode to go on with."""
         pool = self._pool
+        self._raise_failures()
         pool.check_alive(rows, "step")
         broken = rows[pool.state[rows] == BROKEN]
         if broken.size:
@@ -294,7 +292,6 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         pool = self._pool
         self._settle()
         pool.check_alive(rows, call)
-        known = dict(pool.errors)
         if not rows.size:
             return self.current_time_step()
         if self._blocking:
@@ -304,26 +301,17 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
             pool.run_all(command)
         else:
             pool.run(rows, command)
-        time_step = self._returned(call, known)
+        time_step = self._returned()
         self._calls += 1
         self._elapsed += time.perf_counter() - began
         return time_step
 
-    def _returned(self, call: str, known: dict[int, WorkerError]) -> TimeStep:
+    def _returned(self) -> TimeStep:
         """Returns the batch, or raises what has failed; the other rows have moved."""
-        pool = self._pool
         time_step = self._read()
-        if pool.begun.all():
+        if self._pool.begun.all():
             self._current_time_step = time_step
-        fresh = [
-            error
-            for row, error in sorted(pool.errors.items())
-            if known.get(row) is not error
-        ]
-        if fresh:
-            raise WorkerError.joined(
-                list({id(error): error for error in fresh}.values())
-            )
+        self._raise_failures()
         return time_step
 
     def _read(self) -> TimeStep:
@@ -369,7 +357,6 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         if not self._promises:
             self._settle()
         pool.check_alive(rows, "step" if command == STEP else "reset")
-        known = dict(pool.errors)
         pool.submit(rows, command)
 
         def wait() -> TimeStep:
@@ -378,7 +365,8 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
             for row in rows.tolist():
                 self._promises.pop(row, None)
                 error = pool.errors.get(row)
-                if error is not None and known.get(row) is not error:
+                if error is not None and self._told.get(row) is not error:
+                    self._told[row] = error
                     raise error
             slots = pool.slab.slots(rows)
             leaves = [array[slots, rows] for array in pool.slab.steps]
@@ -438,30 +426,16 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         """Returns a token with which `set_state` of any such pool brings all back."""
         self._check_open("get_state")
         self._settle()
-        started = self._current_time_step is not None
-        return PoolState(
-            environments=self._states(),
-            time_step=_copied(self._current_time_step) if started else None,
-            standing=_copied(self.current_time_step()) if started else None,
-            autoreset=self._order.value,
-        )
+        return self._state()
 
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         self._check_open("set_state")
         self._check_state(state)
         self._settle()
-        self._restore(state, state.standing)
-        self._pool.note_restored(state.standing is not None)
-        if state.time_step is None or state.standing is None:
-            self._current_time_step = None
-            return
-        same = self._order is AutoReset.SAME_STEP and state.autoreset == "same_step"
-        shown = state.time_step if same else state.standing
-        self._pool.stand(
-            self._structure.flatten(shown), self._structure.flatten(state.standing)
-        )
-        self._current_time_step = _copied(shown)
+        shown = self._restore(state)
+        began = shown is not None and self._pool.begun.all()
+        self._current_time_step = _copied(shown) if began else None
 
     def _advise(self) -> None:
         """Says once if the environments alone would be as fast without workers."""

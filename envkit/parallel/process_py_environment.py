@@ -119,6 +119,8 @@ class ProcessPyEnvironment:
 
     def seed(self, seed: Any) -> Any:
         """Seeds the environment with exactly this seed."""
+        if self.batched:
+            return self._env.seed(seed)
         return self._env.seed([seed])[0]
 
     def get_info(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,9 +191,20 @@ class RowWriter:
             self.check(row, time_step, "")
             raise
         specs = self._structure.leaves
-        values = [
-            _as_leaf(leaf, spec) for leaf, spec in zip(leaves, specs, strict=True)
-        ]
+        try:
+            values = [
+                _as_leaf(leaf, spec) for leaf, spec in zip(leaves, specs, strict=True)
+            ]
+            self._store(row, slot, time_step, values)
+        except (TypeError, ValueError):
+            # Text where a number belongs, and the like.
+            self.check(row, time_step, "")
+            raise
+
+    def _store(
+        self, row: int, slot: int, time_step: Any, values: Sequence[Array]
+    ) -> None:
+        specs = self._structure.leaves
         if any(
             value.shape != spec.shape
             # Of an object NumPy would make something: of None, a NaN.

@@ -20,6 +20,7 @@ from envkit.parallel.slab import (
     REBUILD,
     RESET,
     RESETS,
+    SAME_STEP_ORDER,
     SAME_STEP_SLOT,
     STEP,
     STEPS,
@@ -32,10 +33,7 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wording import listed
 
-__all__ = ["NEXT_STEP_ORDER", "SAME_STEP_ORDER", "EnvRunner"]
-
-# What `Slab.autoreset` holds; DISABLED needs nothing from a runner.
-NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
+__all__ = ["EnvRunner"]
 
 _COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
 _MID, _LAST = StepType.MID, StepType.LAST
@@ -90,6 +88,15 @@ class EnvRunner:
         self._answered = view_of(slab.answered)
         self._meters = view_of(slab.meters[worker])
         self._structure = slab.layout.action
+        # Scalars of these dtypes would come as objects that are no arrays and fit no
+        # spec.
+        self._as_0d_arrays = [
+            leaf
+            for leaf, spec in enumerate(self._structure.leaves)
+            if spec.shape == ()
+            and not spec.dtype.hasobject
+            and (spec.dtype.kind not in "iufc" or not spec.dtype.isnative)
+        ]
         self._action_is_leaf = not nest.is_nested(self._structure.template)
         self._is_single = not any(env.batched for env in self._host.envs)
         # By row of this block: which environment it belongs to.
@@ -268,6 +275,8 @@ class EnvRunner:
             ]
         else:
             columns = [array[rows] for array in self._slab.actions]
+        for leaf in self._as_0d_arrays:
+            columns[leaf] = _0d_arrays(columns[leaf])
         if self._action_is_leaf:
             return columns[0]
         if not columns:
@@ -570,6 +579,14 @@ class EnvRunner:
     def close(self) -> list[BaseException]:
         """Closes the environments; returns what their `close` raised."""
         return self._host.close()
+
+
+def _0d_arrays(column: Array) -> Array:
+    """Returns the elements of a column, each as an array."""
+    elements = np.empty(len(column), object)
+    for row in range(len(column)):
+        elements[row] = column[row, ...]
+    return elements
 
 
 def _repeated(number: int, times: int) -> bytes:

@@ -43,12 +43,15 @@ from envkit.types import Array
 
 __all__ = [
     "BUSY_NS",
+    "DISABLED_ORDER",
     "IDLE",
+    "NEXT_STEP_ORDER",
     "RAISED",
     "REBUILD",
     "RESET",
     "RESETS",
     "RUNS",
+    "SAME_STEP_ORDER",
     "SAME_STEP_SLOT",
     "STEP",
     "STEPS",
@@ -68,6 +71,9 @@ RAISED = 1
 
 SAME_STEP_SLOT = 2
 _SLOTS = 3
+
+# What `Slab.autoreset` holds.
+NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
 _TWO = np.uint32(2)
 _CACHE_LINE = 64
 
@@ -153,7 +159,7 @@ class SlabLayout:
     def arrays(self, buffer: Any) -> list[Array]:
         """Lays the arrays over a buffer; those that cannot be shared are made new."""
         return [
-            np.full(shape, None, dtype)
+            np.full(shape, None, object)
             if is_private(dtype)
             else np.ndarray(shape, dtype, buffer, offset)
             for (shape, dtype), offset in zip(self._arrays, self.offsets, strict=False)
@@ -354,6 +360,15 @@ class Slab:
                 array[slot, behind] = array[1 - slot, behind]
             self.sequence[behind] += np.uint32(2)
             self.answered[behind] = self.sequence[behind]
+
+    def ended(self, rows: Array) -> Array:
+        """Returns which rows stand at the end of an episode."""
+        slots = self.slots(rows)
+        ended: Array = self.steps[0][slots, rows] == StepType.LAST
+        if self.autoreset == SAME_STEP_ORDER:
+            # Unless the next has begun already.
+            ended &= self.steps[0][SAME_STEP_SLOT, rows] == StepType.LAST
+        return ended
 
     # What a worker does.
 

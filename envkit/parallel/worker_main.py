@@ -43,6 +43,7 @@ from envkit.parallel.messages import (
     Bind,
     Close,
     Hello,
+    ObjectActions,
     ObjectRow,
     PackedJob,
     RemoteFailure,
@@ -52,7 +53,7 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.runner import EnvRunner
-from envkit.parallel.slab import BUSY_NS, RUNS, WAITING_NS, Slab, view_of
+from envkit.parallel.slab import BUSY_NS, RUNS, STEP, WAITING_NS, Slab, view_of
 from envkit.types import EnvConstructor
 
 __all__ = ["end_with", "main"]
@@ -160,6 +161,12 @@ class _Worker:
         meters = view_of(slab.meters[worker])
         clock = time.perf_counter_ns
         before = clock()
+        run_pending = runner.run_pending
+        if slab.layout.private_actions:
+            self._sequence, self._command = slab.sequence, slab.command
+            # By row: the number of the request whose objects have come.
+            self._objects: dict[int, int] = {}
+            run_pending = self._run_with_objects
         # Messages that were announced and have not come: the parent was interrupted.
         owed = 0
         while True:
@@ -171,7 +178,7 @@ class _Worker:
                 owed = self._answer(owed, slab)
                 if owed < 0:
                     return
-            if runner.run_pending():
+            if run_pending():
                 after = clock()
                 meters[BUSY_NS] += after - woken
                 meters[WAITING_NS] += woken - before
@@ -213,19 +220,36 @@ class _Worker:
             owed -= 1
             if isinstance(message, Close):
                 return -1
-            if isinstance(message, ObjectRow):
+            if isinstance(message, ObjectActions):
                 self._take_objects(message, slab)
             else:
                 self._channel.send(self._packed(self._reply(message)))
 
-    def _take_objects(self, message: ObjectRow, slab: Slab) -> None:
-        try:
-            leaves = serialize.load_value(message.leaves)
-        except BaseException as error:
-            # The environment gets the exception in place of what it cannot have.
-            leaves = dict.fromkeys(slab.layout.private_actions, error)
-        for index, value in leaves.items():
-            slab.actions[index][message.row] = value
+    def _take_objects(self, message: ObjectActions, slab: Slab) -> None:
+        for row, payload in message.leaves.items():
+            try:
+                leaves = serialize.load_value(payload)
+            except BaseException as error:
+                # The environment gets the exception in place of what it cannot have.
+                leaves = dict.fromkeys(slab.layout.private_actions, error)
+            for index, value in leaves.items():
+                slab.actions[index][row] = value
+            self._objects[row] = message.numbers[row]
+
+    def _run_with_objects(self) -> int:
+        """Runs the rows whose actions have come as a whole; returns how many."""
+        sequence, arrived = self._sequence, self._objects
+        rows = [
+            row
+            for row in self._runner.pending()
+            if arrived.get(row) == sequence[row] or self._command[row] != STEP
+        ]
+        for row in rows:
+            # A number that was taken back comes again, with other objects.
+            arrived.pop(row, None)
+        if rows:
+            self._runner.run(rows)
+        return len(rows)
 
     def _reply(self, request: Request) -> Reply:
         try:

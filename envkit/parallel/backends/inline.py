@@ -113,18 +113,19 @@ class InlineBackend:
         if self._slab is None:
             return self._queue
         if self._slab.all_answered() and self._asked.all():
-            self._queue.append(self._all_rows)
             self._asked[:] = False
+            self._queue.append(self._all_rows)
             return self._queue
         rows = np.flatnonzero(self._asked & self._slab.answered_rows())
         raised = self._slab.raised_rows(rows)
         whole = np.setdiff1d(rows, raised, assume_unique=True)
+        # First: interrupted here, they are asked again by whoever waits next.
+        self._asked[rows] = False
         if whole.size:
             self._queue.append(Finished(whole))
         if raised.size:
             failures = {row: self._failures[row] for row in raised.tolist()}
             self._queue.append(Failed(failures))
-        self._asked[rows] = False
         return self._queue
 
     def request(self, worker: int, request: Request) -> None:

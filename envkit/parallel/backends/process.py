@@ -26,6 +26,7 @@ from envkit.parallel.backends.base import (
     Started,
 )
 from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable
+from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.launch import WorkerProcess, launcher
 from envkit.parallel.memory import SharedBlock
 from envkit.parallel.messages import (
@@ -33,6 +34,7 @@ from envkit.parallel.messages import (
     Close,
     ExitReport,
     Hello,
+    ObjectActions,
     ObjectRow,
     PackedJob,
     RemoteFailure,
@@ -85,6 +87,10 @@ class ProcessBackend:
         self._poller = _Poller()
         self._poller.register_bell(self._done.fileno())
         self._all_asked = False
+        self._is_waiting = False
+        self._has_unsent = False
+        # Whether an environment has raised since all rows were asked.
+        self._has_raised = False
         self._next_glance = 0.0
         self._closed = False
         _forget_in_forks(self)
@@ -97,7 +103,9 @@ class ProcessBackend:
         # has been started.
         packed = [self._pack(job) for job in jobs]
         for job, message in zip(jobs, packed, strict=True):
-            self._launch(job, message)
+            # A process of which nobody has a note would live on.
+            with uninterrupted():
+                self._launch(job, message)
 
     def _pack(self, job: WorkerJob) -> PackedJob:
         bare = replace(job, constructors=(), setup=None)
@@ -119,14 +127,17 @@ class ProcessBackend:
             if fd >= 0:
                 self._worker_of_fd[fd] = job.worker
                 self._poller.register(fd)
-        # One that is gone already is found by its life descriptor.
-        with contextlib.suppress(ConnectionError, EOFError):
-            process.channel.send(message, life=process.life_fd)
+        # One that is gone already is found by its life descriptor; what does not fit
+        # goes out as room comes.
+        with contextlib.suppress(ConnectionError, EOFError, TimeoutError):
+            process.channel.send(message, timeout=0, life=process.life_fd)
 
     def replace(self, worker: int, job: WorkerJob) -> None:
         """Begins to start a worker in the place of one that is gone."""
-        self._see_off(worker)
-        self._launch(job, self._pack(job))
+        message = self._pack(job)
+        with uninterrupted():
+            self._see_off(worker)
+            self._launch(job, message)
 
     def _see_off(self, worker: int) -> None:
         """Ends a worker of which nobody wants to hear any more, if it is there."""
@@ -186,6 +197,7 @@ class ProcessBackend:
             if self._slab is not None and self._slab.layout.private_actions:
                 self._send_objects(np.arange(self._slab.layout.rows))
             self._all_asked = True
+            self._has_raised = False
             for bell in self._bells.values():
                 bell.ring()
             return
@@ -196,20 +208,32 @@ class ProcessBackend:
             self._bells[worker].ring()
 
     def _send_objects(self, rows: Array) -> None:
+        """Sends each worker what its rows' actions have besides shared memory."""
         assert self._slab is not None  # since bind()
+        slab = self._slab
+        messages: dict[int, ObjectActions] = {}
         for row in rows.tolist():
             leaves = {
-                leaf: self._slab.actions[leaf][row]
-                for leaf in self._slab.layout.private_actions
+                leaf: slab.actions[leaf][row] for leaf in slab.layout.private_actions
             }
-            message = ObjectRow(row, -1, serialize.dump_value(leaves, "An action"))
-            self._tell(int(self._worker_of_row[row]), message)
+            worker = int(self._worker_of_row[row])
+            message = messages.setdefault(worker, ObjectActions({}, {}))
+            message.numbers[row] = int(slab.sequence[row])
+            message.leaves[row] = serialize.dump_value(leaves, "An action")
+        for worker, message in messages.items():
+            self._tell(worker, message)
 
     def wait_events(self, timeout: float | None, count: int = 1) -> deque[Event]:
         """Returns what has happened; what stays in the queue is returned again."""
         # Hot: called once per batch step.
         queue = self._queue
         deadline = None if timeout is None else time.monotonic() + timeout
+        if self._is_waiting or not self._all_asked:
+            # A ring that was heard by a wait that was interrupted is not heard again.
+            self._collect(count)
+        self._is_waiting = True
+        if self._has_unsent:
+            self._send_rests()
         while not queue:
             for fd, _ in self._poller.poll(_GLANCE if timeout is None else timeout):
                 if fd != self._poller.bell:
@@ -223,7 +247,7 @@ class ProcessBackend:
                     break
                 # Some workers are done. That is of interest only to those who wait for
                 # less than all, or if an environment has raised.
-                if count < self._rows or self._failures:
+                if count < self._rows or self._has_raised:
                     self._collect(count)
             else:
                 self._collect(count)
@@ -235,7 +259,16 @@ class ProcessBackend:
                 if timeout <= 0:
                     self._collect(0)
                     break
+        self._is_waiting = False
         return queue
+
+    def _send_rests(self) -> None:
+        """Sends what an interrupted call has left of its messages."""
+        for process in self._workers.values():
+            if process.channel.unsent:
+                with contextlib.suppress(ConnectionError, EOFError):
+                    process.channel.flush(life=process.life_fd)
+        self._has_unsent = False
 
     def _glance(self, now: float) -> None:
         """Passes on what workers wrote to standard error, and sees how they are."""
@@ -279,12 +312,13 @@ class ProcessBackend:
             if worker in self._workers:
                 self._read(worker)
         whole = np.setdiff1d(rows, raised, assume_unique=True)
+        # First: interrupted here, they are asked again by whoever waits next.
+        self._asked[rows] = False
         if whole.size:
             self._queue.append(Finished(whole))
         if raised.size:
-            failures = {row: self._failures.pop(row) for row in raised.tolist()}
+            failures = {row: self._failures[row] for row in raised.tolist()}
             self._queue.append(Failed(failures))
-        self._asked[rows] = False
 
     # Messages.
 
@@ -299,15 +333,18 @@ class ProcessBackend:
         if process is None:
             return
         self._bells[worker].ring(MESSAGE)
+        # Until it is out: interrupted here, the next wait sends the rest.
+        self._has_unsent = True
         with contextlib.suppress(ConnectionError, EOFError):
             process.channel.send(message, life=process.life_fd)
+        self._has_unsent = False
 
     def _look_at(self, fd: int) -> None:
         """Sees what made a descriptor readable: a message, or the end of a process."""
-        worker = self._worker_of_fd.get(fd)
-        if worker is None:
+        worker = self._worker_of_fd.get(fd, -1)
+        process = self._workers.get(worker)
+        if process is None:
             return
-        process = self._workers[worker]
         if fd == process.life_fd:
             if process.has_ended():
                 self._note_exit(worker)
@@ -332,6 +369,7 @@ class ProcessBackend:
                 if isinstance(message, Hello) and self._slab is not None:
                     self._bind(worker)
             case RowsRaised():
+                self._has_raised = True
                 for row in message.rows:
                     self._failures[row] = message.failure
             case ObjectRow():
@@ -363,6 +401,10 @@ class ProcessBackend:
 
     def _note_exit(self, worker: int) -> None:
         """Queues what a worker that is gone had finished, then that it is gone."""
+        with uninterrupted():
+            self._note_end(worker)
+
+    def _note_end(self, worker: int) -> None:
         process = self._workers[worker]
         # What it has started is of no use to anybody now.
         process.signal_group(signal.SIGKILL)
@@ -383,7 +425,9 @@ class ProcessBackend:
         self._drop(worker)
 
     def _drop(self, worker: int) -> None:
-        process = self._workers.pop(worker)
+        process = self._workers.pop(worker, None)
+        if process is None:
+            return  # Another thread closes the pool at the same time.
         for fd in (process.channel.fileno(), process.life_fd):
             if self._worker_of_fd.pop(fd, None) is not None:
                 self._poller.unregister(fd)

@@ -38,6 +38,9 @@ __all__ = ["ThreadBackend"]
 
 _LOGGER = logging.getLogger(__name__)
 
+# A thread that waits without end does not hear Ctrl-C everywhere, so it looks up.
+_GLANCE = 0.5
+
 
 class ThreadBackend:
     """Runs each worker in a thread, which builds, steps and closes its environments.
@@ -54,7 +57,8 @@ class ThreadBackend:
         self._workers: dict[int, _WorkerThread] = {}
         self._given_up: list[_WorkerThread] = []
         self._queue: deque[Event] = deque()
-        self._changed = threading.Condition()
+        # Written in C, so Ctrl-C finds it whole, as it would not a condition.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._news: deque[tuple[_WorkerThread, Event]] = deque()
         self._failures: dict[int, RemoteFailure] = {}
         self._slab: Slab | None = None
@@ -69,11 +73,10 @@ class ThreadBackend:
             thread.start()
 
     def _tell(self, thread: _WorkerThread, event: Event | None) -> None:
-        """Takes what a thread has to say, or wakes whoever waits for rows."""
-        with self._changed:
-            if event is not None:
-                self._news.append((thread, event))
-            self._changed.notify_all()
+        """Takes what a thread has to say, and wakes whoever waits."""
+        if event is not None:
+            self._news.append((thread, event))
+        self._bell.put(None)
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in ordinary memory."""
@@ -102,15 +105,14 @@ class ThreadBackend:
     def wait_events(self, timeout: float | None, count: int = 1) -> deque[Event]:
         """Returns what has happened; what stays in the queue is returned again."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
-            while not self._gather(count):
-                # A thread that waits for ever for a condition does not hear Ctrl-C
-                # everywhere, so it looks up from time to time.
-                left = 0.5 if deadline is None else deadline - time.monotonic()
-                if left <= 0:
-                    self._gather(0)
-                    break
-                self._changed.wait(min(left, 0.5))
+        while not self._gather(count):
+            left = _GLANCE if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                self._gather(0)
+                break
+            # What woke it does not matter: all there is to know is looked at again.
+            with contextlib.suppress(queue.Empty):
+                self._bell.get(timeout=min(left, _GLANCE))
         return self._queue
 
     def _gather(self, count: int) -> bool:
@@ -131,13 +133,14 @@ class ThreadBackend:
         if not rows.size or (rows.size < enough and not raised.size):
             return False
         whole = np.setdiff1d(rows, raised, assume_unique=True)
+        # First: interrupted here, they are asked again by whoever waits next.
+        self._asked[rows] = False
         if whole.size:
             self._queue.append(Finished(whole))
         if raised.size:
             self._queue.append(
                 Failed({row: self._failures[row] for row in raised.tolist()})
             )
-        self._asked[rows] = False
         return True
 
     def request(self, worker: int, request: Request) -> None:

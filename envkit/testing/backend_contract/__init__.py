@@ -1,0 +1,1 @@
+"""What `check_backend` looks at, by subject; the table of promises is `table`."""

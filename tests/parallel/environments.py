@@ -1,0 +1,440 @@
+"""Environments for the tests of pools, in a module that workers import quickly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import Any
+
+import numpy as np
+
+from envkit import (
+    ArraySpec,
+    BatchedPyEnvironment,
+    BoundedArraySpec,
+    PyEnvironment,
+    nest,
+    restart,
+    termination,
+    transition,
+    truncation,
+)
+from envkit.testing.envs import CountingEnv, TracingEnv
+
+
+class Walk(PyEnvironment):
+    """Goes a random way of random length, to either kind of end."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._rng = np.random.default_rng(seed)
+        self._left = 0
+        self._place = np.zeros(2)
+
+    def observation_spec(self) -> Any:
+        return {
+            "place": ArraySpec((2,), np.float64),
+            "left": ArraySpec((), np.uint8),
+        }
+
+    def action_spec(self) -> Any:
+        return BoundedArraySpec((2,), np.float32, -1, 1)
+
+    def seed(self, seed: Any) -> Any:
+        self._rng = np.random.default_rng(seed)
+        return seed
+
+    def get_info(self) -> Any:
+        return {"left": self._left}
+
+    def _observe(self) -> Any:
+        return {"place": self._place.copy(), "left": np.array(self._left, np.uint8)}
+
+    def _reset(self) -> Any:
+        self._left = int(self._rng.integers(1, 6))
+        self._place = self._rng.random(2)
+        return restart(self._observe())
+
+    def _step(self, action: Any) -> Any:
+        self._left -= 1
+        self._place = self._place + action + self._rng.normal(size=2)
+        reward = float(np.float32(self._place.sum()))
+        if self._left:
+            return transition(self._observe(), reward, discount=0.5)
+        end = termination if self._rng.random() < 0.5 else truncation
+        return end(self._observe(), reward)
+
+    def _get_state(self) -> Any:
+        return self._rng.bit_generator.state, self._left, self._place
+
+    def _set_state(self, state: Any) -> None:
+        self._rng.bit_generator.state, self._left, self._place = state
+
+
+class Repeating(PyEnvironment):
+    """Observes what the action was; in the beginning, what it was made with."""
+
+    def __init__(self, spec: Any, first: Any) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._spec = spec
+        # NumPy forgets the byte order of some arrays when it pickles them.
+        self._first = nest.map_structure(
+            lambda leaf, value: np.array(value, leaf.dtype), spec, first
+        )
+
+    def observation_spec(self) -> Any:
+        return self._spec
+
+    def action_spec(self) -> Any:
+        return self._spec
+
+    def _reset(self) -> Any:
+        return restart(self._first)
+
+    def _step(self, action: Any) -> Any:
+        return transition(action, reward=0.0)
+
+
+class Showing(PyEnvironment):
+    """Observes given values in turn, exactly as they are."""
+
+    def __init__(self, spec: Any, values: Any, action_spec: Any = None) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._spec = spec
+        self._values = values
+        self._action_spec = (
+            BoundedArraySpec((), np.int64, 0, 9) if action_spec is None else action_spec
+        )
+        self._next = 0
+        self._heard: list[Any] = []
+
+    @property
+    def heard(self) -> list[Any]:
+        """The actions, the very objects that they were."""
+        return self._heard
+
+    def observation_spec(self) -> Any:
+        return self._spec
+
+    def action_spec(self) -> Any:
+        return self._action_spec
+
+    def _value(self) -> Any:
+        value = self._values[self._next % len(self._values)]
+        self._next += 1
+        return value
+
+    def _reset(self) -> Any:
+        return restart(self._value())
+
+    def _step(self, action: Any) -> Any:
+        self._heard.append(action)
+        return transition(self._value(), reward=0.0)
+
+
+class Reusing(PyEnvironment):
+    """Returns the same array each time, and writes into it long after that."""
+
+    def __init__(self) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._board = np.zeros(3, np.int64)
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((3,), np.int64)
+
+    def action_spec(self) -> Any:
+        return BoundedArraySpec((), np.int64, 0, 9)
+
+    def spoil(self) -> None:
+        """Overwrites what has been returned."""
+        self._board[:] = -1
+
+    def _reset(self) -> Any:
+        self._board[:] = 0
+        return restart(self._board)
+
+    def _step(self, action: Any) -> Any:
+        self._board += 1
+        return transition(self._board, reward=0.0)
+
+
+class Loose(PyEnvironment):
+    """Observes whatever it is told to with `show`, whether it fits or not."""
+
+    def __init__(self) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._shown: Any = np.zeros(2, np.float32)
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((2,), np.float32)
+
+    def action_spec(self) -> Any:
+        return BoundedArraySpec((), np.int64, 0, 9)
+
+    def show(self, value: Any) -> None:
+        """Says what to observe from now on."""
+        self._shown = value
+
+    def _reset(self) -> Any:
+        return restart(self._shown)
+
+    def _step(self, action: Any) -> Any:
+        return transition(self._shown, reward=0.0)
+
+
+class Gated(TracingEnv):
+    """A `TracingEnv` whose step waits at a gate if its action is odd.
+
+    The gate is a pipe with a name; each byte in it lets one step pass.
+    """
+
+    def __init__(self, gate: str, env_id: int = 0) -> None:
+        super().__init__(env_id=env_id)
+        self._gate = os.open(gate, os.O_RDWR)
+
+    def _step(self, action: Any) -> Any:
+        if action % 2:
+            os.read(self._gate, 1)
+        return super()._step(action)
+
+    def close(self) -> None:
+        gate, self._gate = self._gate, -1
+        if gate >= 0:
+            os.close(gate)
+
+
+def open_gate(gate: Any) -> None:
+    """Lets one step pass."""
+    fd = os.open(gate, os.O_RDWR | os.O_NONBLOCK)
+    # The environment has it open, so the byte stays when this end is closed.
+    os.write(fd, b".")
+    os.close(fd)
+
+
+class UnpicklableError(Exception):
+    """An exception that cannot travel."""
+
+    def __init__(self) -> None:
+        super().__init__("no way")
+        self.lock = threading.Lock()
+
+
+class Talkative(CountingEnv):
+    """Has things to ask for, and some that cannot be sent."""
+
+    colour = "green"
+
+    def __init__(self, number: int = 0) -> None:
+        super().__init__()
+        self.number = number
+        self._secret = 42
+        self._info: Any = {"number": number}
+        self._picture_size = 2
+        self._complaint: Any = None
+        self._kept: Any = None
+
+    @property
+    def lock(self) -> Any:
+        return threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def add(self, *numbers: int, factor: int = 1) -> int:
+        return (self.number + sum(numbers)) * factor
+
+    def make_lock(self) -> Any:
+        return threading.Lock()
+
+    def size_of(self, payload: bytes) -> int:
+        return len(payload)
+
+    def payload(self, size: int) -> bytes:
+        return bytes(size)
+
+    def complain(self, text: Any) -> None:
+        raise KeyError(text)
+
+    def complain_of_size(self, size: int) -> None:
+        raise KeyError("x" * size)
+
+    def fail_unsendably(self) -> None:
+        raise UnpicklableError
+
+    def leave(self) -> None:
+        raise SystemExit(3)
+
+    def inform(self, info: Any) -> None:
+        """Says what `get_info` returns."""
+        self._info = info
+
+    def inform_of_size(self, size: int) -> None:
+        self._info = {"payload": np.zeros(size, np.uint8)}
+
+    def inform_of_lock(self) -> None:
+        self._info = {"lock": threading.Lock()}
+
+    def paint(self, size: int) -> None:
+        """Says how large `render` paints."""
+        self._picture_size = size
+
+    def keep(self, size: int) -> None:
+        """Makes the state larger."""
+        self._kept = bytes(size)
+
+    def plan_complaint(self, size: int) -> None:
+        """Lets the next step raise."""
+        self._complaint = size
+
+    def get_info(self) -> Any:
+        return self._info
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        if mode == "ansi":
+            return f"number {self.number}"
+        if mode != "rgb_array":
+            raise NotImplementedError(f"Only rgb_array is rendered, not {mode!r}.")
+        size = self._picture_size
+        return np.full((size, size, 3), self.number, np.uint8)
+
+    def _step(self, action: Any) -> Any:
+        if self._complaint is not None:
+            size, self._complaint = self._complaint, None
+            raise KeyError("x" * size)
+        return super()._step(action)
+
+    def _get_state(self) -> Any:
+        return super()._get_state(), self.number, self._kept
+
+    def _set_state(self, state: Any) -> None:
+        inner, self.number, self._kept = state
+        super()._set_state(inner)
+
+
+class Stateless(CountingEnv):
+    """Cannot save its state."""
+
+    def _get_state(self) -> Any:
+        raise NotImplementedError("Stateless cannot save its state.")
+
+
+class Stubborn(CountingEnv):
+    """Saves its state, and refuses any other."""
+
+    def _set_state(self, state: Any) -> None:
+        if state != self._get_state():
+            raise ValueError("Stubborn stays where it is.")
+
+
+class Marking(CountingEnv):
+    """Writes down in a folder when it is built, steps and is closed."""
+
+    def __init__(self, folder: str, number: int) -> None:
+        self._journal = os.path.join(folder, "journal")
+        self._number = number
+        self._write("begin")
+        super().__init__()
+        self._write("built")
+
+    def _write(self, what: str) -> None:
+        # One system call, so lines of several processes do not mix.
+        fd = os.open(self._journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(fd, f"{what} {self._number} {os.getpid()}\n".encode())
+        os.close(fd)
+
+    def _step(self, action: Any) -> Any:
+        self._write("step")
+        time_step = super()._step(action)
+        self._write("stepped")
+        return time_step
+
+    def close(self) -> None:
+        self._write("close")
+
+
+class Meeting(CountingEnv):
+    """Is built once another one is being built at the same time, or never."""
+
+    def __init__(self, mine: str, other: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(other)
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(mine)
+        # Opening a pipe waits for whoever opens its other end.
+        if mine < other:
+            os.close(os.open(mine, os.O_RDONLY))
+            os.close(os.open(other, os.O_WRONLY))
+        else:
+            os.close(os.open(other, os.O_WRONLY))
+            os.close(os.open(mine, os.O_RDONLY))
+        super().__init__()
+
+
+class Odd(PyEnvironment):
+    """An environment whose specs have no leaves at all, and no base initialised."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def observation_spec(self) -> Any:
+        return ()
+
+    def action_spec(self) -> Any:
+        return {}
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def _reset(self) -> Any:
+        return restart(())
+
+    def _step(self, action: Any) -> Any:
+        assert action == {}
+        self._steps += 1
+        return transition((), reward=1.0)
+
+
+class Rewarding(CountingEnv):
+    """Has a reward for each of two players, and a discount of double precision."""
+
+    def reward_spec(self) -> Any:
+        return {"players": ArraySpec((2,), np.float64), "move": ArraySpec((), np.int8)}
+
+    def discount_spec(self) -> Any:
+        return BoundedArraySpec((), np.float64, 0, 1)
+
+    def _reset(self) -> Any:
+        time_step = super()._reset()
+        zero = {"players": np.zeros(2), "move": np.array(0, np.int8)}
+        return time_step._replace(reward=zero, discount=np.array(1.0))
+
+    def _step(self, action: Any) -> Any:
+        time_step = super()._step(action)
+        reward = {"players": np.array([1 / 3, -1 / 3]), "move": np.array(5, np.int8)}
+        discount = np.array(0.0 if time_step.is_last() else 1 / 3)
+        return time_step._replace(reward=reward, discount=discount)
+
+
+def counting() -> Any:
+    """Makes an environment; a plain function does."""
+    return CountingEnv()
+
+
+def counting_for(steps: int) -> Any:
+    """Makes an environment with short episodes."""
+    return CountingEnv(steps_per_episode=steps)
+
+
+def nothing() -> None:
+    """Forgets to return the environment."""
+
+
+def pair_of(*lengths: int) -> Any:
+    """Makes a batch of environments whose episodes have these lengths."""
+    return BatchedPyEnvironment(
+        [TracingEnv(env_id=length, steps_per_episode=length) for length in lengths],
+        multithreading=False,
+    )

@@ -1,0 +1,207 @@
+"""Bells that are rung in one process and heard in another."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envkit.parallel import doorbell
+from envkit.parallel.doorbell import MESSAGE, ROWS, Doorbell
+from tests import residue
+
+KINDS = ["eventfd", "sockets"] if residue.ON_LINUX else ["sockets"]
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def bell_of(kind, *, blocking=False):
+    """Makes a bell of the kind of one platform or of the others."""
+    if kind == "eventfd":
+        return Doorbell.create(blocking=blocking)
+    ring, wait = socket.socketpair()
+    ring.setblocking(False)
+    wait.setblocking(blocking)
+    return Doorbell(ring.detach(), wait.detach())
+
+
+def is_ringing(bell):
+    poller = select.poll()
+    poller.register(bell.fileno(), select.POLLIN)
+    return bool(poller.poll(0))
+
+
+@each_kind
+def test_a_bell_that_nobody_rang_is_silent(kind):
+    bell = bell_of(kind)
+
+    assert 0 == bell.heard()
+    assert not is_ringing(bell)
+    bell.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(rows=st.integers(0, 20), messages=st.integers(0, 20))
+def test_rings_add_up_and_tell_rows_from_messages(kind, rows, messages):
+    bell = bell_of(kind)
+    for meaning in [ROWS] * rows + [MESSAGE] * messages:
+        bell.ring(meaning)
+    heard = bell.heard()
+
+    assert (messages, rows) == divmod(heard, MESSAGE)
+    assert 0 == bell.heard()
+    bell.close()
+
+
+@each_kind
+def test_a_bell_rings_until_it_is_heard(kind):
+    bell = bell_of(kind)
+    bell.ring()
+    before = is_ringing(bell), is_ringing(bell)
+    bell.heard()
+
+    assert (True, True) == before
+    assert not is_ringing(bell)
+    bell.close()
+
+
+@each_kind
+@pytest.mark.parametrize("blocking", [True, False])
+def test_waiting_for_a_bell_that_was_rung_returns_at_once(kind, blocking):
+    bell = bell_of(kind, blocking=blocking)
+    bell.ring()
+    bell.ring(MESSAGE)
+
+    assert ROWS + MESSAGE == bell.wait()
+    bell.close()
+
+
+@each_kind
+@pytest.mark.parametrize("blocking", [True, False])
+def test_whoever_waits_is_woken(kind, blocking):
+    bell, heard = bell_of(kind, blocking=blocking), []
+    waiter = threading.Thread(target=lambda: heard.append(bell.wait()))
+    waiter.start()
+    bell.ring(MESSAGE)
+    waiter.join(10)
+
+    assert [MESSAGE] == heard
+    bell.close()
+
+
+@each_kind
+def test_a_bell_is_rung_from_another_process(kind):
+    bell = bell_of(kind, blocking=True)
+    program = (
+        "import sys; from envkit.parallel.doorbell import MESSAGE, Doorbell\n"
+        "bell = Doorbell.of([int(fd) for fd in sys.argv[1:]])\n"
+        "bell.ring(); bell.ring(MESSAGE)"
+    )
+    ringer = subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, bell.fds)], pass_fds=bell.fds
+    )
+    heard = bell.wait()
+    ringer.wait()
+
+    assert ROWS + MESSAGE == heard + bell_rest(bell, heard)
+    bell.close()
+
+
+def bell_rest(bell, heard):
+    """Hears the second ring if the first came alone."""
+    return bell.wait() if heard < MESSAGE else 0
+
+
+@each_kind
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_signal_handler_does_not_end_the_waiting(kind, blocking):
+    bell = bell_of(kind, blocking=blocking)
+    alarms = []
+
+    def handle(*unused):
+        alarms.append(len(alarms))
+        if len(alarms) == 5:
+            bell.ring(MESSAGE)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        heard = bell.wait()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert MESSAGE == heard
+    assert len(alarms) >= 5
+    bell.close()
+
+
+@each_kind
+def test_ringing_never_waits_however_often_nobody_hears(kind):
+    bell = bell_of(kind)
+    if kind == "eventfd":
+        os.eventfd_write(bell.fileno(), 2**64 - 2)  # as much as it can hold
+    for _ in range(3 if kind == "eventfd" else 100_000):
+        bell.ring()
+
+    assert bell.heard() > 0
+    bell.close()
+
+
+@each_kind
+def test_a_bell_works_with_descriptors_of_any_number(kind):
+    many = [os.dup(0) for _ in range(1100)]
+    bell = bell_of(kind)
+    try:
+        heard = []
+        waiter = threading.Thread(target=lambda: heard.append(bell.wait()))
+        waiter.start()
+        bell.ring()
+        waiter.join(10)
+    finally:
+        for fd in many:
+            os.close(fd)
+
+    assert [ROWS] == heard
+    bell.close()
+
+
+@each_kind
+def test_closing_gives_the_descriptors_back_once(kind):
+    before = len(os.listdir("/dev/fd"))
+    bell = bell_of(kind)
+    fds = bell.fds
+    bell.close()
+    bell.close()
+
+    assert before == len(os.listdir("/dev/fd"))
+    assert {"eventfd": 1, "sockets": 2}[kind] == len(fds)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_elsewhere_than_on_linux_a_bell_is_a_pair_of_sockets(monkeypatch, blocking):
+    monkeypatch.setattr(doorbell.sys, "platform", "darwin")
+    bell = Doorbell.create(blocking=blocking)
+    bell.ring()
+
+    assert 2 == len(bell.fds)
+    assert blocking == os.get_blocking(bell.fileno())
+    assert ROWS == bell.wait()
+    assert not any(map(os.get_inheritable, bell.fds))
+    bell.close()
+
+
+@pytest.mark.skipif(not residue.ON_LINUX, reason="eventfd is Linux's")
+def test_on_linux_a_bell_is_one_descriptor():
+    bell = Doorbell.create()
+
+    assert (bell.fileno(),) == bell.fds
+    assert not os.get_inheritable(bell.fileno())
+    bell.close()

@@ -1,0 +1,337 @@
+"""What a pool costs: modules, memory, messages, round trips, and names it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from envkit.parallel import ParallelPyEnvironment
+from envkit.parallel.channel import Channel
+from envkit.parallel.doorbell import Doorbell
+from envkit.parallel.slab import RUNS, STEPS
+from tests import residue
+
+only_linux = pytest.mark.skipif(
+    not residue.ON_LINUX, reason="only Linux tells all about a process"
+)
+STEPS_TAKEN = 100
+
+# The environment lives in a module of its own, so that a worker loads nothing for it
+# but NumPy and envkit.
+MODULE = """
+import sys
+import numpy as np
+from envkit import PyEnvironment, restart, transition
+from envkit.specs import ArraySpec, BoundedArraySpec
+
+class Small(PyEnvironment):
+    def __init__(self):
+        super().__init__()
+        self._blocks = np.zeros(1000, np.int64)
+        self._calls = 0
+        self._time_step = transition(np.zeros((4, 4), np.float32), reward=1.0)
+    def observation_spec(self):
+        return ArraySpec((4, 4), np.float32)
+    def action_spec(self):
+        return BoundedArraySpec((2,), np.int64, 0, 1)
+    def modules(self):
+        return sorted(sys.modules)
+    def blocks(self):
+        return self._blocks[:self._calls].tolist()
+    def _reset(self):
+        return restart(np.zeros((4, 4), np.float32))
+    def _step(self, action):
+        self._blocks[self._calls] = sys.getallocatedblocks()
+        self._calls += 1
+        return self._time_step
+"""
+
+each_start_method = pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+
+
+def small_env(monkeypatch, folder):
+    """Names a constructor of small environments, whose module lies in a folder."""
+    (folder / "my_small_game.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(folder)
+    return "my_small_game:Small"
+
+
+def run_python(program, *arguments):
+    """Runs a program that finds what this process finds, and returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "" == done.stderr
+    return done.stdout.strip()
+
+
+def tops(modules):
+    return {name.partition(".")[0] for name in modules}
+
+
+# Promise 11: workers stay small.
+
+
+@each_start_method
+def test_a_worker_loads_numpy_envkit_and_the_environments_module_only(
+    monkeypatch, tmp_path, start_method
+):
+    small = small_env(monkeypatch, tmp_path)
+    with ParallelPyEnvironment([small], start_method=start_method) as env:
+        env.reset()
+        env.step(np.zeros((1, 2), np.int64))
+        (modules,) = env.call("modules")
+    # What every Python here loads by itself, such as a tool that measures coverage.
+    program = "import json, sys, numpy.random; print(json.dumps(list(sys.modules)))"
+    everywhere = tops(json.loads(run_python(program)))
+
+    assert {"pytest", "hypothesis", "numpy"} <= tops(sys.modules)
+    assert {"envkit", "my_small_game"} == (
+        tops(modules) - everywhere - sys.stdlib_module_names - {"__mp_main__"}
+    )
+
+
+# Nothing of the parent's side, and nothing large or slow to load.
+UNNEEDED = {
+    "absl",
+    "asyncio",
+    "cloudpickle",
+    "ctypes.util",
+    "envkit.adapters",
+    "envkit.parallel.backends",
+    "envkit.parallel.facade",
+    "envkit.parallel.launch",
+    "envkit.parallel.parallel_py_environment",
+    "envkit.parallel.pool",
+    "envkit.parallel.supervision",
+    "gym",
+    "gymnasium",
+    "jax",
+    "multiprocessing",
+    "ssl",
+    "subprocess",
+    "tensorflow",
+    "torch",
+    "tree",
+    "wrapt",
+}
+
+
+def test_a_worker_loads_nothing_of_its_parents_side(monkeypatch, tmp_path):
+    small = small_env(monkeypatch, tmp_path)
+    with ParallelPyEnvironment([small]) as env:
+        env.reset()
+        (modules,) = env.call("modules")
+
+    assert set() == UNNEEDED & set(modules)
+
+
+@only_linux
+@each_start_method
+def test_a_worker_has_little_memory_of_its_own(monkeypatch, tmp_path, start_method):
+    small = small_env(monkeypatch, tmp_path)
+    with ParallelPyEnvironment(
+        [small] * 4, num_workers=2, start_method=start_method
+    ) as env:
+        env.reset()
+        env.step(np.zeros((4, 2), np.int64))
+        private = [
+            private_bytes(worker.pid) / 2**20 for worker in env.statistics().workers
+        ]
+
+    assert max(private) < 40, private
+
+
+def private_bytes(pid):
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("Private_")]
+    return sum(kilobytes) * 1024
+
+
+# Never 1 and 5: what importing does.
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import envkit",
+        "from envkit import ParallelPyEnvironment",
+        "from envkit.parallel import *",
+    ],
+    ids=["envkit", "the pool", "all of parallel"],
+)
+def test_importing_starts_nothing_and_loads_nothing_heavy(statement):
+    program = f"""
+import json, os, sys, threading
+import numpy
+before = [dict(os.environ), threading.active_count(), len(os.listdir("/dev/fd"))]
+{statement}
+after = [dict(os.environ), threading.active_count(), len(os.listdir("/dev/fd"))]
+print(json.dumps([before == after, list(sys.modules)]))
+"""
+    same, modules = json.loads(run_python(program))
+    numpys = json.loads(
+        run_python("import json, sys, numpy; print(json.dumps(list(sys.modules)))")
+    )
+    heavy = {
+        "absl",
+        "asyncio",
+        "cloudpickle",
+        "gym",
+        "gymnasium",
+        "multiprocessing",
+        "socket",
+        "ssl",
+        "subprocess",
+        "tensorflow",
+        "torch",
+        "tree",
+        "wrapt",
+    }
+
+    assert same
+    assert set() == heavy & set(modules) - set(numpys)
+
+
+# Never 7: a step does not pickle, does not allocate, and takes one round trip.
+
+
+class Counts:
+    """Counts calls of functions, which do their work all the same."""
+
+    def __init__(self, monkeypatch):
+        self._monkeypatch = monkeypatch
+        self.calls = {}
+
+    def of(self, owner, name):
+        function = getattr(owner, name)
+        key = f"{getattr(owner, '__name__', owner)}.{name}"
+        self.calls[key] = 0
+
+        def counted(*args, **kwargs):
+            self.calls[key] += 1
+            return function(*args, **kwargs)
+
+        self._monkeypatch.setattr(owner, name, counted)
+
+
+@pytest.mark.parametrize("zero_copy", [False, True])
+def test_a_step_neither_pickles_nor_sends_a_message(monkeypatch, tmp_path, zero_copy):
+    small = small_env(monkeypatch, tmp_path)
+    counts = Counts(monkeypatch)
+    actions = np.zeros((4, 2), np.int64)
+    with ParallelPyEnvironment([small] * 4, num_workers=2, zero_copy=zero_copy) as env:
+        env.reset()
+        env.step(actions)
+        for owner, name in (
+            (pickle, "dumps"),
+            (pickle, "loads"),
+            (cloudpickle, "dumps"),
+            (Channel, "send_bytes"),
+            (Channel, "receive_available"),
+            (Doorbell, "ring"),
+        ):
+            counts.of(owner, name)
+        for _ in range(STEPS_TAKEN):
+            env.step(actions)
+        calls = dict(counts.calls)
+
+    rings = calls.pop("Doorbell.ring")
+    assert {0} == set(calls.values()), calls
+    assert 2 * STEPS_TAKEN == rings
+
+
+def test_a_step_is_one_round_trip_for_each_worker(monkeypatch, tmp_path):
+    small = small_env(monkeypatch, tmp_path)
+    actions = np.zeros((6, 2), np.int64)
+    with ParallelPyEnvironment([small] * 6, num_workers=2) as env:
+        env.reset()
+        before = env._pool.slab.meters.copy()
+        for _ in range(STEPS_TAKEN):
+            env.step(actions)
+        made = env._pool.slab.meters - before
+        # The last one is counted right after its rows have been marked.
+        env.call("modules", env_ids=[0, 3])
+        made = env._pool.slab.meters - before
+
+    assert [STEPS_TAKEN] * 2 == made[:, RUNS].tolist()
+    assert [3 * STEPS_TAKEN] * 2 == made[:, STEPS].tolist()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_holds_no_more_after_many_steps(monkeypatch, tmp_path, workers):
+    small = small_env(monkeypatch, tmp_path)
+    actions = np.zeros((4, 2), np.int64)
+    with ParallelPyEnvironment([small] * 4, num_workers=workers) as env:
+        env.reset()
+        for _ in range(3 * STEPS_TAKEN):
+            env.step(actions)
+        blocks = np.array(env.call("blocks"))[:, STEPS_TAKEN:]
+
+    assert np.ptp(blocks, axis=1).max() < 10
+
+
+# Never 14: shared memory has no name.
+
+
+def shared_names():
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}
+
+
+@only_linux
+def test_a_pool_leaves_no_name_in_shared_memory(monkeypatch, tmp_path):
+    small = small_env(monkeypatch, tmp_path)
+    before = shared_names()
+    with ParallelPyEnvironment([small] * 2, num_workers=2) as env:
+        env.reset()
+        during = shared_names()
+
+    assert before == during == shared_names()
+
+
+@only_linux
+def test_a_pool_whose_parent_is_killed_leaves_neither_names_nor_processes(
+    monkeypatch, tmp_path
+):
+    small = small_env(monkeypatch, tmp_path)
+    before = shared_names()
+    program = textwrap.dedent("""
+        import os, sys, time
+        from envkit.parallel import ParallelPyEnvironment
+        env = ParallelPyEnvironment([sys.argv[1]] * 2, num_workers=2)
+        env.reset()
+        print(*[worker.pid for worker in env.statistics().workers], flush=True)
+        time.sleep(60)
+    """)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, small],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        lives = [os.pidfd_open(pid) for pid in pids]
+        parent.send_signal(signal.SIGKILL)
+    for life in lives:
+        ended, _, _ = select.select([life], [], [], 30)
+        os.close(life)
+        assert ended, "a worker outlives its parent"
+
+    assert 2 == len(pids)
+    assert before == shared_names()

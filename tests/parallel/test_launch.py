@@ -1,0 +1,460 @@
+"""How a worker's process starts, what it inherits, and what is seen of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from envkit.parallel import launch
+from envkit.parallel.launch import (
+    ForkLauncher,
+    SpawnLauncher,
+    environment_for,
+    launcher,
+    search_path,
+    start_interpreter,
+)
+from tests import residue
+
+only_linux = pytest.mark.skipif(
+    not residue.ON_LINUX, reason="only Linux tells all about a process"
+)
+
+# A worker that does what it is told in Python, and knows no environments.
+PUPPET = """
+import os, sys
+from envkit.parallel.channel import Channel
+
+def main(channel_fd, lifeline_fd):
+    channel = Channel.attach(channel_fd)
+    while (program := channel.receive()) is not None:
+        channel.send(eval(program, {"os": os, "sys": sys}))
+"""
+
+
+@contextlib.contextmanager
+def puppet(monkeypatch, folder, **env):
+    """Starts a worker that answers in Python; its module lies in a folder."""
+    (folder / "my_puppet.py").write_text(PUPPET)
+    monkeypatch.syspath_prepend(folder)
+    process = SpawnLauncher(env, "my_puppet").start()
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(OSError, ValueError):  # It may be gone, or closed.
+            process.channel.send(None, life=process.life_fd)
+        ended(process)
+        process.close()
+
+
+def ask(process, program):
+    process.channel.send(program)
+    return process.channel.receive(30, life=process.life_fd)
+
+
+def ended(process):
+    """Waits until a process has ended."""
+    select.select([process.life_fd], [], [], 30) if process.life_fd >= 0 else None
+    assert process.has_ended()
+
+
+# What a worker inherits.
+
+THREADS = [
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+]
+
+
+def test_a_worker_computes_with_one_thread_and_without_a_gpu(monkeypatch):
+    for name in [*THREADS, "CUDA_VISIBLE_DEVICES"]:
+        monkeypatch.delenv(name, raising=False)
+    env = environment_for({})
+
+    assert ["1"] * len(THREADS) == [env[name] for name in THREADS]
+    assert "-1" == env["CUDA_VISIBLE_DEVICES"]
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_how_many_threads_the_user_wants_counts_more(monkeypatch, name):
+    monkeypatch.setenv(name, "4")
+
+    assert "4" == environment_for({})[name]
+    assert "2" == environment_for({name: "2"})[name]
+
+
+def test_a_gpu_is_there_only_for_who_asks(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+
+    assert "-1" == environment_for({})["CUDA_VISIBLE_DEVICES"]
+    assert "1" == environment_for({"CUDA_VISIBLE_DEVICES": "1"})["CUDA_VISIBLE_DEVICES"]
+
+
+def test_everything_else_is_handed_on(monkeypatch):
+    monkeypatch.setenv("MY_LEVEL", "3")
+
+    assert "3" == environment_for({})["MY_LEVEL"]
+    assert environment_for({}).keys() >= os.environ.keys()
+
+
+def test_the_parents_own_variables_stay_as_they_are():
+    before = dict(os.environ)
+    environment_for({"MY_LEVEL": "3"})
+
+    assert before == dict(os.environ)
+
+
+def test_entries_of_the_search_path_that_are_no_strings_are_left_out(monkeypatch):
+    paths = ["", "/a'b", "/ü\udcff", 'c"d\n']
+    monkeypatch.setattr(sys, "path", [*paths, b"/bytes", io])
+
+    assert paths == eval(search_path())
+    assert search_path().isascii()
+
+
+@only_linux
+def test_a_worker_is_started_with_all_of_that(monkeypatch, tmp_path):
+    with puppet(monkeypatch, tmp_path, MY_LEVEL="3") as process:
+        answers = {
+            program: ask(process, program)
+            for program in (
+                "os.environ['MY_LEVEL']",
+                "os.environ['CUDA_VISIBLE_DEVICES']",
+                "sys.path",
+                "os.getsid(0) == os.getpgrp() == os.getpid()",
+                "os.readlink('/proc/self/fd/0')",
+                "hasattr(sys.modules['__main__'], '__file__')",
+                "'json' in sys.modules",
+            )
+        }
+        stdout = ask(process, "os.fstat(1)[:3]"), tuple(os.fstat(1)[:3])
+
+    assert [
+        "3",
+        "-1",
+        [entry for entry in sys.path if isinstance(entry, str)],
+        True,
+        "/dev/null",
+        False,
+        False,
+    ] == list(answers.values())
+    assert stdout[1] == stdout[0]
+
+
+@only_linux
+def test_a_worker_holds_nothing_of_its_parents_but_what_it_needs(monkeypatch, tmp_path):
+    stray = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(stray, True)
+    with puppet(monkeypatch, tmp_path) as process:
+        fds = ask(process, "sorted(int(fd) for fd in os.listdir('/proc/self/fd'))")
+    os.close(stray)
+
+    assert [0, 1, 2] == fds[:3]
+    # The channel, the lifeline, and the directory that is being listed.
+    assert 6 == len(fds)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], []),
+        (["-O"], ["-O"]),
+        (["-OO"], ["-OO"]),
+        (["-I"], ["-I"]),
+        (["-s"], ["-s"]),
+        (["-E"], ["-E"]),
+        (["-W", "error::UserWarning"], ["-Werror::UserWarning"]),
+        (["-X", "dev"], ["-X", "dev", "-Wdefault"]),
+    ],
+    ids=lambda flags: " ".join(flags) or "none",
+)
+def test_a_worker_has_the_flags_of_its_parents_interpreter(flags, expected):
+    program = (
+        "import sys; sys.path[:] = eval(sys.argv[1])\n"
+        "from envkit.parallel.launch import _interpreter_flags\n"
+        "print(_interpreter_flags())"
+    )
+    env = {name: os.environ[name] for name in os.environ if name != "PYTHONWARNINGS"}
+    output = subprocess.run(
+        [sys.executable, *flags, "-c", program, search_path()],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
+    ).stdout
+
+    assert expected == eval(output)
+
+
+def test_a_module_in_the_current_directory_does_not_stand_in_the_way(
+    monkeypatch, tmp_path
+):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("json", "ast", "types", "enum"):
+        (elsewhere / f"{name}.py").write_text("raise RuntimeError('the wrong one')")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+
+    with puppet(monkeypatch, tmp_path) as process:
+        assert 5 == ask(process, "2 + 3")
+
+
+def test_a_process_that_cannot_be_started_leaves_nothing(monkeypatch):
+    before = len(os.listdir("/dev/fd"))
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(FileNotFoundError):
+        SpawnLauncher({}).start()
+
+    assert before == len(os.listdir("/dev/fd"))
+
+
+def test_an_interpreter_is_started_with_the_descriptors_it_is_given():
+    read, write = os.pipe()
+    process = start_interpreter(
+        [f"import os; os.write({write}, b'here')"],
+        env=os.environ,
+        fds=(write,),
+        stderr=2,
+    )
+    process.wait()
+    os.close(write)
+
+    assert b"here" == os.read(read, 10)
+    os.close(read)
+
+
+def test_start_methods_have_their_launchers():
+    kinds = [type(launcher(name, {})).__name__ for name in ("spawn", "fork")]
+
+    assert ["SpawnLauncher", "ForkLauncher"] == kinds
+
+
+# What is seen of a worker.
+
+
+@only_linux
+def test_what_a_worker_writes_to_stderr_is_passed_on_and_its_end_kept(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(sys, "stderr", shown := io.StringIO())
+    with puppet(monkeypatch, tmp_path) as process:
+        ask(process, "[print(line, file=sys.stderr) for line in range(1000)] and 1")
+        process.forward_stderr()
+        first = shown.getvalue()
+        ask(process, "print('more', file=sys.stderr)")
+        process.forward_stderr()
+        process.forward_stderr()
+
+    assert "".join(f"{line}\n" for line in range(1000)) == first
+    assert "more\n" == shown.getvalue().removeprefix(first)
+    assert process.stderr_tail.endswith("\n998\n999\nmore")
+    assert len(process.stderr_tail.splitlines()) <= 200
+
+
+@only_linux
+def test_characters_are_not_cut_in_two(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stderr", shown := io.StringIO())
+    with puppet(monkeypatch, tmp_path) as process:
+        ask(process, "os.write(2, b'x' + 'é'.encode() * 40_000)")
+        ask(process, "os.write(2, 'é'.encode()[:1])")
+        process.forward_stderr()
+        ask(process, "os.write(2, 'é'.encode()[1:])")
+        process.forward_stderr()
+
+    assert "x" + "é" * 40_001 == shown.getvalue()
+
+
+@only_linux
+@pytest.mark.parametrize("stderr", [None, "closed", "of bytes"])
+def test_a_stderr_that_takes_nothing_does_no_harm(monkeypatch, tmp_path, stderr):
+    closed = io.StringIO()
+    closed.close()
+    places = {None: None, "closed": closed, "of bytes": object()}
+    monkeypatch.setattr(sys, "stderr", places[stderr])
+    with puppet(monkeypatch, tmp_path) as process:
+        ask(process, "print('hello', file=sys.stderr)")
+        process.forward_stderr()
+
+    assert "hello" == process.stderr_tail
+
+
+@only_linux
+@pytest.mark.parametrize(
+    ("program", "exitcode", "name"),
+    [
+        ("os._exit(3)", 3, None),
+        ("sys.exit()", 0, None),
+        ("os.kill(os.getpid(), 11)", None, "SIGSEGV"),
+        ("os.kill(os.getpid(), 9)", None, "SIGKILL"),
+        ("os.kill(os.getpid(), 40)", None, "signal 40"),
+    ],
+)
+def test_how_a_process_ended_is_reported(
+    monkeypatch, tmp_path, program, exitcode, name
+):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with puppet(monkeypatch, tmp_path) as process:
+        running = process.has_ended()
+        ask(process, "print('last words', file=sys.stderr)")
+        process.channel.send(program)
+        ended(process)
+        report = process.report(4)
+
+    assert not running
+    assert (4, process.pid, exitcode, name) == (
+        report.worker,
+        report.pid,
+        report.exitcode,
+        report.signal,
+    )
+    assert "last words" == report.stderr_tail
+
+
+@only_linux
+def test_memory_is_kept_for_who_asks_afterwards(monkeypatch, tmp_path):
+    with puppet(monkeypatch, tmp_path) as process:
+        ask(process, "None")
+        seen = process.note_resident()
+        process.signal_group(signal.SIGKILL)
+        ended(process)
+
+    assert seen > 2**20
+    assert seen == process.note_resident() == process.report(0).resident
+
+
+@only_linux
+def test_a_signal_reaches_what_a_worker_has_started_too(monkeypatch, tmp_path):
+    with puppet(monkeypatch, tmp_path) as process:
+        child = ask(
+            process,
+            "__import__('subprocess').Popen([sys.executable, '-c', 'input()'],"
+            " stdin=__import__('subprocess').PIPE).pid",
+        )
+        life = os.pidfd_open(child)
+        process.signal_group(signal.SIGKILL)
+        gone = select.select([life], [], [], 30)[0]
+        os.close(life)
+
+    assert [life] == gone
+
+
+def test_a_signal_to_a_process_that_is_gone_is_no_error(monkeypatch, tmp_path):
+    with puppet(monkeypatch, tmp_path) as process:
+        process.channel.send(None)
+        ended(process)
+        process.signal_group(signal.SIGTERM)
+
+    assert 0 == process.report(0).exitcode
+
+
+def test_a_fork_forgets_what_belongs_to_its_parent(monkeypatch, tmp_path):
+    before = len(os.listdir("/dev/fd"))
+    with puppet(monkeypatch, tmp_path) as process:
+        process.channel.send(None)
+        ended(process)
+        process.forget()
+        process.forget()
+        after = len(os.listdir("/dev/fd"))
+        process.forward_stderr()
+
+    assert before == after
+
+
+# Workers that are forks.
+
+
+@only_linux
+def test_a_fork_is_a_worker_with_a_session_of_its_own(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    read, write = os.pipe()
+
+    def facts(*unused):
+        told = {
+            "session": os.getsid(0) == os.getpid(),
+            "stdin": os.readlink("/proc/self/fd/0"),
+            "level": os.environ["MY_LEVEL"],
+            "stdout": sys.stdout is sys.__stdout__,
+            "interrupt": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+            "random": np.random.get_state()[1][:4].tolist(),  # noqa: NPY002  # what many use
+        }
+        os.write(write, json.dumps(told).encode())
+        print("from the fork", file=sys.stderr)
+
+    monkeypatch.setattr("envkit.parallel.worker_main.main", facts)
+    with contextlib.redirect_stdout(io.StringIO()):
+        process = ForkLauncher({"MY_LEVEL": "3"}).start()
+    ended(process)
+    told = json.loads(os.read(read, 10_000))
+    report = process.report(0)
+    process.close()
+    os.close(read)
+    os.close(write)
+
+    assert told.pop("random") != np.random.get_state()[1][:4].tolist()  # noqa: NPY002
+    assert {
+        "session": True,
+        "stdin": "/dev/null",
+        "level": "3",
+        "stdout": True,
+        "interrupt": True,
+    } == told
+    assert (0, "from the fork") == (report.exitcode, report.stderr_tail)
+    assert "MY_LEVEL" not in os.environ
+
+
+@only_linux
+def test_a_fork_that_fails_says_why_and_does_not_come_back(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+
+    def fail(*unused):
+        raise ValueError("no worker")
+
+    monkeypatch.setattr("envkit.parallel.worker_main.main", fail)
+    process = ForkLauncher({}).start()
+    ended(process)
+    report = process.report(0)
+    process.close()
+
+    assert 1 == report.exitcode
+    assert report.stderr_tail.endswith("ValueError: no worker")
+
+
+@only_linux
+def test_how_a_process_ended_that_somebody_else_waited_for_is_not_known(monkeypatch):
+    monkeypatch.setattr("envkit.parallel.worker_main.main", lambda *unused: None)
+    process = ForkLauncher({}).start()
+    os.waitpid(process.pid, 0)
+    ended(process)
+    report = process.report(0)
+    process.close()
+
+    assert (None, None) == (report.exitcode, report.signal)
+
+
+def test_nothing_has_to_be_closed_of_the_launchers_themselves():
+    for kind in (SpawnLauncher, ForkLauncher):
+        assert None is kind({}).close()
+        assert None is kind({}).forget()
+
+
+def test_a_launcher_without_stdout_does_not_mind(monkeypatch):
+    monkeypatch.setattr(launch.sys, "stdout", None)
+    monkeypatch.setattr("envkit.parallel.worker_main.main", lambda *unused: None)
+    process = ForkLauncher({}).start()
+    ended(process)
+    process.close()
+
+    assert process.has_ended()

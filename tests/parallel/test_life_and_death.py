@@ -1,0 +1,979 @@
+"""What becomes of environments and workers that raise, crash or misbehave.
+
+`Troubled` is the environment of all the tests about workers: it does what it should
+not exactly when it was told to.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+import os
+import pickle
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envkit import ParallelPyEnvironment
+from envkit.errors import (
+    CallOrderError,
+    ClosedError,
+    ConstructorError,
+    EnvironmentRaised,
+    SpecMismatchError,
+    WorkerCrashed,
+    WorkerError,
+)
+from envkit.specs import ArraySpec
+from envkit.testing import CountingEnv, TracingEnv, check_trace
+
+ROOT = Path(__file__).parents[2]
+
+# Python warns that a fork of a process with threads may hang; NumPy brings some.
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet"),
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+    pytest.mark.watchdog(30),
+]
+
+# How long a call may take to say that a worker is gone: a second is what is promised,
+# and the machine may be busy.
+PROMPTLY = 1.0 + 2.0
+
+
+class Troubled(TracingEnv):
+    """Makes the trouble it was told to make, at one place, once.
+
+    The places are the names of methods, "constructor", and "after step" for when a
+    step has done everything but return.
+    """
+
+    def __init__(self, env_id=0, where="", trouble=None, at=1, **options):
+        super().__init__(env_id, **options)
+        self._plans = {}
+        self.plan(where, trouble, at)
+        self._meet("constructor")
+
+    def plan(self, where, trouble, at=1):
+        """Makes trouble in the `at`-th call from now on."""
+        self._plans[where] = [at, trouble]
+
+    def _meet(self, where):
+        plan = self._plans.get(where)
+        if plan is not None:
+            plan[0] -= 1
+            if plan[0] == 0:
+                plan[1]()
+
+    def _reset(self):
+        self._meet("reset")
+        return super()._reset()
+
+    def _step(self, action):
+        self._meet("step")
+        time_step = super()._step(action)
+        self._meet("after step")
+        return time_step
+
+    def render(self, mode="rgb_array"):
+        self._meet("render")
+        return super().render(mode)
+
+    def get_info(self):
+        self._meet("get_info")
+        return super().get_info()
+
+    def get_state(self):
+        self._meet("get_state")
+        return super().get_state()
+
+    def seed(self, seed):
+        self._meet("seed")
+        return super().seed(seed)
+
+    def meet(self):
+        """Is there to be called."""
+        self._meet("meet")
+        return os.getpid()
+
+    def do(self, function, *args):
+        """Calls something in the worker."""
+        return function(*args)
+
+    def close(self):
+        self._meet("close")
+        super().close()
+
+
+def send_myself(number):
+    os.kill(os.getpid(), number)
+
+
+def signalled(number):
+    return functools.partial(send_myself, number)
+
+
+def exits(code):
+    return functools.partial(os._exit, code)
+
+
+# How a worker may end, and what its error knows about that.
+ENDS = {
+    "SIGSEGV": (signalled(signal.SIGSEGV), (None, "SIGSEGV"), "was killed by SIGSEGV"),
+    "SIGKILL": (signalled(signal.SIGKILL), (None, "SIGKILL"), "was killed by SIGKILL"),
+    "SIGABRT": (os.abort, (None, "SIGABRT"), "was killed by SIGABRT"),
+    "exit 0": (exits(0), (0, None), "exited with code 0"),
+    "exit 3": (exits(3), (3, None), "exited with code 3"),
+}
+
+
+def pool_of(count, *, workers=None, start_method="fork", make=Troubled, **options):
+    """Opens a pool whose environments know their numbers."""
+    return ParallelPyEnvironment(
+        [functools.partial(make, env) for env in range(count)],
+        num_workers=workers or count,
+        start_method=start_method,
+        start_serially=False,
+        **options,
+    )
+
+
+def plan(pool, env, where, trouble, at=1):
+    pool.call("plan", where, trouble, at, env_ids=[env])
+
+
+def failure_of(call, *args, **options):
+    """Returns the error that a call must raise."""
+    with pytest.raises(WorkerError) as caught:
+        call(*args, **options)
+    return caught.value
+
+
+def first_line(error):
+    return str(error).partition("\n")[0]
+
+
+def masked(rows, *chosen):
+    mask = np.zeros(rows, bool)
+    mask[list(chosen)] = True
+    return mask
+
+
+def numbers(*row):
+    """Returns actions of which no two rows have the same."""
+    return np.array(row, np.int64)
+
+
+def row_of(time_step, row):
+    """Returns one row of a batch."""
+    return type(time_step)(
+        time_step.step_type[row],
+        time_step.reward[row],
+        time_step.discount[row],
+        {name: leaf[row] for name, leaf in time_step.observation.items()},
+    )
+
+
+def wrong_rows(before, actions, after, rows=None):
+    """Says what is wrong with a batch of answers of `TracingEnv`, or nothing."""
+    rows = range(len(after.step_type)) if rows is None else rows
+    found = []
+    for row in rows:
+        was = None if before is None else row_of(before, row)
+        action = None if actions is None else actions[row]
+        found.append(check_trace(was, action, row_of(after, row), env_id=row))
+    return [text for text in found if text]
+
+
+def until(is_so, seconds=10.0):
+    """Waits for something to become true, and says whether it did."""
+    deadline = time.monotonic() + seconds
+    pause = 0.001
+    while not (result := is_so()) and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
+    return result
+
+
+def is_running(pid):
+    """Says whether a process is there and no zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+# Environments that raise.
+
+
+class TwoArguments(Exception):
+    def __init__(self, code, place):
+        super().__init__(f"{code} at {place}")
+        self.code, self.place = code, place
+
+
+class KeywordOnly(Exception):
+    def __init__(self, *, code):
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+class Unpicklable(Exception):
+    def __init__(self):
+        super().__init__("it holds a lock")
+        self.lock = threading.Lock()
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class Refuses(Exception):
+    def __reduce__(self):
+        raise RuntimeError("no")
+
+
+def local_kind():
+    class Local(Exception):
+        pass
+
+    return Local
+
+
+def throw(make, *args, **options):
+    raise make(*args, **options)
+
+
+def raises(make, *args, **options):
+    return functools.partial(throw, make, *args, **options)
+
+
+def recurse():
+    recurse()
+
+
+def stop():
+    next(iter(()))
+
+
+def throw_local():
+    raise local_kind()("here only")
+
+
+def throw_huge():
+    raise ValueError("x" * 10_000_000)
+
+
+def throw_chained():
+    try:
+        recurse()
+    except RecursionError as error:
+        raise KeyError("level") from error
+
+
+# What an environment raises, and the first line of what the caller sees.
+RAISED = {
+    "plain": (raises(ValueError, "no"), ValueError, "ValueError: no"),
+    "key": (raises(KeyError, "level"), KeyError, "KeyError: 'level'"),
+    "fields": (
+        raises(FileNotFoundError, 2, "No such file", "level.xml"),
+        FileNotFoundError,
+        "FileNotFoundError: [Errno 2] No such file: 'level.xml'",
+    ),
+    "two arguments": (
+        raises(TwoArguments, 7, "left"),
+        TwoArguments,
+        "TwoArguments: 7 at left",
+    ),
+    "keyword": (raises(KeywordOnly, code=7), KeywordOnly, "KeywordOnly: code 7"),
+    "unpicklable": (raises(Unpicklable), Unpicklable, "Unpicklable: it holds a lock"),
+    "silent": (
+        raises(Silent),
+        Silent,
+        "Silent: (its message cannot be shown: str(Silent) raised)",
+    ),
+    "refuses": (raises(Refuses, "x"), EnvironmentRaised, "Refuses: x"),
+    "local": (
+        throw_local,
+        EnvironmentRaised,
+        "local_kind.<locals>.Local: here only",
+    ),
+    "chained": (throw_chained, KeyError, "KeyError: 'level'"),
+    "recursion": (
+        recurse,
+        RecursionError,
+        "RecursionError: maximum recursion depth exceeded",
+    ),
+    "memory": (raises(MemoryError), MemoryError, "MemoryError"),
+    "stop": (stop, EnvironmentRaised, "StopIteration"),
+    "exit": (raises(SystemExit, 3), EnvironmentRaised, "SystemExit: 3"),
+    "huge": (throw_huge, ValueError, f"ValueError: {'x' * 200} …"),
+}
+if hasattr(builtins, "ExceptionGroup"):
+    RAISED["group"] = (
+        raises(builtins.ExceptionGroup, "both", [KeyError("a"), OSError("b")]),
+        builtins.ExceptionGroup,
+        "ExceptionGroup: both (2 sub-exceptions)",
+    )
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_whatever_an_environment_raises_arrives_as_what_it_is(backend):
+    rows = len(RAISED)
+    with pool_of(rows, workers=2, backend=backend) as pool:
+        before = pool.reset()
+        told, lost = {}, []
+        for row, (name, (trouble, kind, _)) in enumerate(RAISED.items()):
+            plan(pool, row, "step", trouble)
+            error = failure_of(pool.step, numbers(*range(rows)), masked(rows, row))
+            told[name] = first_line(error)
+            if not isinstance(error, EnvironmentRaised) or not isinstance(error, kind):
+                lost.append((name, type(error)))
+            if ("step", (row,)) != (error.command, error.envs):
+                lost.append((name, error.command, error.envs))
+            if "in _meet" not in error.remote_traceback:
+                lost.append((name, error.remote_traceback))
+        after = pool.reset()
+
+    assert {
+        name: f"env {row} raised {line} in step()."
+        for row, (name, (_, _, line)) in enumerate(RAISED.items())
+    } == told
+    assert [] == lost
+    assert [] == wrong_rows(before, None, after)
+
+
+QUESTIONS = {
+    "render": (lambda pool: pool.render(), "render()"),
+    "get_info": (lambda pool: pool.get_info(), "get_info()"),
+    "get_state": (lambda pool: pool.get_state(), "get_state()"),
+    "seed": (lambda pool: pool.seed(3), "seed()"),
+    "meet": (lambda pool: pool.call("meet"), "call('meet')"),
+}
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_what_is_raised_in_answer_to_a_question_disturbs_no_episode(backend):
+    with pool_of(3, workers=2, backend=backend) as pool:
+        before = pool.reset()
+        told = {}
+        for where, (ask, _) in QUESTIONS.items():
+            plan(pool, 1, where, raises(TwoArguments, 7, "left"))
+            error = failure_of(ask, pool)
+            told[where] = first_line(error), isinstance(error, TwoArguments)
+        after = pool.step(numbers(5, 6, 7))
+
+    assert {
+        where: (f"env 1 raised TwoArguments: 7 at left in {name}.", True)
+        for where, (_, name) in QUESTIONS.items()
+    } == told
+    assert [] == wrong_rows(before, numbers(5, 6, 7), after)
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+@pytest.mark.parametrize("row", range(5))
+def test_what_one_row_raises_harms_no_other_row_and_no_later_call(backend, row):
+    others = [other for other in range(5) if other != row]
+    actions = numbers(*range(10, 15))
+    with pool_of(5, workers=2, backend=backend) as pool:
+        batches = [pool.reset()]
+        plan(pool, row, "step", raises(ValueError, "no"), at=2)
+        batches.append(pool.step(actions))
+        failure_of(pool.step, actions)
+        batches.append(pool.current_time_step())
+        batches.append(pool.step(actions, ~masked(5, row)))
+        again = pool.reset(masked(5, row))
+        batches.append(pool.step(actions))
+
+    assert [] == wrong_rows(batches[0], actions, batches[1])
+    assert [] == wrong_rows(batches[1], actions, batches[2], others)
+    assert [] == wrong_rows(batches[2], actions, batches[3], others)
+    assert [] == wrong_rows(again, actions, batches[4])
+    assert [0, 1] == [int(again.observation[name][row]) for name in ("step", "episode")]
+
+
+def test_all_that_was_raised_in_one_step_is_told():
+    with pool_of(4, workers=2) as pool:
+        pool.reset()
+        for row, text in [(0, "a"), (2, "b"), (3, "c")]:
+            plan(pool, row, "step", raises(KeyError, text))
+        error = failure_of(pool.step, numbers(1, 2, 3, 4))
+
+    assert "env 0 raised KeyError: 'a' in step()." == first_line(error)
+    assert ["'b'", "'c'"] == [repr(other.args[0]) for other in error.also]
+    assert str(error).endswith(
+        "2 other failures in the same call:\n"
+        "  - env 2 raised KeyError: 'b' in step().\n"
+        "  - env 3 raised KeyError: 'c' in step()."
+    )
+
+
+def test_a_row_that_raised_waits_for_a_reset():
+    with pool_of(3, workers=2) as pool:
+        before = pool.reset()
+        plan(pool, 1, "step", raises(ValueError, "no"))
+        failure_of(pool.step, numbers(1, 2, 3), masked(3, 1))
+        with pytest.raises(CallOrderError) as caught:
+            pool.step(numbers(1, 2, 3))
+        after = pool.step(numbers(4, 5, 6), masked(3, 0, 2))
+
+    assert (
+        "step() was called after environment 1 raised, whose episodes cannot go on. "
+        "Call reset(), or reset(mask) for these alone; none of the environments has "
+        "moved."
+    ) == str(caught.value)
+    assert [] == wrong_rows(before, numbers(4, 5, 6), after, [0, 2])
+
+
+class Broke(BaseException):
+    """Is no `Exception`, as asyncio's `CancelledError` is none."""
+
+
+BASE_EXCEPTIONS = [KeyboardInterrupt, GeneratorExit, Broke]
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+@pytest.mark.parametrize("kind", BASE_EXCEPTIONS)
+def test_what_is_no_exception_is_told_too_and_ends_no_worker(backend, kind):
+    with pool_of(3, workers=2, backend=backend) as pool:
+        pool.reset()
+        plan(pool, 0, "step", raises(kind, "no"))
+        plan(pool, 1, "meet", raises(kind, "no"))
+        asked = failure_of(pool.call, "meet")
+        stepped = failure_of(pool.step, numbers(1, 2, 3))
+        again = pool.reset()
+
+    name = kind.__name__
+    assert f"env 1 raised {name}: no in call('meet')." == first_line(asked)
+    assert f"env 0 raised {name}: no in step()." == first_line(stepped)
+    assert [] == wrong_rows(None, None, again) or again.is_first().all()
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+@pytest.mark.parametrize("kind", [*BASE_EXCEPTIONS, SystemExit])
+def test_what_a_constructor_raises_is_told_even_if_it_is_no_exception(backend, kind):
+    trouble = raises(kind, "no")
+    error = failure_of(
+        ParallelPyEnvironment,
+        [Troubled, functools.partial(Troubled, 1, "constructor", trouble)],
+        backend=backend,
+        num_workers=1,
+        start_method="fork",
+    )
+
+    assert isinstance(error, ConstructorError)
+    assert f"env_constructors[1] raised {kind.__name__}: no in worker 0" in str(error)
+
+
+# Workers that crash.
+
+
+def ask_to_step(pool, row):
+    pool.step(numbers(*range(pool.batch_size)), masked(pool.batch_size, row))
+
+
+# Where a worker may crash; what makes it; what the error calls it.
+MOMENTS = {
+    "step": (ask_to_step, "step"),
+    "after step": (ask_to_step, "step"),
+    "reset": (lambda pool, row: pool.reset(masked(pool.batch_size, row)), "reset"),
+    "render": (lambda pool, row: pool.render(env_ids=[row]), "render()"),
+    "meet": (lambda pool, row: pool.call("meet", env_ids=[row]), "call('meet')"),
+    "get_state": (
+        lambda pool, row: pool.envs[row].call("get_state")(),
+        "call('get_state')",
+    ),
+}
+
+
+def crashes(pool, how):
+    """Crashes a worker at each of the moments; returns what is wrong with the errors.
+
+    Row `i` is of worker `i`, and crashes at the `i`-th moment.
+    """
+    trouble, known, _ = ENDS[how]
+    wrong = []
+    for row, (where, (ask, command)) in enumerate(MOMENTS.items()):
+        plan(pool, row, where, trouble)
+        pid = pool.statistics().workers[row].pid
+        began = time.monotonic()
+        error = failure_of(ask, pool, row)
+        took = time.monotonic() - began
+        facts = (type(error), error.worker, error.envs, error.command, error.pid)
+        due = (WorkerCrashed, row, (row,), command, pid)
+        if facts != due or (error.exitcode, error.signal) != known:
+            wrong.append((where, facts, due, error.exitcode, error.signal))
+        if took > PROMPTLY:
+            wrong.append((where, took))
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("how", "start_method"),
+    [*((how, "fork") for how in ENDS), ("SIGSEGV", "spawn"), ("exit 3", "spawn")],
+)
+def test_a_crash_is_told_at_once_whenever_and_however_it_comes(how, start_method):
+    rows = len(MOMENTS) + 1
+    last = rows - 1
+    with pool_of(rows, start_method=start_method) as pool:
+        before = pool.reset()
+        wrong = crashes(pool, how)
+        # Whoever is left goes on as if nothing had been.
+        after = pool.step(numbers(*range(rows)), masked(rows, last))
+        gone = [
+            failure_of(pool.step, numbers(*range(rows))),
+            failure_of(pool.reset),
+            failure_of(pool.call, "meet"),
+            failure_of(pool.render, env_ids=[0]),
+        ]
+
+    assert [] == wrong
+    assert [] == wrong_rows(before, numbers(*range(rows)), after, [last])
+    assert [WorkerCrashed] * 4 == [type(error) for error in gone]
+    assert [
+        f"{call}() needs worker 0 (pid {gone[0].pid}), which was lost in an earlier "
+        f"call; it {ENDS[how][2]} while env 0 was in step(), "
+        for call in ("step", "reset", "call", "render")
+    ] == [first_line(error).partition(f"{error.steps} step")[0] for error in gone]
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_an_idle_worker_that_was_killed_is_found_by_the_next_call(how):
+    with pool_of(2) as pool:
+        pool.reset()
+        pid = pool.statistics().workers[0].pid
+        plan(pool, 0, "meet", ENDS[how][0])
+        # Nobody waits for the answer, so nobody looks.
+        pool.envs[0].call("meet")
+        assert until(lambda: not is_running(pid))
+        began = time.monotonic()
+        error = failure_of(pool.step, numbers(1, 2))
+        took = time.monotonic() - began
+        between = pool.current_time_step()
+        after = pool.step(numbers(3, 4), masked(2, 1))
+
+    assert (WorkerCrashed, 0, pid) == (type(error), error.worker, error.pid)
+    assert took < PROMPTLY
+    assert [] == wrong_rows(between, numbers(3, 4), after, [1])
+
+
+def test_several_workers_that_crash_in_one_step_are_all_told():
+    with pool_of(4) as pool:
+        pool.reset()
+        for row, how in [(0, "SIGSEGV"), (1, "exit 3"), (3, "SIGKILL")]:
+            plan(pool, row, "step", ENDS[how][0])
+        error = failure_of(pool.step, numbers(1, 2, 3, 4))
+
+    ended = {each.worker: (each.exitcode, each.signal) for each in (error, *error.also)}
+    assert {0: (None, "SIGSEGV"), 1: (3, None), 3: (None, "SIGKILL")} == ended
+
+
+def test_the_message_of_a_crash_says_all_there_is_to_know():
+    with pool_of(4, workers=2) as pool:
+        pool.reset()
+        plan(pool, 1, "step", ENDS["exit 3"][0])
+        pid = pool.statistics().workers[0].pid
+        error = failure_of(pool.step, numbers(1, 2, 3, 4))
+
+    assert (
+        f"worker 0 (pid {pid}) exited with code 3 while env 1 was in step(), "
+        f"{error.steps} steps after start.\n\n"
+        "  environments    0, 1\n"
+        "  constructors    functools.partial(tests.parallel.test_life_and_death."
+        "Troubled, 0)\n"
+        "                  functools.partial(tests.parallel.test_life_and_death."
+        "Troubled, 1)\n"
+        '  restarts        not allowed (on_worker_failure="raise")\n\n'
+        "Nobody asked it to: the environment, or native code under it, called "
+        "os._exit() or exit(). The other worker is idle and unharmed.\n"
+        "To replace crashed workers and go on, pass on_worker_failure=RestartPolicy()."
+    ) == str(error)
+
+
+def test_a_crash_in_native_code_shows_where_it_was():
+    with pool_of(1) as pool:
+        pool.reset()
+        plan(pool, 0, "step", ENDS["SIGSEGV"][0])
+        error = failure_of(pool.step, numbers(1))
+
+    assert "  last stderr     Fatal Python error: Segmentation fault\n" in str(error)
+    assert "in send_myself\n" in str(error)
+    assert "Signal SIGSEGV comes from native code. No other worker is left." in str(
+        error
+    )
+
+
+def test_a_crash_while_closing_keeps_close_from_nothing():
+    with pool_of(len(ENDS)) as pool:
+        pool.reset()
+        pids = [worker.pid for worker in pool.statistics().workers]
+        for row, (trouble, _, _) in enumerate(ENDS.values()):
+            plan(pool, row, "close", trouble)
+
+    assert [] == [pid for pid in pids if is_running(pid)]
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_constructor_that_crashes_is_named(how):
+    trouble, known, text = ENDS[how]
+    began = time.monotonic()
+    error = failure_of(
+        ParallelPyEnvironment,
+        [Troubled, functools.partial(Troubled, 1, "constructor", trouble), Troubled],
+        num_workers=3,
+        start_method="fork",
+        start_serially=False,
+    )
+
+    assert time.monotonic() - began < PROMPTLY
+    assert (WorkerCrashed, 1, (1,)) == (type(error), error.worker, error.envs)
+    assert known == (error.exitcode, error.signal)
+    assert (
+        f"worker 1 (pid {error.pid}) {text} while an environment was being constructed."
+    ) == first_line(error)
+
+
+def test_errors_of_workers_survive_pickling():
+    with pool_of(3) as pool:
+        pool.reset()
+        plan(pool, 0, "step", ENDS["SIGKILL"][0])
+        plan(pool, 1, "step", raises(TwoArguments, 7, "left"))
+        error = failure_of(pool.step, numbers(1, 2, 3))
+        gone = failure_of(pool.step, numbers(1, 2, 3))
+
+    for each in (error, *error.also, gone):
+        again = pickle.loads(pickle.dumps(each))
+        assert (str(each), type(each)) == (str(again), type(again))
+        assert (each.worker, each.envs) == (again.worker, again.envs)
+        assert each.command == again.command == "step"
+
+
+# Workers that misbehave.
+
+
+def print_a_lot():
+    for _ in range(20):
+        print("x" * 100_000)
+    os.write(1, b"straight to the descriptor\n")
+
+
+def complain_a_lot():
+    for number in range(10):
+        sys.stderr.write(f"{number} {'y' * 1_000_000}\n")
+    sys.stderr.flush()
+
+
+def test_printing_disturbs_nothing(capfd):
+    with pool_of(2, start_method="spawn") as pool:
+        before = pool.reset()
+        plan(pool, 0, "step", print_a_lot)
+        after = pool.step(numbers(1, 2))
+    out = capfd.readouterr().out
+
+    assert [] == wrong_rows(before, numbers(1, 2), after)
+    assert 20 * 100_001 + 27 == len(out)
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+def test_ten_megabytes_on_standard_error_disturb_nothing(start_method, capfd):
+    with pool_of(2, start_method=start_method) as pool:
+        before = pool.reset()
+        plan(pool, 0, "step", complain_a_lot)
+        after = pool.step(numbers(1, 2))
+    told = capfd.readouterr().err
+
+    assert [] == wrong_rows(before, numbers(1, 2), after)
+    assert 10 * 1_000_003 == len(told)
+
+
+def test_the_last_lines_of_standard_error_are_in_the_error():
+    with pool_of(1) as pool:
+        pool.reset()
+        pool.call("do", complain_a_lot)
+        pool.call("do", functools.partial(os.write, 2, b"\xff\xfe no text\nlast words"))
+        plan(pool, 0, "step", ENDS["exit 3"][0])
+        error = failure_of(pool.step, numbers(1))
+
+    assert "\ufffd\ufffd no text\nlast words" == "\n".join(
+        error.stderr_tail.splitlines()[-2:]
+    )
+    assert len(str(error)) < 5000
+
+
+def close_all_files():
+    os.closerange(3, 256)
+
+
+@pytest.mark.parametrize("where", ["constructor", "step", "meet"])
+def test_a_worker_that_closes_its_descriptors_is_told_to_have_crashed(where):
+    with contextlib.ExitStack() as stack:
+        if where == "constructor":
+            error = failure_of(
+                ParallelPyEnvironment,
+                [functools.partial(Troubled, 0, "constructor", close_all_files)],
+                start_method="spawn",
+            )
+        else:
+            pool = stack.enter_context(pool_of(2, start_method="spawn"))
+            pool.reset()
+            plan(pool, 0, where, close_all_files)
+            began = time.monotonic()
+            if where == "step":
+                # Its answer was written before anybody could miss the descriptors.
+                with contextlib.suppress(WorkerCrashed):
+                    MOMENTS[where][0](pool, 0)
+            error = failure_of(MOMENTS[where][0], pool, 0)
+            assert time.monotonic() - began < PROMPTLY
+        assert (WorkerCrashed, 0) == (type(error), error.worker)
+        assert "Bad file descriptor" in str(error)
+
+
+def start_helpers(folder):
+    """Starts what simulators start: children, with children, and a pool of them."""
+    import multiprocessing
+    import subprocess
+
+    child = "import os, sys, time; os.fork(); " + (
+        "open(sys.argv[1] + str(os.getpid()), 'w').close(); time.sleep(600)"
+    )
+    subprocess.Popen([sys.executable, "-S", "-c", child, folder])
+    context = multiprocessing.get_context("fork")
+    context.Process(target=help_out, args=(folder,)).start()
+    if not os.fork():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        help_out(folder)
+
+
+def help_out(folder):
+    Path(f"{folder}{os.getpid()}").touch()
+    time.sleep(600)
+
+
+def helpers(folder):
+    return [int(path.name) for path in Path(folder).iterdir()]
+
+
+HELPERS = 4
+
+
+@pytest.mark.parametrize("end", ["close", "crash", "kill", "timeout"])
+def test_what_a_worker_has_started_ends_with_it(end, tmp_path):
+    with pool_of(2, workers=1, step_timeout=30.0) as pool:
+        pool.reset()
+        pool.call("do", start_helpers, f"{tmp_path}/", env_ids=[1])
+        assert until(lambda: len(helpers(tmp_path)) == HELPERS)
+        pids = helpers(tmp_path)
+        running = [pid for pid in pids if is_running(pid)]
+        if end == "crash":
+            plan(pool, 0, "step", ENDS["SIGSEGV"][0])
+            failure_of(pool.step, numbers(1, 2))
+        elif end == "kill":
+            os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
+            failure_of(pool.step, numbers(1, 2))
+        elif end == "timeout":
+            pool._pool._backend.kill(0)
+            failure_of(pool.step, numbers(1, 2))
+        if end != "close":
+            assert until(lambda: not any(map(is_running, pids)), PROMPTLY)
+
+    assert pids == running
+    assert until(lambda: not any(map(is_running, pids)), PROMPTLY)
+
+
+def ignore_terminate():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def hang():
+    while True:
+        time.sleep(600)
+
+
+def test_close_ends_a_worker_that_hangs_and_ignores_sigterm():
+    pool = pool_of(3)
+    pool.reset()
+    pids = [worker.pid for worker in pool.statistics().workers]
+    pool.call("do", ignore_terminate)
+    plan(pool, 0, "close", hang)
+    # Asked, and never answered: nobody waits for it.
+    plan(pool, 1, "meet", hang)
+    pool.envs[1].call("meet")
+    began = time.monotonic()
+    pool.close(grace=0.3)
+    took = time.monotonic() - began
+
+    assert [] == [pid for pid in pids if is_running(pid)]
+    assert took < 0.3 + 1.0 + 1.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
+def test_close_ends_a_worker_that_was_stopped(number):
+    pool = pool_of(2)
+    pool.reset()
+    pids = [worker.pid for worker in pool.statistics().workers]
+    os.kill(pids[0], number)
+    began = time.monotonic()
+    pool.close(grace=0.2)
+
+    assert [] == [pid for pid in pids if is_running(pid)]
+    assert time.monotonic() - began < 0.2 + 1.0 + 1.0
+
+
+def test_close_after_close_does_nothing_and_later_calls_say_so():
+    pool = pool_of(1)
+    pool.reset()
+    plan(pool, 0, "close", raises(ValueError, "no"))
+    pool.close()
+    pool.close()
+    told = {}
+    for name, call in {
+        "step": lambda: pool.step(numbers(1)),
+        "reset": pool.reset,
+        "render": pool.render,
+        "call": lambda: pool.call("meet"),
+        "get_state": pool.get_state,
+        "seed": lambda: pool.seed(1),
+        "statistics": pool.statistics,
+        "get_info": pool.get_info,
+    }.items():
+        with pytest.raises(ClosedError) as caught:
+            call()
+        told[name] = str(caught.value)
+
+    assert {
+        name: f"ParallelPyEnvironment.{name}() was called after close(). "
+        "A closed environment stays closed: make a new one."
+        for name in told
+    } == told
+
+
+# Constructors.
+
+
+class Other(CountingEnv):
+    """Has another observation spec."""
+
+    def observation_spec(self):
+        return ArraySpec((2,), np.float32)
+
+
+def nothing():
+    return None
+
+
+def a_class():
+    return CountingEnv
+
+
+SHARED = CountingEnv()
+
+
+def shared():
+    return SHARED
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+@pytest.mark.parametrize(
+    ("second", "kind", "line"),
+    [
+        (
+            raises(TwoArguments, 7, "left"),
+            ConstructorError,
+            "env_constructors[1] raised TwoArguments: 7 at left in worker 0.",
+        ),
+        (
+            nothing,
+            ConstructorError,
+            "env_constructors[1] (tests.parallel.test_life_and_death.nothing) returned "
+            "None, not an environment. A constructor must return a PyEnvironment.",
+        ),
+        (
+            a_class,
+            ConstructorError,
+            "env_constructors[1] (tests.parallel.test_life_and_death.a_class) returned "
+            "the class CountingEnv, not an environment. A constructor must return a "
+            "PyEnvironment.",
+        ),
+        (
+            shared,
+            ConstructorError,
+            "env_constructors[1] returned an environment that another constructor has "
+            "returned already. Each row needs an environment of its own: build it "
+            "inside the constructor.",
+        ),
+        (
+            Other,
+            SpecMismatchError,
+            "env 0 and env 1 have different observation specs, so they cannot form one "
+            "batch.",
+        ),
+    ],
+    ids=["raises", "nothing", "class", "same", "specs"],
+)
+def test_a_constructor_that_does_not_fit_is_named(backend, second, kind, line):
+    with pytest.raises(kind) as caught:
+        ParallelPyEnvironment(
+            [shared, second], num_workers=1, backend=backend, start_method="fork"
+        )
+    error = caught.value
+    told = re.sub(r" \(pid \d+\)", "", first_line(error))
+
+    assert line == told
+    if kind is ConstructorError:
+        assert (0, (1,)) == (error.worker, error.envs)
+
+
+def test_constructors_that_fail_in_several_workers_are_all_told():
+    error = failure_of(
+        ParallelPyEnvironment,
+        [raises(KeyError, "a"), CountingEnv, raises(KeyError, "b")],
+        num_workers=3,
+        start_method="fork",
+        start_serially=False,
+    )
+
+    assert {0, 2} == {error.worker, *(other.worker for other in error.also)}
+
+
+def test_when_one_constructor_fails_the_environments_of_the_others_are_closed(
+    tmp_path,
+):
+    mark = functools.partial(Path.touch, tmp_path / "closed")
+    failure_of(
+        ParallelPyEnvironment,
+        [functools.partial(Troubled, 0, "close", mark), raises(ValueError, "no")],
+        num_workers=2,
+        start_method="fork",
+    )
+
+    assert (tmp_path / "closed").exists()
+
+
+def test_environments_are_built_and_closed_once_and_in_their_workers(tmp_path):
+    def note(name):
+        with (tmp_path / name).open("a") as file:
+            print(os.getpid(), threading.get_native_id(), file=file)
+
+    def make(env):
+        env = Troubled(env, "close", functools.partial(note, f"{env} closed"))
+        note(f"{env.env_id} built")
+        return env
+
+    with pool_of(3, workers=2, make=make) as pool:
+        pool.reset()
+        pids = [worker.pid for worker in pool.statistics().workers]
+
+    assert {
+        f"{env} {what}": f"{pids[env // 2]} {pids[env // 2]}\n"
+        for env in range(3)
+        for what in ("built", "closed")
+    } == {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()}

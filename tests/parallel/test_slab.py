@@ -1,0 +1,589 @@
+"""Where every row stands in memory, and which store says that it is complete."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envkit import StepType, TimeStep, nest
+from envkit.parallel.slab import (
+    DISABLED_ORDER,
+    IDLE,
+    NEXT_STEP_ORDER,
+    RAISED,
+    REBUILD,
+    RESET,
+    SAME_STEP_ORDER,
+    SAME_STEP_SLOT,
+    STEP,
+    Slab,
+    SlabLayout,
+    is_private,
+    slot_of,
+)
+from envkit.specs import ArraySpec
+from envkit.specs.environment_spec import EnvironmentSpec
+from tests import strategies
+
+NUMBER = ArraySpec((), np.float32)
+ACTION = ArraySpec((), np.int64)
+PAIR = ArraySpec((2,), np.int16)
+LAST_NUMBERS = [2**32 - 2, 2**32 - 4, 2**32 - 6, 0, 2]
+
+
+def layout_of(rows=3, observation=PAIR, *, reward=NUMBER, workers=1):
+    """Lays out rows, all of one worker or dealt to several."""
+    spec = EnvironmentSpec(observation, ACTION, reward, NUMBER)
+    stops = [rows * (worker + 1) // workers for worker in range(workers)]
+    return SlabLayout(spec, tuple(zip([0, *stops], stops, strict=False)))
+
+
+def slab_at(number, rows=3, **options):
+    """Makes a slab whose rows have all answered a request of the given number."""
+    slab = Slab(layout_of(rows, **options))
+    slab.sequence[:] = number
+    slab.answered[:] = number
+    return slab
+
+
+def some(*rows):
+    return np.array(rows, np.intp)
+
+
+def shown(slab):
+    """Copies all that a slab holds, to be compared later."""
+    return [
+        array.tobytes()
+        for array in (slab.sequence, slab.answered, slab.command, *slab.steps)
+    ]
+
+
+def fill(slab, value=0):
+    """Gives each row of each slot its own recognisable content."""
+    for array in slab.steps:
+        places = np.arange(array[..., :1].size if array.ndim > 2 else array.size)
+        filled = (places + value).reshape(array.shape[:2] + (-1,)[: array.ndim - 2])
+        array[...] = filled if array.ndim <= 2 else filled.reshape(*array.shape[:2], 1)
+
+
+# Layout.
+
+
+def spans(layout):
+    """Lists where each shared array begins and ends, for a buffer of exact size."""
+    buffer = bytearray(max(layout.size, 1))
+    base = np.frombuffer(buffer, np.uint8).ctypes.data
+    found = []
+    for array in layout.arrays(buffer):
+        if array.size and not is_private(array.dtype):
+            start = array.__array_interface__["data"][0] - base
+            found.append((start, start + array.nbytes))
+    return found
+
+
+@settings(max_examples=25)
+@given(layout=strategies.slab_layouts())
+def test_no_two_arrays_overlap_and_all_are_inside(layout):
+    found = spans(layout)
+
+    assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(found))
+    assert all(0 <= start < stop <= layout.size for start, stop in found)
+
+
+@settings(max_examples=25)
+@given(layout=strategies.slab_layouts())
+def test_every_array_begins_on_a_cache_line_of_its_own(layout):
+    assert {0} == {offset % 64 for offset in layout.offsets}
+    assert sorted(layout.offsets) == list(layout.offsets)
+
+
+@settings(max_examples=25)
+@given(layout=strategies.slab_layouts())
+def test_there_is_one_array_for_each_leaf_with_a_line_for_each_row(layout):
+    slab = Slab(layout)
+
+    assert [(layout.rows, *spec.shape) for spec in layout.action.leaves] == [
+        array.shape for array in slab.actions
+    ]
+    assert [(3, layout.rows, *spec.shape) for spec in layout.time_step.leaves] == [
+        array.shape for array in slab.steps
+    ]
+    assert [spec.dtype for spec in layout.time_step.leaves] == [
+        array.dtype for array in slab.steps
+    ]
+
+
+@settings(max_examples=25)
+@given(layout=strategies.slab_layouts())
+def test_a_layout_that_has_travelled_is_the_same(layout):
+    arrived = pickle.loads(pickle.dumps(layout))
+
+    assert layout.offsets == arrived.offsets
+    assert layout.size == arrived.size
+    assert layout == arrived
+
+
+def test_another_process_finds_everything_in_the_same_place():
+    observation = {
+        "camera": ArraySpec((5, 7, 3), np.uint8),
+        "name": ArraySpec((), "<U7"),
+        "empty": ArraySpec((0, 3), np.float64),
+        "note": ArraySpec((), object),
+        "joints": (ArraySpec((6,), np.float64), ArraySpec((), np.bool_)),
+    }
+    layout = layout_of(5, observation, workers=2)
+    program = (
+        "import base64, pickle, sys; layout = pickle.loads(base64.b64decode("
+        "sys.argv[1])); print(layout.offsets, layout.private_steps)"
+    )
+    text = base64.b64encode(pickle.dumps(layout)).decode()
+
+    there = subprocess.run(
+        [sys.executable, "-c", program, text],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    assert f"{layout.offsets} {layout.private_steps}\n" == there
+
+
+@settings(max_examples=25)
+@given(layout=strategies.slab_layouts(), seed=st.integers(0, 2**32 - 1))
+def test_what_one_side_writes_the_other_reads(layout, seed):
+    buffer = bytearray(max(layout.size, 1))
+    here, there = Slab(layout, buffer), Slab(layout, buffer)
+    values = [
+        [strategies.any_array(spec, seed + slot) for spec in layout.time_step.leaves]
+        for slot in range(3)
+    ]
+
+    for slot, leaves in enumerate(values):
+        for array, value in zip(here.steps, leaves, strict=True):
+            array[slot, :] = value
+    here.request_all(STEP)
+
+    for slot, leaves in enumerate(values):
+        for array, value in zip(there.steps, leaves, strict=True):
+            for row in range(layout.rows):
+                assert value.tobytes() == array[slot, row : row + 1].tobytes()
+    assert here.sequence.tobytes() == there.sequence.tobytes()
+
+
+def test_parent_and_workers_write_to_different_cache_lines():
+    layout = layout_of(64, workers=4)
+    modes, sequence, command, answered, meters, *_ = layout.offsets
+
+    assert {0} == {(start % 64) for start in (modes, sequence, command, answered)}
+    # The lines of the meters are 64 bytes long, and each is one worker's.
+    assert Slab(layout).meters[0].nbytes == 64
+    assert meters % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("reward", "discounts"),
+    [(NUMBER, [2]), ({"a": NUMBER, "b": NUMBER}, [3]), ((), [1])],
+    ids=["one", "several", "none"],
+)
+def test_the_leaves_of_reward_and_discount_are_known(reward, discounts):
+    layout = layout_of(reward=reward)
+
+    assert list(range(1, discounts[0])) == list(layout.reward_leaves)
+    assert discounts == list(layout.discount_leaves)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "private"),
+    [
+        ("O", True),
+        ("<U", True),
+        ("S", True),
+        ("<U1", False),
+        ("V8", False),
+        ("f4", False),
+    ],
+)
+def test_only_what_has_no_place_of_its_own_is_private(dtype, private):
+    assert private == is_private(np.dtype(dtype))
+
+
+def test_a_record_with_an_object_in_it_is_private():
+    assert is_private(np.dtype([("number", int), ("note", object)]))
+
+
+def test_private_leaves_take_no_shared_memory_and_are_each_sides_own():
+    shared = layout_of(observation={"x": NUMBER})
+    mixed = layout_of(observation={"x": NUMBER, "y": ArraySpec((2,), object)})
+    buffer = bytearray(mixed.size)
+    here, there = Slab(mixed, buffer), Slab(mixed, buffer)
+    here.steps[4][0, 1, 0] = "mine"
+    here.steps[3][0, 1] = 7
+
+    assert (4,) == mixed.private_steps
+    assert () == mixed.private_actions
+    assert shared.size == mixed.size
+    assert None is there.steps[4][0, 1, 0]
+    assert 7 == there.steps[3][0, 1]
+
+
+def test_a_slab_without_a_buffer_has_memory_of_its_own():
+    first, second = Slab(layout_of()), Slab(layout_of())
+    first.sequence[:] = 8
+
+    assert [0, 0, 0] == second.sequence.tolist()
+
+
+def test_a_slab_begins_with_rows_that_owe_nothing():
+    slab = Slab(layout_of())
+
+    assert slab.all_answered()
+    assert [True] * 3 == slab.answered_rows().tolist()
+    assert [] == slab.pending(0, 3)
+    assert [IDLE] * 3 == slab.command.tolist()
+
+
+# Requests and answers.
+
+
+@given(number=st.integers(0, 2**31 - 1).map(lambda half: 2 * half))
+def test_slots_alternate_from_one_request_to_the_next(number):
+    after = (number + 2) % 2**32
+
+    assert {0, 1} == {slot_of(number), slot_of(after)}
+    assert slot_of(number) == slot_of(number | RAISED)
+
+
+@pytest.mark.parametrize("number", LAST_NUMBERS)
+def test_all_rows_are_asked_and_answer_one_after_the_other(number):
+    slab = slab_at(number)
+    slab.request_all(STEP)
+    asked = slab.pending(0, 3)
+    seen = []
+    for row in asked:
+        seen.append((slab.all_answered(), slab.answered_rows().tolist()))
+        slab.commit(row)
+
+    assert [0, 1, 2] == asked
+    assert [
+        (False, [False, False, False]),
+        (False, [True, False, False]),
+        (False, [True, True, False]),
+    ] == seen
+    assert slab.all_answered()
+    assert [(number + 2) % 2**32] * 3 == slab.sequence.tolist()
+    assert [STEP] * 3 == slab.command.tolist()
+
+
+@pytest.mark.parametrize("number", LAST_NUMBERS)
+def test_only_the_rows_that_are_asked_are_pending(number):
+    slab = slab_at(number, rows=4)
+    slab.request(some(1, 3), RESET)
+
+    assert [1, 3] == slab.pending(0, 4)
+    assert [1] == slab.pending(0, 2)
+    assert [] == slab.pending(2, 3)
+    assert [True, False, True, False] == slab.answered_rows().tolist()
+
+
+def test_rows_may_be_asked_different_things():
+    slab = Slab(layout_of(3))
+    slab.request(some(0, 2), np.array([RESET, REBUILD], np.uint8))
+
+    assert [RESET, IDLE, REBUILD] == slab.command.tolist()
+
+
+@pytest.mark.parametrize("number", LAST_NUMBERS)
+def test_a_row_that_raised_has_answered_but_not_all_is_well(number):
+    slab = slab_at(number)
+    slab.request_all(STEP)
+    slab.commit(0)
+    slab.fail(1)
+    slab.commit(2)
+
+    assert not slab.all_answered()
+    assert [True] * 3 == slab.answered_rows().tolist()
+    assert [] == slab.pending(0, 3)
+    assert [1] == slab.raised_rows(some(0, 1, 2)).tolist()
+    assert [] == slab.raised_rows(some(0, 2)).tolist()
+
+
+@pytest.mark.parametrize("number", LAST_NUMBERS)
+def test_a_row_that_raised_may_be_asked_again(number):
+    slab = slab_at(number)
+    slab.request_all(STEP)
+    for row in range(3):
+        slab.fail(row)
+    slab.request_all(RESET)
+    pending = slab.pending(0, 3)
+    for row in pending:
+        slab.commit(row)
+
+    assert [0, 1, 2] == pending
+    assert slab.all_answered()
+    assert [] == slab.raised_rows(some(0, 1, 2)).tolist()
+
+
+@given(
+    number=st.integers(0, 2**31 - 1).map(lambda half: 2 * half),
+    asked=st.lists(st.integers(0, 4), unique=True),
+    raised=st.lists(st.booleans(), min_size=5, max_size=5),
+)
+def test_every_row_ends_with_the_answer_to_its_own_request(number, asked, raised):
+    slab = slab_at(number, rows=5)
+    slab.request(np.array(asked, np.intp), STEP)
+    for row in slab.pending(0, 5):
+        (slab.fail if raised[row] else slab.commit)(row)
+
+    rows = np.arange(5)
+    after = [(number + 2 * (row in asked)) % 2**32 for row in range(5)]
+    assert after == slab.sequence.tolist()
+    assert [
+        number | RAISED if raised[row] and row in asked else number
+        for row, number in enumerate(after)
+    ] == slab.answered.tolist()
+    assert [slot_of(number) for number in after] == slab.slots(rows).tolist()
+    assert [row for row in sorted(asked) if raised[row]] == slab.raised_rows(
+        rows
+    ).tolist()
+
+
+@settings(max_examples=25)
+@given(
+    layout=strategies.slab_layouts(),
+    number=st.sampled_from(LAST_NUMBERS),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_time_step_before_stays_whole_while_the_next_is_written(
+    layout, number, seed
+):
+    slab = Slab(layout)
+    slab.sequence[:] = slab.answered[:] = number
+    rows = np.arange(layout.rows)
+    for array, spec in zip(slab.steps, layout.time_step.leaves, strict=True):
+        array[...] = strategies.any_array(spec.replace(shape=array.shape), seed)
+    before = [
+        nest.map_structure(np.ndarray.tobytes, slab.time_step_of(row, slot_of(number)))
+        for row in rows
+    ]
+
+    slab.request_all(STEP)
+    for row, slot in zip(rows, slab.slots(rows), strict=True):
+        for array in slab.steps:
+            array[slot, row] = np.zeros((), array.dtype)
+
+    assert before == [
+        nest.map_structure(
+            np.ndarray.tobytes, slab.time_step_of(row, 1 - slot_of(number + 2))
+        )
+        for row in rows
+    ]
+
+
+def test_the_order_of_resets_is_there_for_both_sides():
+    layout = layout_of()
+    buffer = bytearray(layout.size)
+    here, there = Slab(layout, buffer), Slab(layout, buffer)
+    here.autoreset = 2
+
+    assert 2 == there.autoreset
+
+
+# What becomes of a row whose environment is gone.
+
+
+@pytest.mark.parametrize("number", LAST_NUMBERS)
+@pytest.mark.parametrize("was_raised", [False, True])
+def test_a_request_is_taken_back_and_the_answer_before_stands(number, was_raised):
+    slab = slab_at(number)
+    slab.answered[1] |= int(was_raised)
+    fill(slab)
+    before = slab.time_step_of(1, slot_of(number))
+    slab.request(some(0, 1), STEP)
+    slab.commit(0)
+    slab.take_back(some(1))
+
+    assert slab.answered_rows().all()
+    assert [number, number] == [slab.sequence[1], slab.answered[1]]
+    assert [slot_of(number)] == slab.slots(some(1)).tolist()
+    assert_equal(before, slab.time_step_of(1, slot_of(number)))
+    assert [(number + 2) % 2**32, number] == slab.sequence[[0, 2]].tolist()
+
+
+def assert_equal(expected, actual):
+    """Compares nests of arrays, dtypes included."""
+    pairs = zip(nest.flatten(expected), nest.flatten(actual), strict=True)
+    for wanted, got in pairs:
+        np.testing.assert_array_equal(wanted, got, strict=True)
+
+
+@pytest.mark.parametrize("number", LAST_NUMBERS)
+def test_a_cut_is_a_last_without_reward_that_keeps_observation_and_value(number):
+    slab = slab_at(number)
+    fill(slab, 3)
+    slab.steps[2][:] = 0
+    observation = slab.steps[3][slot_of(number), 1].copy()
+    slab.write_cut(1, slot_of(number))
+    after = (number + 2) % 2**32
+    cut = slab.time_step_of(1, slot_of(after))
+
+    assert [after, after] == [slab.sequence[1], slab.answered[1]]
+    assert [number, number] == slab.sequence[[0, 2]].tolist()
+    assert [StepType.LAST, 0.0, 1.0] == [cut.step_type, cut.reward, cut.discount]
+    assert observation.tolist() == cut.observation.tolist()
+
+
+def test_a_cut_of_several_rewards_is_zero_in_each():
+    reward = {"a": ArraySpec((2,), np.float32), "b": ArraySpec((), np.int8)}
+    slab = slab_at(4, reward=reward)
+    fill(slab, 5)
+    slab.write_cut(0, 0)
+    cut = slab.time_step_of(0, slot_of(6))
+
+    assert_equal({"a": np.zeros(2, np.float32), "b": np.zeros((), np.int8)}, cut.reward)
+    assert 1.0 == cut.discount
+
+
+def test_a_cut_touches_no_other_row_and_no_other_slot():
+    slab = slab_at(4)
+    fill(slab)
+    before = [array.copy() for array in slab.steps]
+    slab.write_cut(1, 0)
+    for array, old in zip(slab.steps, before, strict=True):
+        array[1, 1] = old[1, 1]
+
+    assert [old.tobytes() for old in before] == [
+        array.tobytes() for array in slab.steps
+    ]
+
+
+def test_a_first_moves_behind_the_end_that_is_put_before_it():
+    slab = slab_at(6)
+    fill(slab)
+    slab.steps[3][SAME_STEP_SLOT, 1] = [70, 71]
+    first = slab.time_step_of(1, slot_of(6))
+    slab.cut_before_first(1)
+    cut = slab.time_step_of(1, slot_of(6))
+
+    assert [StepType.LAST, 0.0, 1.0] == [cut.step_type, cut.reward, cut.discount]
+    assert [70, 71] == cut.observation.tolist()
+    assert_equal(first, slab.time_step_of(1, SAME_STEP_SLOT))
+    assert [6, 6] == [slab.sequence[1], slab.answered[1]]
+
+
+@pytest.mark.parametrize(
+    "kept", [[1, 2], {"a": 1}, [[1], [2, 3]], "text", None], ids=str
+)
+def test_objects_stay_what_they_are_through_a_cut(kept):
+    slab = slab_at(6, observation=ArraySpec((), object))
+    other = ["where the episode stood"]
+    slab.steps[3][1, 0] = kept
+    slab.steps[3][SAME_STEP_SLOT, 0] = other
+    slab.cut_before_first(0)
+
+    assert other is slab.steps[3][1, 0]
+    assert kept is slab.steps[3][SAME_STEP_SLOT, 0]
+    assert kept is slab.time_step_of(0, SAME_STEP_SLOT).observation[()]
+
+
+def test_what_is_read_of_a_row_is_a_copy():
+    slab = slab_at(4)
+    fill(slab)
+    time_step = slab.time_step_of(2, 0)
+    kept = nest.map_structure(np.copy, time_step)
+    for array in slab.steps:
+        array[...] = 0
+
+    assert_equal(kept, time_step)
+
+
+@given(
+    halves=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_aligning_lets_all_rows_stand_in_one_slot_and_changes_no_time_step(
+    halves, data
+):
+    slab = slab_at(0, rows=len(halves))
+    slab.sequence[:] = slab.answered[:] = [2 * half for half in halves]
+    fill(slab)
+    rows = np.arange(len(halves))
+    moved = np.array(
+        sorted(data.draw(st.sets(st.sampled_from(rows.tolist())))), np.intp
+    )
+    before = [slab.time_step_of(row, slab.slots(rows)[row]) for row in rows]
+    slab.align(moved)
+    after = slab.slots(rows)
+
+    assert not moved.size or len(set(after.tolist())) == 1
+    assert slab.all_answered()
+    for row in rows.tolist():
+        assert_equal(before[row], slab.time_step_of(row, after[row]))
+
+
+def test_rows_that_moved_do_not_move_again_when_the_others_are_aligned():
+    slab = slab_at(2**32 - 2)
+    slab.request(some(0, 2), STEP)
+    slab.commit(0)
+    slab.commit(2)
+    slab.align(some(0, 2))
+
+    assert [0, 0, 0] == slab.sequence.tolist()
+    assert [0, 0, 0] == slab.answered.tolist()
+
+
+def test_aligning_without_a_row_that_moved_does_nothing():
+    slab = slab_at(2)
+    slab.sequence[1] = slab.answered[1] = 4
+    before = shown(slab)
+    slab.align(some())
+
+    assert before == shown(slab)
+
+
+@pytest.mark.parametrize("order", [NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER])
+def test_a_row_has_ended_when_it_stands_at_a_last(order):
+    slab = slab_at(4, rows=4)
+    slab.autoreset = order
+    slab.sequence[3] = slab.answered[3] = 6
+    first, mid, last = StepType.FIRST, StepType.MID, StepType.LAST
+    # By slot: 0 is where rows 0 to 2 stand, 1 where row 3 does.
+    slab.steps[0][0] = [first, mid, last, last]
+    slab.steps[0][1] = [last, last, mid, last]
+    # Where the next episode has begun already, if it begins in the same step.
+    slab.steps[0][SAME_STEP_SLOT] = [first, first, first, last]
+    begun = order == SAME_STEP_ORDER
+
+    assert [False, False, not begun, True] == slab.ended(np.arange(4)).tolist()
+    assert [True, False] == slab.ended(some(3, 1)).tolist()
+
+
+def test_closing_lets_go_of_a_buffer_when_nobody_holds_an_array():
+    buffer = bytearray(layout_of().size)
+    slab = Slab(layout_of(), buffer)
+    slab.close()
+    slab.close()
+    del slab
+    buffer.append(0)  # it would raise while an array lies over it
+
+    assert 1 == len(buffer) % 64
+
+
+@settings(max_examples=20)
+@given(spec=strategies.environment_specs())
+def test_a_time_step_of_zeros_is_read_as_what_the_specs_say(spec):
+    slab = Slab(SlabLayout(spec, ((0, 1),)))
+    time_step = slab.time_step_of(0, 0)
+
+    assert type(time_step) is TimeStep
+    for leaf, array in zip(
+        slab.layout.time_step.leaves, nest.flatten(time_step), strict=True
+    ):
+        assert (leaf.shape, leaf.dtype) == (array.shape, array.dtype)

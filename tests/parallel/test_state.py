@@ -1,0 +1,444 @@
+"""A pool's state: everything comes back, in any pool, or nothing changes."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envkit import constructor
+from envkit.errors import CallOrderError, EnvironmentRaised
+from envkit.parallel import AsyncParallelPyEnvironment, AutoReset
+from envkit.parallel.facade import PoolState
+from envkit.testing.envs import CountingEnv, TracingEnv
+from envkit.time_step import StepType
+from tests.parallel import environments, streams
+from tests.parallel.environments import Walk
+from tests.parallel.streams import pool_of
+
+on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
+with_each_order = pytest.mark.parametrize(
+    "order", list(AutoReset), ids=lambda o: o.value
+)
+
+FIRST, LAST = int(StepType.FIRST), int(StepType.LAST)
+SAME_STEP, NEXT_STEP, DISABLED = (
+    AutoReset.SAME_STEP,
+    AutoReset.NEXT_STEP,
+    AutoReset.DISABLED,
+)
+ACTIONS = np.random.default_rng(2).uniform(-1, 1, (40, 4, 2)).astype(np.float32)
+
+
+def future_of(env, actions=ACTIONS):
+    """Plays on from where the environments stand; lists all that comes."""
+    seen = []
+    for action in actions:
+        standing = env.current_time_step()
+        if env.autoreset is DISABLED and standing.is_last().any():
+            seen.append(env.reset(standing.is_last()))
+        seen += [env.step(action), env.current_time_step()]
+    return streams.digest_of(seen)
+
+
+def moved(env, steps=7):
+    """Lets a pool of random walks play for a while."""
+    env.seed(3)
+    env.reset()
+    for action in ACTIONS[:steps]:
+        standing = env.current_time_step()
+        if env.autoreset is DISABLED and standing.is_last().any():
+            env.reset(standing.is_last())
+        env.step(action)
+    return env
+
+
+@with_each_order
+@on_each_backend
+def test_the_same_actions_give_the_same_stream_again(order, backend):
+    with pool_of([Walk] * 4, backend, num_workers=2, autoreset=order) as env:
+        moved(env)
+        state = env.get_state()
+        shown = env.current_time_step()
+        expected = future_of(env)
+        env.set_state(state)
+        back = env.current_time_step()
+        actual = future_of(env)
+
+    assert [] == streams.differences(shown, back)
+    assert expected == actual
+
+
+@with_each_order
+@pytest.mark.parametrize("steps", range(1, 9))
+def test_it_does_not_matter_where_in_an_episode_that_was(order, steps):
+    with pool_of([Walk] * 4, num_workers=2, autoreset=order) as env:
+        moved(env, steps)
+        state = env.get_state()
+        expected = future_of(env)
+        for _ in range(2):
+            env.set_state(state)
+            assert expected == future_of(env)
+
+
+@pytest.mark.parametrize(
+    ("backend", "workers", "other", "others"),
+    [
+        ("inline", 1, "inline", 4),
+        ("inline", 4, "process", 2),
+        ("process", 2, "thread", 3),
+        ("thread", 3, "inline", 1),
+        ("process", 1, "process", 2),
+    ],
+)
+def test_the_state_of_one_pool_fits_into_another(backend, workers, other, others):
+    with pool_of([Walk] * 4, backend, num_workers=workers) as env:
+        moved(env)
+        token = pickle.dumps(env.get_state())
+        expected = future_of(env)
+    with pool_of([Walk] * 4, other, num_workers=others) as env:
+        env.set_state(pickle.loads(token))
+        actual = future_of(env)
+
+    assert expected == actual
+
+
+def test_the_state_of_an_asynchronous_pool_fits_into_one_in_lockstep():
+    with AsyncParallelPyEnvironment([Walk] * 4, backend="inline") as env:
+        env.seed(3)
+        env.reset_async()
+        env.recv()
+        for action in ACTIONS[:7]:
+            env.send(action)
+            env.recv()
+        state = env.get_state()
+        shown = env.current_time_step()
+    with pool_of([Walk] * 4) as env:
+        expected = future_of(moved(env))
+        env.set_state(state)
+        back = env.current_time_step()
+        actual = future_of(env)
+
+    assert [] == streams.differences(shown, back)
+    assert expected == actual
+
+
+@with_each_order
+def test_the_state_of_a_pool_in_lockstep_fits_into_an_asynchronous_one(order):
+    with pool_of([Walk] * 4, autoreset=order) as env:
+        moved(env)
+        state = env.get_state()
+        standing = env.current_time_step()
+        ended = standing.is_last()
+        if order is DISABLED and ended.any():
+            env.reset(ended)
+        expected = env.step(ACTIONS[9])
+    with AsyncParallelPyEnvironment(
+        [Walk] * 4, backend="inline", autoreset=order
+    ) as env:
+        env.set_state(state)
+        back = env.current_time_step()
+        if order is DISABLED and ended.any():
+            env.reset_async(np.flatnonzero(ended))
+            env.recv()
+        env.send(ACTIONS[9])
+        ids, actual = env.recv()
+
+    assert [] == streams.differences(standing, back)
+    order_of_rows = np.argsort(ids)
+    assert [] == streams.differences(
+        expected,
+        streams.stacked([streams.row_of(actual, row) for row in order_of_rows]),
+    )
+
+
+@pytest.mark.parametrize("taken", list(AutoReset), ids=lambda o: o.value)
+@pytest.mark.parametrize("given", list(AutoReset), ids=lambda o: o.value)
+def test_a_state_may_come_from_another_order(taken, given):
+    """Where the environments stand is the same; what comes follows the new order."""
+    makers = [functools.partial(CountingEnv, length) for length in (1, 2)]
+    with pool_of(makers, autoreset=taken) as env:
+        env.reset()
+        env.step([0, 0])
+        standing = env.current_time_step()
+        state = env.get_state()
+    with pool_of(makers, autoreset=given) as env:
+        env.set_state(state)
+        back = env.current_time_step()
+        if given is DISABLED and taken is not SAME_STEP:
+            with pytest.raises(CallOrderError, match="the episode of row 0 ended"):
+                env.step([0, 0])
+            env.reset([True, False])
+            after = env.step([0, 0])
+        else:
+            after = env.step([0, 0])
+        order = env.autoreset
+
+    assert given is order
+    assert [] == streams.differences(standing, back)
+    if taken is SAME_STEP or given is DISABLED:
+        expected = ([LAST, LAST], [11, 2])
+    else:
+        expected = ([FIRST, LAST], [10, 2])
+    assert expected == (after.step_type.tolist(), after.observation.tolist())
+
+
+@on_each_backend
+def test_the_state_of_a_pool_that_has_not_begun_is_that_of_a_new_one(backend):
+    with pool_of([TracingEnv] * 2, backend, num_workers=1) as env:
+        state = env.get_state()
+        streams.play(env, [[1, 2]] * 3)
+        env.set_state(state)
+        with pytest.raises(CallOrderError, match="before the first episode"):
+            env.current_time_step()
+        first = env.step([5, 5])
+
+    assert [FIRST, FIRST] == first.step_type.tolist()
+    assert [0, 0] == first.observation["episode"].tolist()
+
+
+def test_an_asynchronous_pool_that_has_not_begun_comes_back_too():
+    with AsyncParallelPyEnvironment([TracingEnv] * 2, backend="inline") as env:
+        state = env.get_state()
+        env.reset_async()
+        env.recv()
+        env.set_state(state)
+        with pytest.raises(CallOrderError):
+            env.current_time_step()
+        env.send([3, 4])
+        batch = env.recv()
+
+    assert [0, 0] == batch.time_step.observation["episode"].tolist()
+    assert [FIRST, FIRST] == batch.time_step.step_type.tolist()
+
+
+def test_rows_that_had_not_begun_have_not_begun_again():
+    with AsyncParallelPyEnvironment([TracingEnv] * 3, backend="inline") as env:
+        env.reset_async([1])
+        env.recv()
+        env.send([7], [1])
+        env.recv()
+        state = env.get_state()
+        env.reset_async()
+        env.recv()
+        env.set_state(state)
+        now = env.current_time_step([1]).observation
+        with pytest.raises(CallOrderError):
+            env.current_time_step([0])
+        env.send([4, 5, 6])
+        batch = env.recv()
+    rows = dict(
+        zip(batch.env_ids.tolist(), batch.time_step.step_type.tolist(), strict=True)
+    )
+
+    assert ([1], [7]) == (now["step"].tolist(), now["action"].tolist())
+    assert {0: FIRST, 1: 1, 2: FIRST} == rows
+
+
+def test_the_token_is_a_copy():
+    with pool_of([Walk] * 4) as env:
+        state = env.get_state()
+        before = pickle.dumps(moved(env).get_state())
+        state = pickle.loads(before)
+        future_of(env)
+        env.set_state(state)
+        for leaf in streams.leaves_of(env.current_time_step()):
+            leaf[...] = 1
+        future_of(env)
+
+    assert before == pickle.dumps(state)
+
+
+@on_each_backend
+def test_the_token_pickles_and_has_no_objects_of_the_worker(backend):
+    with pool_of([Walk] * 2, backend, num_workers=1) as env:
+        env.reset()
+        state = env.get_state()
+
+    assert isinstance(state, PoolState)
+    assert all(isinstance(token, bytes) for token in state.environments)
+    assert pickle.dumps(pickle.loads(pickle.dumps(state))) == pickle.dumps(state)
+
+
+def test_what_is_not_a_state_is_refused(message_of):
+    with pool_of([CountingEnv] * 2) as env:
+        env.reset()
+        message = message_of(TypeError, lambda: env.set_state([1, 2]))
+
+    assert (
+        "ParallelPyEnvironment.set_state() was given a list of 2 elements; it takes "
+        "what get_state() of a pool returned."
+    ) == message
+
+
+@on_each_backend
+def test_the_state_of_another_number_of_environments_changes_nothing(
+    message_of, backend
+):
+    with pool_of([Walk] * 3) as env:
+        env.reset()
+        state = env.get_state()
+    with pool_of([Walk] * 4, backend, num_workers=2) as env:
+        moved(env)
+        before = env.get_state()
+        expected = future_of(env)
+        env.set_state(before)
+        message = message_of(ValueError, lambda: env.set_state(state))
+        actual = future_of(env)
+
+    assert (
+        "ParallelPyEnvironment.set_state() was given the state of 3 environments; "
+        "there are 4."
+    ) == message
+    assert expected == actual
+
+
+@on_each_backend
+def test_an_environment_without_state_says_so_and_nobody_is_touched(backend):
+    makers = [CountingEnv, CountingEnv, environments.Stateless]
+    with pool_of([CountingEnv] * 3) as env:
+        streams.play(env, [[0] * 3] * 5)
+        state = env.get_state()
+    with pool_of(makers, backend, num_workers=2) as env:
+        streams.play(env, [[0] * 3] * 2)
+        with pytest.raises(
+            NotImplementedError, match="Stateless cannot save"
+        ) as saving:
+            env.get_state()
+        with pytest.raises(NotImplementedError) as restoring:
+            env.set_state(state)
+        observation = env.step([0] * 3).observation.tolist()
+
+    assert (2,) == saving.value.envs == restoring.value.envs
+    assert isinstance(saving.value, EnvironmentRaised)
+    assert [3, 3, 3] == observation
+
+
+@on_each_backend
+def test_an_environment_that_refuses_a_state_brings_the_others_back(backend):
+    makers = [CountingEnv, environments.Stubborn, CountingEnv]
+    with pool_of([CountingEnv] * 3) as env:
+        streams.play(env, [[0] * 3] * 5)
+        state = env.get_state()
+    with pool_of(makers, backend, num_workers=2) as env:
+        streams.play(env, [[0] * 3] * 2)
+        shown = env.current_time_step()
+        with pytest.raises(ValueError, match="Stubborn stays where it is") as caught:
+            env.set_state(state)
+        back = env.current_time_step()
+        observation = env.step([0] * 3).observation.tolist()
+
+    assert (1,) == caught.value.envs
+    assert [] == streams.differences(shown, back)
+    assert [3, 3, 3] == observation
+
+
+@on_each_backend
+def test_a_row_that_raised_comes_back(backend):
+    makers = [functools.partial(environments.Talkative, row) for row in range(2)]
+    with pool_of(makers, backend, num_workers=1) as env:
+        streams.play(env, [[0, 0]] * 2)
+        state = env.get_state()
+        env.call("plan_complaint", 3, env_ids=[1])
+        with pytest.raises(EnvironmentRaised):
+            env.step([0, 0])
+        env.set_state(state)
+        observation = env.step([0, 0]).observation.tolist()
+
+    assert [3, 3] == observation
+
+
+@on_each_backend
+def test_batches_have_a_state_too(backend):
+    makers = [
+        functools.partial(constructor("CartPole"), batch_size=2),
+        functools.partial(constructor("CartPole"), batch_size=1),
+    ]
+    actions = np.random.default_rng(5).integers(2, size=(60, 3))
+    with pool_of(makers, backend, num_workers=2) as env:
+        env.seed(1)
+        env.reset()
+        for action in actions[:20]:
+            env.step(action)
+        state = env.get_state()
+        expected = future_of(env, actions[20:])
+        env.set_state(state)
+        actual = future_of(env, actions[20:])
+
+    assert expected == actual
+
+
+def test_the_state_is_that_of_views_too():
+    with pool_of([Walk] * 4, zero_copy=True) as env:
+        moved(env)
+        state = env.get_state()
+        kept = pickle.dumps(state)
+        expected = [streams.digest_of([env.step(action)]) for action in ACTIONS]
+        env.set_state(state)
+        actual = [streams.digest_of([env.step(action)]) for action in ACTIONS]
+
+    assert expected == actual
+    assert kept == pickle.dumps(state)
+
+
+def test_views_stay_whole_when_a_state_comes_back():
+    with pool_of([TracingEnv] * 2, zero_copy=True) as env:
+        env.reset()
+        state = env.get_state()
+        shown = env.step([1, 2])
+        before = streams.bits_of(shown)
+        env.set_state(state)
+
+        assert before == streams.bits_of(shown)
+
+
+def test_what_the_caller_wrote_into_its_arrays_is_not_in_the_state():
+    with pool_of([TracingEnv] * 2) as env:
+        env.reset()
+        time_step = env.step([1, 2])
+        kept = pickle.loads(pickle.dumps(time_step))
+        for leaf in streams.leaves_of(time_step):
+            leaf[...] = 1
+        env.set_state(env.get_state())
+        back = env.current_time_step()
+
+    assert [] == streams.differences(kept, back)
+
+
+@settings(max_examples=20)
+@given(
+    steps=st.integers(0, 12),
+    later=st.integers(1, 12),
+    orders=st.tuples(*[st.sampled_from([NEXT_STEP, SAME_STEP])] * 2),
+    workers=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+)
+def test_set_state_is_the_identity_on_the_future(steps, later, orders, workers):
+    with pool_of([Walk] * 4, num_workers=workers[0], autoreset=orders[0]) as env:
+        moved(env, steps)
+        state = env.get_state()
+        env.autoreset = orders[1]
+        expected = future_of(env, ACTIONS[:later])
+    with pool_of([Walk] * 4, num_workers=workers[1], autoreset=orders[1]) as env:
+        env.set_state(state)
+        actual = future_of(env, ACTIONS[:later])
+
+    assert expected == actual
+
+
+def test_no_row_of_an_asynchronous_pool_may_owe_an_answer(message_of):
+    with AsyncParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+        state = env.get_state()
+        env.reset_async([1])
+        saving = message_of(CallOrderError, env.get_state)
+        restoring = message_of(CallOrderError, lambda: env.set_state(state))
+        env.recv()
+
+    for call, message in (("get_state", saving), ("set_state", restoring)):
+        assert (
+            f"{call}() was called while 1 environment (1) still owes an answer. Call "
+            "recv() until it returns it."
+        ) == message

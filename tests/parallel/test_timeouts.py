@@ -1,0 +1,382 @@
+"""Workers that hang in every way there is, and what a timeout makes of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
+from envkit.errors import WorkerCrashed, WorkerTimeout
+from envkit.testing import CountingEnv
+from tests.parallel.test_life_and_death import (
+    PROMPTLY,
+    Troubled,
+    exits,
+    failure_of,
+    first_line,
+    is_running,
+    masked,
+    numbers,
+    plan,
+    pool_of,
+    raises,
+    until,
+    wrong_rows,
+)
+
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet"),
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+    pytest.mark.watchdog(30),
+]
+
+# What is asked for; how much longer a call may take is a second, as promised, and what
+# a busy machine adds.
+TIMEOUT = 0.2
+AT_MOST = TIMEOUT + PROMPTLY
+
+
+# Ways to hang.
+
+
+def sleep():
+    time.sleep(600)
+
+
+def spin():
+    while True:
+        pass
+
+
+def match_for_ever():
+    """Keeps C code busy that never lets go of the interpreter."""
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def calculate_for_ever():
+    _ = 3 ** (10**10)
+
+
+def stop_myself():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def wait_for_a_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def write_into_a_full_pipe():
+    _reading, writing = os.pipe()
+    os.write(writing, b"x" * 10_000_000)
+
+
+def ignore_and_sleep():
+    for number in range(1, signal.NSIG):
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            try:
+                signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError):
+                continue
+    sleep()
+
+
+HANGS = [
+    sleep,
+    spin,
+    match_for_ever,
+    calculate_for_ever,
+    stop_myself,
+    wait_for_a_lock,
+    write_into_a_full_pipe,
+    ignore_and_sleep,
+]
+
+
+def timed(call, *args, **options):
+    """Returns the error that a call must raise, and how long that took."""
+    began = time.monotonic()
+    error = failure_of(call, *args, **options)
+    return error, time.monotonic() - began
+
+
+@pytest.mark.parametrize("trouble", HANGS)
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_whoever_hangs_is_ended_and_named(trouble, where):
+    with pool_of(3, workers=2, **{f"{where}_timeout": TIMEOUT}) as pool:
+        before = pool.reset()
+        pids = [worker.pid for worker in pool.statistics().workers]
+        plan(pool, 1, where, trouble)
+        call = pool.reset if where == "reset" else pool.step
+        arguments = () if where == "reset" else (numbers(1, 2, 3),)
+        error, took = timed(call, *arguments)
+        gone = failure_of(call, *arguments)
+        after = pool.step(numbers(4, 5, 6), masked(3, 2))
+
+    assert (WorkerTimeout, 0, (0, 1), 1) == (
+        type(error),
+        error.worker,
+        error.envs,
+        error.env,
+    )
+    assert (
+        f"worker 0 (pid {pids[0]}) did not answer within 0.2 s: env 1 was in {where}()."
+    ) == first_line(error)
+    assert (
+        f"{where}() needs worker 0 (pid {pids[0]}), which was lost in an earlier call; "
+        f"it did not answer within 0.2 s: env 1 was in {where}()."
+    ) == first_line(gone)
+    assert isinstance(gone, WorkerCrashed)
+    assert took < AT_MOST
+    assert before is not None
+    assert 1 <= int(after.observation["step"][2]) <= 2
+
+
+def test_the_message_says_what_became_of_the_worker_and_what_to_do():
+    with pool_of(2, workers=1, step_timeout=TIMEOUT) as pool:
+        pool.reset()
+        pid = pool.statistics().workers[0].pid
+        plan(pool, 0, "step", sleep)
+        error = failure_of(pool.step, numbers(1, 2))
+
+    made_by = "functools.partial(tests.parallel.test_life_and_death.Troubled"
+    assert (
+        f"worker 0 (pid {pid}) did not answer within 0.2 s: env 0 was in step().\n\n"
+        "  environments    0, 1\n"
+        f"  constructors    {made_by}, 0)\n"
+        f"                  {made_by}, 1)\n"
+        '  restarts        not allowed (on_worker_failure="raise")\n\n'
+        "The worker was killed, and every process that it had started.\n"
+        "If it may take longer, pass a larger step_timeout.\n"
+        "To replace late workers and go on, pass on_worker_failure=RestartPolicy()."
+    ) == str(error)
+
+
+def test_the_rows_that_did_answer_have_moved():
+    with pool_of(3, step_timeout=TIMEOUT) as pool:
+        before = pool.reset()
+        plan(pool, 1, "step", sleep)
+        failure_of(pool.step, numbers(1, 2, 3))
+        after = pool.current_time_step()
+
+    assert [] == wrong_rows(before, numbers(1, 2, 3), after, [0, 2])
+    assert [1, 0, 1] == after.observation["step"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "serially"),
+    [*((trouble, False) for trouble in HANGS), (sleep, True), (stop_myself, True)],
+)
+def test_a_constructor_that_hangs_is_ended_and_named(trouble, serially):
+    makers = [Troubled, functools.partial(Troubled, 1, "constructor", trouble)]
+    error, took = timed(
+        ParallelPyEnvironment,
+        makers,
+        num_workers=2,
+        start_method="fork",
+        start_serially=serially,
+        start_timeout=0.3,
+    )
+
+    assert (WorkerTimeout, 1, (1,)) == (type(error), error.worker, error.envs)
+    assert " did not answer within 0.3 s: " in first_line(error)
+    assert "If it may take longer, pass a larger start_timeout." in str(error)
+    assert took < 0.3 + PROMPTLY
+
+
+def test_setup_that_hangs_is_ended_too():
+    error, took = timed(
+        ParallelPyEnvironment,
+        [CountingEnv],
+        worker_setup=sleep,
+        start_timeout=1.0,
+        start_method="spawn",
+    )
+
+    assert (WorkerTimeout, "construct") == (type(error), error.command)
+    assert took < 1.0 + PROMPTLY
+
+
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_a_thread_that_hangs_is_given_up(where):
+    release = threading.Event()
+    timeouts = {f"{where}_timeout": TIMEOUT}
+    pool = pool_of(3, workers=2, backend="thread", **timeouts)
+    try:
+        before = pool.reset()
+        plan(pool, 1, where, release.wait)
+        call = pool.reset if where == "reset" else pool.step
+        error, took = timed(call, *(() if where == "reset" else (numbers(1, 2, 3),)))
+        later = failure_of(pool.step, numbers(1, 2, 3))
+        between = pool.current_time_step()
+        after = pool.step(numbers(4, 5, 6), masked(3, 2))
+    finally:
+        release.set()
+        pool.close()
+
+    assert (
+        f"worker 0 did not answer within 0.2 s: env 1 was in {where}()."
+    ) == first_line(error)
+    assert "A thread cannot be killed: it was given up" in str(error)
+    assert isinstance(later, WorkerCrashed)
+    assert took < AT_MOST
+    assert before is not None
+    assert [] == wrong_rows(between, numbers(4, 5, 6), after, [2])
+
+
+def test_a_thread_given_up_writes_into_no_row_of_its_successor():
+    """It comes back late, when another environment has its rows."""
+    release = threading.Event()
+    done = threading.Event()
+
+    class Late(Troubled):
+        def close(self):
+            done.set()
+            super().close()
+
+    with pool_of(
+        2,
+        workers=1,
+        make=Late,
+        backend="thread",
+        step_timeout=TIMEOUT,
+        on_worker_failure=RestartPolicy(backoff=0.0),
+    ) as pool:
+        pool.reset()
+        plan(pool, 0, "step", release.wait)
+        cut = pool.step(numbers(1, 2))
+        first = pool.step(numbers(3, 4))
+        release.set()
+        assert done.wait(10.0)
+        again = pool.current_time_step()
+        after = pool.step(numbers(5, 6))
+
+    assert cut.is_last().all()
+    assert [] == wrong_rows(cut, numbers(3, 4), first)
+    assert [] == wrong_rows(cut, numbers(3, 4), again)
+    assert [] == wrong_rows(first, numbers(5, 6), after)
+
+
+@pytest.mark.parametrize("trouble", [sleep, match_for_ever, stop_myself])
+def test_after_a_timeout_no_answer_is_ever_an_older_one(trouble):
+    with pool_of(
+        4,
+        workers=2,
+        step_timeout=TIMEOUT,
+        on_worker_failure=RestartPolicy(max_restarts=9, backoff=0.0),
+    ) as pool:
+        rng = np.random.default_rng(0)
+        before = pool.reset()
+        wrong, cuts = [], 0
+        for step in range(100):
+            if step in (3, 40):
+                plan(pool, step % 4, "step", trouble)
+            actions = rng.integers(10**9, size=4)
+            after = pool.step(actions)
+            fresh = np.flatnonzero(~pool.repaired)
+            cuts += int(pool.repaired.sum())
+            wrong += wrong_rows(before, actions, after, fresh)
+            before = after
+        restarts = pool.statistics().restarts
+
+    assert [] == wrong
+    assert 4 == cuts
+    assert 2 == restarts
+
+
+def test_a_late_row_of_an_asynchronous_pool_keeps_nobody_waiting():
+    makers = [functools.partial(Troubled, env) for env in range(4)]
+    with AsyncParallelPyEnvironment(
+        makers, num_workers=4, start_method="fork", step_timeout=TIMEOUT
+    ) as pool:
+        pool.reset_async()
+        first = pool.recv()
+        pool.call("plan", "step", sleep, env_ids=[2])
+        pool.send(numbers(*range(4)))
+        batch = pool.recv(count=3)
+        error, took = timed(pool.recv)
+
+    assert 4 == len(first.env_ids)
+    assert {0, 1, 3} == set(batch.env_ids.tolist())
+    assert (WorkerTimeout, 2) == (type(error), error.env)
+    assert took < AT_MOST
+
+
+def test_waiting_ends_early_if_the_worker_does():
+    with pool_of(1, step_timeout=30.0) as pool:
+        pool.reset()
+        plan(pool, 0, "step", exits(3))
+        error, took = timed(pool.step, numbers(1))
+
+    assert isinstance(error, WorkerCrashed)
+    assert took < PROMPTLY
+
+
+def test_a_worker_stopped_from_outside_is_late_and_ended():
+    with pool_of(2, step_timeout=TIMEOUT) as pool:
+        pool.reset()
+        pid = pool.statistics().workers[1].pid
+        os.kill(pid, signal.SIGSTOP)
+        error, took = timed(pool.step, numbers(1, 2))
+        ended = until(lambda: not is_running(pid))
+
+    assert (WorkerTimeout, 1) == (type(error), error.worker)
+    assert took < AT_MOST
+    assert ended
+
+
+def test_a_timeout_that_is_met_changes_nothing():
+    with pool_of(2, step_timeout=30.0, reset_timeout=30.0, start_timeout=30.0) as pool:
+        before = pool.reset()
+        after = pool.step(numbers(1, 2))
+
+    assert [] == wrong_rows(before, numbers(1, 2), after)
+
+
+def huge(size):
+    return b"x" * size
+
+
+def test_a_payload_larger_than_any_buffer_goes_both_ways():
+    with pool_of(2, step_timeout=10.0) as pool:
+        pool.reset()
+        sent = pool.call("do", len, b"x" * 50_000_000)
+        came = pool.call("do", huge, 50_000_000)
+
+    assert [50_000_000] * 2 == sent == [len(each) for each in came]
+
+
+def test_a_worker_stopped_while_a_large_payload_is_sent_is_found_when_killed():
+    """Nobody reads what fills the channel, so sending waits; the end is seen there."""
+    with pool_of(1) as pool:
+        pool.reset()
+        pid = pool.statistics().workers[0].pid
+        os.kill(pid, signal.SIGSTOP)
+        killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+        killer.start()
+        error, took = timed(pool.call, "do", len, b"x" * 50_000_000)
+        killer.join()
+
+    assert (WorkerCrashed, "SIGKILL") == (type(error), error.signal)
+    assert took < 0.3 + PROMPTLY
+
+
+def test_what_hangs_and_then_raises_is_late_all_the_same():
+    def trouble():
+        time.sleep(TIMEOUT * 3)
+        raises(ValueError, "no")()
+
+    with pool_of(1, step_timeout=TIMEOUT) as pool:
+        pool.reset()
+        plan(pool, 0, "step", trouble)
+        error = failure_of(pool.step, numbers(1))
+
+    assert isinstance(error, WorkerTimeout)
