@@ -136,6 +136,7 @@ class WorkerPool:
             self.run(self._all_rows, command)
             return
         self._regular = False
+        self._watch.is_asking = True
         began = self._now()
         try:
             self.slab.request_all(command)
@@ -150,6 +151,7 @@ class WorkerPool:
             event = queue[0]
             if type(event) is Finished and len(event.rows) == self.rows:
                 queue.popleft()
+                self._watch.is_asking = False
                 self._regular = True
                 return
         self.state[:] = BUSY
@@ -200,10 +202,11 @@ class WorkerPool:
         None of their workers is gone for good.
         """
         self._regular = False
+        self._watch.is_asking = True
         due = self._now() + (self._options.timeout_of(command) or np.inf)
         self._book.note_asked(rows, command, due)
         plain = rows
-        if self._begin[rows].any() or not all(w.is_ready for w in self._workers):
+        if self._begin[rows].any() or not self._workforce.all_ready():
             ready = np.array([w.is_ready for w in self._workers])
             special = (self._begin[rows] != 0) | ~ready[self.worker_of_row[rows]]
             plain = rows[~special]
@@ -217,6 +220,7 @@ class WorkerPool:
             self.slab.request(plain, command)
             self.state[plain] = BUSY
             self._watch.dispatch(plain)
+        self._watch.is_asking = False
 
     def check_alive(self, rows: Array, call: str) -> None:
         """Raises if the worker of one of these rows is gone for good."""

@@ -55,9 +55,15 @@ class Watch:
         self._questions = questions
         self._map = row_map
         self._options = options
+        # True while rows are asked: whoever is interrupted then may have asked rows
+        # without noting it.
+        self.is_asking = False
         self._is_dispatching = False
         self._is_waiting = False
         self._is_closed = False
+        self._has_timeouts = not (
+            options.step_timeout is None and options.reset_timeout is None
+        )
         self._recovery = Recovery(workforce, book, questions, row_map, options)
 
     def wait(
@@ -79,7 +85,8 @@ class Watch:
             since: When the caller began to wait, if before this.
         """
         waiting = Waiting(now() if since is None else since)
-        self.find_lost_requests(now())
+        if self.is_asking:
+            self.find_lost_requests(now())
         self._dispatch_again()
         # Still true for the next call if this one is interrupted.
         self._is_waiting = True
@@ -119,7 +126,8 @@ class Watch:
                     queue.popleft()
             self.check_open()
             moment = now()
-            self._recovery.kill_late(moment)
+            if self._has_timeouts or self._is_mending():
+                self._recovery.kill_late(moment)
             if deadline is not None and moment >= deadline:
                 return
             if waiting.is_due(moment) and not is_over():
@@ -160,7 +168,9 @@ class Watch:
     def find_lost_requests(self, moment: float) -> None:
         """Finds rows that were asked by a call that did not live to note it."""
         book = self._book
-        for row in book.find_lost_requests():
+        lost = book.find_lost_requests()
+        self.is_asking = False
+        for row in lost:
             timeout = self._options.timeout_of(int(book.wanted[row]))
             book.due[row] = np.inf if timeout is None else moment + timeout
             self._is_dispatching = True
@@ -201,11 +211,17 @@ class Watch:
 
     def _next_deadline(self, deadline: float | None) -> float | None:
         """Returns the earliest moment at which there is something to do."""
+        if not self._has_timeouts and not self._is_mending():
+            return deadline
         times = [] if deadline is None else [deadline]
         watched = np.array(self._workforce.watched())[self._map.worker_of_row]
         times += self._book.deadlines(watched) + self._workforce.deadlines()
         earliest = min(times, default=np.inf)
         return None if earliest == np.inf else earliest
+
+    def _is_mending(self) -> bool:
+        """Says whether a worker, or a row's new environment, is on its way."""
+        return bool(self._book.held) or not self._workforce.all_ready()
 
     def _tell_waiting(self, seconds: float) -> None:
         owing = self._book.owing()

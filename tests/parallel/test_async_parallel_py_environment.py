@@ -816,7 +816,7 @@ def test_thousands_of_answers_are_those_of_their_questions(backend, workers):
     assert [] == found
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32),
     rows=st.integers(1, 5),
@@ -881,7 +881,7 @@ def test_blocking_makes_an_ordinary_batch_of_it(backend):
 def test_a_blocking_pool_keeps_every_promise_of_an_environment():
     report = check_environment(
         lambda: Blocking(async_pool([environments.Walk] * 3, num_workers=2)),
-        steps=200,
+        steps=100,
         require=["episodes", "masked_reset", "seed"],
     )
 
@@ -891,7 +891,7 @@ def test_a_blocking_pool_keeps_every_promise_of_an_environment():
 def test_a_blocking_pool_of_cartpoles_keeps_them_too():
     maker = functools.partial(constructor("CartPole"), batch_size=2)
     report = check_environment(
-        lambda: Blocking(async_pool([maker] * 2)), steps=100, require=["seed"]
+        lambda: Blocking(async_pool([maker] * 2)), steps=60, require=["seed"]
     )
 
     assert () == report.failed

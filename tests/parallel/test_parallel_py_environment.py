@@ -292,15 +292,28 @@ def test_every_answer_belongs_to_its_row_and_its_action(backend, workers):
     assert [] == found
 
 
-@on_each_backend
-def test_reset_begins_an_episode_in_every_row(backend):
-    with pool_of(traced(3), backend, num_workers=2) as env:
-        before = env.reset()
-        env.step([1, 2, 3])
-        after = env.reset()
+@pytest.fixture(scope="module", params=streams.BACKENDS)
+def lasting(request):
+    """Four environments on three workers, for many tests."""
+    makers = traced(4, steps_per_episode=(9, 7))
+    with pool_of(makers, request.param, num_workers=3) as env:
+        yield env
 
-    assert [0, 0, 0] == before.observation["episode"].tolist()
-    assert [1, 1, 1] == after.observation["episode"].tolist()
+
+@pytest.fixture
+def four(lasting):
+    """The same four, whose next reset begins as if they were new."""
+    lasting.seed(None)
+    return lasting
+
+
+def test_reset_begins_an_episode_in_every_row(four):
+    before = four.reset()
+    four.step([1, 2, 3, 4])
+    after = four.reset()
+
+    assert [0] * 4 == before.observation["episode"].tolist()
+    assert [1] * 4 == after.observation["episode"].tolist()
     assert [] == faults(before, None, after, was_reset=True)
 
 
@@ -321,65 +334,75 @@ def test_there_is_no_current_time_step_before_the_first_reset(message_of):
     ) == message
 
 
-@on_each_backend
-def test_the_current_time_step_is_the_last_one_returned(backend):
-    with pool_of(traced(2), backend, num_workers=1) as env:
-        for call in (env.reset, lambda: env.step([1, 2]), lambda: env.step([3, 4])):
-            time_step = call()
-            assert [] == streams.differences(time_step, env.current_time_step())
-        now = env.current_time_step()
+def test_the_current_time_step_is_the_last_one_returned(four):
+    for call in (four.reset, lambda: four.step([1, 2, 3, 4])):
+        time_step = call()
+        assert [] == streams.differences(time_step, four.current_time_step())
+    now = four.current_time_step()
 
-    assert [3, 4] == now.observation["action"].tolist()
+    assert [1, 2, 3, 4] == now.observation["action"].tolist()
 
 
 # Some rows only.
 
-with_fewer_and_more_workers = pytest.mark.parametrize(
-    ("backend", "workers"),
-    [
-        *itertools.product(["inline", "thread"], [1, 2, 3, 9]),
-        ("process", 1),
-        ("process", 3),
-    ],
-)
 MASKS = [list(mask) for mask in itertools.product([False, True], repeat=4)]
 
 
-@with_fewer_and_more_workers
-def test_reset_of_some_rows_leaves_the_others_where_they_are(backend, workers):
-    with pool_of(traced(4), backend, num_workers=workers) as env:
-        env.reset()
-        for number, mask in enumerate(MASKS):
-            before = env.step(np.arange(4) + 10 * number)
-            after = env.reset(mask)
-            chosen = np.flatnonzero(mask)
-            others = np.flatnonzero(np.logical_not(mask))
-
-            assert [] == faults(before, None, after, chosen, was_reset=True)
-            for row in others:
-                assert [] == streams.differences(
-                    row_of(before, row), row_of(after, row)
-                )
-            assert [] == streams.differences(after, env.current_time_step())
+def faults_of_masked_resets(env):
+    """Resets every subset of four rows, and names what is wrong then."""
+    found = []
+    env.reset()
+    for number, mask in enumerate(MASKS):
+        before = env.step(np.arange(4) + 10 * number)
+        after = env.reset(mask)
+        found += faults(before, None, after, np.flatnonzero(mask), was_reset=True)
+        found += changes(before, after, np.logical_not(mask))
+        found += streams.differences(after, env.current_time_step())
+    return found
 
 
-@with_fewer_and_more_workers
-def test_step_of_some_rows_leaves_the_others_where_they_are(backend, workers):
-    with pool_of(
-        traced(4, steps_per_episode=(2, 3)), backend, num_workers=workers
-    ) as env:
-        before = env.reset()
-        for number, mask in enumerate(MASKS * 2):
-            action = np.arange(4) + 10 * number
-            after = env.step(action, mask)
-            chosen = np.flatnonzero(mask)
+def faults_of_masked_steps(env):
+    """Steps every subset of four rows, and names what is wrong then."""
+    found = []
+    before = env.reset()
+    for number, mask in enumerate(MASKS * 3):
+        action = np.arange(4) + 10 * number
+        after = env.step(action, mask)
+        found += faults(before, action, after, np.flatnonzero(mask))
+        found += changes(before, after, np.logical_not(mask))
+        found += streams.differences(after, env.current_time_step())
+        before = after
+    return found
 
-            assert [] == faults(before, action, after, chosen)
-            for row in np.flatnonzero(np.logical_not(mask)):
-                assert [] == streams.differences(
-                    row_of(before, row), row_of(after, row)
-                )
-            before = after
+
+def changes(before, after, mask):
+    """Names what has changed in some rows of a batch."""
+    return [
+        text
+        for row in np.flatnonzero(mask)
+        for text in streams.differences(row_of(before, row), row_of(after, row))
+    ]
+
+
+masked_calls = pytest.mark.parametrize(
+    "faults_of", [faults_of_masked_resets, faults_of_masked_steps]
+)
+
+
+@masked_calls
+def test_calls_for_some_rows_leave_the_others_where_they_are(four, faults_of):
+    assert [] == faults_of(four)
+
+
+@masked_calls
+@pytest.mark.parametrize("workers", [1, 2, 9])
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_it_does_not_matter_how_many_workers_there_are(faults_of, backend, workers):
+    makers = traced(4, steps_per_episode=(2, 3))
+    with pool_of(makers, backend, num_workers=workers) as env:
+        found = faults_of(env)
+
+    assert [] == found
 
 
 @on_each_backend
@@ -836,15 +859,13 @@ def test_the_arrays_of_the_caller_stay_as_they_are(backend):
     assert given == makers
 
 
-@on_each_backend
-def test_actions_may_be_read_only(backend):
-    action = np.array([3, 4])
+def test_actions_may_be_read_only(four):
+    action = np.array([3, 4, 5, 6])
     action.flags.writeable = False
-    with pool_of(traced(2), backend, num_workers=1) as env:
-        env.reset()
-        observed = env.step(action).observation["action"].tolist()
+    four.reset()
+    observed = four.step(action).observation["action"].tolist()
 
-    assert [3, 4] == observed
+    assert [3, 4, 5, 6] == observed
 
 
 @on_each_backend
@@ -891,16 +912,14 @@ def test_what_was_returned_never_changes(backend):
     assert [[0] * 3, [1] * 3] == kept[52].observation.tolist()
 
 
-@on_each_backend
-def test_what_was_returned_belongs_to_the_caller(backend):
-    with pool_of(traced(2), backend, num_workers=1) as env:
-        before = env.reset()
-        for number in range(20):
-            after = env.step([number, number])
-            assert [] == faults(before, [number, number], after)
-            before = copy.deepcopy(after)
-            for leaf in streams.leaves_of(after):
-                leaf[...] = 1
+def test_what_was_returned_belongs_to_the_caller(four):
+    before = four.reset()
+    for number in range(20):
+        after = four.step([number] * 4)
+        assert [] == faults(before, [number] * 4, after)
+        before = copy.deepcopy(after)
+        for leaf in streams.leaves_of(after):
+            leaf[...] = 1
 
 
 def test_arrays_outlive_the_pool():
@@ -1398,63 +1417,53 @@ def test_an_argument_that_cannot_be_sent_is_refused_before_anybody_is_asked(
 # Handles on single environments, as code written for TF-Agents uses them.
 
 
-@on_each_backend
-def test_handles_step_and_reset_one_environment(backend):
-    with pool_of(traced(3), backend, num_workers=2) as env:
-        before = env.reset()
-        handle = env.envs[1]
-        stepped = handle.step(42)
-        found = check_trace(row_of(before, 1), 42, stepped, env_id=1)
-        again = handle.reset()
-        now = env.current_time_step().observation
+def test_handles_step_and_reset_one_environment(four):
+    before = four.reset()
+    handle = four.envs[1]
+    stepped = handle.step(42)
+    again = handle.reset()
+    now = four.current_time_step().observation
 
-    assert "" == found
+    assert "" == check_trace(row_of(before, 1), 42, stepped, env_id=1)
     assert "" == check_trace(stepped, None, again, env_id=1)
-    assert [0, 1, 0] == now["episode"].tolist()
+    assert [0, 1, 0, 0] == now["episode"].tolist()
 
 
-@on_each_backend
-def test_promises_are_kept_in_any_order(backend):
+def test_promises_are_kept_in_any_order(four):
     """TF-Agents steps by `[promise() for promise in [env.step(a, False) ...]]`."""
-    with pool_of(traced(3), backend, num_workers=3) as env:
-        promises = [handle.call("reset") for handle in env._envs]
-        before = [promise() for promise in promises]
-        promises = [
-            handle.call("step", 10 + row) for row, handle in enumerate(env._envs)
-        ]
-        after = [promise() for promise in promises[::-1]][::-1]
-        again = [promise() for promise in promises]
+    promises = [handle.call("reset") for handle in four._envs]
+    before = [promise() for promise in promises]
+    promises = [handle.call("step", 10 + row) for row, handle in enumerate(four._envs)]
+    after = [promise() for promise in promises[::-1]][::-1]
+    again = [promise() for promise in promises]
 
-    assert [""] * 3 == [
+    assert [""] * 4 == [
         check_trace(old, 10 + row, new, env_id=row)
         for row, (old, new) in enumerate(zip(before, after, strict=True))
     ]
     assert [] == streams.differences(after, again)
 
 
-@on_each_backend
-def test_a_promise_is_of_the_action_that_it_was_given(backend):
-    with pool_of(traced(2), backend, num_workers=1) as env:
-        env.reset()
-        handle = env.envs[0]
-        first, second = handle.step(1, blocking=False), handle.step(2, blocking=False)
-        actions = [int(promise().observation["action"]) for promise in (first, second)]
-        third = handle.step(3, blocking=False)
-        batch = env.step([8, 9]).observation
-        actions.append(int(third().observation["action"]))
+def test_a_promise_is_of_the_action_that_it_was_given(four):
+    four.reset()
+    handle = four.envs[0]
+    first, second = handle.step(1, blocking=False), handle.step(2, blocking=False)
+    actions = [int(promise().observation["action"]) for promise in (first, second)]
+    third = handle.step(3, blocking=False)
+    batch = four.step([6, 7, 8, 9]).observation
+    actions.append(int(third().observation["action"]))
 
     assert [1, 2, 3] == actions
-    assert ([8, 9], [4, 1]) == (batch["action"].tolist(), batch["step"].tolist())
+    assert [6, 7, 8, 9] == batch["action"].tolist()
+    assert [4, 1, 1, 1] == batch["step"].tolist()
 
 
-@on_each_backend
-def test_what_was_promised_happens_though_nobody_asks(backend):
-    with pool_of(traced(2), backend, num_workers=1) as env:
-        env.reset()
-        env.envs[1].step(7, blocking=False)
-        observation = env.step([1, 2]).observation
+def test_what_was_promised_happens_though_nobody_asks(four):
+    four.reset()
+    four.envs[1].step(7, blocking=False)
+    observation = four.step([1, 2, 3, 4]).observation
 
-    assert [1, 2] == observation["step"].tolist()
+    assert [1, 2, 1, 1] == observation["step"].tolist()
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])

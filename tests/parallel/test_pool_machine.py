@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 
 import hypothesis
-import pytest
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,

@@ -89,7 +89,7 @@ class ProcessBackend:
         self._all_asked = False
         self._is_waiting = False
         self._has_unsent = False
-        # Whether an environment has raised since all rows were asked.
+        # Whether an environment has raised since all rows answered without.
         self._has_raised = False
         self._next_glance = 0.0
         self._closed = False
@@ -197,15 +197,15 @@ class ProcessBackend:
             if self._slab is not None and self._slab.layout.private_actions:
                 self._send_objects(np.arange(self._slab.layout.rows))
             self._all_asked = True
-            self._has_raised = False
             for bell in self._bells.values():
                 bell.ring()
             return
         if self._slab is not None and self._slab.layout.private_actions:
             self._send_objects(rows)
         self._asked[rows] = True
-        for worker in np.unique(self._worker_of_row[rows]).tolist():
-            self._bells[worker].ring()
+        for worker in set(self._worker_of_row[rows].tolist()):
+            if worker in self._bells:
+                self._bells[worker].ring()
 
     def _send_objects(self, rows: Array) -> None:
         """Sends each worker what its rows' actions have besides shared memory."""
@@ -242,7 +242,7 @@ class ProcessBackend:
                     self._done.heard()
             if self._all_asked and not queue:
                 if self._slab.all_answered():  # type: ignore[union-attr]  # rows were asked
-                    self._all_asked = False
+                    self._all_asked = self._has_raised = False
                     queue.append(self._all_rows)
                     break
                 # Some workers are done. That is of interest only to those who wait for
