@@ -135,29 +135,29 @@ class WorkerPool:
         if not self._regular:
             self.run(self._all_rows, command)
             return
-        self._regular = False
-        self._watch.is_asking = True
-        began = self._now()
         try:
+            self._regular = False
+            self._watch.is_asking = True
+            began = self._now()
             self.slab.request_all(command)
             self._backend.dispatch(None)
             queue = self._backend.wait_events(self._patience(command), self.rows)
+            if command != STEP:
+                self.begun[:] = True
+            if len(queue) == 1:
+                event = queue[0]
+                if type(event) is Finished and len(event.rows) == self.rows:
+                    queue.popleft()
+                    self._watch.is_asking = False
+                    self._regular = True
+                    return
+            self.state[:] = BUSY
+            self._wanted[:] = command
+            self._due[:] = began + (self._options.timeout_of(command) or np.inf)
+            self._finish_run(self._all_rows, began)
         except Exception:
             self._watch.check_open()
             raise
-        if command != STEP:
-            self.begun[:] = True
-        if len(queue) == 1:
-            event = queue[0]
-            if type(event) is Finished and len(event.rows) == self.rows:
-                queue.popleft()
-                self._watch.is_asking = False
-                self._regular = True
-                return
-        self.state[:] = BUSY
-        self._wanted[:] = command
-        self._due[:] = began + (self._options.timeout_of(command) or np.inf)
-        self._finish_run(self._all_rows, began)
 
     def _patience(self, command: int) -> float:
         timeout = self._options.timeout_of(command)
@@ -165,11 +165,16 @@ class WorkerPool:
 
     def run(self, rows: Array, command: int) -> None:
         """Asks the given rows and waits until they have answered or failed."""
-        self.settle()
-        self._regular = False
-        began = self._now()
-        self.submit(rows, command)
-        self._finish_run(rows, began)
+        try:
+            self.settle()
+            self._regular = False
+            began = self._now()
+            self.submit(rows, command)
+            self._finish_run(rows, began)
+        except Exception:
+            # Another thread that closes the pool takes everything away.
+            self._watch.check_open()
+            raise
 
     def _finish_run(self, rows: Array, began: float) -> None:
         self.wait_for(rows, since=began)

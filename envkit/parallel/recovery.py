@@ -52,6 +52,7 @@ class Recovery:
             row for row in marked if book.state[row] == BUSY and row not in book.held
         ]
         decided: dict[int, Any] = {}
+        errors: dict[int, WorkerError] = {}
         for row in rows:
             env = int(self._map.env_of_row[row])
             failure = failed[row]
@@ -71,8 +72,10 @@ class Recovery:
                 self._book.lose(row, REBUILD, now + decision.after)
             else:
                 self._book.begin[row] = 0
-                error = self._raised(row, failure, decision.reason)
-                self._book.break_row(row, error)
+                # One error for all rows of an environment that is a batch.
+                if env not in errors:
+                    errors[env] = self._raised(row, failure, decision.reason)
+                self._book.break_row(row, errors[env])
 
     def _raised(self, row: int, failure: RemoteFailure, reason: str) -> WorkerError:
         worker = int(self._map.worker_of_row[row])

@@ -85,12 +85,17 @@ class Watch:
             since: When the caller began to wait, if before this.
         """
         waiting = Waiting(now() if since is None else since)
+        self.check_open()
         if self.is_asking:
             self.find_lost_requests(now())
         self._dispatch_again()
         # Still true for the next call if this one is interrupted.
         self._is_waiting = True
-        self._wait(is_over, now, deadline, count, waiting)
+        try:
+            self._wait(is_over, now, deadline, count, waiting)
+        except Exception:
+            self.check_open()
+            raise
         self._is_waiting = False
 
     def _wait(

@@ -438,3 +438,38 @@ def pair_of(*lengths: int) -> Any:
         [TracingEnv(env_id=length, steps_per_episode=length) for length in lengths],
         multithreading=False,
     )
+
+
+class LooseBatch(PyEnvironment):
+    """Two rows that observe whatever they are told to, whether it fits or not."""
+
+    def __init__(self) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._shown: Any = np.zeros((2, 3), np.float32)
+        self._rewards: Any = np.zeros(2, np.float32)
+
+    @property
+    def batched(self) -> bool:
+        return True
+
+    @property
+    def batch_size(self) -> int:
+        return 2
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((3,), np.float32)
+
+    def action_spec(self) -> Any:
+        return BoundedArraySpec((), np.int64, 0, 9)
+
+    def show(self, value: Any, rewards: Any = None) -> None:
+        """Says what to observe from now on, and which rewards there are."""
+        self._shown = value
+        self._rewards = np.zeros(2, np.float32) if rewards is None else rewards
+
+    def _reset(self) -> Any:
+        return restart(self._shown, batch_size=2)
+
+    def _step(self, action: Any) -> Any:
+        time_step = transition(self._shown, np.zeros(2, np.float32))
+        return time_step._replace(reward=self._rewards)

@@ -343,6 +343,26 @@ def test_the_current_time_step_is_the_last_one_returned(four):
     assert [1, 2, 3, 4] == now.observation["action"].tolist()
 
 
+@on_each_backend
+def test_the_numbers_of_requests_may_run_over(backend):
+    """Two thousand million steps are made in a day or two."""
+    with pool_of(traced(3, steps_per_episode=(2, 3)), backend, num_workers=2) as env:
+        before = env.reset()
+        slab = env._pool.slab
+        slab.sequence[:] = slab.answered[:] = 2**32 - 6
+        before = env.step([0, 0, 0])
+        for number in range(6):
+            action = [number] * 3
+            mask = [True, number % 2 == 0, True]
+            after = env.step(action, mask)
+            assert [] == faults(before, action, after, np.flatnonzero(mask))
+            before = after
+        before = env.current_time_step()
+        after = env.reset()
+
+    assert [] == faults(before, None, after, was_reset=True)
+
+
 # Some rows only.
 
 MASKS = [list(mask) for mask in itertools.product([False, True], repeat=4)]
@@ -1035,6 +1055,23 @@ def test_objects_travel_as_actions(backend):
     ] == told
 
 
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_objects_are_never_those_of_another_step(backend):
+    spec = ArraySpec((), object)
+    first = np.array(None, object)
+    makers = [functools.partial(environments.Repeating, spec, first)] * 4
+    found = []
+    with pool_of(makers, backend, num_workers=2, validate="never") as env:
+        env.reset()
+        for number in range(150):
+            action = [{"step": number, "row": row} for row in range(4)]
+            observed = env.step(action).observation.tolist()
+            if observed != action:
+                found.append((action, observed))
+
+    assert [] == found
+
+
 @on_each_backend
 def test_text_without_a_width_travels_whole(backend):
     values = [np.array(word) for word in ("", "a", "a long sentence", "é😀")]
@@ -1097,6 +1134,34 @@ def test_a_shape_never_broadcasts_whatever_is_validated(validate, what):
     assert (1,) == caught.value.envs
     assert "env 1 returned a time step that does not fit its spec" in str(caught.value)
     assert [0.0, 0.0] == row
+
+
+WRONG_BATCHES = {
+    "more rows": (np.zeros((3, 3), np.float32), None),
+    "one for all": (np.zeros((1, 3), np.float32), None),
+    "no rows": (np.zeros(3, np.float32), None),
+    "shorter": (np.zeros((2, 1), np.float32), None),
+    "nothing": (None, None),
+    "one reward": (np.zeros((2, 3), np.float32), np.float32(1)),
+    "a list of rewards too many": (np.zeros((2, 3), np.float32), [1.0, 2.0, 3.0]),
+}
+
+
+@pytest.mark.parametrize("validate", ["always", "first", "never"])
+@pytest.mark.parametrize("what", WRONG_BATCHES)
+def test_a_batch_never_broadcasts_either(validate, what):
+    makers = [environments.LooseBatch, environments.LooseBatch]
+    with pool_of(makers, validate=validate) as env:
+        env.reset()
+        env.step([0] * 4)
+        env.call("show", *WRONG_BATCHES[what], env_ids=[1])
+        with pytest.raises(EnvironmentRaised) as caught:
+            env.step([0] * 4)
+        rows = env.current_time_step().observation.tolist()
+
+    assert str(caught.value).startswith("env 1 (rows 2 to 3) returned a time step ")
+    assert "other failure" not in str(caught.value)
+    assert [[0.0] * 3] * 4 == rows
 
 
 def test_a_dtype_that_drifts_later_is_seen_if_everything_is_looked_at():
@@ -1399,6 +1464,45 @@ def test_a_result_that_cannot_be_sent_fails_alone():
     assert "env 2 raised TypeError: " in told["attribute"]
     assert "env 1 raised TypeError: " in told["info"]
     assert "cannot be sent to another process" in told["info"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "lines"), [("inline", 0), ("process", 1)], ids=["here", "elsewhere"]
+)
+def test_what_goes_the_slow_way_is_said_once(caplog, backend, lines):
+    spec = ArraySpec((), object)
+    maker = functools.partial(environments.Repeating, spec, np.array(None, object))
+    with pool_of([maker] * 2, backend, num_workers=1, validate="never") as env:
+        streams.play(env, [[1, 2]] * 5)
+    told = [text for text in caplog.messages if "cannot lie in shared memory" in text]
+
+    assert lines == len([text for text in told if "observation" in text])
+    assert lines == len([text for text in told if "action" in text])
+
+
+@pytest.mark.parametrize(("backend", "lines"), [("inline", 0), ("process", 1)])
+def test_whoever_would_be_as_fast_without_workers_is_told_once(caplog, backend, lines):
+    caplog.set_level("INFO", "envkit")
+    with pool_of([CountingEnv], backend) as env:
+        env.reset()
+        for _ in range(2500):
+            env.step([0])
+    told = [text for text in caplog.messages if "one process would be as" in text]
+
+    assert lines == len(told)
+
+
+def test_large_objects_pass_as_actions_and_observations():
+    spec = ArraySpec((), object)
+    maker = functools.partial(environments.Repeating, spec, np.array(None, object))
+    with pool_of([maker] * 2, "process", num_workers=1, validate="never") as env:
+        env.reset()
+        action = [bytes(5 * 2**20), bytes(7 * 2**20)]
+        observed = env.step(action).observation.tolist()
+        again = env.step(action[::-1]).observation.tolist()
+
+    assert action == observed
+    assert action[::-1] == again
 
 
 def test_an_argument_that_cannot_be_sent_is_refused_before_anybody_is_asked(

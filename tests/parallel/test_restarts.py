@@ -142,7 +142,7 @@ def twin(order, steps):
 @pytest.mark.parametrize("order", list(AutoReset))
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV", "exit 0", "raise"])
 def test_streams_stay_grammatical_and_other_rows_do_not_notice(how, order):
-    steps = 300 if how in ("SIGKILL", "raise") else 100
+    steps = {"raise": 300, "SIGKILL": 200}.get(how, 60)
     with ParallelPyEnvironment(
         crash_at(7, how, 2, 4),
         num_workers=2,
@@ -161,7 +161,7 @@ def test_streams_stay_grammatical_and_other_rows_do_not_notice(how, order):
     assert [0, 0] == played.repaired[:2].tolist()
     # The faults really happened, and cut episodes of everybody in that worker.
     assert 0 == restarts[0]
-    assert steps // 10 < restarts[1] < steps // 5
+    assert steps // 12 < restarts[1] < steps // 4
     assert steps // 20 < played.repaired[2]
     assert (how == "raise") == (played.repaired[3] == 0)
 
@@ -364,9 +364,10 @@ LIVES = {
 }
 
 
-@pytest.mark.parametrize("first", ["SIGKILL", "raise"])
 @pytest.mark.parametrize("bad", LIVES)
-@pytest.mark.parametrize("backoff", [0.0, 0.02])
+@pytest.mark.parametrize(
+    ("first", "backoff"), [("SIGKILL", 0.0), ("raise", 0.0), ("raise", 0.02)]
+)
 def test_a_replacement_that_fails_too_is_replaced(bad, first, backoff, tmp_path):
     trouble = raises(KeyError, "x") if first == "raise" else ENDS[first][0]
     lives = [("step", trouble, 2), LIVES[bad], LIVES[bad], LIVES[bad], ()]

@@ -108,8 +108,15 @@ def timed(call, *args, **options):
     return error, time.monotonic() - began
 
 
-@pytest.mark.parametrize("trouble", HANGS)
-@pytest.mark.parametrize("where", ["step", "reset"])
+@pytest.mark.parametrize(
+    ("where", "trouble"),
+    [
+        *(("step", trouble) for trouble in HANGS),
+        ("reset", sleep),
+        ("reset", match_for_ever),
+        ("reset", stop_myself),
+    ],
+)
 def test_whoever_hangs_is_ended_and_named(trouble, where):
     with pool_of(3, workers=2, **{f"{where}_timeout": TIMEOUT}) as pool:
         before = pool.reset()
@@ -173,7 +180,11 @@ def test_the_rows_that_did_answer_have_moved():
 
 @pytest.mark.parametrize(
     ("trouble", "serially"),
-    [*((trouble, False) for trouble in HANGS), (sleep, True), (stop_myself, True)],
+    [
+        *((trouble, False) for trouble in (sleep, match_for_ever, ignore_and_sleep)),
+        (sleep, True),
+        (stop_myself, True),
+    ],
 )
 def test_a_constructor_that_hangs_is_ended_and_named(trouble, serially):
     makers = [Troubled, functools.partial(Troubled, 1, "constructor", trouble)]

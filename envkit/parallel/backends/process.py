@@ -242,6 +242,10 @@ class ProcessBackend:
                     self._done.heard()
             if self._all_asked and not queue:
                 if self._slab.all_answered():  # type: ignore[union-attr]  # rows were asked
+                    if self._has_objects:
+                        # A worker sends what belongs to a row before it marks it.
+                        for worker in list(self._workers):
+                            self._read(worker)
                     self._all_asked = self._has_raised = False
                     queue.append(self._all_rows)
                     break
