@@ -118,7 +118,8 @@ class PoolFacade:
         self._calls = 0
         self._elapsed = 0.0
         self._closed = False
-        _tell_slow_leaves(pool)
+        if self._backend.can_kill:  # Its workers are processes.
+            _tell_slow_leaves(pool)
         self._finalizer = weakref.finalize(self, _forgotten, name, pool)
 
     # What it is.

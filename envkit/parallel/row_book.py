@@ -282,7 +282,7 @@ class RowBook:
 
     def is_in_episode(self, row: int) -> bool:
         """Says whether a row's episode has begun and not ended."""
-        if not self.begun[row] or self.slab.sequence[row] == 0:
+        if not self.begun[row]:
             return False
         standing = self.slab.steps[0][self._standing(row), row]
         return bool(standing != StepType.LAST)
