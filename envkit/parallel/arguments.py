@@ -12,6 +12,7 @@ from typing import Any
 
 from envkit import constructors
 from envkit.parallel.backends.base import Backend
+from envkit.parallel.cpus import available_cpus
 from envkit.parallel.supervision import RestartPolicy
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
@@ -23,7 +24,6 @@ __all__ = [
     "as_timeout",
     "as_validate",
     "as_worker_count",
-    "available_cpus",
 ]
 
 # By name, so that nothing is imported that is not used.
@@ -100,42 +100,6 @@ def as_worker_count(given: Any, envs: int) -> int:
     if count < 1:
         raise ValueError(f"num_workers is {count}; a pool has at least one worker.")
     return min(count, envs)
-
-
-def available_cpus() -> int:
-    """Returns how many CPUs this process may use: affinity and cgroup are counted."""
-    if hasattr(os, "sched_getaffinity"):
-        cpus = len(os.sched_getaffinity(0))
-    else:
-        cpus = os.cpu_count() or 1
-    share = _cgroup_cpus()
-    return cpus if share >= cpus else max(1, math.ceil(share))
-
-
-def _cgroup_cpus() -> float:
-    """Returns the CPU time a container may use, in CPUs."""
-    for read in (_cgroup_2, _cgroup_1):
-        try:
-            quota, period = read()
-        except (OSError, ValueError):
-            continue
-        if quota > 0 and period > 0:
-            return quota / period
-    return math.inf
-
-
-def _cgroup_2() -> tuple[float, float]:
-    with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-        quota, period = file.read().split()
-    return (-1.0 if quota == "max" else float(quota)), float(period)
-
-
-def _cgroup_1() -> tuple[float, float]:
-    values = []
-    for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
-        with open(f"/sys/fs/cgroup/cpu/{name}", encoding="ascii") as file:
-            values.append(float(file.read()))
-    return values[0], values[1]
 
 
 def as_backend(

@@ -236,12 +236,16 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
                 f"{listed(rows[~self._pool.begun[rows]])} began. Call reset_async() "
                 "first."
             )
+        leaves = self._standing(rows)
+        return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
+
+    def _standing(self, rows: Array) -> list[Array]:
+        """Returns the leaves of the time steps at which rows stand."""
         slab = self._pool.slab
         slots = slab.slots(rows)
         if self._order is AutoReset.SAME_STEP:
             slots[slab.steps[0][slots, rows] == _LAST] = SAME_STEP_SLOT
-        leaves = [array[slots, rows] for array in slab.steps]
-        return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
+        return [array[slots, rows] for array in slab.steps]
 
     def _as_rows(self, env_ids: Sequence[int] | Array | None) -> Array:
         # Hot: called once per send.
@@ -253,13 +257,15 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
                 f"env_ids is {describe(env_ids)}; it is a list of row numbers, such as "
                 "the env_ids that recv() returned."
             )
-        if rows.size and (rows.min() < 0 or rows.max() >= self._rows):
+        # Of the few numbers that these are, Python finds the least sooner than NumPy.
+        distinct = set(rows.tolist())
+        if distinct and (min(distinct) < 0 or max(distinct) >= self._rows):
             wrong = rows[(rows < 0) | (rows >= self._rows)]
             raise ValueError(
                 f"env_ids has {listed(wrong)}; there are {self._rows} environments, 0 "
                 f"to {self._rows - 1}."
             )
-        if len(set(rows.tolist())) < rows.size:
+        if len(distinct) < rows.size:
             raise ValueError(
                 "env_ids names an environment twice; each takes one action at a time."
             )
@@ -316,9 +322,9 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
 
     def _before_other_order(self) -> None:
         self._check_idle("autoreset")
-        if self._pool.begun.all():
-            leaves = self._structure.flatten(self.current_time_step())
-            self._pool.stand(leaves, leaves)
+        # Rows that have not begun stand nowhere, which the pool goes on to know.
+        leaves = self._standing(self._everyone)
+        self._pool.stand(leaves, leaves)
 
     def _check_idle(self, call: str) -> None:
         self._check_open(call)

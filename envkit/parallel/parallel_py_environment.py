@@ -132,8 +132,8 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         self._has_advised = False
         # By row: what a handle has promised and nobody has asked for yet.
         self._promises: dict[int, Promise] = {}
-        # Whether rows have moved since the current time step was read.
-        self._has_moved_apart = False
+        # Whether rows may have moved since the current time step was read.
+        self._is_stale = False
         self._unflatten = self._structure.unflatten
 
     def _refuse_overridden_template(self) -> None:
@@ -212,11 +212,13 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
             self._write_actions(action)
         if self._blocking or not pool.is_regular:
             return self._move(self._everyone, STEP, "step")
+        self._is_stale = True
         pool.run_all(STEP)
         if not pool.is_regular:
             return self._returned()
         time_step: TimeStep = self._read()
         self._current_time_step = time_step
+        self._is_stale = False
         self._calls += 1
         self._elapsed += time.perf_counter() - began
         if self._calls == _CALLS_BEFORE_ADVICE:
@@ -294,6 +296,7 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         pool.check_alive(rows, call)
         if not rows.size:
             return self.current_time_step()
+        self._is_stale = True
         if self._blocking:
             for row in rows.tolist():
                 pool.run(np.array([row]), command)
@@ -308,9 +311,7 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
 
     def _returned(self) -> TimeStep:
         """Returns the batch, or raises what has failed; the other rows have moved."""
-        time_step = self._read()
-        if self._pool.begun.all():
-            self._current_time_step = time_step
+        time_step = self._note_current()
         self._raise_failures()
         return time_step
 
@@ -327,7 +328,7 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         Under `AutoReset.SAME_STEP` that is the `FIRST` of the next episode where one
         has just ended.
         """
-        if self._promises or self._has_moved_apart:
+        if self._is_stale and not self._closed:
             self._settle()
         current = super().current_time_step()
         if self._order is not AutoReset.SAME_STEP:
@@ -357,6 +358,7 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         if not self._promises:
             self._settle()
         pool.check_alive(rows, "step" if command == STEP else "reset")
+        self._is_stale = True
         pool.submit(rows, command)
 
         def wait() -> TimeStep:
@@ -371,7 +373,6 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
             slots = pool.slab.slots(rows)
             leaves = [array[slots, rows] for array in pool.slab.steps]
             pool.take(rows[pool.state[rows] != BROKEN])
-            self._has_moved_apart = True
             return self._unflatten(leaves)  # type: ignore[no-any-return]
 
         promise = Promise(wait)
@@ -384,10 +385,16 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         for promise in promises:
             promise.settle()
         self._pool.settle()
-        if self._has_moved_apart:
-            self._has_moved_apart = False
-            if self._pool.begun.all():
-                self._current_time_step = self._read()
+        if self._is_stale:
+            self._note_current()
+
+    def _note_current(self) -> TimeStep:
+        """Reads the batch, and notes that this is where the rows stand."""
+        time_step = self._read()
+        if self._pool.begun.all():
+            self._current_time_step = time_step
+        self._is_stale = False
+        return time_step
 
     def _step(self, action: NestedArray) -> TimeStep:
         return self.step(action)

@@ -5,7 +5,7 @@ modes      uint8 [64]            parent writes   the autoreset order
 sequence   uint32[N]             parent writes   the number of a row's last request
 command    uint8 [N]             parent writes   IDLE STEP RESET REBUILD
 answered   uint32[N]             worker writes   the number it has answered
-meters     int64 [W, 8]          worker writes   steps, resets, nanoseconds
+meters     int64 [W, 8]          worker writes   steps, resets, nanoseconds …
 actions    one array [N, *shape] for each leaf of an action
 steps      one array [3, N, *shape] for each leaf of a time step
 ```
@@ -45,6 +45,7 @@ __all__ = [
     "BUSY_NS",
     "DISABLED_ORDER",
     "IDLE",
+    "LAST_CPU",
     "NEXT_STEP_ORDER",
     "RAISED",
     "REBUILD",
@@ -77,8 +78,8 @@ NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
 _TWO = np.uint32(2)
 _CACHE_LINE = 64
 
-# What a worker counts, by place in its line of `meters`.
-STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS = range(5)
+# What a worker counts, by place in its line of `meters`, and where it last ran.
+STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU = range(6)
 
 
 def slot_of(number: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -124,11 +125,7 @@ class Watch:
             except Exception:
                 self.check_open()
                 raise
-            while queue:
-                # Seen to and gone from the queue, or neither.
-                with uninterrupted():
-                    self._handle(queue[0], now)
-                    queue.popleft()
+            self._handle_all(queue, now)
             self.check_open()
             moment = now()
             if self._has_timeouts or self._is_mending():
@@ -159,11 +156,7 @@ class Watch:
 
     def note_interrupted(self) -> None:
         """Sees to what the backend had to tell to a call that was interrupted."""
-        queue = self._backend.wait_events(0.0)
-        while queue:
-            with uninterrupted():
-                self._handle(queue[0], self._clock)
-                queue.popleft()
+        self._handle_all(self._backend.wait_events(0.0), self._clock)
 
     def _dispatch_again(self) -> None:
         """Repeats what an interrupted call may not have brought to an end."""
@@ -179,6 +172,21 @@ class Watch:
             timeout = self._options.timeout_of(int(book.wanted[row]))
             book.due[row] = np.inf if timeout is None else moment + timeout
             self._is_dispatching = True
+
+    def _handle_all(self, queue: deque[Event], now: Callable[[], float]) -> None:
+        # Hot in asynchronous use: called for every few rows.
+        while queue:
+            event = queue[0]
+            if type(event) is Finished and not self._book.begin.any():
+                # It may be noted twice, so Ctrl-C does no harm; and that is most of
+                # what happens.
+                self._book.note_finished(event.rows)
+                queue.popleft()
+                continue
+            # Seen to and gone from the queue, or neither.
+            with uninterrupted():
+                self._handle(event, now)
+                queue.popleft()
 
     def _handle(self, event: Event, now: Callable[[], float]) -> None:
         match event:

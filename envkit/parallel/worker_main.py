@@ -35,6 +35,7 @@ from typing import Any
 
 from envkit.parallel import serialize
 from envkit.parallel.channel import Channel
+from envkit.parallel.cpus import current_cpu
 from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable
 from envkit.parallel.hosting import run_setup
 from envkit.parallel.memory import SharedBlock
@@ -53,7 +54,15 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.runner import EnvRunner
-from envkit.parallel.slab import BUSY_NS, RUNS, STEP, WAITING_NS, Slab, view_of
+from envkit.parallel.slab import (
+    BUSY_NS,
+    LAST_CPU,
+    RUNS,
+    STEP,
+    WAITING_NS,
+    Slab,
+    view_of,
+)
 from envkit.types import EnvConstructor
 
 __all__ = ["end_with", "main"]
@@ -183,6 +192,7 @@ class _Worker:
                 meters[BUSY_NS] += after - woken
                 meters[WAITING_NS] += woken - before
                 meters[RUNS] += 1
+                meters[LAST_CPU] = current_cpu()
                 before = after
                 done.ring()
 

@@ -225,7 +225,7 @@ class Talkative(CountingEnv):
 
     colour = "green"
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, ballast: bytes = b"") -> None:
         super().__init__()
         self.number = number
         self._secret = 42

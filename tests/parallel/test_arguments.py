@@ -14,8 +14,8 @@ import pytest
 from envkit import ParallelPyEnvironment
 from envkit.errors import ConstructorError, SpecMismatchError
 from envkit.parallel import AsyncParallelPyEnvironment, AutoReset, ProcessPyEnvironment
-from envkit.parallel.arguments import available_cpus
 from envkit.parallel.backends.inline import InlineBackend
+from envkit.parallel.cpus import available_cpus
 from envkit.testing.envs import CountingEnv, CrashingEnv, EpisodeCountingEnv
 from tests.parallel import environments, streams
 

@@ -1416,6 +1416,14 @@ def test_large_payloads_pass_in_every_direction(talkative):
     assert (1, 2600, 2600, 3) == pictures.shape
 
 
+def test_large_constructors_travel_without_waiting(caplog):
+    # No more of it than fits goes out at once.
+    maker = functools.partial(environments.Talkative, ballast=bytes(20 * 2**20))
+    with pool_of([maker] * 2, "process", num_workers=2) as env:
+        env.reset()
+    assert "still waiting" not in caplog.text
+
+
 def test_a_large_text_of_an_exception_passes(talkative):
     size = large_for(talkative)
     with pytest.raises(KeyError) as caught:

@@ -9,7 +9,7 @@ import signal
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
+from envkit.parallel.cpus import current_cpu
 from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable
 from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.launch import WorkerProcess, launcher
@@ -43,7 +44,7 @@ from envkit.parallel.messages import (
     RowsRaised,
     WorkerJob,
 )
-from envkit.parallel.slab import Slab, SlabLayout
+from envkit.parallel.slab import LAST_CPU, Slab, SlabLayout
 from envkit.types import Array
 
 __all__ = ["ProcessBackend"]
@@ -52,6 +53,8 @@ __all__ = ["ProcessBackend"]
 _GLANCE = 0.1
 # How long a worker whose channel closed may take to end by itself.
 _LAST_WORDS = 0.5
+_IN_OR_OUT = select.POLLIN | select.POLLOUT
+_NOWHERE = np.zeros(0, np.int64)
 
 
 class ProcessBackend:
@@ -83,6 +86,8 @@ class ProcessBackend:
         self._slab: Slab | None = None
         self._block: SharedBlock | None = None
         self._bells: dict[int, Doorbell] = {}
+        # Where each worker was when it last went to sleep.
+        self._last_cpus = _NOWHERE
         self._done = Doorbell.create()
         self._poller = _Poller()
         self._poller.register_bell(self._done.fileno())
@@ -131,6 +136,8 @@ class ProcessBackend:
         # goes out as room comes.
         with contextlib.suppress(ConnectionError, EOFError, TimeoutError):
             process.channel.send(message, timeout=0, life=process.life_fd)
+        if process.channel.unsent:
+            self._poller.watch(process.channel.fileno(), _IN_OR_OUT)
 
     def replace(self, worker: int, job: WorkerJob) -> None:
         """Begins to start a worker in the place of one that is gone."""
@@ -165,6 +172,7 @@ class ProcessBackend:
         self._slab = slab = Slab(layout, self._block.buffer)
         self._asked = np.zeros(layout.rows, bool)
         self._rows = layout.rows
+        self._last_cpus = slab.meters[:, LAST_CPU]
         self._all_rows = Finished(np.arange(layout.rows))
         self._has_objects = bool(layout.private_steps)
         self._worker_of_row = np.repeat(
@@ -197,15 +205,30 @@ class ProcessBackend:
             if self._slab is not None and self._slab.layout.private_actions:
                 self._send_objects(np.arange(self._slab.layout.rows))
             self._all_asked = True
-            for bell in self._bells.values():
-                bell.ring()
+            self._ring(self._bells)
             return
         if self._slab is not None and self._slab.layout.private_actions:
             self._send_objects(rows)
         self._asked[rows] = True
-        for worker in set(self._worker_of_row[rows].tolist()):
-            if worker in self._bells:
-                self._bells[worker].ring()
+        self._ring(set(self._worker_of_row[rows].tolist()))
+
+    def _ring(self, workers: Iterable[int]) -> None:
+        """Wakes workers, last of all those who slept on the CPU that is used here.
+
+        That CPU is free when the caller waits. If they were first, the system would
+        send them elsewhere, to where the others are, and two would share one CPU.
+        """
+        # Hot: called once per batch step.
+        bells, last_cpus = self._bells, self._last_cpus
+        here, last = current_cpu(), []
+        for worker in workers:
+            if worker in bells:
+                if last_cpus[worker] == here:
+                    last.append(worker)
+                else:
+                    bells[worker].ring()
+        for worker in last:
+            bells[worker].ring()
 
     def _send_objects(self, rows: Array) -> None:
         """Sends each worker what its rows' actions have besides shared memory."""
@@ -235,9 +258,10 @@ class ProcessBackend:
         if self._has_unsent:
             self._send_rests()
         while not queue:
-            for fd, _ in self._poller.poll(_GLANCE if timeout is None else timeout):
+            patience = _GLANCE if timeout is None else min(timeout, _GLANCE)
+            for fd, found in self._poller.poll(patience):
                 if fd != self._poller.bell:
-                    self._look_at(fd)
+                    self._look_at(fd, found)
                 elif not self._poller.is_edge_triggered:
                     self._done.heard()
             if self._all_asked and not queue:
@@ -259,7 +283,7 @@ class ProcessBackend:
             if now >= self._next_glance:
                 self._glance(now)
             if deadline is not None:
-                timeout = min(_GLANCE, deadline - now)
+                timeout = deadline - now
                 if timeout <= 0:
                     self._collect(0)
                     break
@@ -274,6 +298,13 @@ class ProcessBackend:
                     process.channel.flush(life=process.life_fd)
         self._has_unsent = False
 
+    def _send_more(self, process: WorkerProcess) -> None:
+        """Sends as much as there is room for of what has not gone out."""
+        with contextlib.suppress(TimeoutError, ConnectionError, EOFError):
+            process.channel.flush(timeout=0, life=process.life_fd)
+        if not process.channel.unsent:
+            self._poller.watch(process.channel.fileno(), select.POLLIN)
+
     def _glance(self, now: float) -> None:
         """Passes on what workers wrote to standard error, and sees how they are."""
         self._next_glance = now + _GLANCE
@@ -282,8 +313,7 @@ class ProcessBackend:
             if process.channel.pending:
                 self._read(worker)
             if process.channel.unsent:
-                with contextlib.suppress(TimeoutError, ConnectionError, EOFError):
-                    process.channel.flush(timeout=0, life=process.life_fd)
+                self._send_more(process)
             if process.life_fd < 0 and process.has_ended():
                 self._note_exit(worker)
 
@@ -299,23 +329,25 @@ class ProcessBackend:
             self._asked[:] = True
         answered = self._asked & slab.answered_rows()
         rows = np.flatnonzero(answered)
+        if not rows.size:
+            return
+        raised = slab.raised_rows(rows)
         asked = int(np.count_nonzero(self._asked))
-        if not rows.size or (rows.size < min(count, asked) and not self._queue):
-            raised = slab.raised_rows(rows)
-            if not rows.size or not raised.size:
-                return
+        if rows.size < min(count, asked) and not self._queue and not raised.size:
+            return
         self._all_asked = False
-        self._queue_rows(rows)
+        self._queue_rows(rows, raised)
 
-    def _queue_rows(self, rows: Array) -> None:
-        assert self._slab is not None  # since bind()
-        raised = self._slab.raised_rows(rows)
-        # A worker sends what belongs to a row before it marks the row.
-        wanted = rows if self._has_objects else raised
-        for worker in np.unique(self._worker_of_row[wanted]).tolist():
-            if worker in self._workers:
-                self._read(worker)
-        whole = np.setdiff1d(rows, raised, assume_unique=True)
+    def _queue_rows(self, rows: Array, raised: Array) -> None:
+        # Hot in asynchronous use: called for every few rows.
+        whole = rows
+        if raised.size or self._has_objects:
+            # A worker sends what belongs to a row before it marks the row.
+            wanted = rows if self._has_objects else raised
+            for worker in np.unique(self._worker_of_row[wanted]).tolist():
+                if worker in self._workers:
+                    self._read(worker)
+            whole = np.setdiff1d(rows, raised, assume_unique=True)
         # First: interrupted here, they are asked again by whoever waits next.
         self._asked[rows] = False
         if whole.size:
@@ -343,8 +375,8 @@ class ProcessBackend:
             process.channel.send(message, life=process.life_fd)
         self._has_unsent = False
 
-    def _look_at(self, fd: int) -> None:
-        """Sees what made a descriptor readable: a message, or the end of a process."""
+    def _look_at(self, fd: int, found: int) -> None:
+        """Sees what made a descriptor ready: a message, room, the end of a process."""
         worker = self._worker_of_fd.get(fd, -1)
         process = self._workers.get(worker)
         if process is None:
@@ -353,6 +385,8 @@ class ProcessBackend:
             if process.has_ended():
                 self._note_exit(worker)
             return
+        if found & select.POLLOUT:
+            self._send_more(process)
         self._read(worker)
 
     def _read(self, worker: int) -> None:
@@ -423,7 +457,8 @@ class ProcessBackend:
             first, stop = self._slab.layout.blocks[worker]
             mine = np.zeros_like(self._asked)
             mine[first:stop] = self._asked[first:stop]
-            self._queue_rows(np.flatnonzero(mine & self._slab.answered_rows()))
+            rows = np.flatnonzero(mine & self._slab.answered_rows())
+            self._queue_rows(rows, self._slab.raised_rows(rows))
             self._asked[first:stop] = False
         self._queue.append(Exited(worker, process.report(worker)))
         self._drop(worker)
@@ -523,6 +558,7 @@ class ProcessBackend:
         if self._block is not None:
             self._block.close()
         self._block = self._slab = None
+        self._last_cpus = _NOWHERE
 
 
 class _Poller:
@@ -555,6 +591,10 @@ class _Poller:
 
     def register(self, fd: int) -> None:
         self._poll.register(fd, select.POLLIN)
+
+    def watch(self, fd: int, events: int) -> None:
+        """Changes what is waited for on a descriptor."""
+        self._poll.modify(fd, events)
 
     def unregister(self, fd: int) -> None:
         with contextlib.suppress(KeyError, OSError):
