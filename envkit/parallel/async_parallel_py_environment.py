@@ -100,6 +100,8 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
     @property
     def owing(self) -> Array:
         """Which rows owe an answer that no `recv` has returned yet, as a mask."""
+        if not self._closed:
+            self._pool.find_lost_requests()
         state = self._pool.state
         owing: Array = (state == BUSY) | (state == FINISHED)
         if self._pool.errors:
@@ -108,9 +110,14 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
             owing[[row for row in errors if told.get(row) is not errors[row]]] = True
         return owing
 
+    def _enter(self, call: str) -> None:
+        """Sees that the pool is open and knows what an interrupted call has asked."""
+        self._check_open(call)
+        self._pool.find_lost_requests()
+
     def reset_async(self, env_ids: Sequence[int] | Array | None = None) -> None:
         """Lets the given rows, or all, start an episode; returns at once."""
-        self._check_open("reset_async")
+        self._enter("reset_async")
         rows = self._as_rows(env_ids)
         self._check_nothing_owed(rows, "reset_async")
         self._pool.check_alive(rows, "reset_async")
@@ -125,7 +132,7 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         its action is not used. So does a row that has not begun at all.
         """
         # Hot: called once per batch of any size.
-        self._check_open("send")
+        self._enter("send")
         rows = self._as_rows(env_ids)
         self._check_nothing_owed(rows, "send")
         pool = self._pool
@@ -170,7 +177,7 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
                 its answer; what the others have answered is kept for the next call.
         """
         # Hot: called once per batch of any size.
-        self._check_open("recv")
+        self._enter("recv")
         began = perf_counter()
         pool = self._pool
         # Not those whose failure has been told: they owe nothing any more.
@@ -227,7 +234,7 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         It differs from what `recv` returned under `AutoReset.SAME_STEP`, where an
         episode that ended has been followed by the `FIRST` of the next.
         """
-        self._check_open("current_time_step")
+        self._enter("current_time_step")
         rows = self._as_rows(env_ids)
         self._check_nothing_owed(rows, "current_time_step")
         if not self._pool.begun[rows].all():
@@ -276,7 +283,7 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         state = self._pool.state[rows]
         if not state.any():
             return
-        owing = rows[(state == BUSY) | (state == FINISHED)]
+        owing = rows[self.owing[rows]]
         if owing.size:
             one = owing.size == 1
             raise CallOrderError(
@@ -327,7 +334,7 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         self._pool.stand(leaves, leaves)
 
     def _check_idle(self, call: str) -> None:
-        self._check_open(call)
+        self._enter(call)
         self._check_nothing_owed(self._everyone, call)
 
     # State.

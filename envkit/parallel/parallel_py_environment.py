@@ -171,7 +171,8 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         if mask is None:
             return self._move(self._everyone, RESET, "reset")
         rows = self._as_mask(mask)
-        if self._current_time_step is None and not rows.all():
+        self._settle()
+        if not self._pool.begun[~rows].all():
             raise CallOrderError(
                 "ParallelPyEnvironment.reset(mask) was called before the first "
                 "reset(): the rows outside the mask have no time step yet. Call "
@@ -193,7 +194,7 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         if mask is not None:
             return self._step_masked(action, mask)
         if self._current_time_step is None:
-            return self.reset()
+            return self._begin()
         began = time.perf_counter()
         pool = self._pool
         if not pool.is_regular or self._order is AutoReset.DISABLED:
@@ -225,6 +226,13 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
             self._advise()
         return time_step
 
+    def _begin(self) -> TimeStep:
+        """Begins all rows, instead of a step before there is anything to step."""
+        self._settle()
+        # Unless some have begun, and others have raised when they were to.
+        self._check_can_step(self._everyone)
+        return self.reset()
+
     def _write_actions(self, action: NestedArray) -> None:
         """Checks a batch of actions and writes it into the slab."""
         columns = self._actions.columns(action, bounds=False)
@@ -236,7 +244,7 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
     def _step_masked(self, action: NestedArray, mask: Any) -> TimeStep:
         chosen = self._as_mask(mask, "step", "a row is to step")
         if self._current_time_step is None:
-            return self.reset()
+            return self._begin()
         self._settle()
         rows = np.flatnonzero(chosen)
         self._check_can_step(rows)

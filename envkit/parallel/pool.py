@@ -46,7 +46,7 @@ class WorkerPool:
         repaired: Which rows' last time step was made up for an environment that is
             gone.
         errors: For each BROKEN row, why.
-        begun: Which rows have been asked to begin an episode.
+        begun: Which rows have ever begun an episode.
         is_batch: For each environment, whether it is a batch itself.
         env_of_row: For each row, the index of its environment.
         rows_of_env: For each environment, its rows.
@@ -142,12 +142,12 @@ class WorkerPool:
             self.slab.request_all(command)
             self._backend.dispatch(None)
             queue = self._backend.wait_events(self._patience(command), self.rows)
-            if command != STEP:
-                self.begun[:] = True
             if len(queue) == 1:
                 event = queue[0]
                 if type(event) is Finished and len(event.rows) == self.rows:
                     queue.popleft()
+                    if command != STEP:
+                        self.begun[:] = True
                     self._watch.is_asking = False
                     self._regular = True
                     return
@@ -201,10 +201,15 @@ class WorkerPool:
 
     # Rows, some of them.
 
+    def find_lost_requests(self) -> None:
+        """Finds what a call had asked that was interrupted before it noted so."""
+        if self._watch.is_asking:
+            self._watch.find_lost_requests(self._now())
+
     def submit(self, rows: Array, command: int) -> None:
         """Asks the given READY or BROKEN rows; their actions have been written.
 
-        None of their workers is gone for good.
+        Those whose worker is gone for good are BROKEN afterwards.
         """
         self._regular = False
         self._watch.is_asking = True
@@ -216,8 +221,11 @@ class WorkerPool:
             special = (self._begin[rows] != 0) | ~ready[self.worker_of_row[rows]]
             plain = rows[~special]
             for row in rows[special].tolist():
+                crash = self._workers[self.worker_of_row[row]].crash
+                if crash is not None:
+                    self._book.break_row(row, crash)
                 # Its environment is new, or not there at the moment.
-                if self._book.take_up(row, command):
+                elif self._book.take_up(row, command):
                     self._watch.send_held(self._now)
         if plain.size:
             for row in plain.tolist() if self.errors else ():

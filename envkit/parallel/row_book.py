@@ -53,7 +53,7 @@ class RowBook:
         repaired: Which rows' last time step was made up for an environment that is
             gone.
         errors: For each BROKEN row, why.
-        begun: Which rows have been asked to begin an episode.
+        begun: Which rows have ever begun an episode.
         wanted: For each row, what the caller asked it for last.
         due: For each BUSY row, until when it has to answer.
         begin: The command with which a new environment begins, where there is one.
@@ -98,7 +98,6 @@ class RowBook:
 
     def note_asked(self, rows: Array, command: int, due: float) -> None:
         """Notes what the caller wants of rows, and until when."""
-        self.begun[rows] = True
         self.repaired[rows] = False
         self.wanted[rows] = command
         self.due[rows] = due
@@ -168,7 +167,9 @@ class RowBook:
     def note_finished(self, rows: Array) -> None:
         """Notes that rows have answered, in this order."""
         # Those that are told twice, as after Ctrl-C, may have been asked again since.
-        rows = rows[(self.state[rows] == BUSY) & self.slab.answered_rows()[rows]]
+        # One that has raised since is its failure's business.
+        whole = self.slab.answered[rows] == self.slab.sequence[rows]
+        rows = rows[(self.state[rows] == BUSY) & whole]
         if self.held:
             # They were not asked yet; what they answered before is not meant.
             rows = rows[~np.isin(rows, list(self.held))]
@@ -180,6 +181,7 @@ class RowBook:
                 self._note_begun(row)
         self._order[rows] = self._next_order + np.arange(rows.size)
         self._next_order += rows.size
+        self.begun[rows] = True
         self.state[rows] = FINISHED
 
     def _note_begun(self, row: int) -> None:

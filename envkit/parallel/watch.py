@@ -149,6 +149,9 @@ class Watch:
 
     def dispatch(self, rows: Array) -> None:
         """Lets rows run that were asked."""
+        if self._is_dispatching:
+            # An earlier call was interrupted here: its rows still have to go out.
+            rows = self._book.asked()
         # Whoever is interrupted here leaves rows asked of which no worker knows.
         self._is_dispatching = True
         self._backend.dispatch(None if rows.size == self._map.rows else rows)

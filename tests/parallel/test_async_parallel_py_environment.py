@@ -19,6 +19,7 @@ from envkit import Blocking, constructor
 from envkit.errors import CallOrderError, EnvironmentRaised, SpecError
 from envkit.parallel import AsyncParallelPyEnvironment
 from envkit.testing import check_environment
+from envkit.testing.backend import FakeBackend, Raise
 from envkit.testing.envs import CountingEnv, CrashingEnv, TracingEnv, check_trace
 from envkit.time_step import StepType
 from tests.parallel import environments, streams
@@ -962,3 +963,59 @@ def test_it_cannot_be_copied_or_pickled(message_of):
             ).replace("A Async", "An Async") == message_of(
                 TypeError, functools.partial(copying, env)
             )
+
+
+def test_what_was_asked_before_ctrl_c_could_be_noted_owes_an_answer():
+    with async_pool(traced(2, steps_per_episode=9), num_workers=1) as env:
+        env.reset_async()
+        env.recv()
+        slab = env._pool.slab
+        request = slab.request
+
+        def interrupted(rows, command):
+            slab.request = request
+            request(rows, command)
+            raise KeyboardInterrupt
+
+        slab.request = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            env.send([5], [0])
+        assert [True, False] == env.owing.tolist()
+        env.send([6], [1])
+        batch = env.recv()
+    assert {0: 5, 1: 6} == dict(
+        zip(
+            batch.env_ids.tolist(),
+            batch.time_step.observation["action"].tolist(),
+            strict=True,
+        )
+    )
+
+
+def test_a_row_that_owes_an_error_is_not_reset_before_it_is_told():
+    backend = FakeBackend()
+    with async_pool(traced(2), backend, num_workers=1) as env:
+        env.reset_async()
+        env.recv()
+        env.send([1, 2])
+        backend.plan(Raise(0))
+        env.call("get_info")
+        with pytest.raises(CallOrderError, match="still owes an answer"):
+            env.reset_async([0])
+        with pytest.raises(EnvironmentRaised):
+            env.recv()
+        env.reset_async([0])
+        assert [1, 0] == env.recv().env_ids.tolist()
+
+
+def test_an_episode_goes_on_in_another_order_while_others_have_not_begun():
+    with async_pool(traced(2, steps_per_episode=1), autoreset="same_step") as env:
+        env.reset_async([0])
+        env.recv()
+        env.send([1], [0])
+        assert env.recv().time_step.is_last().all()
+        env.autoreset = "next_step"
+        # The next episode has begun in the step that ended the one before.
+        assert env.current_time_step([0]).is_first().all()
+        env.send([2], [0])
+        assert 1 == env.recv().time_step.observation["step"][0]

@@ -26,9 +26,11 @@ from envkit.errors import (
     ClosedError,
     EnvironmentRaised,
     SpecError,
+    WorkerCrashed,
 )
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment as ItsHome
 from envkit.testing import check_environment
+from envkit.testing.backend import Die, FakeBackend, Interrupt, Raise
 from envkit.testing.envs import (
     CountingEnv,
     CrashingEnv,
@@ -1831,3 +1833,57 @@ def test_scripts_repeat_in_a_pool_as_they_do_alone():
         time_steps = streams.play(env, [[0, 0]] * 5)
 
     assert [FIRST, MID, LAST] * 2 == [int(ts.step_type[0]) for ts in time_steps]
+
+
+# What comes at the worst moment.
+
+
+@pytest.fixture
+def fake():
+    return FakeBackend()
+
+
+@pytest.fixture
+def pair(fake):
+    """Two environments that say whose answers theirs are, where a test decides."""
+    with pool_of(traced(2), fake, num_workers=1) as env:
+        yield env
+
+
+def fail_to_begin(env, fake):
+    """Lets environment 0 raise in the first reset."""
+    fake.plan(Raise(0))
+    with pytest.raises(EnvironmentRaised):
+        env.reset()
+
+
+def test_a_worker_that_dies_as_a_call_begins_is_told_and_not_waited_for(pair, fake):
+    fail_to_begin(pair, fake)
+    # The call looks what has happened since before it asks anybody.
+    fake.plan(Die(0))
+    with pytest.raises(WorkerCrashed):
+        pair.reset()
+
+
+def test_a_row_that_raised_in_the_first_reset_is_reset_by_itself(pair, fake):
+    fail_to_begin(pair, fake)
+    with pytest.raises(CallOrderError, match="environment 0 raised"):
+        pair.step([1, 1])
+    both = pair.reset(np.array([True, False]))
+    assert [0, 1] == both.observation["env_id"].tolist()
+    assert both.is_first().all()
+    assert [1, 1] == pair.step([5, 5]).observation["step"].tolist()
+
+
+def test_rows_outside_of_the_mask_of_a_reset_have_begun(pair, fake):
+    fail_to_begin(pair, fake)
+    with pytest.raises(CallOrderError, match="before the first reset"):
+        pair.reset(np.array([False, True]))
+
+
+def test_after_ctrl_c_the_current_time_step_is_where_the_rows_stand(pair, fake):
+    pair.reset()
+    fake.plan(Interrupt("wait"))
+    with pytest.raises(KeyboardInterrupt):
+        pair.step([7, 8])
+    assert [7, 8] == pair.current_time_step().observation["action"].tolist()
