@@ -28,8 +28,9 @@ help:
 demo: $(VENV)/.demo
 	@"$(RUN)" examples/demo.py
 
+# Several files at a time: much of it is waiting for processes to start and to end.
 test: $(VENV)/.test
-	@"$(RUN)" -m pytest
+	@"$(RUN)" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 check: lint types docs
 

@@ -29,6 +29,7 @@ INTERNAL = {
     "envkit.error_texts",
     "envkit.exception_copies",
     "envkit.parallel.arguments",
+    "envkit.parallel.cpus",
     "envkit.parallel.channel",
     "envkit.parallel.constructor_texts",
     "envkit.parallel.doorbell",

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import threading
 import time
 import weakref
 from collections import deque
@@ -54,7 +55,6 @@ _GLANCE = 0.1
 # How long a worker whose channel closed may take to end by itself.
 _LAST_WORDS = 0.5
 _IN_OR_OUT = select.POLLIN | select.POLLOUT
-_NOWHERE = np.zeros(0, np.int64)
 
 
 class ProcessBackend:
@@ -87,7 +87,9 @@ class ProcessBackend:
         self._block: SharedBlock | None = None
         self._bells: dict[int, Doorbell] = {}
         # Where each worker was when it last went to sleep.
-        self._last_cpus = _NOWHERE
+        self._last_cpus: Array = np.zeros(0, np.int64)
+        # Held while somebody waits. Another thread that closes has to have it first.
+        self._waits = threading.RLock()
         self._done = Doorbell.create()
         self._poller = _Poller()
         self._poller.register_bell(self._done.fileno())
@@ -248,6 +250,10 @@ class ProcessBackend:
 
     def wait_events(self, timeout: float | None, count: int = 1) -> deque[Event]:
         """Returns what has happened; what stays in the queue is returned again."""
+        with self._waits:
+            return self._wait_events(timeout, count)
+
+    def _wait_events(self, timeout: float | None, count: int) -> deque[Event]:
         # Hot: called once per batch step.
         queue = self._queue
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -264,6 +270,8 @@ class ProcessBackend:
                     self._look_at(fd, found)
                 elif not self._poller.is_edge_triggered:
                     self._done.heard()
+            if self._closed:
+                break
             if self._all_asked and not queue:
                 if self._slab.all_answered():  # type: ignore[union-attr]  # rows were asked
                     if self._has_objects:
@@ -494,6 +502,17 @@ class ProcessBackend:
         if self._closed:
             return []
         self._closed = True
+        # Whoever waits stops waiting. What it is doing meanwhile takes no longer than
+        # the last words of a worker; should it be stuck, this does not wait for it.
+        self._done.ring()
+        has_waited = self._waits.acquire(timeout=2 * _LAST_WORDS)
+        try:
+            return self._close(grace)
+        finally:
+            if has_waited:
+                self._waits.release()
+
+    def _close(self, grace: float) -> list[ExitReport]:
         try:
             self._ask_to_end()
             reports = self._await_ends(grace)
@@ -558,7 +577,7 @@ class ProcessBackend:
         if self._block is not None:
             self._block.close()
         self._block = self._slab = None
-        self._last_cpus = _NOWHERE
+        self._last_cpus = np.zeros(0, np.int64)
 
 
 class _Poller:
