@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from envkit.exception_copies import packed, unpacked
 from envkit.parallel.slab import SlabLayout
@@ -32,8 +31,7 @@ __all__ = [
 PROTOCOL_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerJob:
+class WorkerJob(NamedTuple):
     """What one worker is to run.
 
     Attributes:
@@ -56,8 +54,7 @@ class WorkerJob:
     rings_each_row: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """What a worker says once its environments exist.
 
     Attributes:
@@ -77,8 +74,7 @@ class Hello:
     protocol: int = PROTOCOL_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFailure:
+class RemoteFailure(NamedTuple):
     """An exception on its way from a worker to whoever called.
 
     Attributes:
@@ -132,8 +128,7 @@ class RemoteFailure:
         return error if isinstance(error, BaseException) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A question about environments, or an order to them.
 
     Attributes:
@@ -151,16 +146,14 @@ class Request:
     arguments: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """The answer to a request: a value or a failure for each environment."""
 
     number: int
     results: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExitReport:
+class ExitReport(NamedTuple):
     """How a worker ended.
 
     Attributes:
@@ -180,8 +173,7 @@ class ExitReport:
     resident: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PackedJob:
+class PackedJob(NamedTuple):
     """A job on its way: its constructors travel apart, for each may fail by itself."""
 
     job: WorkerJob
@@ -190,28 +182,24 @@ class PackedJob:
     protocol: int = PROTOCOL_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(NamedTuple):
     """The layout; memory and bells come along as descriptors."""
 
     layout: SlabLayout
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(NamedTuple):
     """The order to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowsRaised:
+class RowsRaised(NamedTuple):
     """The failure of rows that will be marked as such."""
 
     rows: tuple[int, ...]
     failure: RemoteFailure
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectActions:
+class ObjectActions(NamedTuple):
     """The leaves of actions that do not fit into shared memory, for a worker's rows.
 
     Attributes:
@@ -223,8 +211,7 @@ class ObjectActions:
     leaves: dict[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRow:
+class ObjectRow(NamedTuple):
     """Leaves of a row's time step that do not fit into shared memory.
 
     Attributes:

@@ -7,7 +7,7 @@ import numbers
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 __all__ = ["Decision", "GiveUp", "Replace", "RestartPolicy", "Supervisor"]
 
@@ -62,8 +62,7 @@ class RestartPolicy:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(NamedTuple):
     """The decision to replace what failed.
 
     Attributes:
@@ -73,8 +72,7 @@ class Replace:
     after: float
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(NamedTuple):
     """The decision to raise the failure.
 
     Attributes:

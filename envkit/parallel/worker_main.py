@@ -30,7 +30,6 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from envkit.parallel import serialize
@@ -152,7 +151,7 @@ class _Worker:
                 command="load",
                 pid=os.getpid(),
             )
-        job = replace(job, constructors=tuple(constructors))
+        job = job._replace(constructors=tuple(constructors))
         self._runner = EnvRunner(job)
         return self._runner.build()
 
@@ -267,7 +266,7 @@ class _Worker:
         except BaseException as error:
             failure = RemoteFailure.of(error, command=f"{request.method}()")
             return Reply(request.number, (failure,) * len(request.envs))
-        return self._runner.handle(replace(request, arguments=arguments))
+        return self._runner.handle(request._replace(arguments=arguments))
 
     def _packed(self, reply: Reply) -> Reply:
         """Turns values into bytes; one that cannot travel fails by itself."""

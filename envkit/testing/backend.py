@@ -8,7 +8,6 @@ lets the second of them finish. An action for which there is nothing is passed o
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -452,7 +451,7 @@ class FakeBackend:
         runner = EnvRunner(job)
         hello = runner.build()
         if isinstance(hello, Hello):
-            hello = dataclasses.replace(hello, pid=pid, resident=0, heavy_modules=())
+            hello = hello._replace(pid=pid, resident=0, heavy_modules=())
             self._workers[worker] = built = _FakeWorker(job, pid, runner, hello)
             if self._slab is not None:
                 built.bind(self._slab, self._failures)
@@ -593,7 +592,7 @@ class _FakeWorker:
     def bind(self, slab: Slab, failures: dict[int, RemoteFailure]) -> None:
         def note(rows: Sequence[int], failure: RemoteFailure) -> None:
             for row in rows:
-                failures[row] = dataclasses.replace(failure, pid=self.pid)
+                failures[row] = failure._replace(pid=self.pid)
 
         self.runner.bind(slab, self.index)
         self.runner.tell_failure = note

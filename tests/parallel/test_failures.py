@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 import numpy as np
@@ -26,7 +25,7 @@ def failure_of(error, **facts):
     facts = {"kind": "raised", "env": 5, "command": "step", "pid": 77} | facts
     failure = RemoteFailure.of(error, **facts)
     text = f"Traceback\n  {type(error).__name__}: {error}\n"
-    return dataclasses.replace(failure, traceback=text)
+    return failure._replace(traceback=text)
 
 
 def raised(error, reason="", **facts):

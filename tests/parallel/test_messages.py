@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import threading
 
@@ -60,10 +59,9 @@ def test_a_message_arrives_as_what_it_was(message):
     "message", MESSAGES, ids=lambda message: type(message).__name__
 )
 def test_a_message_is_not_changed_on_its_way(message):
-    assert (
-        dataclasses.fields(message) == () or type(message).__dataclass_params__.frozen
-    )
-    assert not hasattr(message, "__dict__")
+    for name in (*message._fields, "anything_else"):
+        with pytest.raises(AttributeError):
+            setattr(message, name, None)
 
 
 def test_both_sides_tell_which_version_they_speak():
@@ -170,6 +168,6 @@ def test_a_cause_is_in_the_traceback():
     "payload", [None, b"", b"nonsense", pickle.dumps("no exception")]
 )
 def test_a_payload_that_is_no_exception_is_none(payload):
-    failure = dataclasses.replace(FAILURE, pickled=payload)
+    failure = FAILURE._replace(pickled=payload)
 
     assert None is failure.original()

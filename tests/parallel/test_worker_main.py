@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import io
@@ -88,7 +87,7 @@ class Peer:
         )
         packed = PackedJob(job, payloads, setup)
         if protocol is not None:
-            packed = dataclasses.replace(packed, protocol=protocol)
+            packed = packed._replace(protocol=protocol)
         self.process = SpawnLauncher({}).start()
         self.process.channel.send(packed)
         self.hello = self.receive()

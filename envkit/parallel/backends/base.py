@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from envkit.parallel.messages import (
     ExitReport,
@@ -29,38 +28,33 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """A worker has built its environments, or could not."""
 
     worker: int
     hello: Hello | RemoteFailure
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """Rows have answered, in this order; their time steps are in the slab."""
 
     rows: Array
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """The environments of rows have raised; the rows are marked in the slab."""
 
     failures: dict[int, RemoteFailure]
 
 
-@dataclass(frozen=True, slots=True)
-class Replied:
+class Replied(NamedTuple):
     """A worker has answered a request."""
 
     worker: int
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(NamedTuple):
     """A worker is gone, and so is what it had not answered."""
 
     worker: int

@@ -11,7 +11,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -115,7 +114,7 @@ class ProcessBackend:
                 self._launch(job, message)
 
     def _pack(self, job: WorkerJob) -> PackedJob:
-        bare = replace(job, constructors=(), setup=None)
+        bare = job._replace(constructors=(), setup=None)
         if self._inherits:
             return PackedJob(bare, ())
         return PackedJob(
@@ -155,13 +154,13 @@ class ProcessBackend:
             return
         self._end_at_once(process)
         self._drop(worker)
-        old = [
+        others = [
             event
             for event in self._queue
-            if not isinstance(event, Finished | Failed) and event.worker == worker
+            if isinstance(event, Finished | Failed) or event.worker != worker
         ]
-        for event in old:
-            self._queue.remove(event)
+        self._queue.clear()
+        self._queue.extend(others)
 
     def _end_at_once(self, process: WorkerProcess) -> None:
         process.signal_group(signal.SIGKILL)
@@ -369,7 +368,7 @@ class ProcessBackend:
     def request(self, worker: int, request: Request) -> None:
         """Asks an idle worker something; the answer will be an event `Replied`."""
         payload = serialize.dump_value(request.arguments, "An argument")
-        self._tell(worker, replace(request, arguments=payload))
+        self._tell(worker, request._replace(arguments=payload))
 
     def _tell(self, worker: int, message: object) -> None:
         """Announces a message, then sends it: it may be larger than what fits."""
