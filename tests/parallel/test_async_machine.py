@@ -377,7 +377,7 @@ class AsyncMachine(PoolMachine):
             now = self.env.current_time_step(rows)
         except CallOrderError:
             begun = all(self.standing[row] is not None for row in rows)
-            assert self.busy() & set(rows) or not begun
+            assert self.owing() & set(rows) or not begun
         else:
             for index, row in enumerate(rows):
                 assert same(self.standing[row], row_of(now, index))

@@ -34,7 +34,7 @@ def left_since(before, kind):
 
 def without_state(text):
     """Takes away what changes from one moment to the next."""
-    return re.sub(r" \((running|sleeping)\):", ":", text)
+    return re.sub(r" \((running|sleeping|waiting for a device)\):", ":", text)
 
 
 def run_python(*arguments, **options):
