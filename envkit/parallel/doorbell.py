@@ -6,15 +6,51 @@ import os
 import select
 import socket
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
-__all__ = ["MESSAGE", "ROWS", "Doorbell", "is_readable"]
+from envkit.parallel.cpus import available_cpus
+from envkit.parallel.memory import KEEPS_ORDER
+
+__all__ = ["MESSAGE", "ROWS", "Doorbell", "is_readable", "linger", "may_linger"]
 
 # What a ring means. Rings add up, so an eventfd's one number holds both counts.
 ROWS = 1
 MESSAGE = 1 << 32
 
 _BYTES = {ROWS: b"r", MESSAGE: b"m"}
+
+# A few times as long as it takes a CPU that sleeps to be woken up.
+_LINGER_NS = 100_000
+
+
+def may_linger(processes: int) -> bool:
+    """Says whether so many processes may linger before they fall asleep.
+
+    Only where there is a CPU for each of them: more would keep each other from working.
+    And only where a processor shows its stores in order, for whoever lingers learns of
+    them without a system call.
+    """
+    return KEEPS_ORDER and hasattr(os, "sched_yield") and processes <= available_cpus()
+
+
+def linger(has_come: Callable[[], bool]) -> bool:
+    """Looks again and again, for a moment, whether something has come; says so.
+
+    Others that want the CPU get it meanwhile.
+
+    Example:
+        >>> linger(lambda: True), linger(lambda: False)
+        (True, False)
+    """
+    # Hot: called once per batch step by parent and workers.
+    clock, let_others = time.perf_counter_ns, os.sched_yield
+    end = clock() + _LINGER_NS
+    while not has_come():
+        if clock() > end:
+            return False
+        let_others()
+    return True
 
 
 def is_readable(fd: int, timeout: float | None) -> bool:
@@ -28,8 +64,7 @@ class Doorbell:
     """Something one side rings and the other waits for.
 
     Rings add up until they are heard: a bell rung three times wakes its owner once.
-    On Linux it is an eventfd, elsewhere a pair of sockets. Nobody spins: with as many
-    spinning processes as cores a step takes ten times as long.
+    On Linux it is an eventfd, elsewhere a pair of sockets.
 
     The system call that rings is the memory barrier between what was written before
     it and whoever wakes up.

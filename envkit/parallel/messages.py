@@ -183,9 +183,15 @@ class PackedJob(NamedTuple):
 
 
 class Bind(NamedTuple):
-    """The layout; memory and bells come along as descriptors."""
+    """The layout; memory and bells come along as descriptors.
+
+    Attributes:
+        layout: Where rows lie in the memory.
+        lingers: Whether the worker is to linger before it falls asleep.
+    """
 
     layout: SlabLayout
+    lingers: bool = False
 
 
 class Close(NamedTuple):

@@ -1,7 +1,7 @@
 """`Slab`: one block of memory with an array per leaf and a row per environment.
 
 ```
-modes      uint8 [64]            parent writes   the autoreset order
+modes      uint8 [64]            parent writes   autoreset order, count of requests
 sequence   uint32[N]             parent writes   the number of a row's last request
 command    uint8 [N]             parent writes   IDLE STEP RESET REBUILD
 answered   uint32[N]             worker writes   the number it has answered
@@ -222,6 +222,8 @@ class Slab:
 
     Attributes:
         layout: Where everything stands.
+        announcements: One number: how often rows were asked. It grows when all has been
+            written that was asked for, so whoever watches it never sees half of that.
         sequence: The number of each row's last request.
         command: What each row was last asked for.
         answered: The number each row has answered, with the bit `RAISED`.
@@ -237,6 +239,7 @@ class Slab:
             buffer = bytearray(max(layout.size, 1))
         modes, sequence, command, answered, meters, *arrays = layout.arrays(buffer)
         self._modes = modes
+        self.announcements = view_of(modes[8:16].view(np.uint64))
         self.sequence = sequence
         self.command = command
         self.answered = answered
@@ -269,6 +272,7 @@ class Slab:
             self._command_of_all = command
         fence()
         self.sequence += _TWO
+        self.announcements[0] += 1
 
     def request(self, rows: Array, command: int | Array) -> None:
         """Asks the given rows."""
@@ -276,6 +280,7 @@ class Slab:
         self.command[rows] = command
         fence()
         self.sequence[rows] += _TWO
+        self.announcements[0] += 1
 
     def all_answered(self) -> bool:
         """Says whether every row has answered and none has raised."""

@@ -35,7 +35,7 @@ from typing import Any
 from envkit.parallel import serialize
 from envkit.parallel.channel import Channel
 from envkit.parallel.cpus import current_cpu
-from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable
+from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable, linger
 from envkit.parallel.hosting import run_setup
 from envkit.parallel.memory import SharedBlock
 from envkit.parallel.messages import (
@@ -175,17 +175,28 @@ class _Worker:
             # By row: the number of the request whose objects have come.
             self._objects: dict[int, int] = {}
             run_pending = self._run_with_objects
+        announcements, seen = slab.announcements, 0
+
+        def has_been_asked() -> bool:
+            return announcements[0] != seen
+
         # Messages that were announced and have not come: the parent was interrupted.
         owed = 0
+        is_awake = False
         while True:
             # Hot: once per batch step.
-            rings = bell.wait() if not owed else self._wait_for_either(bell)
-            woken = clock()
-            owed += rings // MESSAGE
-            if owed or rings == 0:
-                owed = self._answer(owed, slab)
-                if owed < 0:
-                    return
+            if is_awake:
+                # The ring for what it has been asked is heard later, and finds nothing.
+                woken, is_awake = clock(), False
+            else:
+                rings = bell.wait() if not owed else self._wait_for_either(bell)
+                woken = clock()
+                owed += rings // MESSAGE
+                if owed or rings == 0:
+                    owed = self._answer(owed, slab)
+                    if owed < 0:
+                        return
+            seen = announcements[0]
             if run_pending():
                 after = clock()
                 meters[BUSY_NS] += after - woken
@@ -194,6 +205,7 @@ class _Worker:
                 meters[LAST_CPU] = current_cpu()
                 before = after
                 done.ring()
+                is_awake = bind.lingers and linger(has_been_asked)
 
     def _wait_for_either(self, bell: Doorbell) -> int:
         """Waits for the bell or for a message; returns what was rung, if it was."""

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.parallel import doorbell
-from envkit.parallel.doorbell import MESSAGE, ROWS, Doorbell
+from envkit.parallel.doorbell import MESSAGE, ROWS, Doorbell, linger, may_linger
 from tests import residue
 
 KINDS = ["eventfd", "sockets"] if residue.ON_LINUX else ["sockets"]
@@ -205,3 +205,48 @@ def test_on_linux_a_bell_is_one_descriptor():
     assert (bell.fileno(),) == bell.fds
     assert not os.get_inheritable(bell.fileno())
     bell.close()
+
+
+# Lingering.
+
+
+def test_what_has_come_already_is_seen_without_lingering():
+    looks = []
+
+    assert linger(lambda: looks.append("look") is None)
+    assert ["look"] == looks
+
+
+def test_what_comes_meanwhile_is_seen():
+    looks = iter([False, False, True])
+
+    assert linger(lambda: next(looks))
+
+
+def test_lingering_has_an_end():
+    assert not linger(lambda: False)
+
+
+def test_a_signal_handler_that_raises_ends_it():
+    def look():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        linger(look)
+
+
+@pytest.mark.parametrize(
+    ("processes", "cpus", "answer"), [(1, 1, True), (2, 2, True), (3, 2, False)]
+)
+def test_nobody_lingers_who_would_share_a_cpu(monkeypatch, processes, cpus, answer):
+    monkeypatch.setattr(doorbell, "available_cpus", lambda: cpus)
+    monkeypatch.setattr(doorbell, "KEEPS_ORDER", True)
+
+    assert answer == may_linger(processes)
+
+
+def test_nobody_lingers_where_stores_may_be_seen_in_another_order(monkeypatch):
+    monkeypatch.setattr(doorbell, "available_cpus", lambda: 64)
+    monkeypatch.setattr(doorbell, "KEEPS_ORDER", False)
+
+    assert not may_linger(1)

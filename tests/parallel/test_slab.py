@@ -293,6 +293,17 @@ def test_only_the_rows_that_are_asked_are_pending(number):
     assert [True, False, True, False] == slab.answered_rows().tolist()
 
 
+def test_both_sides_see_how_often_rows_were_asked():
+    layout = layout_of(3)
+    memory = bytearray(layout.size)
+    parent, worker = Slab(layout, memory), Slab(layout, memory)
+    before = worker.announcements[0]
+    parent.request_all(STEP)
+    parent.request(some(0, 2), RESET)
+
+    assert before + 2 == worker.announcements[0]
+
+
 def test_rows_may_be_asked_different_things():
     slab = Slab(layout_of(3))
     slab.request(some(0, 2), np.array([RESET, REBUILD], np.uint8))

@@ -96,7 +96,7 @@ class Peer:
     def receive(self):
         return self.process.channel.receive(30, life=self.process.life_fd)
 
-    def bind(self):
+    def bind(self, lingers=False):
         """Lays two rows of somebody else before those of the worker."""
         rows = len(self.hello.specs)
         layout = SlabLayout(self.hello.specs[0], ((0, 2), (2, 2 + rows)))
@@ -104,7 +104,7 @@ class Peer:
         self.slab = Slab(layout, self.block.buffer)
         self.bell, self.done = Doorbell.create(blocking=True), Doorbell.create()
         fds = (self.block.fd, *self.bell.fds, *self.done.fds)
-        self.process.channel.send(Bind(layout), fds)
+        self.process.channel.send(Bind(layout, lingers), fds)
         return self
 
     def run(self, command, rows=(2,)):
@@ -225,6 +225,17 @@ def test_a_worker_may_ring_for_each_row():
         peer.ask("access", ("batched",))
 
         assert (4, 0) == (rings, peer.done.heard())
+
+
+def test_a_worker_that_lingers_does_everything_once_and_hears_what_it_is_told():
+    with worker(*[CountingEnv] * 3) as peer:
+        peer.bind(lingers=True)
+        peer.run(RESET, rows=(2, 3, 4))
+        stepped = [peer.run(STEP, rows=(2, 3, 4))[2][1] for _ in range(5)]
+        peer.ask("access", ("batched",))
+
+        assert [1, 2, 3, 4, 5] == stepped
+        assert 3 * 6 == peer.slab.meters[1][STEPS]
 
 
 def test_a_failure_arrives_before_its_row_is_marked():

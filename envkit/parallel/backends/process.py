@@ -26,7 +26,13 @@ from envkit.parallel.backends.base import (
     Started,
 )
 from envkit.parallel.cpus import current_cpu
-from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable
+from envkit.parallel.doorbell import (
+    MESSAGE,
+    Doorbell,
+    is_readable,
+    linger,
+    may_linger,
+)
 from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.launch import WorkerProcess, launcher
 from envkit.parallel.memory import SharedBlock
@@ -176,6 +182,10 @@ class ProcessBackend:
         self._last_cpus = slab.meters[:, LAST_CPU]
         self._all_rows = Finished(np.arange(layout.rows))
         self._has_objects = bool(layout.private_steps)
+        # Workers that linger let this process have their CPU when it needs one; if it
+        # lingered as well, it would take theirs.
+        self._lingers = may_linger(len(layout.blocks) + 1)
+        self._workers_linger = may_linger(len(layout.blocks))
         self._worker_of_row = np.repeat(
             np.arange(len(layout.blocks)),
             [stop - first for first, stop in layout.blocks],
@@ -195,7 +205,8 @@ class ProcessBackend:
             old.close()
         fds = (self._block.fd, *bell.fds, *self._done.fds)
         with contextlib.suppress(ConnectionError, EOFError):
-            process.channel.send(Bind(self._slab.layout), fds, life=process.life_fd)
+            message = Bind(self._slab.layout, self._workers_linger)
+            process.channel.send(message, fds, life=process.life_fd)
 
     # Rows.
 
@@ -262,6 +273,13 @@ class ProcessBackend:
         self._is_waiting = True
         if self._has_unsent:
             self._send_rests()
+        if (
+            self._all_asked
+            and not queue
+            and self._lingers
+            and linger(self._slab.all_answered)  # type: ignore[union-attr]  # likewise
+        ):
+            self._queue_all()
         while not queue:
             patience = _GLANCE if timeout is None else min(timeout, _GLANCE)
             for fd, found in self._poller.poll(patience):
@@ -273,12 +291,7 @@ class ProcessBackend:
                 break
             if self._all_asked and not queue:
                 if self._slab.all_answered():  # type: ignore[union-attr]  # rows were asked
-                    if self._has_objects:
-                        # A worker sends what belongs to a row before it marks it.
-                        for worker in list(self._workers):
-                            self._read(worker)
-                    self._all_asked = self._has_raised = False
-                    queue.append(self._all_rows)
+                    self._queue_all()
                     break
                 # Some workers are done. That is of interest only to those who wait for
                 # less than all, or if an environment has raised.
@@ -296,6 +309,15 @@ class ProcessBackend:
                     break
         self._is_waiting = False
         return queue
+
+    def _queue_all(self) -> None:
+        """Notes that all rows were asked and have answered, and none has raised."""
+        if self._has_objects:
+            # A worker sends what belongs to a row before it marks it.
+            for worker in list(self._workers):
+                self._read(worker)
+        self._all_asked = self._has_raised = False
+        self._queue.append(self._all_rows)
 
     def _send_rests(self) -> None:
         """Sends what an interrupted call has left of its messages."""
