@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class BatchedPyEnvironment(PyEnvironment):
             self._spec.action, len(self._envs), "BatchedPyEnvironment.step()"
         )
         self._time_step = nest.Structure(self._envs[0].time_step_spec())
+        self._places = [
+            _Place(spec.dtype, spec.shape, len(spec.shape) + 1, spec)
+            for spec in self._time_step.leaves
+        ]
         self._calls = RowCalls(self._envs, multithreading=multithreading)
         self._closed = False
 
@@ -163,7 +167,8 @@ class BatchedPyEnvironment(PyEnvironment):
     def _step(self, action: NestedArray) -> TimeStep:
         # Hot: called once per batch step. Of the few rows that are stepped one by one,
         # lists are faster than arrays.
-        self._check_open("step")
+        if self._closed:
+            self._check_open("step")
         step_types = self.current_time_step().step_type.tolist()
         ended = [step_type == _LAST for step_type in step_types]
         actions = self._actions_by_row(action, ended)
@@ -205,22 +210,27 @@ class BatchedPyEnvironment(PyEnvironment):
         """Stacks time steps, each of which must have exactly the specs' dtypes."""
         # Hot: called once per batch step.
         structure = self._time_step
-        flatten, specs = structure.flatten, structure.leaves
+        flatten, places = structure.flatten, self._places
         rows = []
         for row, time_step in enumerate(time_steps):
             try:
                 leaves = flatten(time_step)
             except SpecError:
                 leaves = []
-            if not _fit(leaves, specs):
+            if not _fit(leaves, places):
                 self._explain_misfit(row, time_step)
             rows.append(leaves)
-        stacked: TimeStep = structure.unflatten(
-            [
-                np.array(column, spec.dtype)
-                for column, spec in zip(zip(*rows, strict=True), specs, strict=True)
+        if len(rows) == 1:
+            columns = [
+                np.array(leaf, place.dtype, ndmin=place.rank)
+                for leaf, place in zip(rows[0], places, strict=True)
             ]
-        )
+        else:
+            columns = [
+                np.array(column, place.dtype)
+                for column, place in zip(zip(*rows, strict=True), places, strict=True)
+            ]
+        stacked: TimeStep = structure.unflatten(columns)
         return stacked
 
     def _explain_misfit(self, row: int, time_step: TimeStep) -> None:
@@ -245,14 +255,23 @@ class BatchedPyEnvironment(PyEnvironment):
         return self._calls.run(call, function, range(len(self._envs)))
 
 
-def _fit(leaves: Sequence[Any], specs: Sequence[ArraySpec]) -> bool:
+class _Place(NamedTuple):
+    """Where a leaf of each row goes: what is asked of it, and the rank of the batch."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    rank: int
+    spec: ArraySpec
+
+
+def _fit(leaves: Sequence[Any], places: Sequence[_Place]) -> bool:
     """Says whether shapes and dtypes are right; bounds are not looked at."""
     # Hot: called once per row and batch step.
-    if len(leaves) != len(specs):
+    if len(leaves) != len(places):
         return False
-    for leaf, spec in zip(leaves, specs, strict=True):
+    for leaf, (dtype, shape, _, spec) in zip(leaves, places, strict=True):
         if type(leaf) is np.ndarray or isinstance(leaf, np.generic):
-            if leaf.dtype != spec.dtype or leaf.shape != spec.shape:
+            if leaf.dtype != dtype or leaf.shape != shape:
                 return False
         elif not spec.check_array(leaf):
             return False
