@@ -134,12 +134,17 @@ def _as_integers(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     if given.dtype == dtype:
         return np.array(given), np.zeros((), bool)
     lowest, highest = _limits(dtype)
-    # Python compares its integers with anything exactly.
-    exact = given.astype(object)
+    # Python compares its integers exactly with all numbers but those of NumPy.
+    exact = np.array([_plain(number) for number in given.astype(object).flat], object)
+    exact = exact.reshape(given.shape)
     with np.errstate(invalid="ignore"):  # NaN is nowhere.
         inside = np.greater_equal(exact, lowest) & np.less_equal(exact, highest)
     outside = ~np.asarray(inside, bool)
     return np.where(outside, 0, exact).astype(dtype), outside
+
+
+def _plain(number: Any) -> Any:
+    return number.item() if isinstance(number, np.generic) else number
 
 
 def _first(values: Array, where: Array) -> Any:

@@ -556,6 +556,7 @@ def test_a_bound_larger_than_its_array_is_refused(message_of):
         (np.int64, 2.0**63, "-9223372036854775808 and 9223372036854775807"),
         (np.int64, np.array(2.0**63), "-9223372036854775808 and 9223372036854775807"),
         (np.uint64, 2**64, "0 and 18446744073709551615"),
+        (np.uint64, np.float64(2.0**64), "0 and 18446744073709551615"),
     ],
 )
 def test_a_bound_that_the_dtype_cannot_hold_is_refused(
