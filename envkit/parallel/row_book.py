@@ -296,13 +296,13 @@ class RowBook:
     def stand(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
         """Lets every row stand at a time step that comes from elsewhere."""
         slab = self.slab
-        slab.sequence += np.uint32(2)
         slab.align(np.arange(1))
-        slot = slot_of(int(slab.sequence[0]))
+        numbers = slab.sequence + np.uint32(2)
+        slot = slot_of(int(numbers[0]))
         for array, leaf, other in zip(slab.steps, shown, standing, strict=True):
             array[slot] = leaf
             array[SAME_STEP_SLOT] = other
-        slab.answered[:] = slab.sequence
+        slab.stand_at(slice(None), numbers)
 
     def new_rows(self) -> tuple[int, ...]:
         """Returns the rows whose environment is new and has not begun."""

@@ -136,14 +136,7 @@ class EnvRunner:
         """Runs the rows that were asked and have not answered; returns how many."""
         # Hot: called at every wake-up of a worker.
         number = self._sequence[self._first]
-        if (
-            self._is_single
-            and self.after_row is None
-            and self._block_command == self._all_step
-            and self._block_sequence == _repeated(number, len(self._rows))
-            and self._block_answered
-            == _repeated((number - 2) & _LARGEST, len(self._rows))
-        ):
+        if self._is_single and self.after_row is None and self._all_step_to(number):
             fence()
             self._meters[STEPS] += len(self._rows)
             self._run_lockstep(number)
@@ -152,6 +145,22 @@ class EnvRunner:
         if rows:
             self.run(rows)
         return len(rows)
+
+    def _all_step_to(self, number: int) -> bool:
+        """Says whether all rows are to step, and answer with this number."""
+        # Read in this order for the reasons that `Slab.pending` has.
+        sequence = _repeated(number, len(self._rows))
+        if self._block_sequence != sequence:
+            return False
+        fence()
+        if self._block_command != self._all_step:
+            return False
+        fence()
+        answered = _repeated((number - 2) & _LARGEST, len(self._rows))
+        if self._block_answered != answered:
+            return False
+        fence()
+        return self._block_sequence == sequence
 
     def run(self, rows: Sequence[int]) -> None:
         """Executes the command in each row and writes the answer beside it."""

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.memory import fence
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -76,6 +77,8 @@ _SLOTS = 3
 # What `Slab.autoreset` holds.
 NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
 _TWO = np.uint32(2)
+# Numbers of requests begin anew after this one.
+_LARGEST = 0xFFFFFFFF
 _CACHE_LINE = 64
 
 # What a worker counts, by place in its line of `meters`, and where it last ran.
@@ -307,8 +310,21 @@ class Slab:
 
     def take_back(self, rows: Array) -> None:
         """Withdraws requests that nobody will answer; the answer before stands."""
-        self.sequence[rows] -= _TWO
-        self.answered[rows] = self.sequence[rows]
+        self.stand_at(rows, self.sequence[rows] - _TWO)
+
+    def stand_at(self, rows: Any, numbers: Any) -> None:
+        """Lets rows have answered a number that nobody is to answer.
+
+        A worker may look at any moment, also when nobody has asked it: the ring for
+        what it was awake to see comes later. Until both words are written it must not
+        take the row for one that was asked, and neither must an interrupted call.
+        """
+        with uninterrupted():
+            self._command_of_all = IDLE
+            self.command[rows] = IDLE
+            fence()
+            self.sequence[rows] = numbers
+            self.answered[rows] = numbers
 
     def time_step_of(self, row: int, slot: int) -> TimeStep:
         """Returns copies of what one slot of a row holds."""
@@ -321,10 +337,9 @@ class Slab:
         The answer is a `LAST` with reward 0 and discount 1, so that the value of the
         last state may still be bootstrapped, and the observation in slot `source`.
         """
-        number = int(self.sequence[row]) + 2 & 0xFFFFFFFF
+        number = int(self.sequence[row]) + 2 & _LARGEST
         self._cut(row, slot_of(number), source)
-        self.sequence[row] = number
-        self.answered[row] = number
+        self.stand_at(row, number)
 
     def cut_before_first(self, row: int) -> None:
         """Puts the end of the episode before the `FIRST` that a row has answered.
@@ -364,8 +379,7 @@ class Slab:
         if behind.size:
             for array in self.steps:
                 array[slot, behind] = array[1 - slot, behind]
-            self.sequence[behind] += np.uint32(2)
-            self.answered[behind] = self.sequence[behind]
+            self.stand_at(behind, self.sequence[behind] + _TWO)
 
     def ended(self, rows: Array) -> Array:
         """Returns which rows stand at the end of an episode."""
@@ -380,14 +394,25 @@ class Slab:
 
     def pending(self, first: int, stop: int) -> list[int]:
         """Returns the rows of a block that were asked and have not answered."""
-        # Hot: called at every wake-up of a worker.
+        # Hot: called at every wake-up of a worker. In this order, for `stand_at` writes
+        # in this order: whoever sees its number sees that nobody asked, or the answer.
+        # That may be the answer to a later number than the one that was seen, or to an
+        # earlier one, to which the row was taken back; so the number is read again.
         asked = self.sequence[first:stop].tolist()
+        fence()
+        commands = self.command[first:stop].tolist()
+        fence()
         done = self.answered[first:stop].tolist()
         fence()
+        sequence = self.sequence
         return [
             row
-            for row, number, last in zip(range(first, stop), asked, done, strict=True)
-            if number ^ last > RAISED
+            for row, number, command, last in zip(
+                range(first, stop), asked, commands, done, strict=True
+            )
+            if command != IDLE
+            and 0 < (number - last) & _LARGEST <= 2
+            and sequence[row] == number
         ]
 
     def commit(self, row: int) -> None:

@@ -430,6 +430,17 @@ def test_workers_hear_of_another_order(backend):
     ] == seen
 
 
+@pytest.mark.slow
+def test_changing_the_order_moves_no_environment():
+    """Workers that are awake look at rows while the parent lets them stand."""
+    with pool_of(counted(10**6, 10**6), "process", num_workers=2) as env:
+        env.reset()
+        for step in range(1, 4000):
+            env.autoreset = (NEXT_STEP, DISABLED, SAME_STEP)[step % 3]
+
+            assert [step, step] == env.step([0, 0]).observation.tolist()
+
+
 @with_each_order
 def test_a_stale_first_is_never_shown(order):
     """The FIRST of long ago must not come up when the order changes back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import pickle
 import subprocess
@@ -291,6 +292,67 @@ def test_only_the_rows_that_are_asked_are_pending(number):
     assert [1] == slab.pending(0, 2)
     assert [] == slab.pending(2, 3)
     assert [True, False, True, False] == slab.answered_rows().tolist()
+
+
+class ReadLater:
+    """An array each reading of which comes after something else has been done."""
+
+    def __init__(self, array, before):
+        self._array, self._before = array, iter(before)
+
+    def __getitem__(self, index):
+        next(self._before)()
+        return self._array[index]
+
+
+@pytest.mark.parametrize("number", LAST_NUMBERS)
+@pytest.mark.parametrize("is_taken_back", [False, True])
+def test_a_row_is_pending_only_if_it_has_been_asked(number, is_taken_back):
+    """A worker may look while the parent lets a row stand, and then asks it."""
+    then = (number + (-2 if is_taken_back else 2)) % 2**32
+    writes = [
+        ("command", IDLE),
+        ("sequence", then),
+        ("answered", then),
+        ("command", REBUILD),
+        ("sequence", (then + 2) % 2**32),
+    ]
+    for moments in itertools.combinations_with_replacement(range(6), 4):
+        slab = slab_at(number, rows=1)
+        slab.answered[:] |= RAISED if is_taken_back else 0
+        slab.command[:] = STEP
+        arrays = {name: getattr(slab, name) for name in dict(writes)}
+        done = 0
+
+        def write_until(moment, arrays=arrays):
+            nonlocal done
+            for name, value in writes[done:moment]:
+                arrays[name][0] = value
+            done = max(done, moment)
+
+        reads = ("sequence", "command", "answered", "sequence")
+        looks = [functools.partial(write_until, moment) for moment in moments]
+        for name in arrays:
+            mine = [look for at, look in zip(reads, looks, strict=True) if at == name]
+            setattr(slab, name, ReadLater(arrays[name], mine))
+        rows = slab.pending(0, 1)
+
+        # Whoever has looked too early looks again when the row has been announced.
+        assert rows in ([[0]] if moments[0] == 5 else [[], [0]]), moments
+        assert rows == [] or moments[-1] == 5, moments
+
+
+def test_the_parent_stands_rows_at_numbers_that_nobody_is_to_answer():
+    slab = slab_at(4)
+    slab.request_all(STEP)
+    for row in range(3):
+        slab.commit(row)
+    slab.stand_at(some(0, 2), np.array([8, 8], np.uint32))
+
+    assert [8, 6, 8] == slab.sequence.tolist() == slab.answered.tolist()
+    assert [IDLE, STEP, IDLE] == slab.command.tolist()
+    slab.request_all(STEP)
+    assert [STEP] * 3 == slab.command.tolist()
 
 
 def test_both_sides_see_how_often_rows_were_asked():
