@@ -62,6 +62,10 @@ class EnvkitError(Exception):
     wrong kind, that is what envkit raises.
     """
 
+    # Of an error that is raised while TensorFlow traces a function, its AutoGraph makes
+    # another, of a class of its own; but not of one that has this.
+    ag_pass_through = True
+
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
 
