@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from envkit.py_environment import PyEnvironment
     from envkit.random_py_environment import RandomPyEnvironment
     from envkit.specs import ArraySpec, BoundedArraySpec, EnvironmentSpec
+    from envkit.tf import TFEnvironment as TFEnvironment
+    from envkit.tf import TFPyEnvironment as TFPyEnvironment
     from envkit.time_step import (
         StepType,
         TimeStep,
@@ -54,6 +56,8 @@ _HOMES = {
     "RandomPyEnvironment": "envkit.random_py_environment",
     "RestartPolicy": "envkit.parallel",
     "StepType": "envkit.time_step",
+    "TFEnvironment": "envkit.tf",
+    "TFPyEnvironment": "envkit.tf",
     "TimeStep": "envkit.time_step",
     "constructor": "envkit.constructors",
     "make": "envkit.constructors",
@@ -66,6 +70,7 @@ _HOMES = {
 }
 _MODULES = ("errors", "specs", "testing")
 
+# Without those that import TensorFlow: `from envkit import *` loads all of these.
 __all__ = [
     "ArraySpec",
     "AsyncBatch",
@@ -115,4 +120,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES, *_MODULES})

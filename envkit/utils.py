@@ -1,7 +1,8 @@
-"""Checking an environment against its own specs, under TF-Agents' name."""
+"""What TF-Agents users know as `utils`: a check of specs, and a way to TensorFlow."""
 
 from __future__ import annotations
 
+import importlib
 import numbers
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +11,32 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import SpecError
+from envkit.py_environment import PyEnvironment
 from envkit.specs.sampling import sample_spec_nest
-from envkit.specs.validation import explain
+from envkit.specs.validation import describe, explain
 from envkit.types import NestedArray
 
-__all__ = ["validate_py_environment"]
+__all__ = ["get_tf_env", "validate_py_environment"]
+
+# A string, because TensorFlow's side stands on a higher floor than this module.
+_TF = "envkit.tf"
+
+
+def get_tf_env(environment: Any) -> Any:
+    """Returns a TensorFlow environment: what it was given, if that is one.
+
+    Raises:
+        ValueError: It is no environment.
+    """
+    if not isinstance(environment, PyEnvironment) and not hasattr(environment, "step"):
+        raise ValueError(
+            f"get_tf_env() was given {describe(environment)}; it takes an environment "
+            "of Python or of TensorFlow."
+        )
+    tf = importlib.import_module(_TF)
+    if isinstance(environment, tf.TFEnvironment):
+        return environment
+    return tf.TFPyEnvironment(environment)
 
 
 def validate_py_environment(

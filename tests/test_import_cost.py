@@ -27,7 +27,13 @@ HEAVY = {
 
 def modules_after(statements: str) -> set[str]:
     """Runs statements in a fresh interpreter and returns the names it has loaded."""
-    program = f"{statements}\nimport sys, json; print(json.dumps(list(sys.modules)))"
+    return printed(
+        f"{statements}\nimport sys, json; print(json.dumps(list(sys.modules)))"
+    )
+
+
+def printed(program: str) -> set[str]:
+    """Runs a program in a fresh interpreter and returns the list that it prints."""
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
@@ -63,6 +69,32 @@ def test_making_and_stepping_an_environment_loads_nothing_heavy():
     )
 
     assert set() == HEAVY & modules_after(program)
+
+
+def test_everything_that_a_star_import_brings_is_light():
+    assert set() == HEAVY & modules_after("from envkit import *")
+
+
+def test_whoever_names_a_tensorflow_environment_imports_tensorflow():
+    assert "tensorflow" in modules_after("from envkit import TFPyEnvironment")
+
+
+def test_workers_under_a_tensorflow_environment_do_not_load_tensorflow():
+    in_worker = printed("""
+import json, sys
+from envkit import ParallelPyEnvironment, TFPyEnvironment
+from envkit.testing import CountingEnv
+class Telling(CountingEnv):
+    def modules(self):
+        return list(sys.modules)
+with TFPyEnvironment(ParallelPyEnvironment([Telling] * 2, num_workers=1)) as env:
+    env.step([0, 0])
+    print(json.dumps(env.call("modules")[0]))
+""")
+
+    assert "numpy" in in_worker
+    # The class travels by value.
+    assert {"cloudpickle"} >= HEAVY & in_worker
 
 
 def test_importing_envkit_has_no_effect():

@@ -1,1 +1,57 @@
-"""TensorFlow's side of envkit: the only package that imports TensorFlow."""
+"""TensorFlow's side of envkit: the only package that imports TensorFlow.
+
+Names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envkit.tf import tensor_spec as tensor_spec
+    from envkit.tf import tf_wrappers as tf_wrappers
+    from envkit.tf.checkpoints import CheckpointedState
+    from envkit.tf.datasets import Transition, dataset
+    from envkit.tf.random_tf_environment import RandomTFEnvironment
+    from envkit.tf.tf_cartpole import TFCartPole
+    from envkit.tf.tf_environment import TFEnvironment
+    from envkit.tf.tf_py_environment import TFPyEnvironment
+
+_HOMES = {
+    "CheckpointedState": "envkit.tf.checkpoints",
+    "RandomTFEnvironment": "envkit.tf.random_tf_environment",
+    "TFCartPole": "envkit.tf.tf_cartpole",
+    "TFEnvironment": "envkit.tf.tf_environment",
+    "TFPyEnvironment": "envkit.tf.tf_py_environment",
+    "Transition": "envkit.tf.datasets",
+    "dataset": "envkit.tf.datasets",
+}
+_MODULES = ("tensor_spec", "tf_wrappers")
+
+__all__ = [
+    "CheckpointedState",
+    "RandomTFEnvironment",
+    "TFCartPole",
+    "TFEnvironment",
+    "TFPyEnvironment",
+    "Transition",
+    "dataset",
+    "tensor_spec",
+    "tf_wrappers",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _MODULES:
+        return importlib.import_module(f"envkit.tf.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value  # Later uses find it without asking again.
+        return value
+    raise AttributeError(f"module 'envkit.tf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

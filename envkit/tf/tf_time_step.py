@@ -7,8 +7,7 @@ shapes are known: a size that is known only when a traced function runs is not c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,21 +15,15 @@ import tensorflow as tf
 from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.validation import describe
+from envkit.tf.autograph import as_written
+from envkit.tf.tensor_spec import BoundedTensorSpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
 
 __all__ = ["restart", "termination", "time_step_spec", "transition", "truncation"]
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def _as_written(function: _Function) -> _Function:
-    """Keeps AutoGraph from rewriting a function that branches on static facts only."""
-    kept: _Function = tf.autograph.experimental.do_not_convert(function)
-    return kept
-
-
-@_as_written
+@as_written
 def restart(
     observation: NestedArray,
     batch_size: Any = None,
@@ -48,7 +41,7 @@ def restart(
     )
 
 
-@_as_written
+@as_written
 def transition(
     observation: NestedArray,
     reward: NestedArray,
@@ -59,7 +52,7 @@ def transition(
     return _step("transition", StepType.MID, observation, reward, discount, outer_dims)
 
 
-@_as_written
+@as_written
 def termination(
     observation: NestedArray, reward: NestedArray, outer_dims: Any = None
 ) -> TimeStep:
@@ -67,7 +60,7 @@ def termination(
     return _step("termination", StepType.LAST, observation, reward, 0.0, outer_dims)
 
 
-@_as_written
+@as_written
 def truncation(
     observation: NestedArray,
     reward: NestedArray,
@@ -78,7 +71,7 @@ def truncation(
     return _step("truncation", StepType.LAST, observation, reward, discount, outer_dims)
 
 
-@_as_written
+@as_written
 def time_step_spec(
     observation_spec: NestedSpec, reward_spec: NestedSpec | None = None
 ) -> TimeStep:
@@ -89,9 +82,6 @@ def time_step_spec(
         reward_spec or (),
         "the observation spec is made of tensor specs. Both",
     )
-    # TensorFlow has no public name for the class that its own checks look for.
-    from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
-
     return TimeStep(
         step_type=tf.TensorSpec([], tf.int32, name="step_type"),
         reward=reward_spec or tf.TensorSpec([], tf.float32, name="reward"),

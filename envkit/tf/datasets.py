@@ -1,0 +1,322 @@
+"""`dataset`: an environment and a policy as a `tf.data.Dataset`.
+
+```
+policy(time_step) -> action -> environment.step -> rows -> prefetched elements
+```
+
+The environment is stepped in a thread of TensorFlow's, ahead of whoever takes the
+elements.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from envkit import nest
+from envkit.constructors import constructor
+from envkit.errors import CallOrderError
+from envkit.py_environment import PyEnvironment
+from envkit.specs.validation import describe
+from envkit.tf.action_leaves import ActionLeaves
+from envkit.tf.autograph import as_written
+from envkit.tf.tensor_spec import to_nest_array_spec
+from envkit.tf.tf_environment import TFEnvironment
+from envkit.tf.tf_py_environment import TFPyEnvironment
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray
+
+__all__ = ["Transition", "dataset"]
+
+_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+
+
+class Transition(NamedTuple):
+    """One step of one environment; of a whole episode, all its steps.
+
+    Attributes:
+        time_step: Where the policy acted. Never a `LAST`.
+        action: What it did.
+        next_time_step: What came of it, with the reward. Never a `FIRST`.
+    """
+
+    time_step: TimeStep
+    action: Any
+    next_time_step: TimeStep
+
+
+def dataset(
+    environment: Any,
+    policy: Any,
+    *,
+    whole_episodes: bool = False,
+    prefetch: int = tf.data.AUTOTUNE,
+) -> tf.data.Dataset:
+    """Returns a dataset of what a policy experiences in an environment, without end.
+
+    Each element is the `Transition` of one row; those of a batch follow one another.
+    The step that only begins an episode is none. Each iteration goes on where the
+    environment stands; of several iterators the newest has it.
+
+    Lists in a nest become tuples, as everywhere in `tf.data`.
+
+    Args:
+        environment: A Python or TensorFlow environment: single, batched or a pool. Or
+            something that makes one; then each iteration has one of its own, which it
+            closes.
+        policy: What is called with a time step of tensors, a batch, and returns an
+            action for each row; or has a method `action` of that kind.
+        whole_episodes: Whether each element is an episode: its transitions with a
+            dimension of time in front. One that had begun already is left out.
+        prefetch: How many elements to have ready, while the trainer trains.
+
+    Example:
+        >>> import envkit
+        >>> def left(time_step):
+        ...     return tf.zeros(time_step.step_type.shape, tf.int64)
+        >>> steps = dataset(envkit.make("CartPole", batch_size=8, seed=1), left)
+        >>> for batch in steps.batch(32).take(1):
+        ...     print(batch.next_time_step.reward.shape)
+        (32,)
+        >>> episodes = dataset("CartPole", left, whole_episodes=True)
+        >>> for episode in episodes.take(1):
+        ...     print(bool(episode.next_time_step.is_last()[-1]))
+        True
+    """
+    source = _Source(environment, policy)
+    # TensorFlow takes batches apart quickly, but not of arrays without elements.
+    by_row = not whole_episodes and any(
+        spec.shape.num_elements() == 0 for spec in source.specs
+    )
+    leading: list[Any] = [] if by_row else [None]
+    signature = tuple(
+        tf.TensorSpec(leading + spec.shape.as_list(), spec.dtype)
+        for spec in source.specs
+    )
+    collect = _Episodes if whole_episodes else _Rows if by_row else _Transitions
+    flat = tf.data.Dataset.from_generator(
+        lambda: source.iterate(collect), output_signature=signature
+    )
+    rows = flat if whole_episodes or by_row else flat.unbatch()
+    return rows.map(source.packed).prefetch(prefetch)
+
+
+class _Source:
+    """Steps an environment for one iterator at a time."""
+
+    def __init__(self, environment: Any, policy: Any) -> None:
+        self._make, self._env = _maker_of(environment)
+        self._policy = _function_of(policy)
+        self._lock = threading.Lock()
+        self._newest: object = None
+        env = self._open()
+        try:
+            self._time_step = nest.Structure(env.time_step_spec())
+            self._action = nest.Structure(env.action_spec())
+            self._actions = ActionLeaves(
+                to_nest_array_spec(env.action_spec()),
+                env.batch_size,  # type: ignore[arg-type]  # a batch has one
+                "dataset()",
+                check_dims=True,
+            )
+        finally:
+            self._release(env)
+        self.specs = (
+            *self._time_step.leaves,
+            *self._action.leaves,
+            *self._time_step.leaves,
+        )
+
+    @as_written
+    def packed(self, *leaves: Any) -> Transition:
+        """Packs the leaves of an element."""
+        begin, end = len(self._time_step.leaves), -len(self._time_step.leaves)
+        parts = leaves[:begin], leaves[begin:end], leaves[end:]
+        structures = self._time_step, self._action, self._time_step
+        time_step, action, next_time_step = (
+            structure.unflatten(part)
+            for structure, part in zip(structures, parts, strict=True)
+        )
+        return Transition(
+            _without_lists(time_step),
+            _without_lists(action),
+            _without_lists(next_time_step),
+        )
+
+    def iterate(self, collect: Any) -> Iterator[tuple[Array, ...]]:
+        """Yields elements, until somebody else begins to."""
+        me = self._newest = object()
+        env = self._open()
+        collector = collect()
+        try:
+            while True:
+                # Whoever comes later waits for the step that is being made.
+                with self._lock:
+                    if self._newest is not me and self._make is None:
+                        raise CallOrderError(
+                            "Another iterator of this dataset has been started since, "
+                            "and there is only one environment. Give dataset() "
+                            "something that makes one, so that each iterator has its "
+                            "own."
+                        )
+                    step = self._step(env)
+                yield from collector.elements(step)
+        finally:
+            self._release(env)
+
+    def _open(self) -> TFEnvironment:
+        return _as_tensors(self._make()) if self._make is not None else self._env
+
+    def _release(self, env: TFEnvironment) -> None:
+        if self._make is not None:
+            env.close()
+
+    def _step(self, env: TFEnvironment) -> _Step:
+        before = env.current_time_step()
+        action = self._policy(before)
+        # Copies, for a policy may use the same arrays again.
+        actions = self._actions.arrays(self._actions.flat(action))
+        after = env.step(action)
+        _begin_anew(env, after)
+        return _Step(
+            np.asarray(before.step_type),
+            np.asarray(after.step_type),
+            [
+                *map(np.asarray, self._time_step.flatten(before)),
+                *(
+                    array.astype(spec.dtype.as_numpy_dtype, copy=False)
+                    for array, spec in zip(actions, self._action.leaves, strict=True)
+                ),
+                *map(np.asarray, self._time_step.flatten(after)),
+            ],
+        )
+
+
+def _maker_of(environment: Any) -> tuple[Callable[[], Any] | None, Any]:
+    """Returns what makes environments, or else the one there is."""
+    if isinstance(environment, TFEnvironment):
+        return None, environment
+    if isinstance(environment, str):
+        return constructor(environment), None
+    if isinstance(environment, type):
+        return environment, None
+    if isinstance(environment, PyEnvironment) or hasattr(environment, "step"):
+        return None, TFPyEnvironment(environment)
+    if callable(environment):
+        return environment, None
+    raise TypeError(
+        f"dataset() was given {describe(environment)} as environment. Pass one, or "
+        "something to call that makes one."
+    )
+
+
+def _as_tensors(env: Any) -> TFEnvironment:
+    return env if isinstance(env, TFEnvironment) else TFPyEnvironment(env)
+
+
+def _function_of(policy: Any) -> Callable[[TimeStep], NestedArray]:
+    """Returns what takes a time step and returns an action."""
+    if callable(policy):
+        return policy  # type: ignore[no-any-return]  # it can be called, that is all
+    act = getattr(policy, "action", None)
+    if not callable(act):
+        raise TypeError(
+            f"dataset() was given {describe(policy)} as policy. A policy is called "
+            "with a time step and returns an action for each row, or has a method "
+            "action() that is."
+        )
+
+    def action(time_step: TimeStep) -> NestedArray:
+        answer = act(time_step)
+        # What policies of TF-Agents return, who have a state and an info as well.
+        return answer.action if hasattr(answer, "info") else answer
+
+    return action
+
+
+def _begin_anew(env: TFEnvironment, after: TimeStep) -> None:
+    """Begins episodes where rows ended that do not so by themselves."""
+    order = getattr(getattr(env, "pyenv", None), "autoreset", None)
+    if getattr(order, "name", "") == "DISABLED":
+        ended = np.asarray(after.step_type) == _LAST
+        if ended.any():
+            env.reset(ended)
+
+
+def _without_lists(structure: Any) -> Any:
+    """Returns tuples in place of lists, which `tf.data` takes for tensors."""
+    if isinstance(structure, dict):
+        return {key: _without_lists(value) for key, value in structure.items()}
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return type(structure)(*map(_without_lists, structure))
+    if isinstance(structure, list | tuple):
+        return tuple(map(_without_lists, structure))
+    return structure
+
+
+class _Step(NamedTuple):
+    """One step of all rows.
+
+    Attributes:
+        before: The step types of where the policy acted.
+        after: Those of what came of it.
+        leaves: The leaves of the transitions.
+    """
+
+    before: Array
+    after: Array
+    leaves: list[Array]
+
+
+class _Transitions:
+    """Returns the rows of each step that were one."""
+
+    def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
+        """Yields the rows that did not begin an episode with this step."""
+        went_on = step.before != _LAST
+        if went_on.all():
+            yield tuple(step.leaves)
+        elif went_on.any():
+            yield tuple(leaf[went_on] for leaf in step.leaves)
+
+
+class _Rows(_Transitions):
+    """Returns the rows of each step that were one, one by one."""
+
+    def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
+        """Yields each row that did not begin an episode with this step."""
+        for leaves in super().elements(step):
+            yield from zip(*leaves, strict=True)
+
+
+class _Episodes:
+    """Keeps steps until episodes are whole."""
+
+    def __init__(self) -> None:
+        self._kept: list[list[Array]] = []
+        # By row: with which of these steps the episode began that is going on.
+        self._begins: dict[int, int] = {}
+
+    def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
+        """Yields the episodes that end with this step."""
+        for row in np.flatnonzero(step.before == _FIRST).tolist():
+            self._begins[row] = len(self._kept)
+        self._kept.append(step.leaves)
+        for row in np.flatnonzero(step.after == _LAST).tolist():
+            # Of one that had begun before anybody looked, the beginning is not known.
+            if row in self._begins:
+                columns = zip(*self._kept[self._begins.pop(row) :], strict=True)
+                yield tuple(
+                    np.stack([leaf[row] for leaf in column]) for column in columns
+                )
+        self._forget(min(self._begins.values(), default=len(self._kept)))
+
+    def _forget(self, count: int) -> None:
+        """Lets go of so many steps, which belong to no episode any more."""
+        if count:
+            del self._kept[:count]
+            self._begins = {row: begin - count for row, begin in self._begins.items()}

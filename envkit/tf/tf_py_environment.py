@@ -1,0 +1,357 @@
+"""`TFPyEnvironment`: a Python environment as one that takes and returns tensors.
+
+Eagerly a call is a call: the action's arrays go in, and what comes back becomes
+tensors. In a graph each call is one `tf.numpy_function`.
+
+```
+eager    action -> arrays ----------------> environment.step -> arrays -> tensors
+graph    action -> leaves -> numpy_function(environment.step) -> leaves -> tensors
+```
+
+What the environment returns is checked before TensorFlow sees it, for a tensor in a
+graph has the shape that was said of it, whether it is true or not.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from envkit.batched_py_environment import BatchedPyEnvironment
+from envkit.constructors import constructor
+from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.py_environment import PyEnvironment
+from envkit.specs.validation import describe
+from envkit.tf import tensor_spec
+from envkit.tf.action_leaves import ActionLeaves
+from envkit.tf.autograph import as_written
+from envkit.tf.checkpoints import restore_state, state_bytes
+from envkit.tf.lanes import lane_for
+from envkit.tf.tf_environment import TFEnvironment
+from envkit.tf.time_step_leaves import TimeStepLeaves
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray
+
+__all__ = ["TFPyEnvironment"]
+
+
+class TFPyEnvironment(
+    TFEnvironment,
+    tf.train.experimental.PythonState,  # type: ignore[misc]  # TensorFlow has no types
+):
+    """Makes a TensorFlow environment of a Python environment of any kind.
+
+    It can be stepped eagerly and in graphs, also inside `tf.while_loop` and `tf.data`.
+    Public attributes that it does not have are those of the Python environment. In a
+    `tf.train.Checkpoint` it saves the environment's state.
+
+    Attributes:
+        pyenv: The Python environment, which is a batch: of one, if it was given a
+            single environment.
+
+    Example:
+        >>> import envkit
+        >>> env = TFPyEnvironment(envkit.make("CartPole", batch_size=2, seed=1))
+        >>> env.reset().observation.shape
+        TensorShape([2, 4])
+        >>> @tf.function
+        ... def ten_steps():
+        ...     earned = tf.zeros([2])
+        ...     for _ in tf.range(10):
+        ...         earned += env.step(tf.constant([0, 1])).reward
+        ...     return earned
+        >>> bool(tf.reduce_all(ten_steps() > 5.0))
+        True
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        environment: PyEnvironment | Callable[[], PyEnvironment] | str,
+        check_dims: bool = False,
+        isolation: Any = False,
+    ) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            environment: A Python environment, or something that makes one: a
+                constructor, or a name that `envkit.make` takes. It is called in the
+                thread in which the environment is to live.
+            check_dims: Whether to refuse actions whose shape is not that of a batch
+                before the environment sees them.
+            isolation: Whether all calls to the environment are made in one thread of
+                its own, one after the other, whoever calls; or a pool of threads for
+                that. If false, whoever calls runs the environment, and two calls at
+                once are an error.
+        """
+        self._lane = lane_for(isolation)
+        try:
+            env, is_single, is_ours = self._lane.run(_batch_of, environment)
+            self._take(env, is_single, is_ours, check_dims)
+        except BaseException:
+            self._lane.close()
+            raise
+
+    def _take(
+        self, env: PyEnvironment, is_single: bool, is_ours: bool, check_dims: bool
+    ) -> None:
+        try:
+            spec = env.time_step_spec()
+            tensors = tensor_spec.from_spec(spec)
+            action_spec = env.action_spec()
+            rows: int = env.batch_size  # type: ignore[assignment]  # a batch has one
+            super().__init__(tensors, tensor_spec.from_spec(action_spec), rows)
+            self._time_steps = TimeStepLeaves(spec, tensors, rows)
+            self._actions = ActionLeaves(
+                action_spec, rows, "TFPyEnvironment.step()", check_dims=check_dims
+            )
+        except BaseException:
+            # What was given stays its owner's.
+            if is_ours:
+                self._lane.run(env.close)
+            raise
+        self.pyenv = env
+        self._is_single = is_single
+        self._picture_shape: tf.TensorShape | None = None
+        self._has_begun = self._has_closed = False
+        name = type(env.envs[0] if is_single else env).__name__  # type: ignore[attr-defined]  # ours has
+        self._now_name = f"{name}.current_time_step()"
+        self._reset_name, self._step_name = f"{name}.reset()", f"{name}.step()"
+
+    def __getattr__(self, name: str) -> Any:
+        # Private names are not looked for: they are asked for before there is an
+        # environment to forward to.
+        if name.startswith("_") or name == "pyenv":
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+            )
+        if self._has_closed:
+            # Nobody is in its way any more, and its thread has ended.
+            value = self._attribute(name)
+        else:
+            value = self._lane.run(self._attribute, name)
+        return self._in_lane(value) if inspect.ismethod(value) else value
+
+    def _attribute(self, name: str) -> Any:
+        try:
+            return getattr(self.pyenv, name)
+        except AttributeError:
+            if not self._is_single:
+                raise
+        return getattr(self.pyenv.envs[0], name)  # type: ignore[attr-defined]  # it has
+
+    def _in_lane(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return self._run(
+                method.__name__, functools.partial(method, *args, **kwargs)
+            )
+
+        return run
+
+    # The short way and the way through a graph, for each call. AutoGraph has nothing to
+    # rewrite in either, nor in the environment's own code.
+
+    def _current_time_step(self) -> TimeStep:
+        if tf.executing_eagerly():
+            return self._eagerly("current_time_step", self._now)
+        return self._through_graph("current_time_step", self._now, [])
+
+    def _reset(self) -> TimeStep:
+        if tf.executing_eagerly():
+            return self._eagerly("reset", self._begin)
+        return self._through_graph("reset", self._begin, [])
+
+    def _reset_rows(self, mask: Any) -> TimeStep:
+        if tf.executing_eagerly():
+            return self._eagerly("reset", self._begin_rows, mask)
+        return self._through_graph("reset", self._begin_rows, [mask])
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        if tf.executing_eagerly():
+            return self._eagerly("step", self._advance_by, action)
+        return self._step_through_graph(action)
+
+    @as_written
+    def _eagerly(self, call: str, function: Callable[..., Any], *args: Any) -> TimeStep:
+        return self._time_steps.tensors(self._run(call, function, *args))
+
+    @as_written
+    def _step_through_graph(self, action: NestedArray) -> TimeStep:
+        return self._through_graph("step", self._advance, self._actions.tensors(action))
+
+    @as_written
+    def _through_graph(
+        self, call: str, function: Callable[..., Any], inputs: Sequence[Any]
+    ) -> TimeStep:
+        run = functools.partial(self._run, call, function)
+        return self._time_steps.packed(
+            tf.numpy_function(run, inputs, self._time_steps.dtypes, name=call)
+        )
+
+    def _run(self, call: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs a function where the environment lives."""
+        # Hot: called once per step.
+        if self._has_closed:
+            raise ClosedError.used(type(self).__name__, call)
+        return self._lane.run(function, *args)
+
+    # In the lane: with arrays.
+
+    def _now(self) -> list[Array]:
+        try:
+            time_step = self.pyenv.current_time_step()
+        except CallOrderError:
+            # Whoever asks where an environment stands has it begin; but of one that
+            # has begun the error says something else.
+            if self._has_begun:
+                raise
+            return self._begin()
+        return self._time_steps.arrays(time_step, self._now_name)
+
+    def _begin(self, mask: Array | None = None) -> list[Array]:
+        time_step = self.pyenv.reset(mask)
+        self._has_begun = True
+        return self._time_steps.arrays(time_step, self._reset_name)
+
+    def _begin_rows(self, mask: Any) -> list[Array]:
+        self._now()
+        return self._begin(np.array(mask))
+
+    def _advance_by(self, action: NestedArray) -> list[Array]:
+        return self._advance(*self._actions.flat(action))
+
+    def _advance(self, *leaves: Any) -> list[Array]:
+        # Hot: called once per step.
+        time_step = self.pyenv.step(self._actions.action(leaves))
+        self._has_begun = True
+        return self._time_steps.arrays(time_step, self._step_name)
+
+    # Pictures.
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns pictures of the current state, one for each row, in uint8.
+
+        Args:
+            mode: "rgb_array"; or "human" to have the environment show itself, which
+                returns black pictures.
+        """
+        if tf.executing_eagerly():
+            return self._render_eagerly(mode)
+        return self._render_through_graph(mode)
+
+    @as_written
+    def _render_eagerly(self, mode: Any) -> Any:
+        return tf.constant(self._run("render", self._picture, mode))
+
+    @as_written
+    def _render_through_graph(self, mode: Any) -> Any:
+        # Nobody but the environment knows how large its pictures are.
+        shape = self._run("render", self._picture, "rgb_array").shape
+
+        def run(mode: Any) -> Array:
+            picture: Array = self._run("render", self._picture, mode)
+            if picture.shape != shape:
+                raise SpecError(
+                    f"render() returned a picture of shape {picture.shape} in a graph "
+                    f"that was traced with pictures of shape {shape}. Call render() "
+                    "outside of the graph."
+                )
+            return picture
+
+        picture = tf.numpy_function(run, [mode], tf.uint8, name="render")
+        picture.set_shape(shape)
+        return picture
+
+    def _picture(self, mode: Any) -> Array:
+        # A graph passes text as bytes.
+        mode = mode.decode() if isinstance(mode, bytes) else str(mode)
+        if mode not in ("rgb_array", "human"):
+            raise ValueError(
+                f"TFPyEnvironment.render() was given the mode {mode!r}; a tensor can "
+                "be made of 'rgb_array', and of 'human' a black one. For others call "
+                "env.pyenv.render(mode)."
+            )
+        self._now()
+        if mode == "human":
+            self.pyenv.render(mode)
+            if self._picture_shape is not None:
+                return np.zeros(self._picture_shape.as_list(), np.uint8)
+        picture = np.array(self.pyenv.render("rgb_array"), np.uint8)
+        self._picture_shape = tf.TensorShape(picture.shape)
+        return picture if mode == "rgb_array" else np.zeros_like(picture)
+
+    # State.
+
+    def get_state(self) -> Any:
+        """Returns the environment's state, for `set_state`."""
+        return self._run("get_state", self.pyenv.get_state)
+
+    def set_state(self, state: Any) -> None:
+        """Brings back what `get_state` returned."""
+        self._restore(self.pyenv.set_state, state)
+
+    def serialize(self) -> bytes:
+        """Returns the environment's state; TensorFlow calls this when it saves."""
+        state: bytes = self._run("get_state", state_bytes, self.pyenv)
+        return state
+
+    def deserialize(self, string_value: bytes) -> None:
+        """Brings a state back; TensorFlow calls this when it restores."""
+        self._restore(restore_state, self.pyenv, string_value)
+
+    def _restore(self, function: Callable[..., Any], *args: Any) -> None:
+        self._run("set_state", function, *args)
+        # It may have been brought back to before its first episode.
+        self._has_begun = False
+
+    def close(self) -> None:
+        """Closes the environment and ends its thread, if it has one."""
+        if self._has_closed:
+            return
+        try:
+            self._lane.run(self._end)
+        finally:
+            # Another call that was under way goes on, and so does the environment.
+            if self._has_closed:
+                self._lane.close()
+
+    def _end(self) -> None:
+        self._has_closed = True
+        self.pyenv.close()
+
+
+def _batch_of(environment: Any) -> tuple[PyEnvironment, bool, bool]:
+    """Returns a batch, whether it stands for a single one, and if it was made here."""
+    is_ready = isinstance(environment, PyEnvironment)
+    if isinstance(environment, str):
+        environment = constructor(environment)
+    env = environment() if callable(environment) and not is_ready else environment
+    if not isinstance(env, PyEnvironment):
+        raise TypeError(_no_environment(environment, env))
+    if env.batched:
+        return env, False, not is_ready
+    return BatchedPyEnvironment([env], multithreading=False), True, not is_ready
+
+
+def _no_environment(given: Any, env: Any) -> str:
+    got = (
+        describe(env)
+        if given is env
+        else f"{describe(given)}, which returned {describe(env)}"
+    )
+    if hasattr(env, "recv"):
+        hint = "Wrap an asynchronous environment: TFPyEnvironment(Blocking(env))."
+    elif hasattr(env, "time_step_spec") and hasattr(env, "step"):
+        hint = (
+            "It looks like an environment of another library: see envkit.adapters, "
+            "such as from_tf_agents(env)."
+        )
+    else:
+        hint = "Pass a PyEnvironment, or something to call that makes one."
+    return f"TFPyEnvironment was given {got}. {hint}"

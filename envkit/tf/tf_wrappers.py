@@ -1,0 +1,298 @@
+"""Wrappers of TensorFlow environments; they are environments themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from envkit import nest
+from envkit.envs.base import checked_size
+from envkit.py_environment import PyEnvironment
+from envkit.specs.validation import describe
+from envkit.tf.tensor_actions import TensorActions
+from envkit.tf.tensor_spec import BoundedTensorSpec, is_bounded
+from envkit.tf.tf_environment import TFEnvironment
+from envkit.time_step import StepType, TimeStep
+from envkit.types import NestedArray, NestedSpec
+from envkit.wording import listed
+
+__all__ = ["OneHotActionWrapper", "TFEnvironmentBaseWrapper", "TFTimeLimit"]
+
+
+class TFEnvironmentBaseWrapper(TFEnvironment):
+    """Forwards everything to the environment it wraps.
+
+    A subclass overrides what is to be different: `_step`, `_reset` and
+    `_current_time_step`, and for other specs `action_spec` or `time_step_spec`, from
+    which the observation's, the reward's and the discount's are taken. A subclass that
+    keeps something for each row overrides `_reset_rows(mask)` too.
+
+    Public attributes that the wrapper does not have are those of the environment.
+
+    Example:
+        >>> from envkit.tf import TFCartPole
+        >>> class Twice(TFEnvironmentBaseWrapper):
+        ...     def _step(self, action):
+        ...         self.wrapped_env().step(action)
+        ...         return super()._step(action)
+        >>> env = Twice(TFCartPole(seed=1))
+        >>> env.reset().is_first().numpy()
+        array([ True])
+        >>> _ = env.step([1])
+        >>> env.get_info()["episode_steps"].numpy()
+        array([2])
+    """
+
+    def __init__(self, env: TFEnvironment) -> None:
+        """Wraps an environment; closing the wrapper closes it."""
+        if isinstance(env, PyEnvironment) or not hasattr(env, "time_step_spec"):
+            hint = ""
+            if isinstance(env, PyEnvironment):
+                hint = " Make one of it first: TFPyEnvironment(env)."
+            raise TypeError(
+                f"{type(self).__name__} wraps a TFEnvironment, not {describe(env)}."
+                f"{hint}"
+            )
+        super().__init__(env.time_step_spec(), env.action_spec(), env.batch_size)
+        self._env = env
+
+    def __getattr__(self, name: str) -> Any:
+        # Private names are not looked for: they are asked for before there is an
+        # environment to forward to, when a wrapper is copied.
+        if name.startswith("_"):
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+            )
+        return getattr(self._env, name)
+
+    def wrapped_env(self) -> TFEnvironment:
+        """Returns the environment."""
+        return self._env
+
+    @property
+    def batched(self) -> bool:
+        """Whether the environment is a batch, which all of TensorFlow are."""
+        return self._env.batched
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows the environment has."""
+        return self._env.batch_size
+
+    @property
+    def resets_rows(self) -> bool:
+        """Whether `reset` takes a mask."""
+        return bool(getattr(self._env, "resets_rows", False))
+
+    def time_step_spec(self) -> TimeStep:
+        """Returns the tensor specs of one row's time step."""
+        return self._env.time_step_spec()
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the tensor specs of one row's action."""
+        return self._env.action_spec()
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns what the environment renders."""
+        return self._env.render(mode)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+    def _current_time_step(self) -> TimeStep:
+        return self._env.current_time_step()
+
+    def _reset(self) -> TimeStep:
+        return self._env.reset()
+
+    def _reset_rows(self, mask: Any) -> TimeStep:
+        return self._env.reset(mask)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._env.step(action)
+
+
+class OneHotActionWrapper(TFEnvironmentBaseWrapper):
+    """Takes integer actions as vectors in which the chosen value has a one.
+
+    Each integer leaf of the action spec, a number or a vector of them, gets one more
+    dimension, with a place for each value from its minimum to its maximum. Where all
+    places hold the same, the first one counts. Other leaves stay as they are.
+
+    Example:
+        >>> from envkit.tf import TFCartPole
+        >>> env = OneHotActionWrapper(TFCartPole(batch_size=2, seed=1))
+        >>> env.action_spec().shape
+        TensorShape([2])
+        >>> time_step = env.reset()
+        >>> env.step(tf.one_hot([0, 1], 2, dtype=tf.int64)).reward.shape
+        TensorShape([2])
+    """
+
+    def __init__(self, env: TFEnvironment) -> None:
+        """Wraps an environment.
+
+        Raises:
+            ValueError: An integer action has more than one dimension, no bounds, or
+                elements with different numbers of values.
+        """
+        super().__init__(env)
+        self._wanted = nest.Structure(env.action_spec())
+        spec = self._wanted.unflatten(
+            [
+                _one_hot_spec(leaf, nest.join("action", path))
+                for leaf, path in zip(
+                    self._wanted.leaves, self._wanted.paths, strict=True
+                )
+            ]
+        )
+        self._actions = TensorActions("OneHotActionWrapper", spec, env.batch_size)
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the tensor specs of one row's action: one-hot for integers."""
+        return self._actions.structure.template
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        chosen = [
+            _chosen(leaf, spec)
+            for leaf, spec in zip(
+                self._actions.leaves(action), self._wanted.leaves, strict=True
+            )
+        ]
+        return self._env.step(self._wanted.unflatten(chosen))
+
+
+class TFTimeLimit(TFEnvironmentBaseWrapper):
+    """Truncates episodes: their step number `duration` is the last.
+
+    That step becomes a `LAST` and keeps its discount, so that what would have come can
+    still be estimated. Each row counts for itself. An environment that ends an episode
+    earlier does so.
+
+    The environment does not know that an episode was cut, so the wrapper begins the
+    next one. Where only some rows were cut the environment has to be able to reset
+    these alone, as its `resets_rows` says. A batch steps as a whole, so they make one
+    more step first, of which nobody learns. Without that ability an environment can be
+    wrapped if it has a single row.
+
+    Example:
+        >>> from envkit.tf import TFCartPole
+        >>> env = TFTimeLimit(TFCartPole(seed=1), duration=2)
+        >>> env.reset().step_type.numpy()
+        array([0], dtype=int32)
+        >>> [int(env.step([1]).step_type[0]) for _ in range(4)]
+        [1, 2, 0, 1]
+    """
+
+    def __init__(self, env: TFEnvironment, duration: int) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            duration: The most steps an episode has.
+
+        Raises:
+            ValueError: The environment is a batch and cannot reset single rows.
+        """
+        super().__init__(env)
+        self._duration = checked_size("duration", duration)
+        if self.batch_size != 1 and not (self.batch_size and self.resets_rows):
+            kind = type(env).__name__
+            raise ValueError(
+                f"TFTimeLimit cannot wrap {kind} of batch size {self.batch_size}: its "
+                "rows end one by one, and it cannot reset single rows. Override "
+                f"_reset_rows(mask) in {kind}, or have it limit its episodes itself: "
+                "of a Python environment, wrap that before it becomes one of "
+                "TensorFlow."
+            )
+        self._steps = tf.Variable(tf.zeros([self.batch_size], tf.int64), name="steps")
+        # In which rows the current time step is a LAST only here.
+        self._cut = tf.Variable(tf.zeros([self.batch_size], tf.bool), name="cut")
+
+    @property
+    def duration(self) -> int:
+        """The most steps an episode has."""
+        return self._duration
+
+    def _current_time_step(self) -> TimeStep:
+        return _ended(self._env.current_time_step(), self._cut.read_value())
+
+    def _reset(self) -> TimeStep:
+        self._steps.assign(tf.zeros_like(self._steps))
+        self._cut.assign(tf.zeros_like(self._cut))
+        return self._env.reset()
+
+    def _reset_rows(self, mask: Any) -> TimeStep:
+        time_step = self._env.reset(mask)
+        begun = time_step.is_first()
+        self._steps.assign(tf.where(begun, tf.zeros_like(self._steps), self._steps))
+        cut = self._cut & ~begun
+        self._cut.assign(cut)
+        return _ended(time_step, cut)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        time_step = self._step_or_reset(action)
+        begun = time_step.is_first()
+        steps = tf.where(begun, tf.zeros_like(self._steps), self._steps + 1)
+        cut = (steps >= self._duration) & time_step.is_mid()
+        self._steps.assign(steps)
+        self._cut.assign(cut)
+        return _ended(time_step, cut)
+
+    def _step_or_reset(self, action: NestedArray) -> TimeStep:
+        """Steps the rows, but begins an episode in those that were cut."""
+        cut = self._cut.read_value()
+        time_step: TimeStep = tf.cond(
+            tf.reduce_all(cut),
+            lambda: self._env.reset(),
+            lambda: self._step_and_reset(action, cut),
+        )
+        return time_step
+
+    def _step_and_reset(self, action: NestedArray, cut: Any) -> TimeStep:
+        time_step = self._env.step(action)
+        if self.batch_size == 1:
+            return time_step
+        merged: TimeStep = tf.cond(
+            tf.reduce_any(cut), lambda: self._env.reset(cut), lambda: time_step
+        )
+        return merged
+
+
+def _ended(time_step: TimeStep, rows: Any) -> TimeStep:
+    """Makes the time steps of these rows the last."""
+    step_type = tf.where(rows, StepType.LAST, time_step.step_type)
+    return time_step._replace(step_type=step_type)
+
+
+def _one_hot_spec(spec: Any, place: str) -> Any:
+    if not spec.dtype.is_integer:
+        return spec
+    if spec.shape.rank is None or spec.shape.rank > 1:
+        raise ValueError(
+            "OneHotActionWrapper takes integer actions with at most one dimension, and "
+            f"{place} has shape {spec.shape}."
+        )
+    if not is_bounded(spec):
+        raise ValueError(
+            f"OneHotActionWrapper takes integer actions with bounds, and {place} has "
+            "none: there is no place for every integer."
+        )
+    values = np.unique(spec.maximum.astype(object) - spec.minimum.astype(object) + 1)
+    if values.size != 1:
+        raise ValueError(
+            "OneHotActionWrapper needs as many values for each element of an action, "
+            f"and those of {place} have {listed(values, most=3)}."
+        )
+    return BoundedTensorSpec(
+        [*spec.shape, int(values[0])], spec.dtype, 0, 1, name="one_hot_action_spec"
+    )
+
+
+def _chosen(leaf: Any, spec: Any) -> Any:
+    if not spec.dtype.is_integer:
+        return leaf
+    return tf.cast(tf.argmax(leaf, axis=-1), spec.dtype) + spec.minimum

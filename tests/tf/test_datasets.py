@@ -1,0 +1,810 @@
+"""`dataset`: transitions and whole episodes, as a loop written by hand has them."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import envkit
+from envkit import ArraySpec, BatchedPyEnvironment, PyEnvironment, TimeStep, nest
+from envkit.parallel import AutoReset, ParallelPyEnvironment
+from envkit.testing.envs import (
+    CountingEnv,
+    CrashingEnv,
+    NestedCountingEnv,
+    TracingEnv,
+)
+from envkit.tf import TFPyEnvironment, Transition, dataset
+
+DEADLINE = 20.0
+FIRST, MID, LAST = 0, 1, 2
+
+of_each_order = pytest.mark.parametrize(
+    "order", list(AutoReset), ids=lambda order: order.value
+)
+
+
+# Example environments and policies.
+
+
+class Watched(CountingEnv):
+    """Tells everybody when it is made, stepped and closed."""
+
+    def __init__(self, log):
+        super().__init__(3)
+        self._log = log
+        self.id = len(log.made)
+        log.made.append(self)
+
+    def _step(self, action):
+        self._log.stepped(self)
+        return super()._step(action)
+
+    def close(self):
+        self._log.closed.append(self.id)
+        self._log.has_closed.release()
+
+
+class Log:
+    """What is known of watched environments."""
+
+    def __init__(self, enough=10**9):
+        self.made, self.closed = [], []
+        self.has_closed = threading.Semaphore(0)
+        self.steps, self._enough = 0, enough
+        self.has_stepped_enough = threading.Event()
+
+    def stepped(self, env):
+        self.steps += 1
+        if self.steps >= self._enough:
+            self.has_stepped_enough.set()
+
+
+class Plain(PyEnvironment):
+    """A native batch that observes what it is told to, in episodes of two steps."""
+
+    def __init__(self, spec, observation, action_spec=None):
+        super().__init__(handle_auto_reset=True)
+        self._spec, self._observation = spec, observation
+        self._action_spec = (
+            ArraySpec((), np.int64) if action_spec is None else action_spec
+        )
+        self.actions = []
+
+    batched = True
+    batch_size = 2
+
+    def observation_spec(self):
+        return self._spec
+
+    def action_spec(self):
+        return self._action_spec
+
+    def _reset(self):
+        self._count = 0
+        return self._time_step(FIRST)
+
+    def _step(self, action):
+        self.actions.append(action)
+        self._count += 1
+        return self._time_step(LAST if self._count == 2 else MID)
+
+    def _time_step(self, step_type):
+        return TimeStep(
+            np.full(2, step_type, np.int32),
+            np.zeros(2, np.float32),
+            np.ones(2, np.float32),
+            self._observation,
+        )
+
+
+def counting_policy(rows):
+    """Returns a policy whose actions are 0, 1, 2 and so on, step by step."""
+    steps = iter(range(10**9))
+
+    def policy(time_step):
+        return np.full(rows, next(steps), np.int64)
+
+    return policy
+
+
+def policy_of(time_step):
+    """Decides by what it sees, so that the order of calls does not matter."""
+    seen = time_step.observation
+    return (seen["episode"] * 100 + seen["step"] * 10 + seen["env_id"]) % 997
+
+
+def nothing(time_step):
+    return tf.zeros(time_step.step_type.shape, tf.int32)
+
+
+def zeros(time_step):
+    return tf.zeros(time_step.step_type.shape, tf.int64)
+
+
+def tracing(order=None, rows=3, lengths=(2, 3, 5), backend="inline"):
+    makers = [functools.partial(TracingEnv, row, lengths) for row in range(rows)]
+    if order is None:
+        return BatchedPyEnvironment([make() for make in makers])
+    return ParallelPyEnvironment(
+        makers, backend=backend, autoreset=order, num_workers=1
+    )
+
+
+def flat(transition):
+    """Returns a transition as something that can be put into a set."""
+    return tuple(
+        (np.asarray(leaf).tobytes(), np.asarray(leaf).dtype.str)
+        for leaf in nest.flatten(tuple(transition))
+    )
+
+
+def by_hand(make_env, count, rows=3):
+    """Returns the transitions of each row of single environments, one after another."""
+    streams = []
+    for row in range(rows):
+        env = make_env(row)
+        stream, time_step = [], env.reset()
+        while len(stream) < count:
+            action = np.asarray(policy_of(time_step), np.int64)
+            following = env.step(action)
+            stream.append(flat((time_step, action, following)))
+            time_step = env.reset() if following.is_last() else following
+        streams.append(stream)
+    return streams
+
+
+def row_of(transition):
+    return int(np.ravel(transition.time_step.observation["env_id"])[0])
+
+
+# Transitions.
+
+
+@of_each_order
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_transitions_are_those_of_a_loop_written_by_hand(order, backend):
+    expected = by_hand(lambda row: TracingEnv(row, (2, 3, 5)), 60)
+    streams = collections.defaultdict(list)
+    with tracing(order, backend=backend) as env:
+        for transition in dataset(env, policy_of).take(120):
+            streams[row_of(transition)].append(flat(transition))
+
+    assert {0, 1, 2} == set(streams)
+    for row, stream in streams.items():
+        assert len(stream) > 25
+        assert expected[row][: len(stream)] == stream
+
+
+def test_transitions_of_a_pool_of_processes():
+    expected = by_hand(lambda row: TracingEnv(row, (2, 3, 5)), 60)
+    streams = collections.defaultdict(list)
+    with tracing(AutoReset.DISABLED, backend="process") as env:
+        for transition in dataset(env, policy_of).take(60):
+            streams[row_of(transition)].append(flat(transition))
+
+    for row, stream in streams.items():
+        assert expected[row][: len(stream)] == stream
+
+
+@pytest.mark.parametrize("order", [None, *AutoReset], ids=str)
+def test_no_transition_begins_with_a_last_or_ends_with_a_first(order):
+    with tracing(order) as env:
+        for transition in dataset(env, policy_of).take(100):
+            assert LAST != int(transition.time_step.step_type)
+            assert FIRST != int(transition.next_time_step.step_type)
+
+
+def test_the_rows_of_a_batch_follow_one_another():
+    with tracing(AutoReset.SAME_STEP) as env:
+        rows = [row_of(transition) for transition in dataset(env, policy_of).take(9)]
+
+    assert [0, 1, 2] * 3 == rows
+
+
+def test_every_step_of_a_single_environment_is_a_transition():
+    seen = [
+        (int(t.time_step.observation), int(t.next_time_step.observation))
+        for t in dataset(CountingEnv(3), nothing).take(7)
+    ]
+
+    pairs = [(0, 1), (1, 2), (2, 3), (10, 11), (11, 12), (12, 13), (20, 21)]
+    assert pairs == seen
+
+
+def test_actions_are_those_that_led_from_one_step_to_the_next():
+    env = tracing()
+    for transition in dataset(env, counting_policy(3)).take(60):
+        told = transition.next_time_step.observation["action"]
+
+        assert int(told) == int(transition.action)
+
+
+def test_an_iteration_goes_on_where_the_environment_stands():
+    env = TFPyEnvironment(TracingEnv(steps_per_episode=1000))
+    env.reset()
+    for _ in range(4):
+        env.step([0])
+
+    first = next(iter(dataset(env, zeros, prefetch=0)))
+
+    assert 4 == int(first.time_step.observation["step"])
+
+
+def test_an_environment_that_stands_at_an_end_begins_an_episode():
+    env = TFPyEnvironment(CountingEnv(1))
+    env.reset()
+    env.step([0])
+
+    first = next(iter(dataset(env, nothing, prefetch=0)))
+
+    assert FIRST == int(first.time_step.step_type)
+    assert 10 == int(first.time_step.observation)
+
+
+# Whole episodes.
+
+
+@pytest.mark.parametrize("order", [None, *AutoReset], ids=str)
+def test_whole_episodes_are_those_of_a_loop_written_by_hand(order):
+    expected = by_hand(lambda row: TracingEnv(row, (2, 3, 5)), 60)
+    streams = collections.defaultdict(list)
+    with tracing(order) as env:
+        for episode in dataset(env, policy_of, whole_episodes=True).take(20):
+            steps = len(episode.action)
+            for step in range(steps):
+                part = tf.nest.map_structure(lambda leaf, i=step: leaf[i], episode)
+                streams[row_of(episode)].append(flat(part))
+
+    assert {0, 1, 2} == set(streams)
+    for row, stream in streams.items():
+        assert expected[row][: len(stream)] == stream
+
+
+@pytest.mark.parametrize("order", [None, *AutoReset], ids=str)
+def test_whole_episodes_begin_and_end_and_have_their_length(order):
+    with tracing(order, rows=4, lengths=(1, 2, 7)) as env:
+        episodes = list(dataset(env, policy_of, whole_episodes=True).take(30))
+
+    assert {1, 2, 7} == {len(episode.action) for episode in episodes}
+    for episode in episodes:
+        before = episode.time_step.step_type.numpy().tolist()
+        after = episode.next_time_step.step_type.numpy().tolist()
+        length = len(episode.action)
+        assert [FIRST] + [MID] * (length - 1) == before
+        assert [MID] * (length - 1) + [LAST] == after
+        assert {length} == set(episode.time_step.observation["length"].numpy().tolist())
+        assert 1 == len(set(episode.time_step.observation["episode"].numpy().tolist()))
+
+
+@pytest.mark.parametrize("order", [None, *AutoReset], ids=str)
+def test_no_episode_is_left_out(order):
+    seen = collections.defaultdict(list)
+    with tracing(order, lengths=(1, 4)) as env:
+        for episode in dataset(env, policy_of, whole_episodes=True).take(40):
+            number = int(episode.time_step.observation["episode"][0])
+            seen[row_of(episode)].append(number)
+
+    for numbers in seen.values():
+        assert list(range(len(numbers))) == numbers
+
+
+def test_an_episode_that_had_begun_is_left_out():
+    env = TFPyEnvironment(tracing(rows=2, lengths=(6,)))
+    env.reset()
+    env.step([0, 0])
+    episodes = dataset(env, policy_of, whole_episodes=True, prefetch=0).take(2)
+
+    assert [1, 1] == [int(e.time_step.observation["episode"][0]) for e in episodes]
+
+
+def test_lengths_of_episodes_are_not_known_before():
+    episodes = dataset(CountingEnv(3), nothing, whole_episodes=True)
+
+    for spec in tf.nest.flatten(episodes.element_spec):
+        assert [None] == spec.shape.as_list()
+
+
+# Elements.
+
+
+def test_element_spec_says_what_comes():
+    with tracing() as env:
+        specs = TFPyEnvironment(env)
+        steps = dataset(env, policy_of)
+        spec, element = steps.element_spec, next(iter(steps))
+
+    assert isinstance(spec, Transition)
+    assert isinstance(element, Transition)
+    tf.nest.assert_same_structure(specs.time_step_spec(), spec.time_step)
+    tf.nest.assert_same_structure(spec, element)
+    for one, tensor in zip(
+        tf.nest.flatten(spec), tf.nest.flatten(element), strict=True
+    ):
+        assert one.shape.is_fully_defined()
+        assert one.is_compatible_with(tensor)
+    assert [16] == spec.time_step.observation["pattern"].shape.as_list()
+    assert [] == spec.action.shape.as_list()
+
+
+@pytest.mark.parametrize("whole_episodes", [False, True])
+def test_structures_and_the_order_of_keys_are_kept(whole_episodes):
+    env = NestedCountingEnv(3, nested_action=True)
+
+    def policy(time_step):
+        return {"foo": tf.zeros([1], tf.int32), "bar": np.ones(1, np.int32)}
+
+    steps = dataset(env, policy, whole_episodes=whole_episodes)
+    (element,) = steps.take(1)
+
+    assert ["total_steps", "current_steps"] == list(element.time_step.observation)
+    assert type(element.time_step) is type(element.next_time_step) is TimeStep
+    assert {0} == set(np.ravel(element.action["foo"]).tolist())
+    assert {1} == set(np.ravel(element.action["bar"]).tolist())
+    assert ["foo", "bar"] == list(element.action)
+
+
+@pytest.mark.parametrize("whole_episodes", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "value"),
+    [
+        (ArraySpec((), "U4"), np.array(["é", "left"])),
+        (ArraySpec((), np.bool_), np.array([True, False])),
+        (ArraySpec((2,), np.complex64), np.ones((2, 2), np.complex64)),
+        (ArraySpec((), np.uint16), np.array([1, 65535], np.uint16)),
+        ((), ()),
+        ([ArraySpec((), np.int8), {}], [np.array([1, 2], np.int8), {}]),
+    ],
+    ids=["text", "bool", "complex", "uint16", "no leaves", "list"],
+)
+def test_observations_of_every_kind_come_through(spec, value, whole_episodes):
+    steps = dataset(Plain(spec, value), zeros, whole_episodes=whole_episodes)
+    elements = list(steps.take(2))
+
+    leaves = [np.asarray(leaf) for leaf in nest.flatten(value)]
+    for row, element in enumerate(elements):
+        came = tf.nest.flatten(element.next_time_step.observation)
+        for leaf, tensor in zip(leaves, came, strict=True):
+            expected = leaf[row]
+            if expected.dtype.kind == "U":
+                expected = np.array(str(expected).encode(), object)
+            actual = tensor.numpy()
+            actual = actual[0] if whole_episodes else actual
+            np.testing.assert_array_equal(expected, actual)
+
+
+def test_observations_without_elements_do_not_end_the_process():
+    """TensorFlow's own `unbatch` crashes on them, so they take another way."""
+    program = """
+import numpy as np
+import tensorflow as tf
+from envkit import ArraySpec, RandomPyEnvironment
+from envkit.tf import dataset
+
+env = RandomPyEnvironment(
+    {"a": ArraySpec((2, 0), "f8"), "b": ArraySpec((), "f4")},
+    ArraySpec((), "i8"),
+    batch_size=2,
+)
+for whole in (True, False):
+    steps = dataset(env, lambda _: np.zeros(2, np.int64), whole_episodes=whole)
+    for element in steps.take(5):
+        print(element.time_step.observation["a"].shape.as_list()[whole:])
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert (0, ["[2, 0]"] * 10) == (
+        ran.returncode,
+        ran.stdout.splitlines(),
+    ), ran.stderr
+
+
+@pytest.mark.parametrize("whole_episodes", [False, True])
+def test_arrays_that_an_environment_uses_again_do_not_change_in_elements(
+    whole_episodes,
+):
+    class Reusing(Plain):
+        def _time_step(self, step_type):
+            self._observation += 1
+            return super()._time_step(step_type)
+
+    env = Reusing(ArraySpec((5000,), np.float32), np.zeros((2, 5000), np.float32))
+    elements = list(dataset(env, zeros, whole_episodes=whole_episodes).take(4))
+
+    if whole_episodes:
+        # The first two are of the same episode, of two rows.
+        befores = [e.time_step.observation[:, -1].numpy().tolist() for e in elements]
+        assert [[1, 2], [1, 2], [4, 5], [4, 5]] == befores
+    else:
+        befores = [int(e.time_step.observation[-1]) for e in elements]
+        assert [1, 1, 2, 2] == befores
+
+
+@pytest.mark.parametrize("whole_episodes", [False, True])
+def test_elements_can_be_batched_and_mapped(whole_episodes):
+    steps = dataset(CountingEnv(3), nothing, whole_episodes=whole_episodes)
+    rewards = steps.map(lambda t: t.next_time_step.reward).batch(4)
+    (batch,) = rewards.take(1)
+
+    assert ([4, 3] if whole_episodes else [4]) == batch.shape.as_list()
+
+
+def test_elements_can_be_taken_in_a_graph():
+    steps = dataset(CountingEnv(3), nothing)
+
+    @tf.function
+    def total():
+        seen = tf.zeros([], tf.int32)
+        for transition in steps.take(5):
+            seen += transition.next_time_step.observation
+        return seen
+
+    assert 1 + 2 + 3 + 11 + 12 == int(total())
+
+
+# Policies.
+
+
+@pytest.mark.parametrize("whole_episodes", [False, True])
+def test_a_policy_may_write_its_actions_into_the_same_array_each_time(whole_episodes):
+    actions = np.zeros(2, np.int64)
+
+    def policy(time_step):
+        actions[...] += 1
+        return actions
+
+    env = Plain(ArraySpec((), np.float32), np.zeros(2, np.float32))
+    elements = list(dataset(env, policy, whole_episodes=whole_episodes).take(4))
+
+    # Every third step only begins an episode.
+    expected = [[1, 2], [1, 2], [4, 5], [4, 5]] if whole_episodes else [1, 1, 2, 2]
+    assert expected == [element.action.numpy().tolist() for element in elements]
+
+
+def test_large_actions_of_a_policy_that_reuses_its_array_do_not_change():
+    actions = np.zeros((2, 50_000), np.int64)
+
+    def policy(time_step):
+        actions[...] += 1
+        return actions
+
+    spec = ArraySpec((50_000,), np.int64)
+    env = Plain(ArraySpec((), np.float32), np.zeros(2, np.float32), spec)
+    elements = list(dataset(env, policy, prefetch=8).take(6))
+
+    assert [1, 1, 2, 2, 4, 4] == [int(element.action[-1]) for element in elements]
+
+
+def test_the_action_is_what_the_policy_said_whatever_the_environment_does_to_it():
+    class Changing(Plain):
+        def _step(self, action):
+            action[...] = 77
+            return super()._step(action)
+
+    env = Changing(ArraySpec((), np.float32), np.zeros(2, np.float32))
+    elements = dataset(env, lambda time_step: np.ones(2, np.int64)).take(2)
+
+    assert [1, 1] == [int(element.action) for element in elements]
+
+
+class Agent:
+    """A policy as other libraries have them."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def action(self, time_step):
+        return self._answer
+
+
+PolicyStep = collections.namedtuple("PolicyStep", ["action", "state", "info"])
+
+POLICIES = {
+    "function of tensors": lambda time_step: tf.ones([2], tf.int64),
+    "tf.function": tf.function(
+        lambda time_step: tf.ones(tf.shape(time_step.reward), tf.int64)
+    ),
+    "function of arrays": lambda time_step: np.ones(2, np.int64),
+    "list": lambda time_step: [1, 1],
+    "method": Agent(np.ones(2, np.int64)).action,
+    "object": Agent(np.ones(2, np.int64)),
+    "object of TF-Agents": Agent(PolicyStep(np.ones(2, np.int64), (), ())),
+    "variable": lambda time_step: tf.Variable([1, 1], dtype=tf.int64),
+}
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_policies_come_in_many_forms(kind):
+    env = Plain(ArraySpec((), np.float32), np.zeros(2, np.float32))
+    elements = list(dataset(env, POLICIES[kind], prefetch=0).take(4))
+
+    assert [1] * 4 == [int(element.action) for element in elements]
+    assert tf.int64 == elements[0].action.dtype
+    assert [1, 1] == env.actions[0].tolist()
+
+
+def test_a_policy_sees_a_batch_of_tensors_where_the_environment_stands():
+    seen = []
+
+    def policy(time_step):
+        assert all(tf.is_tensor(leaf) for leaf in tf.nest.flatten(time_step))
+        seen.append((time_step.step_type.numpy().tolist(), type(time_step)))
+        return tf.zeros([2], tf.int32)
+
+    with ParallelPyEnvironment(
+        [CountingEnv, functools.partial(CountingEnv, 1)],
+        backend="inline",
+        autoreset=AutoReset.SAME_STEP,
+    ) as env:
+        list(dataset(env, policy, prefetch=0).take(4))
+
+    assert ([FIRST, FIRST], TimeStep) == seen[0]
+    assert ([MID, FIRST], TimeStep) == seen[1]
+
+
+# Environments and iterators.
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        lambda: CountingEnv(3),
+        lambda: TFPyEnvironment(CountingEnv(3)),
+        lambda: TFPyEnvironment(CountingEnv(3), isolation=True),
+        lambda: BatchedPyEnvironment([CountingEnv(3)]),
+        lambda: CountingEnv,
+        lambda: functools.partial(CountingEnv, 3),
+        lambda: lambda: TFPyEnvironment(CountingEnv(3)),
+        lambda: "envkit.testing.envs:CountingEnv",
+    ],
+    ids=[
+        "single",
+        "tensors",
+        "isolated",
+        "batch",
+        "class",
+        "partial",
+        "maker of tensors",
+        "name",
+    ],
+)
+def test_environments_come_in_many_forms(environment):
+    env = environment()
+    seen = [int(t.next_time_step.observation) for t in dataset(env, nothing).take(3)]
+
+    assert [1, 2, 3] == seen
+    if isinstance(env, TFPyEnvironment):
+        env.close()
+
+
+def test_an_environment_of_tensors_is_stepped_too():
+    env = envkit.tf.TFCartPole(batch_size=2)
+
+    def policy(time_step):
+        return tf.zeros([2], env.action_spec().dtype)
+
+    elements = list(dataset(env, policy).take(60))
+
+    assert all(LAST != int(element.time_step.step_type) for element in elements)
+    assert any(LAST == int(element.next_time_step.step_type) for element in elements)
+
+
+def test_a_given_environment_stays_open():
+    log = Log()
+    env = Watched(log)
+    list(dataset(env, nothing).take(3))
+    list(dataset(env, nothing).take(3))
+
+    assert [] == log.closed
+
+
+def test_each_iterator_of_a_maker_has_an_environment_of_its_own_and_closes_it():
+    log = Log()
+    steps = dataset(lambda: Watched(log), nothing, prefetch=0)
+    made, closed = len(log.made), len(log.closed)
+    assert made == closed  # What was made to look at specs is closed.
+    for _ in range(closed):
+        log.has_closed.acquire()
+    first, second = iter(steps), iter(steps)
+    seen = [
+        [int(next(it).next_time_step.observation) for it in (first, second)]
+        for _ in range(3)
+    ]
+
+    assert [[1, 1], [2, 2], [3, 3]] == seen
+    assert made + 2 == len(log.made)
+    del first, second
+    assert log.has_closed.acquire(timeout=DEADLINE)
+    assert log.has_closed.acquire(timeout=DEADLINE)
+    assert sorted(log.closed) == [env.id for env in log.made]
+
+
+def test_each_iterator_of_a_class_has_an_environment_of_its_own_and_closes_it():
+    log = Log()
+
+    class Own(Watched):
+        def __init__(self):
+            super().__init__(log)
+
+    steps = dataset(Own, nothing, prefetch=0)
+    before = len(log.made)
+    for _ in range(2):
+        assert [1, 2] == [
+            int(element.next_time_step.observation) for element in steps.take(2)
+        ]
+
+    assert before + 2 == len(log.made)
+    for _ in log.made:
+        assert log.has_closed.acquire(timeout=DEADLINE)
+
+
+def test_of_several_iterators_of_one_environment_the_newest_has_it():
+    env = TFPyEnvironment(TracingEnv(steps_per_episode=1000))
+    steps = dataset(env, zeros, prefetch=0)
+    older, newer = iter(steps), iter(steps)
+    seen = [int(next(it).time_step.observation["step"]) for it in (older, newer, newer)]
+
+    with pytest.raises(
+        tf.errors.OpError, match="Another iterator of this dataset has been started"
+    ):
+        list(older)
+
+    assert [0, 1, 2] == seen
+    assert 3 == int(next(newer).time_step.observation["step"])
+
+
+def test_prefetching_runs_ahead_of_the_consumer():
+    log = Log(enough=8)
+    iterator = iter(dataset(lambda: Watched(log), nothing, prefetch=16))
+    first = next(iterator)
+
+    assert log.has_stepped_enough.wait(DEADLINE)
+    assert 1 == int(first.next_time_step.observation)
+    seen = [int(next(iterator).next_time_step.observation) for _ in range(6)]
+    assert [2, 3, 11, 12, 13, 21] == seen
+
+
+def test_without_prefetching_nothing_happens_until_somebody_asks():
+    log = Log()
+    iterator = iter(dataset(lambda: Watched(log), nothing, prefetch=0))
+    made = len(log.made)
+    assert 0 == log.steps
+    next(iterator)
+
+    assert log.steps < 4
+    assert len(log.made) <= made + 1
+
+
+def test_nothing_happens_until_somebody_iterates():
+    log = Log()
+    dataset(Watched(log), nothing)
+
+    assert 0 == log.steps
+
+
+def test_a_trainer_that_stops_early_does_not_wait_for_the_environment_for_ever():
+    log = Log()
+    for _ in range(3):
+        for _ in dataset(lambda: Watched(log), nothing).take(1):
+            pass
+
+    for _ in log.made:
+        assert log.has_closed.acquire(timeout=DEADLINE)
+
+
+# Errors.
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, StopIteration, KeyError])
+@pytest.mark.parametrize("whole_episodes", [False, True])
+def test_an_error_of_the_environment_reaches_the_consumer(error, whole_episodes):
+    class Failing(CountingEnv):
+        def _step(self, action):
+            if self._episodes == 1:
+                raise error("the level is missing")
+            return super()._step(action)
+
+    seen = []
+    elements = dataset(Failing(2), nothing, whole_episodes=whole_episodes)
+    with pytest.raises(tf.errors.OpError, match="the level is missing"):
+        seen.extend(elements)
+
+    assert (1 if whole_episodes else 2) == len(seen)
+
+
+def test_an_error_of_an_environment_that_was_made_closes_it():
+    log = Log()
+
+    class Failing(Watched):
+        def _step(self, action):
+            raise RuntimeError("the level is missing")
+
+    with pytest.raises(tf.errors.OpError, match="the level is missing"):
+        list(dataset(lambda: Failing(log), nothing).take(3))
+
+    for _ in log.made:
+        assert log.has_closed.acquire(timeout=DEADLINE)
+
+
+def test_an_error_of_the_policy_reaches_the_consumer():
+    def policy(time_step):
+        raise RuntimeError("the weights are missing")
+
+    with pytest.raises(tf.errors.OpError, match="the weights are missing"):
+        next(iter(dataset(CountingEnv(), policy)))
+
+
+def test_an_error_of_a_constructor_is_raised_at_once():
+    with pytest.raises(RuntimeError, match="told to raise in init 1"):
+        dataset(functools.partial(CrashingEnv, where="init"), nothing)
+
+
+def test_a_closed_environment_is_refused():
+    env = TFPyEnvironment(CountingEnv())
+    steps = dataset(env, nothing)
+    env.close()
+
+    with pytest.raises(tf.errors.OpError, match=r"was called after close\(\)"):
+        next(iter(steps))
+
+
+def test_an_action_of_another_structure_is_refused():
+    steps = dataset(CountingEnv(), lambda time_step: {"a": np.zeros(1, np.int32)})
+
+    with pytest.raises(tf.errors.OpError, match="action that does not fit its spec"):
+        list(steps.take(3))
+
+
+@pytest.mark.parametrize(
+    ("environment", "what"),
+    [(None, "None"), (3, "3 of type int"), ([], "a list of 0 elements")],
+)
+def test_what_is_no_environment_is_refused(environment, what, message_of):
+    expected = (
+        f"dataset() was given {what} as environment. Pass one, or something to "
+        "call that makes one."
+    )
+
+    assert expected == message_of(TypeError, lambda: dataset(environment, nothing))
+
+
+@pytest.mark.parametrize(("policy", "what"), [(None, "None"), (3, "3 of type int")])
+def test_what_is_no_policy_is_refused(policy, what, message_of):
+    expected = (
+        f"dataset() was given {what} as policy. A policy is called with a time step "
+        "and returns an action for each row, or has a method action() that is."
+    )
+
+    assert expected == message_of(TypeError, lambda: dataset(CountingEnv(), policy))
+
+
+def test_a_maker_of_something_else_is_refused():
+    with pytest.raises(TypeError, match="was given 3 of type int"):
+        dataset(lambda: 3, nothing)
+
+
+def test_the_name_of_no_environment_is_refused():
+    with pytest.raises(ValueError, match="There is no environment named 'NoSuch'"):
+        dataset("NoSuch", nothing)
+
+
+def test_making_a_dataset_says_nothing(capfd, caplog):
+    tf.get_logger().propagate = True
+    list(dataset(CountingEnv(), nothing).take(1))
+
+    assert "AutoGraph could not transform" not in capfd.readouterr().err
+    assert "AutoGraph could not transform" not in caplog.text

@@ -1,0 +1,228 @@
+"""TFEnvironment: what every environment of tensors has, seen in two small ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import envkit
+from envkit.errors import SpecError
+from envkit.tf import TFCartPole, TFEnvironment
+
+ROWS = 3
+LENGTH = 2
+
+
+class Counting(TFEnvironment):
+    """Counts the steps of each row's episode, which has two of them."""
+
+    def __init__(self, rows: int = ROWS) -> None:
+        spec = envkit.time_step_spec(
+            {"steps": tf.TensorSpec([], tf.int64)}, tf.TensorSpec([2], tf.float32)
+        )
+        super().__init__(spec, [tf.TensorSpec([], tf.int64)], rows)
+        self._steps = tf.Variable(tf.fill([rows], tf.constant(LENGTH, tf.int64)))
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def _current_time_step(self) -> envkit.TimeStep:
+        steps = self._steps.read_value()
+        return envkit.TimeStep(
+            tf.cast(steps, tf.int32),
+            tf.zeros([steps.shape[0], 2]),
+            tf.cast(steps < LENGTH, tf.float32),
+            {"steps": steps},
+        )
+
+    def _reset(self) -> envkit.TimeStep:
+        return self._reset_rows(tf.ones_like(self._steps, tf.bool))
+
+    def _step(self, action: Any) -> envkit.TimeStep:
+        self._steps.assign((self._steps + action[0]) % (LENGTH + 1))
+        return self._current_time_step()
+
+    def _reset_rows(self, mask: Any) -> envkit.TimeStep:
+        self._steps.assign(tf.where(mask, tf.zeros_like(self._steps), self._steps))
+        return self._current_time_step()
+
+
+class Unmasked(Counting):
+    """Cannot reset single rows."""
+
+    _reset_rows = TFEnvironment._reset_rows
+
+    def _reset(self) -> envkit.TimeStep:
+        self._steps.assign(tf.zeros_like(self._steps))
+        return self._current_time_step()
+
+
+def ones() -> list[Any]:
+    return [tf.ones([ROWS], tf.int64)]
+
+
+def step_types(time_step: envkit.TimeStep) -> list[int]:
+    return time_step.step_type.numpy().tolist()
+
+
+def test_an_environment_needs_its_three_methods():
+    with pytest.raises(TypeError, match=r"_current_time_step.*_reset.*_step"):
+        TFEnvironment()
+
+
+def test_the_specs_are_those_that_were_given():
+    env = Counting()
+
+    assert env.time_step_spec().observation is env.observation_spec()
+    assert {"steps": tf.TensorSpec([], tf.int64)} == env.observation_spec()
+    assert tf.TensorSpec([2], tf.float32) == env.reward_spec()
+    assert env.time_step_spec().discount is env.discount_spec()
+    assert [tf.TensorSpec([], tf.int64)] == env.action_spec()
+
+
+def test_nests_of_specs_stay_what_they_are():
+    env = Counting()
+
+    assert (dict, list) == (type(env.observation_spec()), type(env.action_spec()))
+
+
+def test_it_is_a_batch():
+    assert (True, ROWS) == (Counting().batched, Counting().batch_size)
+
+
+def test_steps_and_resets_reach_the_environment():
+    env = Counting()
+
+    assert [0] * ROWS == step_types(env.reset())
+    assert [[1] * ROWS, [2] * ROWS, [0] * ROWS] == [
+        step_types(env.step(ones())) for _ in range(3)
+    ]
+
+
+def test_the_current_time_step_is_where_the_rows_are():
+    env = Counting()
+    env.reset()
+    tf.function(env.step)(ones())
+
+    assert [1] * ROWS == step_types(env.current_time_step())
+    assert [1] * ROWS == step_types(env.current_time_step())
+
+
+def test_a_mask_resets_its_rows_only():
+    env = Counting()
+    env.reset()
+    env.step(ones())
+
+    assert env.resets_rows
+    assert [1, 0, 1] == step_types(env.reset([False, True, False]))
+    assert [0, 0, 1] == step_types(env.reset(np.array([True, False, False])))
+
+
+def test_a_mask_needs_an_environment_that_takes_one():
+    env = Unmasked()
+
+    assert not env.resets_rows
+    with pytest.raises(NotImplementedError) as caught:
+        env.reset([True, False, False])
+
+    assert (
+        "Unmasked cannot reset single rows. Call reset() without a mask, or override "
+        "_reset_rows(mask), which starts an episode in the masked rows only."
+    ) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mask", "got"),
+    [
+        ([True, False], "tensor of shape (2,), dtype bool"),
+        ([1, 0, 1], "tensor of shape (3,), dtype int32"),
+    ],
+)
+def test_a_mask_has_a_boolean_for_each_row(mask, got):
+    with pytest.raises(SpecError) as caught:
+        Counting().reset(mask)
+
+    assert (
+        "Counting.reset() was given a mask that does not fit its spec.\n\n"
+        "  expected   boolean tensor of shape (3,)\n"
+        f"  got        {got}\n\n"
+        "A mask has one boolean for each row: true where an episode is to begin."
+    ) == str(caught.value)
+
+
+def test_a_mask_of_unknown_length_gets_its_length():
+    env = Counting()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.bool)])
+    def reset(mask):
+        return env.reset(mask)
+
+    env.reset()
+    env.step(ones())
+
+    assert [ROWS] == reset.get_concrete_function().outputs[0].shape.as_list()
+    assert [0, 1, 1] == step_types(reset(tf.constant([True, False, False])))
+
+
+def test_with_closes_the_environment():
+    with Counting() as env:
+        env.reset()
+
+    assert 1 == env.closed
+
+
+def test_closing_and_rendering_have_defaults():
+    class Quiet(Counting):
+        close = TFEnvironment.close
+
+    env = Quiet()
+
+    assert env.close() is None
+    with pytest.raises(NotImplementedError) as caught:
+        env.render()
+    assert "Quiet cannot render." == str(caught.value)
+
+
+def test_its_variables_go_into_a_checkpoint_and_come_back(tmp_path):
+    env, other = Counting(), Counting()
+    env.reset()
+    env.step(ones())
+
+    path = tf.train.Checkpoint(env=env).save(str(tmp_path / "state"))
+    env.step(ones())
+    for restored in (env, other):
+        status = tf.train.Checkpoint(env=restored).restore(path)
+        status.assert_existing_objects_matched()
+
+        assert [1] * ROWS == step_types(restored.current_time_step())
+    assert 1 == len(env.variables)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_it_runs_in_a_loop_of_tensorflow(compiled):
+    env = Counting()
+
+    @tf.function(jit_compile=compiled)
+    def play(steps):
+        env.reset()
+
+        def body(step, total):
+            return step + 1, total + env.step(ones()).observation["steps"]
+
+        start = (tf.constant(0), tf.zeros([ROWS], tf.int64))
+        return tf.while_loop(lambda step, _: step < steps, body, start)
+
+    _, total = play(tf.constant(8))
+
+    # 1, 2, 0, again and again.
+    assert [9] * ROWS == total.numpy().tolist()
+    assert [2] * ROWS == step_types(env.current_time_step())
+
+
+def test_an_error_keeps_its_class_while_a_function_is_traced():
+    with pytest.raises(SpecError, match="was given an action"):
+        tf.function(TFCartPole(2).step)(tf.zeros([3], tf.int64))
