@@ -58,7 +58,7 @@ AT_MODULE_LEVEL: dict[str, set[str]] = {"envkit.tf": {"tensorflow"}}
 INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
-    "envkit.adapters": {"gymnasium", "dm_control", "dm_env"},
+    "envkit.adapters": {"gymnasium", "dm_control", "dm_env", "tf_agents"},
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.adapters.forwarding import forwarded
 from envkit.adapters.values import (
     Converter,
     array_leaf,
@@ -84,13 +85,7 @@ class DmControlWrapper(PyEnvironment):
         return self._env
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are not looked for: copy and pickle ask for some before there
-        # is an environment to forward to.
-        if not name.startswith("_") and hasattr(self._env, name):
-            return getattr(self._env, name)
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}"
-        )
+        return forwarded(self, lambda: self._env, name)
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of an observation."""

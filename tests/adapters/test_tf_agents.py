@@ -1,0 +1,747 @@
+"""Environments go to TF-Agents and come from there, and its DQN trains on envkit's."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import envkit
+from envkit import ArraySpec, BoundedArraySpec
+from envkit.adapters import from_tf_agents, to_tf_agents
+from envkit.envs import CartPole
+from envkit.errors import ClosedError, MissingDependencyError, SpecError
+from envkit.testing import CountingEnv
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class TimeStep(NamedTuple):
+    """Has the name and the fields of TF-Agents' class."""
+
+    step_type: Any
+    reward: Any
+    discount: Any
+    observation: Any
+
+    def is_last(self):
+        return np.equal(self.step_type, 2)
+
+
+class Spec:
+    """Has the attributes of TF-Agents' ArraySpec."""
+
+    def __init__(self, shape, dtype, name=None):
+        self.shape, self.dtype, self.name = shape, dtype, name
+
+
+class BoundedSpec(Spec):
+    """Has the attributes of TF-Agents' BoundedArraySpec."""
+
+    def __init__(self, shape, dtype, minimum, maximum, name=None):
+        super().__init__(shape, dtype, name)
+        self.minimum, self.maximum = minimum, maximum
+
+
+REWARD = Spec((), np.float32, "reward")
+DISCOUNT = BoundedSpec((), np.float32, 0.0, 1.0, "discount")
+
+
+class Told:
+    """Is written as for TF-Agents, and returns the time steps that it is told."""
+
+    batched = False
+    batch_size = None
+
+    def __init__(self, *time_steps, observation=None, reward=None, discount=None):
+        self._time_steps = list(time_steps)
+        self._observation = observation or Spec((), np.float32, "seen")
+        self._reward = reward or REWARD
+        self._discount = discount or DISCOUNT
+        self.actions = []
+        self.seeds = []
+        self.closings = 0
+
+    def observation_spec(self):
+        return self._observation
+
+    def action_spec(self):
+        return {"move": BoundedSpec((), np.int32, 0, 3, "move")}
+
+    def reward_spec(self):
+        return self._reward
+
+    def discount_spec(self):
+        return self._discount
+
+    def time_step_spec(self):
+        # Without the discount's spec, as TF-Agents' base class has it.
+        return TimeStep(
+            Spec((), np.int32), self._reward, DISCOUNT, self.observation_spec()
+        )
+
+    def reset(self):
+        return self._time_steps.pop(0)
+
+    def step(self, action):
+        self.actions.append(action)
+        return self._time_steps.pop(0)
+
+    def seed(self, seed):
+        self.seeds.append(seed)
+        return "seeded"
+
+    def get_info(self):
+        return {"lives": 3}
+
+    def render(self, mode):
+        return mode
+
+    def close(self):
+        self.closings += 1
+
+    @property
+    def ammunition(self):
+        return 7
+
+
+class ToldBatch(Told):
+    batched = True
+    batch_size = 2
+
+
+class Saved(Told):
+    """Saves its state as TF-Agents' environments do: without the time step."""
+
+    def __init__(self):
+        super().__init__()
+        self._current_time_step = None
+        self._count = 0
+
+    def reset(self):
+        self._count = 0
+        self._current_time_step = told(0, observation=0.0)
+        return self._current_time_step
+
+    def step(self, action):
+        if self._current_time_step is None or self._current_time_step.is_last():
+            return self.reset()
+        self._count += 1
+        step_type = 1 + (self._count == 3)
+        self._current_time_step = told(step_type, observation=self._count)
+        return self._current_time_step
+
+    def get_state(self):
+        return self._count
+
+    def set_state(self, state):
+        self._count = state
+
+
+class TensorEnvironment(Told):
+    """Says what it takes in specs of TensorFlow."""
+
+    def time_step_spec(self):
+        return TimeStep(*[tf.TensorSpec([], tf.float32)] * 4)
+
+
+def told(step_type, reward=0.0, discount=1.0, observation=0.0):
+    return TimeStep(np.int32(step_type), reward, discount, observation)
+
+
+def told_rows(step_type, reward=(0.0, 0.0), discount=1.0, observation=(0.0, 0.0)):
+    arrays = (np.array(step_type, np.int32), np.array(reward, np.float32))
+    return TimeStep(*arrays, np.float32(discount), np.array(observation, np.float32))
+
+
+MOVE = {"move": 1}
+MOVES = {"move": [1, 2]}
+
+NESTED = {"b": np.zeros(2), "a": (np.zeros((), np.int32), [np.ones(3)])}
+
+
+@pytest.mark.parametrize(
+    "time_step",
+    [
+        envkit.restart(NESTED),
+        envkit.transition(NESTED, reward=np.ones(2)),
+        envkit.restart(tf.nest.map_structure(tf.constant, NESTED)),
+        envkit.TimeStep(*[NESTED] * 4),
+    ],
+    ids=["arrays", "batch", "tensors", "nests everywhere"],
+)
+def test_time_steps_are_structurally_those_of_tf_agents(time_step):
+    theirs = TimeStep(*time_step)
+
+    tf.nest.assert_same_structure(theirs, time_step)
+    tf.nest.assert_same_structure(time_step, theirs)
+
+
+def test_specs_of_time_steps_are_structurally_those_of_tf_agents():
+    spec = CartPole().time_step_spec()
+
+    tf.nest.assert_same_structure(TimeStep(*spec), spec)
+
+
+def test_a_loop_of_tensorflow_takes_one_for_the_other():
+    @tf.function
+    def count():
+        theirs = TimeStep(*[tf.constant(0)] * 4)
+        return tf.while_loop(
+            lambda step: step.reward < 3,
+            lambda step: [envkit.TimeStep(*[part + 1 for part in step])],
+            [theirs],
+        )
+
+    assert [3, 3, 3, 3] == [int(part) for part in tf.nest.flatten(count())]
+
+
+def test_specs_become_those_of_envkit():
+    observation = {"far": [Spec([2], np.uint8, "eye")], "near": Spec((), "bool")}
+    env = from_tf_agents(
+        Told(observation=observation, reward=Spec((2,), np.float64, "both"))
+    )
+
+    assert {
+        "far": [ArraySpec((2,), np.uint8)],
+        "near": ArraySpec((), np.bool_),
+    } == env.observation_spec()
+    assert "eye" == env.observation_spec()["far"][0].name
+    assert {"move": BoundedArraySpec((), np.int32, 0, 3)} == env.action_spec()
+    assert "move" == env.action_spec()["move"].name
+    assert ArraySpec((2,), np.float64) == env.reward_spec()
+
+
+def test_a_discount_spec_counts_that_the_time_step_spec_leaves_out():
+    env = from_tf_agents(Told(discount=BoundedSpec((), np.float64, 0, 0.5)))
+
+    assert BoundedArraySpec((), np.float64, 0.0, 0.5) == env.discount_spec()
+    assert env.discount_spec() == env.time_step_spec().discount
+
+
+def test_a_reward_in_the_time_step_spec_counts_that_the_reward_spec_leaves_out():
+    theirs = Told(reward=Spec((2,), np.float32))
+    theirs.reward_spec = lambda: REWARD  # as the batches of TF-Agents say it
+
+    assert ArraySpec((2,), np.float32) == from_tf_agents(theirs).reward_spec()
+
+
+def test_an_environment_without_specs_of_reward_and_discount_has_the_usual_ones():
+    class Plain(Told):
+        reward_spec = discount_spec = property()
+
+    spec = from_tf_agents(Plain()).time_step_spec()
+
+    assert CountingEnv().time_step_spec()[:3] == spec[:3]
+
+
+def test_specs_of_envkit_may_stand_in_such_an_environment():
+    spec = ArraySpec((3,), np.int8, "mine")
+
+    assert from_tf_agents(Told(observation=spec)).observation_spec() is spec
+
+
+def test_time_steps_get_the_class_and_the_dtypes_that_are_said():
+    env = from_tf_agents(Told(told(0), told(1, np.float64(0.5), np.float64(0.25), 3)))
+    env.reset()
+
+    time_step = env.step(MOVE)
+
+    assert envkit.TimeStep is type(time_step)
+    assert time_step.step_type is envkit.StepType.MID
+    assert [np.dtype("float32")] * 3 == [part.dtype for part in time_step[1:]]
+    assert [0.5, 0.25, 3.0] == [float(part) for part in time_step[1:]]
+
+
+def test_an_array_that_the_environment_reuses_is_copied():
+    seen = np.zeros((), np.float32)
+    env = from_tf_agents(Told(told(0, observation=seen), told(1, observation=seen)))
+    first = env.reset()
+
+    seen += 1
+    second = env.step(MOVE)
+
+    assert (0.0, 1.0) == (float(first.observation), float(second.observation))
+
+
+def test_actions_get_the_dtypes_that_are_said():
+    theirs = Told(told(0), told(1))
+    env = from_tf_agents(theirs)
+    env.reset()
+
+    env.step(MOVE)
+
+    (action,) = theirs.actions
+    assert np.dtype("int32") == action["move"].dtype
+    assert 1 == action["move"]
+
+
+def test_a_list_is_a_batch_of_actions():
+    theirs = ToldBatch(told_rows([0, 0]), told_rows([1, 1]))
+    env = from_tf_agents(theirs)
+    env.reset()
+
+    env.step(MOVES)
+
+    assert [1, 2] == theirs.actions[0]["move"].tolist()
+
+
+def test_a_single_environment_need_not_begin_its_episodes_itself():
+    env = from_tf_agents(Told(told(0), told(2), told(0)))
+
+    assert [0, 2, 0] == [int(env.step(MOVE).step_type) for _ in range(3)]
+
+
+def test_one_discount_for_a_batch_is_that_of_each_row():
+    env = from_tf_agents(ToldBatch(told_rows([0, 0], discount=0.5)))
+
+    assert [0.5, 0.5] == env.reset().discount.tolist()
+
+
+def test_a_vector_reward_does_not_multiply_step_types_and_discounts():
+    vector = Spec((3,), np.float32)
+    ended = TimeStep(np.full(3, 2, np.int32), np.ones(3), np.zeros(3), 0.0)
+    env = from_tf_agents(Told(told(0, np.zeros(3)), ended, reward=vector))
+    env.reset()
+
+    time_step = env.step(MOVE)
+
+    assert time_step.step_type is envkit.StepType.LAST
+    assert (0.0, (3,)) == (float(time_step.discount), time_step.reward.shape)
+
+
+def test_a_vector_reward_of_a_batch_does_not_multiply_step_types():
+    vector = Spec((3,), np.float32)
+    begin = told_rows([[0] * 3] * 2, np.zeros((2, 3)))
+    env = from_tf_agents(ToldBatch(begin, reward=vector))
+
+    assert [0, 0] == env.reset().step_type.tolist()
+
+
+def test_step_types_that_differ_within_a_row_are_refused(message_of):
+    env = from_tf_agents(Told(told(0)._replace(step_type=np.array([0, 1], np.int32))))
+
+    assert message_of(SpecError, env.reset) == (
+        "Told returned a time step that does not fit its spec at step_type.\n\n"
+        "  expected   ArraySpec(shape=(), dtype=int32, name='step_type')\n"
+        "  got        array of shape (2,), dtype int32, values 0 … 1\n\n"
+        "There is one dimension too many, of size 2: a batch where a single value "
+        "belongs. The other 3 leaves fit."
+    )
+
+
+def test_rows_of_a_batch_begin_their_episodes_themselves():
+    env = from_tf_agents(
+        ToldBatch(told_rows([0, 0]), told_rows([1, 2]), told_rows([1, 0]))
+    )
+
+    streams = [env.step(MOVES).step_type.tolist() for _ in range(3)]
+
+    assert [[0, 0], [1, 2], [1, 0]] == streams
+
+
+def test_a_row_that_does_not_begin_its_episode_is_refused(message_of):
+    env = from_tf_agents(
+        ToldBatch(told_rows([0, 0]), told_rows([1, 2]), told_rows([1, 2]))
+    )
+    env.reset()
+    env.step(MOVES)
+
+    assert (
+        "row 1 of ToldBatch ended with the last step, and this step did not begin a "
+        "new episode there. A batch must do that row by row, in the step after a LAST."
+    ) == message_of(NotImplementedError, lambda: env.step(MOVES))
+
+
+def test_what_the_environment_has_can_be_reached():
+    env = from_tf_agents(Told())
+
+    assert (7, {"lives": 3}, "human") == (
+        env.ammunition,
+        env.get_info(),
+        env.render("human"),
+    )
+    assert Told is type(env.wrapped_env())
+
+
+def test_what_the_environment_has_not_is_no_attribute(message_of):
+    env = from_tf_agents(Told())
+
+    for name in ("lamp", "_lamp"):
+        assert f"'TFAgentsWrapper' object has no attribute {name!r}" == message_of(
+            AttributeError, lambda name=name: getattr(env, name)
+        )
+
+
+def test_a_copy_goes_its_own_way():
+    env = from_tf_agents(Saved())
+    env.reset()
+
+    copied = copy.deepcopy(env)
+    env.step(MOVE)
+
+    seen = [each.current_time_step().observation for each in (env, copied)]
+    assert [1.0, 0.0] == seen
+
+
+def test_a_seed_goes_to_a_single_environment_whatever_its_form():
+    theirs = Told()
+    env = from_tf_agents(theirs)
+
+    assert "seeded" == env.seed(None)
+    env.seed([5])
+
+    assert [None, 5] == theirs.seeds
+
+
+def test_each_environment_of_a_batch_gets_a_seed_of_its_own():
+    theirs = ToldBatch()
+    theirs.envs = [Told(), Told()]
+    env = from_tf_agents(theirs)
+
+    env.seed(3)
+    env.seed([8, 9])
+
+    first, second = (row.seeds for row in theirs.envs)
+    assert [8, 9] == [first[1], second[1]]
+    assert first[0] != second[0]
+
+
+def test_a_batch_in_processes_gets_a_list_of_seeds():
+    theirs = ToldBatch()
+    theirs.envs = [CallableRow(), CallableRow()]
+
+    from_tf_agents(theirs).seed([8, 9])
+
+    assert [[8, 9]] == theirs.seeds
+
+
+class CallableRow:
+    """Has what a row of TF-Agents' ParallelPyEnvironment has."""
+
+    def call(self, name, *args):
+        raise AssertionError("Its batch does that.")
+
+
+def test_another_batch_gets_the_seed_as_it_is():
+    theirs = ToldBatch()
+
+    from_tf_agents(theirs).seed(3)
+
+    assert [3] == theirs.seeds
+
+
+def test_a_state_brings_back_what_the_next_step_depends_on():
+    env = from_tf_agents(Saved())
+    env.reset()
+    env.step(MOVE)
+    token = env.get_state()
+    stream = [env.step(MOVE) for _ in range(2)]
+
+    env.set_state(token)
+
+    assert 1.0 == env.current_time_step().observation
+    assert stream == [env.step(MOVE) for _ in range(2)]
+
+
+def test_a_closed_environment_is_closed_once_and_says_so(message_of):
+    theirs = Told(told(0))
+    env = from_tf_agents(theirs)
+    env.reset()
+
+    env.close()
+    env.close()
+
+    assert 1 == theirs.closings
+    for call, arguments in (("reset", ()), ("step", (MOVE,)), ("render", ())):
+        text = message_of(ClosedError, lambda: getattr(env, call)(*arguments))  # noqa: B023  # called at once
+        assert text.startswith(f"TFAgentsWrapper.{call}()")
+
+
+def test_an_observation_that_does_not_fit_is_refused(message_of):
+    env = from_tf_agents(Told(told(0, observation=np.zeros(2, np.float32))))
+
+    assert message_of(SpecError, env.reset) == (
+        "Told returned a time step that does not fit its spec at observation.\n\n"
+        "  expected   ArraySpec(shape=(), dtype=float32, name='seen')\n"
+        "  got        array of shape (2,), dtype float32, values 0.0 … 0.0\n\n"
+        "There is one dimension too many, of size 2: a batch where a single value "
+        "belongs. The other 3 leaves fit."
+    )
+
+
+def test_an_action_that_does_not_fit_is_refused(message_of):
+    env = from_tf_agents(Told(told(0)))
+    env.reset()
+
+    assert message_of(SpecError, lambda: env.step({"move": [0, 1]})) == (
+        "Told was given an action that does not fit its spec at ['move'].\n\n"
+        "  expected   BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=3, "
+        "name='move')\n"
+        "  got        a list of 2 elements\n\n"
+        "The value is a list, not an array: use np.array(..., np.int32)."
+    )
+
+
+def test_an_observation_of_another_structure_is_refused(message_of):
+    begin = told(0, np.float32(0), np.float32(1), {"ear": np.float32(0)})
+    theirs = Told(begin, observation={"eye": Spec((), np.float32)})
+
+    assert message_of(SpecError, from_tf_agents(theirs).reset) == (
+        "Told returned a time step that does not fit its spec at observation.\n\n"
+        "  expected   the structure {'eye': *}\n"
+        "  got        a dict of 1 element\n\n"
+        "Key 'eye' is missing; key 'ear' is not in the spec. The other 3 leaves fit."
+    )
+
+
+def test_a_batch_has_the_size_of_its_environment():
+    env = from_tf_agents(ToldBatch())
+
+    assert (True, 2) == (env.batched, env.batch_size)
+
+
+def test_what_is_no_time_step_is_refused(message_of):
+    env = from_tf_agents(Told((0, 1.0)))
+
+    assert "Told.reset() returned a tuple of 2 elements, not a TimeStep." == message_of(
+        SpecError, env.reset
+    )
+
+
+def test_a_spec_that_is_none_is_refused(message_of):
+    theirs = Told(observation={"eye": [3]})
+
+    assert (
+        "The spec at observation['eye'][0] is 3, which has no shape or no dtype: it is "
+        "no ArraySpec."
+    ) == message_of(SpecError, lambda: from_tf_agents(theirs))
+
+
+def test_an_environment_of_envkit_comes_back_as_it_is():
+    env = CountingEnv()
+
+    assert env is from_tf_agents(env)
+
+
+@pytest.mark.parametrize(
+    ("thing", "shown"),
+    [(Told, "the class Told"), (3, "3 of type int"), (None, "None")],
+    ids=["class", "number", "None"],
+)
+def test_what_is_no_environment_is_refused(thing, shown, message_of):
+    assert (
+        f"from_tf_agents() was given {shown}; it takes an environment written for "
+        "TF-Agents: one that has the methods of its PyEnvironment."
+    ) == message_of(TypeError, lambda: from_tf_agents(thing))
+    assert (
+        f"to_tf_agents() was given {shown}; it takes an environment: a PyEnvironment "
+        "or TFEnvironment of envkit."
+    ) == message_of(TypeError, lambda: to_tf_agents(thing))
+
+
+def test_an_environment_of_tensors_is_refused(message_of):
+    text = message_of(TypeError, lambda: from_tf_agents(TensorEnvironment()))
+
+    assert text.endswith(
+        ", which takes and returns tensors; it takes a Python environment. That within "
+        "a TFPyEnvironment is its `pyenv`."
+    )
+
+
+@pytest.mark.parametrize("order", ["same_step", "disabled"])
+def test_a_pool_of_another_order_is_refused(order, message_of):
+    pool = envkit.ParallelPyEnvironment(
+        [CountingEnv], backend="inline", autoreset=order
+    )
+    with pool:
+        text = message_of(ValueError, lambda: to_tf_agents(pool))
+
+    assert (
+        "to_tf_agents() was given a ParallelPyEnvironment whose autoreset is "
+        f"{order.upper()}; in TF-Agents the step after a LAST returns the FIRST of the "
+        "next episode. Set its autoreset to NEXT_STEP."
+    ) == text
+
+
+def test_an_environment_of_tf_agents_comes_back_as_it_is():
+    # The class is known by its name, so nothing of TF-Agents' is loaded for it.
+    kind = type("PyEnvironment", (), {"__module__": "tf_agents.environments.some"})
+    env = type("Game", (kind,), {})()
+
+    assert env is to_tf_agents(env)
+
+
+@pytest.mark.parametrize("env", [CountingEnv(), TensorEnvironment()], ids=["py", "tf"])
+def test_without_tf_agents_there_is_a_sentence_that_helps(env, message_of, monkeypatch):
+    # Where it is installed all the same, it must not be found.
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    with pytest.raises(MissingDependencyError) as caught:
+        to_tf_agents(env)
+
+    assert (
+        "to_tf_agents() needs the package tf-agents, which is not installed and does "
+        "not go with TensorFlow 2.16 or newer. Make an environment of its own, of "
+        "Python 3.10 or 3.11, and there:\n\n"
+        '  pip install envkit tf-agents==0.19.0 "tensorflow==2.15.*"'
+    ) == str(caught.value)
+    assert "tf-agents" == caught.value.package
+
+
+# What TF-Agents, which ended with TensorFlow 2.15, is installed with. Its own list and
+# that of TensorFlow hold things that nothing here imports (pygame, grpcio, libclang
+# and others), so each package is named and none brings its own. TensorFlow alone is
+# 880 MB, which is why the installation is kept.
+REQUIREMENTS = """\
+tf-agents==0.19.0
+tensorflow-cpu==2.15.1; sys_platform == "linux" and platform_machine == "x86_64"
+tensorflow-cpu-aws==2.15.1; sys_platform == "linux" and platform_machine == "aarch64"
+tensorflow-macos==2.15.1; sys_platform == "darwin" and platform_machine == "arm64"
+tensorflow==2.15.1; sys_platform == "darwin" and platform_machine == "x86_64"
+tensorflow-probability==0.23.0
+absl-py>=1.4
+astunparse==1.6.3
+certifi
+charset-normalizer
+cloudpickle>=3
+decorator
+dm-tree>=0.1.8
+flatbuffers>=23.5.26
+gast>=0.4
+gin-config>=0.4
+gym==0.23.0
+gym-notices
+h5py
+idna
+keras==2.15.0
+ml-dtypes==0.3.2
+numpy==1.26.4
+opt-einsum>=2.3.2
+packaging
+pillow
+protobuf==4.25.*
+requests
+six
+tensorboard==2.15.*
+termcolor
+typing-extensions==4.5.0
+urllib3
+wrapt==1.14.*
+"""
+
+CHECKED = [
+    "Specs are of TF-Agents' classes, with names, dtypes and bounds kept.",
+    "TF-Agents' validation accepts single environments, batches and pools.",
+    "Time steps are of TF-Agents' class, and otherwise those of the environment.",
+    "A single environment need not begin its next episode itself.",
+    "States bring back the environment and what TF-Agents knows of it.",
+    "What the environment may write to later is copied.",
+    "A row that does not begin its next episode is refused.",
+    "What is TF-Agents' already comes back as it is.",
+    "Environments of TF-Agents keep envkit's contract: single, wrapped and batched.",
+    "There and back gives the same time steps.",
+    "Each row of a batch of TF-Agents gets a seed of its own.",
+    "TF-Agents' TFPyEnvironment steps a batch inside tf.while_loop.",
+    "An environment in TensorFlow becomes one of TF-Agents, and its driver runs it.",
+    "DqnAgent trains on envkit's CartPole: the loss is finite and weights change.",
+]
+
+
+@pytest.fixture
+def tf_agents_python(request, tmp_path):
+    """Returns an interpreter that has TF-Agents; it is kept between runs."""
+    base = find_python()
+    if base is None:
+        pytest.skip("TensorFlow 2.15 needs Python 3.10 or 3.11, and neither is here")
+    cache = getattr(request.config, "cache", None)
+    folder = tmp_path if cache is None else Path(cache.mkdir("tf_agents"))
+    python, installed = folder / "bin" / "python", folder / "installed.txt"
+    wanted = f"{base}\n{REQUIREMENTS}"
+    if not installed.exists() or installed.read_text() != wanted:
+        install(base, folder, python)
+        installed.write_text(wanted)
+    yield python
+    if cache is None:  # It is large, and nobody would look for it here.
+        shutil.rmtree(folder)
+
+
+def find_python() -> str | None:
+    """Returns a Python that TensorFlow 2.15 and envkit both know, if one is here."""
+    folders = os.get_exec_path()
+    found = [
+        shutil.which(name, path=folder)
+        for name in ("python3.11", "python3.10")
+        for folder in folders
+    ]
+    for python in [sys.executable, *filter(None, found)]:
+        # What has the name may be a script that finds no Python behind it.
+        program = (
+            "import ensurepip, sys; sys.exit(sys.version_info[:2] not in "
+            "{(3, 10), (3, 11)})"
+        )
+        if subprocess.run([python, "-c", program], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
+def install(base: str, folder: Path, python: Path) -> None:
+    subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
+    wanted = folder / "requirements.txt"
+    wanted.write_text(REQUIREMENTS)
+    try:
+        finished = subprocess.run(
+            [python, "-m", "pip", "install", "--no-deps", "--retries=1", "-r", wanted],
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("TF-Agents could not be installed within 240 s")
+    if finished.returncode:
+        # What cannot be installed although the index answers is a fault of the list.
+        if index_answers(python, folder):
+            pytest.fail(f"TF-Agents could not be installed:\n{finished.stderr}")
+        pytest.skip("TF-Agents could not be installed: no package index can be reached")
+
+
+def index_answers(python: Path, folder: Path) -> bool:
+    """Says whether a package that every index has, and that is small, can be had."""
+    options = ["--no-deps", "--no-cache-dir", "--retries=1", "--dest", folder / "asked"]
+    try:
+        finished = subprocess.run(
+            [python, "-m", "pip", "download", *options, "six"],
+            capture_output=True,
+            timeout=60,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return finished.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(480)
+def test_agents_of_tf_agents_train_on_environments_of_envkit(tf_agents_python):
+    finished = subprocess.run(
+        [tf_agents_python, "-W", "ignore", "tests/adapters/tf_agents_dqn.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=220,
+    )
+
+    assert 0 == finished.returncode, finished.stderr
+    lines = finished.stdout.splitlines()
+    begin = "checked: "
+    assert CHECKED == [
+        line.removeprefix(begin) for line in lines if line.startswith(begin)
+    ]
