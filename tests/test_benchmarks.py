@@ -21,6 +21,7 @@ SCRIPTS = {
     "efficiency": (["--num-envs=2"], 10),
     "images": (["--num-envs=2"], 8),
     "stragglers": (["--num-envs=4", "--work=1"], 3),
+    "tf_environment": (["--sizes", "2", "--compiled=8"], 3),
     "startup": (["--num-envs=2", "--without-tensorflow"], 4),
 }
 
