@@ -17,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 .PHONY: help demo test check lint types docs bench soak clean
 
 help:
-	@echo "make demo    step a batch of environments and print how fast"
+	@echo "make demo    step environments, print how fast, and learn to balance a pole"
 	@echo "make test    run the whole test suite"
 	@echo "make check   formatting, lint, types and docs"
 	@echo "make bench   run the benchmarks: some eight minutes"
@@ -25,8 +25,13 @@ help:
 	@echo "make clean   remove .venv and everything that was built"
 	@echo "Another interpreter: make PYTHON=python3.12 test"
 
+# TensorFlow tells of oneDNN whatever the log level, unless it is switched off; networks
+# as small as the demo's are no faster with it.
+QUIETLY := TF_ENABLE_ONEDNN_OPTS=0
+
 demo: $(VENV)/.demo
 	@"$(RUN)" examples/demo.py
+	@$(QUIETLY) "$(RUN)" examples/tf_reinforce.py --goal=400 --max_seconds=40 --verbosity=-1
 
 # Several files at a time: much of it is waiting for processes to start and to end.
 test: $(VENV)/.test
@@ -54,6 +59,7 @@ bench: $(VENV)/.test
 	@"$(RUN)" benchmarks/images.py
 	@"$(RUN)" benchmarks/stragglers.py
 	@"$(RUN)" benchmarks/startup.py
+	@"$(RUN)" benchmarks/tf_environment.py
 
 soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py
@@ -77,8 +83,8 @@ $(VENV)/.python:
 	@touch "$@"
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml
-	@echo "Installing envkit"
-	@"$(RUN)" -m pip install -q -e .
+	@echo "Installing envkit with TensorFlow and what draws pictures: a minute or more"
+	@"$(RUN)" -m pip install -q -e ".[tf,plot,video]"
 	@touch "$@"
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml

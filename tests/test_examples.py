@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,67 @@ def test_the_halves_print_what_both_ways_make():
 
     for way in ("in lockstep", "in halves"):
         assert way in output
+
+
+@pytest.mark.slow
+def test_reinforce_learns_and_shows_it_in_pictures(tmp_path):
+    from PIL import Image  # the other tests of this file need the install needs only
+
+    output = run(
+        "examples/tf_reinforce.py",
+        "--goal=100",
+        "--max_seconds=40",
+        f"--output_dir={tmp_path}",
+    )
+
+    means = [float(value) for value in re.findall(r"episodes: (\S+)", output)]
+    assert means[0] < 50.0 < 100.0 <= means[1]
+    assert "not reached" not in output
+    assert ["learning_curve.png", "trained.gif"] == sorted(os.listdir(tmp_path))
+    for path in tmp_path.iterdir():
+        assert str(path) in output
+    with Image.open(tmp_path / "learning_curve.png") as curve:
+        assert ("PNG", (840, 480)) == (curve.format, curve.size)
+    with Image.open(tmp_path / "trained.gif") as film:
+        assert ("GIF", (240, 100)) == (film.format, film.size)
+        assert film.n_frames > 10
+
+
+@pytest.mark.slow
+def test_reinforce_says_that_it_needs_more_time(tmp_path):
+    output = run(
+        "examples/tf_reinforce.py",
+        "--num_envs=2",
+        "--max_seconds=1",
+        f"--output_dir={tmp_path}",
+    )
+
+    assert (
+        "The goal of 475 was not reached in time: raise --max_seconds, or try another "
+        "--seed."
+    ) in output
+
+
+def test_reinforce_says_how_to_install_what_is_missing():
+    program = (
+        "import runpy, sys; sys.modules['tensorflow'] = None; "
+        "runpy.run_path('examples/tf_reinforce.py')"
+    )
+
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (
+        1,
+        "This example needs the package tensorflow, which is not installed. "
+        'pip install "envkit[tf,plot,video]"\n',
+    ) == (finished.returncode, finished.stderr)
 
 
 @pytest.mark.slow
