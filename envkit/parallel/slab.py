@@ -411,7 +411,7 @@ class Slab:
                 range(first, stop), asked, commands, done, strict=True
             )
             if command != IDLE
-            and 0 < (number - last) & _LARGEST <= 2
+            and 0 < (number - last) & _LARGEST < 2**31
             and sequence[row] == number
         ]
 

@@ -342,6 +342,16 @@ def test_a_row_is_pending_only_if_it_has_been_asked(number, is_taken_back):
         assert rows == [] or moments[-1] == 5, moments
 
 
+@pytest.mark.parametrize("number", LAST_NUMBERS)
+def test_a_row_that_was_asked_several_times_is_pending(number):
+    """A fork that uses the pool writes to the same memory before it is refused."""
+    slab = slab_at(number)
+    slab.request_all(STEP)
+    slab.request(some(1), RESET)
+
+    assert [0, 1, 2] == slab.pending(0, 3)
+
+
 def test_the_parent_stands_rows_at_numbers_that_nobody_is_to_answer():
     slab = slab_at(4)
     slab.request_all(STEP)
