@@ -208,9 +208,13 @@ class BatchedPyEnvironment(PyEnvironment):
 
     def _stacked(self, time_steps: list[TimeStep]) -> TimeStep:
         """Stacks time steps, each of which must have exactly the specs' dtypes."""
+        stacked: TimeStep = self._time_step.unflatten(self._columns(time_steps))
+        return stacked
+
+    def _columns(self, time_steps: list[TimeStep]) -> list[Array]:
+        """Returns an array with all rows for each leaf."""
         # Hot: called once per batch step.
-        structure = self._time_step
-        flatten, places = structure.flatten, self._places
+        flatten, places = self._time_step.flatten, self._places
         rows = []
         for row, time_step in enumerate(time_steps):
             try:
@@ -221,17 +225,14 @@ class BatchedPyEnvironment(PyEnvironment):
                 self._explain_misfit(row, time_step)
             rows.append(leaves)
         if len(rows) == 1:
-            columns = [
+            return [
                 np.array(leaf, place.dtype, ndmin=place.rank)
                 for leaf, place in zip(rows[0], places, strict=True)
             ]
-        else:
-            columns = [
-                np.array(column, place.dtype)
-                for column, place in zip(zip(*rows, strict=True), places, strict=True)
-            ]
-        stacked: TimeStep = structure.unflatten(columns)
-        return stacked
+        return [
+            np.array(column, place.dtype)
+            for column, place in zip(zip(*rows, strict=True), places, strict=True)
+        ]
 
     def _explain_misfit(self, row: int, time_step: TimeStep) -> None:
         kind = type(self._envs[row]).__name__
@@ -271,7 +272,10 @@ def _fit(leaves: Sequence[Any], places: Sequence[_Place]) -> bool:
         return False
     for leaf, (dtype, shape, _, spec) in zip(leaves, places, strict=True):
         if type(leaf) is np.ndarray or isinstance(leaf, np.generic):
-            if leaf.dtype != dtype or leaf.shape != shape:
+            # NumPy has one object for each of its own dtypes.
+            if leaf.dtype is not dtype and leaf.dtype != dtype:
+                return False
+            if leaf.shape != shape:
                 return False
         elif not spec.check_array(leaf):
             return False

@@ -13,7 +13,7 @@ from envkit.wording import counted
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["RowCalls"]
+__all__ = ["RowCalls", "with_rows"]
 
 
 class RowCalls:
@@ -45,7 +45,7 @@ class RowCalls:
             try:
                 return [function(self._envs[row], row)]
             except Exception as error:
-                raise _with_rows(call, [(row, error)])  # noqa: B904  # it is the same
+                raise with_rows(call, [(row, error)])  # noqa: B904  # it is the same
 
         def attempt(row: int) -> tuple[Any, Exception | None]:
             try:
@@ -63,7 +63,7 @@ class RowCalls:
             if error is not None
         ]
         if failures:
-            raise _with_rows(call, failures)
+            raise with_rows(call, failures)
         return [result for result, _ in outcomes]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -130,7 +130,7 @@ class _Turnstile:
                 self._changed.wait()
 
 
-def _with_rows(call: str, failures: list[tuple[int, Exception]]) -> Exception:
+def with_rows(call: str, failures: list[tuple[int, Exception]]) -> Exception:
     """Takes the first failure and notes on it which environments failed."""
     (row, error), *rest = failures
     text = f"Raised by env {row} of a BatchedPyEnvironment in {call}()."

@@ -62,6 +62,7 @@ INTERNAL = {
     "envkit.tf.action_leaves",
     "envkit.tf.aligned",
     "envkit.tf.autograph",
+    "envkit.tf.batch_of_one",
     "envkit.tf.lanes",
     "envkit.tf.outer_dims",
     "envkit.tf.sampling_seeds",

@@ -37,6 +37,10 @@ class ActionLeaves:
         self._rows = rows
         self._subject = f"{subject} was given an action that"
         self._check_dims = check_dims
+        # No text, which TensorFlow has in another form, and nothing to look at.
+        self._is_plain = not check_dims and not any(
+            leaf.dtype.kind in "SUO" for leaf in self._structure.leaves
+        )
 
     def flat(self, action: NestedArray) -> list[Any]:
         """Returns the leaves as they were given; those of a graph have to be tensors.
@@ -59,9 +63,16 @@ class ActionLeaves:
             self._as_tensor(leaf, index) for index, leaf in enumerate(self.flat(action))
         ]
 
-    def action(self, leaves: Sequence[Any]) -> NestedArray:
-        """Returns an action of arrays, which the environment may keep and change."""
-        return self._structure.unflatten(self.arrays(leaves))
+    def packed(self, arrays: Sequence[Array]) -> NestedArray:
+        """Returns the action that has these leaves."""
+        return self._structure.unflatten(arrays)
+
+    def arrays_of_graph(self, leaves: Sequence[Array]) -> list[Array]:
+        """Does what `arrays` does with arrays that a graph passes."""
+        # Hot: called once per step.
+        if self._is_plain:
+            return [leaf.copy() for leaf in leaves]
+        return self.arrays(leaves)
 
     def arrays(self, leaves: Sequence[Any]) -> list[Array]:
         """Returns copies of leaves as arrays, whose shapes are right if that matters.
@@ -99,6 +110,8 @@ class ActionLeaves:
 
     def _as_array(self, leaf: Any, spec: ArraySpec) -> Array:
         # Hot: called for each leaf of an action.
+        if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
+            return leaf.copy()
         if hasattr(leaf, "dtype"):
             # TensorFlow's own memory must not be written to.
             array = np.array(leaf.numpy() if isinstance(leaf, tf.Variable) else leaf)

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.constructors import constructor
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
@@ -30,6 +29,7 @@ from envkit.specs.validation import describe
 from envkit.tf import tensor_spec
 from envkit.tf.action_leaves import ActionLeaves
 from envkit.tf.autograph import as_written
+from envkit.tf.batch_of_one import BatchOfOne
 from envkit.tf.checkpoints import restore_state, state_bytes
 from envkit.tf.lanes import lane_for
 from envkit.tf.tf_environment import TFEnvironment
@@ -224,12 +224,30 @@ class TFPyEnvironment(
         return self._begin(np.array(mask))
 
     def _advance_by(self, action: NestedArray) -> list[Array]:
-        return self._advance(*self._actions.flat(action))
+        # Hot: called once per step eagerly.
+        arrays = self._actions.arrays(self._actions.flat(action))
+        if self._is_single:
+            return self._time_steps.aligned(self._advance_alone(arrays))
+        return self._advance_batch(arrays)
 
     def _advance(self, *leaves: Any) -> list[Array]:
-        # Hot: called once per step.
-        time_step = self.pyenv.step(self._actions.action(leaves))
-        self._has_begun = True
+        # Hot: called once per step by graphs.
+        arrays = self._actions.arrays_of_graph(leaves)
+        if self._is_single:
+            return self._advance_alone(arrays)
+        return self._advance_batch(arrays)
+
+    def _advance_alone(self, arrays: list[Array]) -> list[Array]:
+        columns: list[Array] = self.pyenv.step_columns(arrays)  # type: ignore[attr-defined]  # a BatchOfOne
+        if not self._has_begun:
+            self._has_begun = True
+        return self._time_steps.encoded(columns)
+
+    def _advance_batch(self, arrays: list[Array]) -> list[Array]:
+        time_step = self.pyenv.step(self._actions.packed(arrays))
+        # A module takes a while to set an attribute.
+        if not self._has_begun:
+            self._has_begun = True
         return self._time_steps.arrays(time_step, self._step_name)
 
     # Pictures.
@@ -336,7 +354,7 @@ def _batch_of(environment: Any) -> tuple[PyEnvironment, bool, bool]:
         raise TypeError(_no_environment(environment, env))
     if env.batched:
         return env, False, not is_ready
-    return BatchedPyEnvironment([env], multithreading=False), True, not is_ready
+    return BatchOfOne(env), True, not is_ready
 
 
 def _no_environment(given: Any, env: Any) -> str:

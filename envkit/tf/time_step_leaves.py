@@ -75,14 +75,27 @@ class TimeStepLeaves:
             if (
                 type(leaf) is not np.ndarray
                 or leaf.shape != shape
-                or (leaf.dtype != dtype and leaf.dtype.kind != text)
+                # NumPy has one object for each of its own dtypes.
+                or (
+                    leaf.dtype is not dtype
+                    and leaf.dtype != dtype
+                    and leaf.dtype.kind != text
+                )
             ):
                 self._check(time_step, call)
                 leaves = [np.asarray(leaf) for leaf in leaves]
                 break
+        return self.aligned(self.encoded(leaves))
+
+    def aligned(self, leaves: list[Array]) -> list[Array]:
+        """Returns copies of leaves that fit, as `tensors` wants them."""
+        return self._copies.of(leaves)
+
+    def encoded(self, leaves: list[Array]) -> list[Array]:
+        """Returns leaves with their text in UTF-8, as TensorFlow has it."""
         for index in self._in_unicode:
             leaves[index] = np.char.encode(leaves[index], "utf-8")
-        return self._copies.of(leaves)
+        return leaves
 
     def tensors(self, leaves: Sequence[Array]) -> TimeStep:
         """Returns eager tensors of what `arrays` returned, packed as a time step."""
