@@ -24,6 +24,7 @@ FLOORS: dict[int, set[str]] = {
         "error_texts",
         "errors",
         "exception_copies",
+        "lazy_names",
         "types",
         "nest",
         "nest_walk",

@@ -32,6 +32,7 @@ INTERNAL = {
     "envkit.envs.streams",
     "envkit.error_texts",
     "envkit.exception_copies",
+    "envkit.lazy_names",
     "envkit.parallel.arguments",
     "envkit.parallel.cpus",
     "envkit.parallel.channel",

@@ -6,7 +6,9 @@ when it is asked for an environment, so nobody pays for a library that is not us
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from envkit.adapters import suite_dm_control as suite_dm_control
@@ -35,18 +37,4 @@ __all__ = [
     "to_tf_agents",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name in _MODULES:
-        return importlib.import_module(f"envkit.adapters.{name}")
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-        globals()[name] = value  # Later uses find it without asking again.
-        return value
-    raise AttributeError(f"module 'envkit.adapters' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from envkit.parallel.async_parallel_py_environment import (
@@ -37,14 +39,4 @@ __all__ = [
     "WorkerStatistics",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -5,7 +5,9 @@ Names are loaded when they are first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from envkit.tf import tensor_spec as tensor_spec
@@ -40,18 +42,4 @@ __all__ = [
     "tf_wrappers",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name in _MODULES:
-        return importlib.import_module(f"envkit.tf.{name}")
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-        globals()[name] = value  # Later uses find it without asking again.
-        return value
-    raise AttributeError(f"module 'envkit.tf' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)
