@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import hypothesis
@@ -109,6 +111,35 @@ def message_of() -> Callable[[type[Exception], Callable[[], object]], str]:
         return str(caught.value)
 
     return message
+
+
+@pytest.fixture(scope="session")
+def in_thread() -> Callable[..., Callable[[], object]]:
+    """Starts a function in a thread, and returns what waits for what it returns.
+
+    What the function raises, the waiting raises; and if it hangs, it says so.
+    """
+
+    def start(function: Callable[..., object], *args: object) -> Callable[[], object]:
+        outcome: Future[object] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(function(*args))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+
+        def result() -> object:
+            thread.join(SECONDS / 2)
+            assert not thread.is_alive(), "It hangs."
+            return outcome.result()
+
+        return result
+
+    return start
 
 
 @pytest.fixture

@@ -43,30 +43,6 @@ in_each_isolated_lane = pytest.mark.parametrize(
 )
 
 
-def start(function, *args):
-    """Runs a function in a thread, and returns what waits for its result."""
-    outcome = []
-
-    def run():
-        try:
-            outcome.append((function(*args), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def result():
-        thread.join(DEADLINE)
-        assert not thread.is_alive(), "It hangs."
-        value, error = outcome[0]
-        if error is not None:
-            raise error
-        return value
-
-    return result
-
-
 class Turnstile:
     """Counts who is inside, and keeps the first there until it is opened."""
 
@@ -96,26 +72,26 @@ def test_a_lane_returns_what_the_function_returns(kind, nothing_left_behind):
 
 @in_each_lane
 @pytest.mark.parametrize("error", [KeyError("a"), StopIteration("b"), OSError(2, "c")])
-def test_a_lane_raises_what_the_function_raises(kind, error):
+def test_a_lane_raises_what_the_function_raises(kind, error, in_thread):
     def fail():
         raise error
 
     with lane_of(kind) as lane:
         with pytest.raises(type(error)) as caught:
-            start(lane.run, fail)()
+            in_thread(lane.run, fail)()
 
         assert error is caught.value
         assert 3 == lane.run(sum, [1, 2])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_a_thread_of_its_own_survives_what_ends_others(error):
+def test_a_thread_of_its_own_survives_what_ends_others(error, in_thread):
     def fail():
         raise error("now")
 
     with lane_of("own thread") as lane:
         with pytest.raises(error, match="now"):
-            start(lane.run, fail)()
+            in_thread(lane.run, fail)()
 
         assert 3 == lane.run(sum, [1, 2])
 
@@ -124,9 +100,9 @@ def test_the_callers_thread_runs_what_the_caller_asks_for():
     assert threading.get_ident() == lane_for(False).run(threading.get_ident)
 
 
-def test_a_thread_of_its_own_is_one_thread_and_no_callers():
+def test_a_thread_of_its_own_is_one_thread_and_no_callers(in_thread):
     with lane_of("own thread") as lane:
-        calls = [start(lane.run, threading.get_ident) for _ in range(5)]
+        calls = [in_thread(lane.run, threading.get_ident) for _ in range(5)]
         threads = {lane.run(threading.get_ident), *(call() for call in calls)}
 
     assert 1 == len(threads)
@@ -145,9 +121,9 @@ def test_a_pool_that_is_given_is_what_runs_functions(kind):
         assert isinstance(lane, GivenThreads)
 
 
-def test_a_second_function_is_refused_in_the_callers_thread(message_of):
+def test_a_second_function_is_refused_in_the_callers_thread(message_of, in_thread):
     lane, turnstile = CallersThread(), Turnstile()
-    first = start(lane.run, turnstile.go_through)
+    first = in_thread(lane.run, turnstile.go_through)
     assert turnstile.entered.wait(DEADLINE)
     expected = (
         "Detected concurrent execution of two calls to one environment: a step or "
@@ -174,10 +150,10 @@ def test_the_callers_thread_is_free_again_after_an_error():
 
 
 @in_each_isolated_lane
-def test_isolated_functions_wait_for_each_other(kind):
+def test_isolated_functions_wait_for_each_other(kind, in_thread):
     turnstile = Turnstile()
     with lane_of(kind) as lane:
-        calls = [start(lane.run, turnstile.go_through) for _ in range(16)]
+        calls = [in_thread(lane.run, turnstile.go_through) for _ in range(16)]
         assert turnstile.entered.wait(DEADLINE)
         turnstile.opened.set()
         passed = sorted(call() for call in calls)
@@ -195,9 +171,9 @@ def test_functions_of_one_caller_run_in_its_order():
     assert list(range(100)) == seen
 
 
-def test_what_runs_in_a_thread_of_its_own_may_use_the_lane():
+def test_what_runs_in_a_thread_of_its_own_may_use_the_lane(in_thread):
     with lane_of("own thread") as lane:
-        assert 3 == start(lane.run, lambda: lane.run(sum, [1, 2]))()
+        assert 3 == in_thread(lane.run, lambda: lane.run(sum, [1, 2]))()
 
 
 @in_each_lane
@@ -216,29 +192,29 @@ def test_close_ends_the_thread(nothing_left_behind):
     assert not thread.is_alive()
 
 
-def test_close_waits_for_what_was_asked_before(nothing_left_behind):
+def test_close_waits_for_what_was_asked_before(nothing_left_behind, in_thread):
     lane, turnstile = OneThread(), Turnstile()
-    calls = [start(lane.run, turnstile.go_through)]
+    calls = [in_thread(lane.run, turnstile.go_through)]
     assert turnstile.entered.wait(DEADLINE)
-    closing = start(lane.close)
+    closing = in_thread(lane.close)
     turnstile.opened.set()
     closing()
 
     assert [1] == [call() for call in calls]
 
 
-def test_close_from_inside_does_not_wait_for_itself(nothing_left_behind):
+def test_close_from_inside_does_not_wait_for_itself(nothing_left_behind, in_thread):
     lane = OneThread()
 
-    assert start(lane.run, lambda: lane.close() or 3)() == 3
+    assert in_thread(lane.run, lambda: lane.close() or 3)() == 3
 
 
-def test_a_closed_lane_refuses_what_comes_later():
+def test_a_closed_lane_refuses_what_comes_later(in_thread):
     lane = OneThread()
     lane.close()
 
     with pytest.raises(ClosedError, match=r"after close\(\)"):
-        start(lane.run, sum, [1, 2])()
+        in_thread(lane.run, sum, [1, 2])()
 
 
 def test_a_lane_that_is_dropped_ends_its_thread(nothing_left_behind):

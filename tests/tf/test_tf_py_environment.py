@@ -277,30 +277,6 @@ def py_funcs(function):
     return count(graph.node)
 
 
-def in_thread(function):
-    """Runs a function in a thread, and returns what waits for its result."""
-    outcome = []
-
-    def run():
-        try:
-            outcome.append((function(), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def result():
-        thread.join(DEADLINE)
-        assert not thread.is_alive(), "It hangs."
-        value, error = outcome[0]
-        if error is not None:
-            raise error
-        return value
-
-    return result
-
-
 @contextlib.contextmanager
 def isolations(kind):
     """Gives what `isolation` may be, and closes what has to be closed."""
@@ -1501,7 +1477,7 @@ CONCURRENT = (
 )
 
 
-def test_a_second_call_meanwhile_is_refused_and_changes_nothing(message_of):
+def test_a_second_call_meanwhile_is_refused_and_changes_nothing(message_of, in_thread):
     pyenv = Waiting()
     env = TFPyEnvironment(pyenv)
     env.reset()
@@ -1521,7 +1497,7 @@ def test_a_second_call_meanwhile_is_refused_and_changes_nothing(message_of):
 
 
 @in_each_isolation
-def test_isolation_lets_other_calls_wait(isolation):
+def test_isolation_lets_other_calls_wait(isolation, in_thread):
     pyenv = Waiting()
     with isolations(isolation) as how, TFPyEnvironment(pyenv, isolation=how) as env:
         env.reset()
@@ -1627,7 +1603,7 @@ def test_the_whole_text_about_a_bad_isolation(message_of):
     )
 
 
-def test_an_environment_that_calls_its_own_wrapper_does_not_hang():
+def test_an_environment_that_calls_its_own_wrapper_does_not_hang(in_thread):
     class Reflecting(CountingEnv):
         def look_around(self):
             return int(self.wrapper.current_time_step().observation[0])
@@ -1677,7 +1653,7 @@ def test_a_pool_of_processes_ends_with_it(nothing_left_behind):
         assert [0] == env.reset().observation.numpy().tolist()
 
 
-def test_another_thread_may_close_it(nothing_left_behind):
+def test_another_thread_may_close_it(nothing_left_behind, in_thread):
     env = TFPyEnvironment(CountingEnv(), isolation=True)
     env.reset()
 
@@ -1721,7 +1697,9 @@ def test_use_after_close_is_refused(kind, isolation, message_of):
 
 
 @in_each_isolation
-def test_an_attribute_after_close_answers_or_is_refused_but_never_hangs(isolation):
+def test_an_attribute_after_close_answers_or_is_refused_but_never_hangs(
+    isolation, in_thread
+):
     with isolations(isolation) as how:
         env = TFPyEnvironment(CountingEnv(), isolation=how)
         env.close()
