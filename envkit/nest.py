@@ -276,6 +276,9 @@ def _rebuild_foreign(template: Any, leaves: Iterator[Any]) -> Any:
         # Made from pairs, as dm-tree does it, they would be something else.
         keys = sorted_keys(template, "")
         return type(template)({key: _rebuild(template[key], leaves) for key in keys})
+    if isinstance(template, list):
+        # dm-tree makes it from an iterator, which TensorFlow's own kind does not take.
+        return type(template)([_rebuild(child, leaves) for child in template])
     tree = _tree()
     entered = False
 

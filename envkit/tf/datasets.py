@@ -277,7 +277,7 @@ class _Transitions:
 
     def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
         """Yields the rows that did not begin an episode with this step."""
-        went_on = step.before != _LAST
+        went_on = (step.before != _LAST) & (step.after != _FIRST)
         if went_on.all():
             yield tuple(step.leaves)
         elif went_on.any():
@@ -305,6 +305,9 @@ class _Episodes:
         """Yields the episodes that end with this step."""
         for row in np.flatnonzero(step.before == _FIRST).tolist():
             self._begins[row] = len(self._kept)
+        # Some begin with their first step, whatever they stood at.
+        for row in np.flatnonzero(step.after == _FIRST).tolist():
+            self._begins.pop(row, None)
         self._kept.append(step.leaves)
         for row in np.flatnonzero(step.after == _LAST).tolist():
             # Of one that had begun before anybody looked, the beginning is not known.

@@ -53,6 +53,8 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
         [1, 1, 2, 0, 1]
     """
 
+    _given_name: str | None = None
+
     def __init__(
         self,
         time_step_spec: TimeStep | None = None,
@@ -90,6 +92,16 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
     def discount_spec(self) -> NestedSpec:
         """Returns the tensor spec of one row's discount."""
         return self.time_step_spec().discount
+
+    @property
+    def name(self) -> str:
+        """A name, which may be set; that of the class if it was not."""
+        name: str = self._given_name or super().name
+        return name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._given_name = name
 
     @property
     def batched(self) -> bool:
@@ -191,5 +203,21 @@ class _Said:
     __slots__ = ("action", "time_step")
 
     def __init__(self, time_step: Any, action: Any) -> None:
-        self.time_step = time_step
-        self.action = action
+        self.time_step = _as_given(time_step)
+        self.action = _as_given(action)
+
+
+def _as_given(nest: Any) -> Any:
+    """Returns a nest as it was before it was an attribute of a module."""
+    if isinstance(nest, list):
+        return [_as_given(value) for value in nest]
+    if not isinstance(nest, dict | tuple):
+        return nest
+    # What TensorFlow makes of these is a proxy.
+    own = getattr(nest, "__wrapped__", nest)
+    if isinstance(own, dict):
+        copy = own.copy()
+        copy.update((key, _as_given(value)) for key, value in own.items())
+        return copy
+    values = [_as_given(value) for value in own]
+    return own._make(values) if hasattr(own, "_make") else tuple(values)

@@ -31,7 +31,7 @@ from envkit.tf.action_leaves import ActionLeaves
 from envkit.tf.autograph import as_written
 from envkit.tf.batch_of_one import BatchOfOne
 from envkit.tf.checkpoints import restore_state, state_bytes
-from envkit.tf.lanes import lane_for
+from envkit.tf.lanes import CallersThread, lane_for
 from envkit.tf.tf_environment import TFEnvironment
 from envkit.tf.time_step_leaves import TimeStepLeaves
 from envkit.time_step import TimeStep
@@ -117,6 +117,7 @@ class TFPyEnvironment(
             raise
         self.pyenv = env
         self._is_single = is_single
+        self._is_isolated = not isinstance(self._lane, CallersThread)
         self._picture_shape: tf.TensorShape | None = None
         self._has_begun = self._has_closed = False
         name = type(env.envs[0] if is_single else env).__name__  # type: ignore[attr-defined]  # ours has
@@ -130,12 +131,24 @@ class TFPyEnvironment(
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"
             )
-        if self._has_closed:
-            # Nobody is in its way any more, and its thread has ended.
-            value = self._attribute(name)
-        else:
+        if self._is_isolated and not self._has_closed:
+            # A property may need the environment's thread.
             value = self._lane.run(self._attribute, name)
+        else:
+            value = self._attribute(name)
         return self._in_lane(value) if inspect.ismethod(value) else value
+
+    @property
+    def name(self) -> str:
+        """The environment's own name, if it has one."""
+        try:
+            return self.__getattr__("name")  # type: ignore[no-any-return]  # whatever it is
+        except AttributeError:
+            return super().name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._given_name = name
 
     def _attribute(self, name: str) -> Any:
         try:

@@ -22,7 +22,7 @@ from envkit.testing.envs import (
     NestedCountingEnv,
     TracingEnv,
 )
-from envkit.tf import TFPyEnvironment, Transition, dataset
+from envkit.tf import RandomTFEnvironment, TFPyEnvironment, Transition, dataset
 
 DEADLINE = 20.0
 FIRST, MID, LAST = 0, 1, 2
@@ -808,3 +808,15 @@ def test_making_a_dataset_says_nothing(capfd, caplog):
 
     assert "AutoGraph could not transform" not in capfd.readouterr().err
     assert "AutoGraph could not transform" not in caplog.text
+
+
+@pytest.mark.parametrize("whole_episodes", [False, True])
+def test_what_stood_nowhere_before_its_first_step_gives_no_transition(whole_episodes):
+    spec = envkit.time_step_spec(tf.TensorSpec([2], tf.float32))
+    env = RandomTFEnvironment(spec, tf.TensorSpec([], tf.int64), 2, 0.5, seed=3)
+    elements = dataset(
+        env, lambda time_step: tf.zeros([2], tf.int64), whole_episodes=whole_episodes
+    )
+    types = [element.next_time_step.step_type.numpy() for element in elements.take(9)]
+
+    assert 0 not in np.concatenate([np.atleast_1d(part) for part in types])

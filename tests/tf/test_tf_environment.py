@@ -9,8 +9,10 @@ import pytest
 import tensorflow as tf
 
 import envkit
+from envkit import nest
 from envkit.errors import SpecError
 from envkit.tf import TFCartPole, TFEnvironment
+from envkit.tf.tensor_spec import BoundedTensorSpec, sample_spec_nest
 
 ROWS = 3
 LENGTH = 2
@@ -226,3 +228,55 @@ def test_it_runs_in_a_loop_of_tensorflow(compiled):
 def test_an_error_keeps_its_class_while_a_function_is_traced():
     with pytest.raises(SpecError, match="was given an action"):
         tf.function(TFCartPole(2).step)(tf.zeros([3], tf.int64))
+
+
+# What a module does with its attributes.
+
+
+class Ported(TFEnvironment):
+    """Keeps its specs as attributes first, as environments of TF-Agents do."""
+
+    def __init__(self):
+        self.name = "ported"
+        self._observation_spec = {"b": [tf.TensorSpec([], tf.float32)], "a": ()}
+        self._action_spec = [BoundedTensorSpec([], tf.int32, 0, 1)]
+        spec = envkit.time_step_spec(self._observation_spec)
+        super().__init__(spec, self._action_spec)
+
+    def _current_time_step(self):
+        return envkit.restart({"b": [tf.zeros([1])], "a": ()}, batch_size=1)
+
+    def _reset(self):
+        return self._current_time_step()
+
+    def _step(self, action):
+        return envkit.transition({"b": [tf.zeros([1])], "a": ()}, tf.ones([1]))
+
+
+def test_specs_are_what_the_environment_said():
+    env = Ported()
+
+    assert list is type(env.action_spec())
+    assert dict is type(env.observation_spec())
+    assert ["b", "a"] == list(env.observation_spec())
+    assert list is type(env.observation_spec()["b"])
+    assert () == env.observation_spec()["a"]
+
+
+def test_actions_can_be_sampled_from_specs_that_are_lists():
+    (action,) = sample_spec_nest(Ported().action_spec(), outer_dims=(1,))
+
+    assert [1] == action.shape
+
+
+def test_nests_that_a_module_has_wrapped_can_be_rebuilt():
+    module = tf.Module()
+    module.nest = [{"a": [1]}, (2, [3])]
+    doubled = nest.map_structure(lambda leaf: 2 * leaf, module.nest)
+
+    assert [{"a": [2]}, (4, [6])] == doubled
+
+
+def test_an_environment_may_have_a_name():
+    assert "ported" == Ported().name
+    assert "tf_cart_pole" == TFCartPole().name

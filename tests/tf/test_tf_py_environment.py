@@ -1899,3 +1899,33 @@ def test_tuples_of_observations_stay_tuples():
     seen = [values(step().observation) for _ in range(3)]
 
     assert [([0], [1]), ([0], [2]), ([1], [0])] == seen
+
+
+def test_the_name_is_that_of_the_environment():
+    class Named(CountingEnv):
+        name = "pole"
+
+    assert "pole" == TFPyEnvironment(Named()).name
+    assert "tf_py_environment" == TFPyEnvironment(CountingEnv()).name
+
+
+def test_an_attribute_can_be_read_while_the_environment_steps(in_thread):
+    entered, may_leave = threading.Event(), threading.Event()
+
+    class Waiting(CountingEnv):
+        size = 3
+
+        def _step(self, action):
+            entered.set()
+            assert may_leave.wait(DEADLINE)
+            return super()._step(action)
+
+    env = TFPyEnvironment(Waiting())
+    env.reset()
+    stepped = in_thread(env.step, [0])
+    assert entered.wait(DEADLINE)
+    size, is_missing = env.size, not hasattr(env, "colour")
+    may_leave.set()
+
+    assert [1] == stepped().observation.numpy().tolist()
+    assert (3, True) == (size, is_missing)
