@@ -102,7 +102,13 @@ def dataset(
         lambda: source.iterate(collect), output_signature=signature
     )
     rows = flat if whole_episodes or by_row else flat.unbatch()
-    return rows.map(source.packed).prefetch(prefetch)
+    packed = rows.map(source.packed)
+    if prefetch:
+        return packed.prefetch(prefetch)
+    # Otherwise TensorFlow has some ready on its own account.
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return packed.with_options(options)
 
 
 class _Source:

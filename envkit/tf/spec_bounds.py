@@ -17,6 +17,14 @@ def is_number(dtype: Any) -> bool:
     return bool(dtype.is_integer or dtype.is_floating)
 
 
+# Calculated here: in a thread of TensorFlow's, where the tiniest numbers are zero, NumPy
+# 1.26 would warn of that each time.
+_FLOATS = {
+    dtype: (float(dtype.min), float(dtype.max))
+    for dtype in (tf.float16, tf.float32, tf.float64)
+}
+
+
 def limits(dtype: Any) -> tuple[Any, Any]:
     """Returns the smallest and the largest value of a dtype as Python's numbers.
 
@@ -26,6 +34,8 @@ def limits(dtype: Any) -> tuple[Any, Any]:
     """
     if dtype == tf.bool:
         return False, True
+    if dtype in _FLOATS:
+        return _FLOATS[dtype]
     kind = int if dtype.is_integer else float
     return kind(dtype.min), kind(dtype.max)
 
