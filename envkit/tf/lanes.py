@@ -99,23 +99,21 @@ class GivenThreads:
     def __init__(self, submit: Callable[..., Any]) -> None:
         """Takes what runs a function in the pool and waits for it."""
         self._submit = submit
-        self._lock = threading.Lock()
-        self._thread: int | None = None
+        # Taken where the function runs: who waits for it may be interrupted meanwhile.
+        self._lock = threading.RLock()
+        self._threads: set[int] = set()
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Runs a function, and returns or raises what it does."""
-        if threading.get_ident() == self._thread:
-            # The environment itself is asking; waiting for it would be for ever.
-            return function(*args)
-        with self._lock:
-            return self._submit(self._run_here, function, args)
+        if threading.get_ident() in self._threads:
+            # One of the pool's own, which may be all there are.
+            return self._run_here(function, args)
+        return self._submit(self._run_here, function, args)
 
     def _run_here(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        self._thread = threading.get_ident()
-        try:
+        self._threads.add(threading.get_ident())
+        with self._lock:
             return function(*args)
-        finally:
-            self._thread = None
 
     def close(self) -> None:
         """Does nothing: the pool is its owner's."""

@@ -17,8 +17,8 @@ def is_number(dtype: Any) -> bool:
     return bool(dtype.is_integer or dtype.is_floating)
 
 
-# Calculated here: in a thread of TensorFlow's, where the tiniest numbers are zero, NumPy
-# 1.26 would warn of that each time.
+# Calculated here: in a thread of TensorFlow's, where the tiniest numbers are zero,
+# NumPy 1.26 would warn of that each time.
 _FLOATS = {
     dtype: (float(dtype.min), float(dtype.max))
     for dtype in (tf.float16, tf.float32, tf.float64)

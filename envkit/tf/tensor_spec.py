@@ -317,8 +317,11 @@ def _add_outer_dims(specs: NestedSpec, outer_dims: Any) -> NestedSpec:
         raise ValueError(
             f"outer_dims must be a tuple or list of dimensions, not {outer_dims!r:.80}."
         )
-    as_outer_dims([size for size in outer_dims if size is not None])
-    dims = tf.TensorShape(outer_dims)
+    sizes = [
+        tf.get_static_value(size) if tf.is_tensor(size) else size for size in outer_dims
+    ]
+    as_outer_dims([size for size in sizes if size is not None])
+    dims = tf.TensorShape(sizes)
     return mapped(lambda spec, path: longer(_as_known_kind(spec, path), dims), specs)
 
 

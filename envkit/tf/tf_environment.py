@@ -71,6 +71,10 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
         super().__init__()
         self._said = _Said(time_step_spec, action_spec)
         self._batch_size = batch_size
+        # Under the names that subclasses written for TF-Agents read, and past the
+        # module, which would wrap them.
+        object.__setattr__(self, "_time_step_spec", self._said.time_step)
+        object.__setattr__(self, "_action_spec", self._said.action)
 
     def time_step_spec(self) -> TimeStep:
         """Returns the tensor specs of one row's time step."""

@@ -141,6 +141,8 @@ class TFPyEnvironment(
     @property
     def name(self) -> str:
         """The environment's own name, if it has one."""
+        if self._given_name is not None:
+            return self._given_name
         try:
             return self.__getattr__("name")  # type: ignore[no-any-return]  # whatever it is
         except AttributeError:
@@ -376,7 +378,9 @@ def _no_environment(given: Any, env: Any) -> str:
         if given is env
         else f"{describe(given)}, which returned {describe(env)}"
     )
-    if hasattr(env, "recv"):
+    if isinstance(env, TFEnvironment):
+        hint = "It is a TensorFlow environment already."
+    elif hasattr(env, "recv"):
         hint = "Wrap an asynchronous environment: TFPyEnvironment(Blocking(env))."
     elif hasattr(env, "time_step_spec") and hasattr(env, "step"):
         hint = (

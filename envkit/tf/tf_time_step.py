@@ -202,7 +202,9 @@ def _as_reward(call: str, reward: Any, path: str) -> Any:
 
 def _as_numbers(value: Any) -> Any:
     """Returns a tensor of numbers, those of Python as float32; `None` for others."""
-    tensor = _as_tensor(value, tf.float32 if isinstance(value, int | float) else None)
+    # Those of NumPy are Python's, too, but have a dtype.
+    is_plain = isinstance(value, int | float) and not isinstance(value, np.generic)
+    tensor = _as_tensor(value, tf.float32 if is_plain else None)
     if tensor is None:
         return None
     dtype = tensor.dtype

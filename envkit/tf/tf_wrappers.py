@@ -102,6 +102,14 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
         """Closes the environment."""
         self._env.close()
 
+    def get_state(self) -> Any:
+        """Returns the environment's state, where it has one to give."""
+        return self._env.get_state()
+
+    def set_state(self, state: Any) -> None:
+        """Brings back what `get_state` returned."""
+        self._env.set_state(state)
+
     def _current_time_step(self) -> TimeStep:
         return self._env.current_time_step()
 
@@ -209,37 +217,64 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
                 "TensorFlow."
             )
         self._steps = tf.Variable(tf.zeros([self.batch_size], tf.int64), name="steps")
-        # In which rows the current time step is a LAST only here.
+        # In which rows the current time step is a LAST only here, and in which the
+        # environment's own.
         self._cut = tf.Variable(tf.zeros([self.batch_size], tf.bool), name="cut")
+        self._over = tf.Variable(tf.zeros([self.batch_size], tf.bool), name="over")
 
     @property
     def duration(self) -> int:
         """The most steps an episode has."""
         return self._duration
 
+    def get_state(self) -> Any:
+        """Returns the environment's state, and how far each row has come."""
+        counted = [variable.numpy() for variable in self._counted()]
+        return self._env.get_state(), counted
+
+    def set_state(self, state: Any) -> None:
+        """Brings back what `get_state` returned."""
+        own, counted = state
+        self._env.set_state(own)
+        for variable, value in zip(self._counted(), counted, strict=True):
+            variable.assign(value)
+
+    def _counted(self) -> list[Any]:
+        return [self._steps, self._cut, self._over]
+
+    def reset_to(self, state: Any, mask: Any = None) -> TimeStep:
+        """Starts episodes as the environment's own `reset_to` does."""
+        return self._begun(self._env.reset_to(state, mask))
+
     def _current_time_step(self) -> TimeStep:
         return _ended(self._env.current_time_step(), self._cut.read_value())
 
     def _reset(self) -> TimeStep:
-        self._steps.assign(tf.zeros_like(self._steps))
-        self._cut.assign(tf.zeros_like(self._cut))
-        return self._env.reset()
+        return self._begun(self._env.reset())
 
     def _reset_rows(self, mask: Any) -> TimeStep:
-        time_step = self._env.reset(mask)
+        return self._begun(self._env.reset(mask))
+
+    def _begun(self, time_step: TimeStep) -> TimeStep:
+        """Counts anew in the rows that have begun an episode."""
         begun = time_step.is_first()
         self._steps.assign(tf.where(begun, tf.zeros_like(self._steps), self._steps))
+        self._over.assign(self._over & ~begun)
         cut = self._cut & ~begun
         self._cut.assign(cut)
         return _ended(time_step, cut)
 
     def _step(self, action: NestedArray) -> TimeStep:
         time_step = self._step_or_reset(action)
-        begun = time_step.is_first()
-        steps = tf.where(begun, tf.zeros_like(self._steps), self._steps + 1)
+        zero = tf.zeros_like(self._steps)
+        # Where an episode begins with the step that ends the one before, as a pool may
+        # have it, there is no FIRST.
+        before = tf.where(self._over, zero, self._steps)
+        steps = tf.where(time_step.is_first(), zero, before + 1)
         cut = (steps >= self._duration) & time_step.is_mid()
         self._steps.assign(steps)
         self._cut.assign(cut)
+        self._over.assign(time_step.is_last())
         return _ended(time_step, cut)
 
     def _step_or_reset(self, action: NestedArray) -> TimeStep:

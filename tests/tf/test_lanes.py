@@ -285,3 +285,25 @@ def test_a_pool_of_processes_is_refused():
         pytest.raises(TypeError, match="isolation is a"),
     ):
         lane_for(pool)
+
+
+def test_a_call_that_nobody_waits_for_any_more_goes_on_alone():
+    """Ctrl-C ends the waiting of whoever called, and not what was called."""
+    turnstile = Turnstile()
+    with ThreadPoolExecutor(4) as pool:
+        lane = GivenThreads(pool.submit)  # which waits for nothing
+        calls = [lane.run(turnstile.go_through) for _ in range(3)]
+        assert turnstile.entered.wait(DEADLINE)
+        turnstile.opened.set()
+        passed = [call.result(DEADLINE) for call in calls]
+
+    assert [1, 2, 3] == sorted(passed)
+    assert 1 == turnstile.most_inside
+
+
+def test_the_only_thread_of_a_pool_may_call_itself():
+    with ThreadPoolExecutor(1) as pool:
+        lane = lane_for(pool)
+        lane.run(len, ())
+
+        assert 2 == pool.submit(lane.run, len, "ab").result(DEADLINE)

@@ -1257,3 +1257,10 @@ def test_specs_can_be_made_while_a_function_is_traced():
         return tensor_spec.zero_spec_nest(back, (tf.constant(1),))
 
     assert [1, 3, 2] == zeros()["b"].shape.as_list()
+
+
+def test_outer_dimensions_may_be_tensors():
+    spec = tf.TensorSpec([4], tf.float32)
+    longer = tensor_spec.add_outer_dims_nest(spec, (tf.constant(3), 2))
+
+    assert [3, 2, 4] == longer.shape.as_list()

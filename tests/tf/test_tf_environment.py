@@ -280,3 +280,10 @@ def test_nests_that_a_module_has_wrapped_can_be_rebuilt():
 def test_an_environment_may_have_a_name():
     assert "ported" == Ported().name
     assert "tf_cart_pole" == TFCartPole().name
+
+
+def test_subclasses_find_the_specs_where_those_of_tf_agents_look():
+    env = Ported()
+
+    assert env._action_spec == env.action_spec()
+    assert env._time_step_spec == env.time_step_spec()

@@ -493,3 +493,9 @@ def test_tensorflow_takes_a_time_step_for_the_namedtuple_others_define():
     tf.nest.assert_same_structure(
         envkit.restart(np.zeros(2)), other(0, 0.0, 1.0, np.zeros(2))
     )
+
+
+def test_a_number_of_numpy_keeps_its_dtype_too():
+    time_step = envkit.transition(OBSERVATION, np.float64(2.0), outer_dims=())
+
+    assert tf.float64 == time_step.reward.dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import numpy as np
 import pytest
@@ -12,7 +13,14 @@ import envkit
 from envkit import StepType
 from envkit.envs import CartPole
 from envkit.errors import SpecError
-from envkit.tf import RandomTFEnvironment, TFCartPole, TFEnvironment
+from envkit.parallel import ParallelPyEnvironment
+from envkit.testing import CountingEnv
+from envkit.tf import (
+    RandomTFEnvironment,
+    TFCartPole,
+    TFEnvironment,
+    TFPyEnvironment,
+)
 from envkit.tf.tensor_spec import BoundedTensorSpec
 from envkit.tf.tf_wrappers import (
     OneHotActionWrapper,
@@ -358,3 +366,50 @@ def test_the_duration_is_a_number_of_steps(duration):
     assert (f"duration is {duration}; it must be an integer of at least 1.") == str(
         caught.value
     )
+
+
+# What a time limit has counted.
+
+
+def types(env, steps):
+    return [int(env.step(tf.zeros([1], tf.int64)).step_type[0]) for _ in range(steps)]
+
+
+def test_a_state_of_a_time_limit_holds_how_far_it_has_counted():
+    env = TFTimeLimit(TFPyEnvironment(CartPole(seed=1)), 3)
+    env.reset()
+    token = env.get_state()
+    first = types(env, 3)
+    env.set_state(token)
+    now = int(env.current_time_step().step_type[0])
+
+    assert [1, 1, 2] == first == types(env, 3)
+    assert 0 == now
+
+
+def test_a_time_limit_counts_anew_from_a_given_state():
+    env = TFTimeLimit(TFCartPole(seed=1), 3)
+    env.reset()
+    types(env, 2)
+    env.reset_to(tf.zeros([1, 4]))
+
+    assert [1, 1, 2] == types(env, 3)
+
+
+def test_episodes_that_begin_where_others_end_are_counted_one_by_one():
+    makers = [functools.partial(CountingEnv, steps_per_episode=3)]
+    with ParallelPyEnvironment(makers, backend="inline", autoreset="same_step") as pool:
+        env = TFTimeLimit(TFPyEnvironment(pool), 5)
+        env.reset()
+
+        assert [1, 1, 2] * 3 == types(env, 9)
+
+
+def test_a_wrapper_has_the_state_of_its_environment():
+    env = TFEnvironmentBaseWrapper(TFPyEnvironment(CartPole(seed=1)))
+    env.reset()
+    token = env.get_state()
+    first = env.step([1]).observation.numpy()
+    env.set_state(token)
+
+    assert first.tolist() == env.step([1]).observation.numpy().tolist()
