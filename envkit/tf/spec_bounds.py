@@ -20,8 +20,8 @@ def is_number(dtype: Any) -> bool:
 # Calculated here: in a thread of TensorFlow's, where the tiniest numbers are zero,
 # NumPy 1.26 would warn of that each time.
 _FLOATS = {
-    dtype: (float(dtype.min), float(dtype.max))
-    for dtype in (tf.float16, tf.float32, tf.float64)
+    kind.__name__: (float(np.finfo(kind).min), float(np.finfo(kind).max))
+    for kind in (np.float16, np.float32, np.float64)
 }
 
 
@@ -34,8 +34,8 @@ def limits(dtype: Any) -> tuple[Any, Any]:
     """
     if dtype == tf.bool:
         return False, True
-    if dtype in _FLOATS:
-        return _FLOATS[dtype]
+    if dtype.name in _FLOATS:
+        return _FLOATS[dtype.name]
     kind = int if dtype.is_integer else float
     return kind(dtype.min), kind(dtype.max)
 
