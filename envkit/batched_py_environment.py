@@ -224,11 +224,6 @@ class BatchedPyEnvironment(PyEnvironment):
             if not _fit(leaves, places):
                 self._explain_misfit(row, time_step)
             rows.append(leaves)
-        if len(rows) == 1:
-            return [
-                np.array(leaf, place.dtype, ndmin=place.rank)
-                for leaf, place in zip(rows[0], places, strict=True)
-            ]
         return [
             np.array(column, place.dtype)
             for column, place in zip(zip(*rows, strict=True), places, strict=True)

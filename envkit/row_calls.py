@@ -39,13 +39,6 @@ class RowCalls:
         Every row is called even if another raises. Then the first exception is raised,
         with a note of which environments failed in `call`.
         """
-        if len(rows) == 1:
-            # Hot: TensorFlow steps a single environment as a batch of one.
-            (row,) = rows
-            try:
-                return [function(self._envs[row], row)]
-            except Exception as error:
-                raise with_rows(call, [(row, error)])  # noqa: B904  # it is the same
 
         def attempt(row: int) -> tuple[Any, Exception | None]:
             try:
