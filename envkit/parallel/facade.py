@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import operator
+import os
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import ClosedError, SpecError, WorkerError
-from envkit.parallel import arguments
+from envkit.parallel import arguments, failures
 from envkit.parallel.autoreset import AutoReset
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.names import check_name
@@ -71,6 +72,7 @@ class PoolFacade:
 
     _pool: WorkerPool
     _closed = True  # until there is a pool
+    _is_inherited = False
 
     def _open(
         self,
@@ -118,9 +120,10 @@ class PoolFacade:
         self._calls = 0
         self._elapsed = 0.0
         self._closed = False
+        self._finalizer = weakref.finalize(self, _forgotten, name, pool)
         if self._backend.can_kill:  # Its workers are processes.
             _tell_slow_leaves(pool)
-        self._finalizer = weakref.finalize(self, _forgotten, name, pool)
+            _disown_in_forks(self)
 
     # What it is.
 
@@ -387,7 +390,7 @@ class PoolFacade:
             4
         """
         self._check_open("statistics")
-        meters = self._pool.slab.meters.tolist()
+        meters = self._pool.read_meters()
         workers = tuple(
             WorkerStatistics(
                 worker=index,
@@ -433,6 +436,8 @@ class PoolFacade:
             raise WorkerError.joined(list(distinct.values()))
 
     def _check_open(self, call: str) -> None:
+        if self._is_inherited:
+            raise ClosedError(failures.OF_ANOTHER_PROCESS)
         if self._closed:
             raise ClosedError.used(type(self).__name__, call)
 
@@ -468,6 +473,28 @@ class PoolFacade:
             f"{kind[0].upper()}{kind[1:]} has workers and cannot be copied or pickled: "
             "pass what it was made of, and make another there."
         )
+
+
+_pools: weakref.WeakSet[PoolFacade] = weakref.WeakSet()
+_hooked: list[bool] = []
+
+
+def _disown_in_forks(pool: PoolFacade) -> None:
+    """Lets a fork of this process keep its hands off the pool.
+
+    The memory is shared with the workers, and they may be looking at it: what a fork
+    wrote there would be an order to them, or a part of another one.
+    """
+    if not _hooked and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_disown_all)
+        _hooked.append(True)
+    _pools.add(pool)
+
+
+def _disown_all() -> None:
+    for pool in list(_pools):
+        pool._is_inherited = pool._closed = True
+        pool._finalizer.detach()
 
 
 def _tell_slow_leaves(pool: WorkerPool) -> None:

@@ -16,6 +16,7 @@ from envkit.parallel.messages import ExitReport, RemoteFailure
 from envkit.parallel.serialize import describe_constructor
 
 __all__ = [
+    "OF_ANOTHER_PROCESS",
     "construction",
     "crash",
     "differs",
@@ -25,6 +26,12 @@ __all__ = [
     "raised",
     "timeout",
 ]
+
+# What whoever uses a pool in a fork of its process is told.
+OF_ANOTHER_PROCESS = (
+    "These workers belong to another process, of which this one is a fork, or were "
+    "closed: a pool can be used only where it was made. Make another here."
+)
 
 joined = WorkerError.joined
 name_of = describe_constructor

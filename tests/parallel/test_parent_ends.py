@@ -734,3 +734,29 @@ def test_a_program_that_ignores_dead_children_has_workers_all_the_same(tmp_path)
 
     assert (0, "", "WorkerCrashed\n") == (code, told, program.out)
     assert nobody
+
+
+def test_a_fork_that_uses_the_pool_orders_nothing_of_its_workers(tmp_path):
+    """Workers that still look for orders would find one in the memory of all."""
+    script = (
+        FORKS.format(how="fork_by_os")
+        + """
+    with pool_of("", "") as pool:
+        pool.reset()
+        def child():
+            for call in (lambda: pool.step([0, 0]), lambda: pool.envs[0].step(0)):
+                try:
+                    call()
+                except Exception:
+                    pass
+        for _ in range(8):
+            child_id = fork(child)
+            print(pool.step([0, 0]).observation, flush=True)
+            os.waitpid(child_id, 0)
+    """
+    )
+    with Program(tmp_path, script) as program:
+        code, told = program.end()
+
+    assert (0, "") == (code, told)
+    assert [f"[{step} {step}]" for step in range(1, 9)] == program.out.splitlines()

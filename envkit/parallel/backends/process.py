@@ -33,6 +33,7 @@ from envkit.parallel.doorbell import (
     linger,
     may_linger,
 )
+from envkit.parallel.failures import OF_ANOTHER_PROCESS
 from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.launch import WorkerProcess, launcher
 from envkit.parallel.memory import SharedBlock
@@ -646,10 +647,7 @@ class _Poller:
 
 
 def _refuse(*unused: Any) -> Any:
-    raise ClosedError(
-        "These workers belong to another process, of which this one is a fork, or were "
-        "closed: a pool can be used only where it was made. Make another here."
-    )
+    raise ClosedError(OF_ANOTHER_PROCESS)
 
 
 def _wait_for(fd: int, seconds: float) -> None:
