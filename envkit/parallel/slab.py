@@ -57,6 +57,7 @@ __all__ = [
     "SAME_STEP_SLOT",
     "STEP",
     "STEPS",
+    "UNCOUNTED",
     "WAITING_NS",
     "Slab",
     "SlabLayout",
@@ -81,8 +82,9 @@ _TWO = np.uint32(2)
 _LARGEST = 0xFFFFFFFF
 _CACHE_LINE = 64
 
-# What a worker counts, by place in its line of `meters`, and where it last ran.
-STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU = range(6)
+# What a worker counts, by place in its line of `meters`; where it last ran; and whether
+# it may have answered rows whose time it has not counted yet.
+STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, UNCOUNTED = range(7)
 
 
 def slot_of(number: int) -> int:

@@ -58,6 +58,7 @@ from envkit.parallel.slab import (
     LAST_CPU,
     RUNS,
     STEP,
+    UNCOUNTED,
     WAITING_NS,
     Slab,
     view_of,
@@ -197,15 +198,19 @@ class _Worker:
                     if owed < 0:
                         return
             seen = announcements[0]
+            meters[UNCOUNTED] = 1
             if run_pending():
                 after = clock()
                 meters[BUSY_NS] += after - woken
                 meters[WAITING_NS] += woken - before
                 meters[RUNS] += 1
                 meters[LAST_CPU] = current_cpu()
+                meters[UNCOUNTED] = 0
                 before = after
                 done.ring()
                 is_awake = bind.lingers and linger(has_been_asked)
+            else:
+                meters[UNCOUNTED] = 0
 
     def _wait_for_either(self, bell: Doorbell) -> int:
         """Waits for the bell or for a message; returns what was rung, if it was."""

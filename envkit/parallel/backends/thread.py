@@ -31,7 +31,14 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.runner import EnvRunner
-from envkit.parallel.slab import BUSY_NS, RUNS, WAITING_NS, Slab, SlabLayout
+from envkit.parallel.slab import (
+    BUSY_NS,
+    RUNS,
+    UNCOUNTED,
+    WAITING_NS,
+    Slab,
+    SlabLayout,
+)
 from envkit.types import Array
 
 __all__ = ["ThreadBackend"]
@@ -263,12 +270,15 @@ class _WorkerThread(threading.Thread):
                     self._tell(self, Replied(worker, runner.handle(request)))
                 case ("run",):
                     woken = clock()
+                    meters[UNCOUNTED] = 1
                     if not runner.run_pending():
+                        meters[UNCOUNTED] = 0
                         continue
                     after = clock()
                     meters[BUSY_NS] += after - woken
                     meters[WAITING_NS] += woken - before
                     meters[RUNS] += 1
+                    meters[UNCOUNTED] = 0
                     before = after
                     self._tell(self, None)
 
