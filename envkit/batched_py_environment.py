@@ -67,6 +67,9 @@ class BatchedPyEnvironment(PyEnvironment):
             _Place(spec.dtype, spec.shape, len(spec.shape) + 1, spec)
             for spec in self._time_step.leaves
         ]
+        self._repeats_last = any(
+            getattr(env, "repeats_last", False) is True for env in self._envs
+        )
         self._calls = RowCalls(self._envs, multithreading=multithreading)
         self._closed = False
 
@@ -79,6 +82,11 @@ class BatchedPyEnvironment(PyEnvironment):
     def batch_size(self) -> int:
         """How many environments there are."""
         return len(self._envs)
+
+    @property
+    def repeats_last(self) -> bool:
+        """Whether a `LAST` may be followed by another one in some row."""
+        return self._repeats_last
 
     @property
     def envs(self) -> list[PyEnvironment]:
@@ -164,13 +172,27 @@ class BatchedPyEnvironment(PyEnvironment):
 
         return self._answer("reset", reset_one)
 
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        self._check_open("step")
+        begins = beginning | (stepping & np.array(self._ended()))
+        moves = stepping & ~begins
+        actions = self._actions_by_row(action, (~moves).tolist())
+
+        def move_one(env: PyEnvironment, row: int) -> TimeStep:
+            if begins[row]:
+                return env.reset()
+            return env.step(actions[row]) if moves[row] else env.current_time_step()
+
+        return self._answer("step", move_one)
+
     def _step(self, action: NestedArray) -> TimeStep:
         # Hot: called once per batch step. Of the few rows that are stepped one by one,
         # lists are faster than arrays.
         if self._closed:
             self._check_open("step")
-        step_types = self.current_time_step().step_type.tolist()
-        ended = [step_type == _LAST for step_type in step_types]
+        ended = self._ended()
         actions = self._actions_by_row(action, ended)
 
         def step_one(env: PyEnvironment, row: int) -> TimeStep:
@@ -179,6 +201,18 @@ class BatchedPyEnvironment(PyEnvironment):
             return env.reset() if ended[row] else env.step(actions[row])
 
         return self._answer("step", step_one)
+
+    def _ended(self) -> list[bool]:
+        """Returns for each row whether its next step begins an episode."""
+        # Hot: called once per batch step.
+        step_types = self.current_time_step().step_type.tolist()
+        ended = [step_type == _LAST for step_type in step_types]
+        if not self._repeats_last or True not in ended:
+            return ended
+        return [
+            over and not getattr(env, "repeats_last", False)
+            for over, env in zip(ended, self._envs, strict=True)
+        ]
 
     def _answer(
         self, call: str, function: Callable[[PyEnvironment, int], TimeStep]

@@ -14,14 +14,11 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from envkit import nest
-from envkit.arrays import as_array
-from envkit.errors import CallOrderError, SpecError
-from envkit.specified import Specified
-from envkit.specs.validation import check_fits, describe
+from envkit.errors import CallOrderError
+from envkit.masked_rows import STEPS, MaskedRows
+from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
-from envkit.wording import listed
 
 __all__ = ["EnvironmentState", "PyEnvironment"]
 
@@ -42,7 +39,7 @@ class EnvironmentState(NamedTuple):
     time_step: TimeStep | None
 
 
-class PyEnvironment(Specified):
+class PyEnvironment(MaskedRows):
     """An environment in Python, which takes actions and returns time steps.
 
     Example:
@@ -69,11 +66,7 @@ class PyEnvironment(Specified):
         [0, 1, 2, 0]
     """
 
-    # On the class, so that a subclass whose __init__ forgets super().__init__() works.
-    _current_time_step: TimeStep | None = None
-    _handle_auto_reset: bool = False
     _overrides_should_reset: ClassVar[bool] = False
-    _merge_structure: nest.Structure | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -102,19 +95,13 @@ class PyEnvironment(Specified):
                     )
 
     @property
-    def batched(self) -> bool:
-        """Whether this is a batch: arrays then have a dimension of rows in front."""
-        return False
+    def repeats_last(self) -> bool:
+        """Whether a `LAST` may be followed by another one, which only pads.
 
-    @property
-    def batch_size(self) -> int | None:
-        """How many rows a batch has; `None` for a single environment."""
-        if self.batched:
-            raise RuntimeError(
-                f"{type(self).__name__} says it is batched but has no batch_size: "
-                "override the property batch_size."
-            )
-        return None
+        Then the environment alone knows which step begins the next episode. Only
+        wrappers that give all episodes the same length do so.
+        """
+        return False
 
     def current_time_step(self) -> TimeStep:
         """Returns where the environment stands now: what a policy should act on."""
@@ -141,42 +128,38 @@ class PyEnvironment(Specified):
             return self._reset_masked(mask)
         time_step = self._reset()
         if time_step.__class__ is not TimeStep:
-            self._check_time_step(time_step, "_reset")
+            self._checked(time_step, "_reset")
         self._current_time_step = time_step
         return time_step
 
-    def step(self, action: NestedArray) -> TimeStep:
+    def step(self, action: NestedArray, mask: Array | None = None) -> TimeStep:
         """Applies an action and returns what comes of it.
 
         The first step of a new environment starts an episode, and so does the step
         after a `LAST`: both return a `FIRST` and ignore the action. In a batch that
         holds for each row by itself. An environment made without `handle_auto_reset`
         sees to the second in its own `_step`.
+
+        Args:
+            action: An action, or one for each row of a batch.
+            mask: For a batch, which rows step; the others stay where they are, and
+                their actions are not used. `None` means all.
+
+        Returns:
+            The time step of the whole batch.
         """
         # Hot: called once per step. Whatever there is to decide about episodes hides
-        # behind the first branch.
+        # behind the second branch.
+        if mask is not None:
+            return self.step_rows(action, self._as_mask(mask, "step", STEPS))
         time_step = self._current_time_step
         if time_step is None or self._handle_auto_reset or self._overrides_should_reset:
             return self._step_or_reset(time_step, action)
         time_step = self._step(action)
         if time_step.__class__ is not TimeStep:
-            self._check_time_step(time_step, "_step")
+            self._checked(time_step, "_step")
         self._current_time_step = time_step
         return time_step
-
-    def _check_time_step(self, result: Any, method: str) -> None:
-        """Refuses what is no time step; those of other libraries are."""
-        if hasattr(result, "step_type"):
-            return
-        hint = (
-            "Did a return statement get lost?"
-            if result is None
-            else "Build it with envkit.restart, transition, termination or truncation."
-        )
-        raise SpecError(
-            f"{type(self).__name__}.{method}() returned {describe(result)}, not a "
-            f"TimeStep. {hint}"
-        )
 
     def should_reset(self, current_time_step: TimeStep) -> bool:
         """Says whether the next `step` is to be a `reset` of everything."""
@@ -198,112 +181,9 @@ class PyEnvironment(Specified):
                     return self._step_and_reset(action, ended)
         stepped = self._step(action)
         if stepped.__class__ is not TimeStep:
-            self._check_time_step(stepped, "_step")
+            self._checked(stepped, "_step")
         self._current_time_step = stepped
         return stepped
-
-    def _step_and_reset(self, action: NestedArray, ended: Array) -> TimeStep:
-        """Steps a batch some of whose rows have ended: those begin a new episode."""
-        stepped = self._step(action)
-        if stepped.__class__ is not TimeStep:
-            self._check_time_step(stepped, "_step")
-        if type(self)._reset_rows is PyEnvironment._reset_rows:
-            # Without the hook the environment has to do it alone, as in TF-Agents.
-            self._check_has_reset(ended, stepped)
-        else:
-            stepped = self._merge(ended, self._reset_rows(ended), stepped)
-        self._current_time_step = stepped
-        return stepped
-
-    def _check_has_reset(self, ended: Array, stepped: TimeStep) -> None:
-        stuck = np.flatnonzero(
-            ended & (np.asarray(stepped.step_type) != StepType.FIRST)
-        )
-        if stuck.size:
-            noun = "row" if stuck.size == 1 else "rows"
-            raise NotImplementedError(
-                f"{noun} {listed(stuck)} of {type(self).__name__} ended with the last "
-                "step, and this step did not begin a new episode there. Override "
-                "_reset_rows(mask), which begins an episode in the masked rows only, "
-                "or let _step() do it."
-            )
-
-    def _merge(self, mask: Array, reset: TimeStep, other: TimeStep) -> TimeStep:
-        """Takes the masked rows from what `_reset_rows` returned, the rest from other.
-
-        `other` is what `_step` returned, or the current time step.
-        """
-        structure = self._merge_structure
-        if structure is None:  # Compiled once: a batch merges at nearly every step.
-            structure = self._merge_structure = nest.Structure(self.time_step_spec())
-        whole = "It returns the whole batch; only the masked rows of it are used."
-        columns = zip(
-            self._checked_rows(structure, reset, "_reset_rows", whole),
-            self._checked_rows(structure, other, "_step", ""),
-            strict=True,
-        )
-        picked = [
-            np.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs)
-            for ours, theirs in columns
-        ]
-        merged: TimeStep = structure.unflatten(picked)
-        return merged
-
-    def _checked_rows(
-        self, structure: nest.Structure, time_step: TimeStep, method: str, context: str
-    ) -> list[Array]:
-        """Flattens a batch's time step; nothing may broadcast or change its dtype."""
-        dims = (self.batch_size,)
-        try:
-            leaves = [np.asarray(leaf) for leaf in structure.flatten(time_step)]
-        except SpecError:
-            leaves = []
-        if len(leaves) != len(structure.leaves) or any(
-            leaf.shape != dims + spec.shape or leaf.dtype != spec.dtype
-            for leaf, spec in zip(leaves, structure.leaves, strict=True)
-        ):
-            check_fits(
-                time_step,
-                structure.template,
-                subject=f"{type(self).__name__}.{method}() returned a time step that",
-                outer_dims=dims,  # type: ignore[arg-type]  # a batch has a size
-                context=context,
-            )
-        return leaves
-
-    def _reset_masked(self, mask: Any) -> TimeStep:
-        rows = self._as_mask(mask)
-        if rows.all():
-            return self.reset()
-        current = self._current_time_step
-        if current is None:
-            raise CallOrderError(
-                f"{type(self).__name__}.reset(mask) was called before the first "
-                "reset(): the rows outside the mask have no time step yet. Call "
-                "reset() first."
-            )
-        if rows.any():
-            self._current_time_step = self._merge(rows, self._reset_rows(rows), current)
-        return self.current_time_step()
-
-    def _as_mask(
-        self, mask: Any, call: str = "reset", purpose: str = "an episode is to begin"
-    ) -> Array:
-        if not self.batched:
-            raise ValueError(
-                f"{type(self).__name__} is not batched, so it has no rows to choose "
-                "from: call reset() without a mask."
-            )
-        rows = as_array(mask)
-        if rows.dtype != np.bool_ or rows.shape != (self.batch_size,):
-            raise SpecError.does_not_fit(
-                f"{type(self).__name__}.{call}() was given a mask that",
-                path="",
-                expected=f"boolean array of shape ({self.batch_size},)",
-                got=describe(mask),
-                reason=f"A mask has one boolean for each row: true where {purpose}.",
-            )
-        return rows
 
     def close(self) -> None:  # most environments hold nothing
         """Frees what the environment holds; calling it again does nothing."""
@@ -374,16 +254,6 @@ class PyEnvironment(Specified):
         In a batch with `handle_auto_reset` it is called for rows that have ended, too,
         before `_reset_rows`; what it returns for them is not used.
         """
-
-    def _reset_rows(self, mask: Array) -> TimeStep:
-        """Starts an episode in the rows where `mask` is true; for batches.
-
-        Returns the time step of the whole batch; only the masked rows of it are used.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} cannot reset single rows: override "
-            "_reset_rows(mask), which begins an episode in the masked rows only."
-        )
 
     def _get_state(self) -> Any:
         """Returns all that later steps depend on, besides the current time step."""

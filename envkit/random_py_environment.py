@@ -155,6 +155,16 @@ class RandomPyEnvironment(PyEnvironment):
             self._observe(),
         )
 
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        before = self._num_steps
+        stepped = self._step(action)
+        self._num_steps = np.where(stepping, self._num_steps, before)
+        if not beginning.any():
+            return stepped
+        return self._merge(beginning, self._reset_rows(beginning), stepped)
+
     def _step(self, action: NestedArray) -> TimeStep:
         if not self._accepts_any_action:
             self._check_action(action)

@@ -34,7 +34,7 @@ FLOORS: dict[int, set[str]] = {
     },
     1: {"specs"},
     2: {"time_step"},
-    3: {"specified", "py_environment", "async_environment"},
+    3: {"specified", "masked_rows", "py_environment", "async_environment"},
     4: {
         "action_rows",
         "constructors",

@@ -68,6 +68,8 @@ class BatchableEnvironment(PyEnvironment):
     # The names of the attributes that hold a subclass's state, an array each. The
     # arrays are written into and never replaced.
     _state_arrays: ClassVar[tuple[str, ...]] = ()
+    # Along which axis of these arrays the rows lie.
+    _row_axis: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -227,14 +229,14 @@ class BatchableEnvironment(PyEnvironment):
         # Hot: called once per step.
         if self._batch_size is not None:
             ended = self._terminated | self._truncated
-            return self._step_rows(self._actions.for_rows(action, ended), ended)
+            return self._step_all(self._actions.for_rows(action, ended), ended)
         if self._terminated[0] or self._truncated[0]:
             return self._reset()
         return self._step_single(self._actions.one(action))
 
     def _step_single(self, action: int) -> TimeStep:
         """Steps a single environment."""
-        time_step = self._step_rows(np.array([action]), np.zeros(1, bool))
+        time_step = self._step_all(np.array([action]), np.zeros(1, bool))
         ended = self._terminated[0] or self._truncated[0]
         return self._without_rows(_LAST if ended else _MID, time_step)
 
@@ -254,20 +256,38 @@ class BatchableEnvironment(PyEnvironment):
             observation,
         )
 
-    def _step_rows(self, actions: Array, ended: Array) -> TimeStep:
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        still = ~(stepping | beginning)
+        # Rows that begin anew, and among them those whose episode has ended.
+        ended = beginning | (stepping & (self._terminated | self._truncated))
+        actions = self._actions.for_rows(action, ended | still)
+        return self._step_all(actions, ended, still)
+
+    def _step_all(
+        self, actions: Array, ended: Array, still: Array | None = None
+    ) -> TimeStep:
         # Hot: called once per batch step. Thousands of rows pass through here, and in
         # most steps some have ended, so nothing loops and little is indexed.
         live = ~ended
         self._clock += 1
-        reward, terminated = self._advance(actions, live)
+        if still is None:
+            reward, terminated = self._advance(actions, live)
+        else:
+            live &= ~still
+            reward, terminated = self._advance_some(actions, live, still)
         terminated &= live
         if self._max_episode_steps is None:
             truncated = np.zeros(self._num_rows, bool)
         else:
             truncated = self._began <= self._clock - self._max_episode_steps
             truncated &= live
-        self._terminated, self._truncated = terminated, truncated
         last = terminated | truncated
+        if still is not None:
+            terminated |= self._terminated & still
+            truncated |= self._truncated & still
+        self._terminated, self._truncated = terminated, truncated
         # FIRST is 0 and not live, MID is 1 and live, LAST is 2 and live too.
         step_type = (live.view(np.int8) + last.view(np.int8)).astype(np.int32)
         begun = ended.nonzero()[0]
@@ -278,6 +298,23 @@ class BatchableEnvironment(PyEnvironment):
         # What ends both ways at once is a termination.
         discount = (~terminated).astype(np.float32)
         return TimeStep(step_type, reward, discount, self._observe())
+
+    def _advance_some(
+        self, actions: Array, live: Array, still: Array
+    ) -> tuple[Array, Array]:
+        """Advances the live rows, and leaves the state of others as it was."""
+        held = still.nonzero()[0]
+        # Views with the rows in front; advancing writes into the same arrays.
+        arrays = [
+            np.moveaxis(getattr(self, name), self._row_axis, 0)
+            for name in self._state_arrays
+        ]
+        kept = [array[held] for array in arrays]
+        result = self._advance(actions, live)
+        for array, values in zip(arrays, kept, strict=True):
+            array[held] = values
+        self._began[held] += 1  # as many steps ago as before
+        return result
 
     def _without_rows(self, step_type: Array, time_step: TimeStep) -> TimeStep:
         """Makes the time step of a single environment from that of its only row."""

@@ -79,6 +79,7 @@ class CartPole(BatchableEnvironment):
     """
 
     _state_arrays: ClassVar[tuple[str, ...]] = ("_state",)
+    _row_axis: ClassVar[int] = 1
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from envkit.action_rows import ActionRows
 from envkit.arrays import as_array
 from envkit.batched_py_environment import unstack_actions
 from envkit.errors import CallOrderError
+from envkit.masked_rows import STEPS
 from envkit.parallel.autoreset import AutoReset
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import GRACE, PoolFacade, PoolState
@@ -192,7 +193,7 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         if self._closed:
             self._check_open("step")
         if mask is not None:
-            return self._step_masked(action, mask)
+            return self.step_rows(action, self._as_mask(mask, "step", STEPS))
         if self._current_time_step is None:
             return self._begin()
         began = time.perf_counter()
@@ -241,18 +242,41 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
         for array, column in zip(self._pool.slab.actions, columns, strict=True):
             array[...] = column
 
-    def _step_masked(self, action: NestedArray, mask: Any) -> TimeStep:
-        chosen = self._as_mask(mask, "step", "a row is to step")
+    @property
+    def resets_rows(self) -> bool:
+        """True: `reset` takes a mask."""
+        return True
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether `step` takes any mask: unless environments are batches themselves."""
+        return len(self._pool.rows_of_env) == self._rows
+
+    def step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array | None = None
+    ) -> TimeStep:
+        """Steps some rows, resets others, and leaves the rest as they are.
+
+        Args:
+            action: A batch of actions; those of rows that do not step are ignored.
+            stepping: A mask of the rows that take their action.
+            beginning: A mask of the rows that begin an episode whatever they were at.
+        """
+        self._check_open("step_rows")
+        stepping, beginning = self._as_moves(stepping, beginning)
         if self._current_time_step is None:
             return self._begin()
         self._settle()
-        rows = np.flatnonzero(chosen)
+        rows = np.flatnonzero(stepping)
         self._check_can_step(rows)
-        self._check_whole_batches(rows)
-        columns = self._actions.columns(action, ignored=~chosen)
+        moving = np.flatnonzero(stepping | beginning)
+        self._check_whole_batches(rows, moving)
+        columns = self._actions.columns(action, ignored=~stepping)
         for array, column in zip(self._pool.slab.actions, columns, strict=True):
             array[rows] = column[rows]
-        return self._move(rows, STEP, "step")
+        if rows.size == moving.size:
+            return self._move(rows, STEP, "step")
+        return self._move(moving, np.where(stepping[moving], STEP, RESET), "step")
 
     def _look_at_bounds(self, action: NestedArray) -> None:
         """Looks at the first batch of actions completely, or at every one."""
@@ -285,18 +309,20 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
                     "environments has moved."
                 )
 
-    def _check_whole_batches(self, rows: Array) -> None:
-        """Refuses to step some rows of a batch that can only move together."""
-        chosen = set(rows.tolist())
+    def _check_whole_batches(self, stepping: Array, moving: Array) -> None:
+        """Refuses to hold rows of a batch that can only move together."""
+        if self.holds_rows:
+            return
+        steps, moves = set(stepping.tolist()), set(moving.tolist())
         for env, block in enumerate(self._pool.rows_of_env):
-            if 0 < len(chosen.intersection(block)) < len(block):
+            if steps.intersection(block) and not moves.issuperset(block):
                 raise ValueError(
                     f"The mask steps only some of rows {block.start} to "
                     f"{block.stop - 1}, which are one environment (env {env}) that is "
                     "a batch itself and moves together."
                 )
 
-    def _move(self, rows: Array, command: int, call: str) -> TimeStep:
+    def _move(self, rows: Array, command: int | Array, call: str) -> TimeStep:
         """Runs rows and returns the whole batch."""
         began = time.perf_counter()
         pool = self._pool
@@ -306,9 +332,10 @@ class ParallelPyEnvironment(PoolFacade, PyEnvironment):
             return self.current_time_step()
         self._is_stale = True
         if self._blocking:
-            for row in rows.tolist():
-                pool.run(np.array([row]), command)
-        elif rows.size == self._rows:
+            for index, row in enumerate(rows.tolist()):
+                one = command[index] if isinstance(command, np.ndarray) else command
+                pool.run(np.array([row]), int(one))
+        elif rows.size == self._rows and not isinstance(command, np.ndarray):
             pool.run_all(command)
         else:
             pool.run(rows, command)

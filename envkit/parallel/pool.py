@@ -25,13 +25,16 @@ from envkit.parallel.backends.base import Backend, Finished
 from envkit.parallel.questions import Questions, question_text
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook
 from envkit.parallel.row_map import RowMap
-from envkit.parallel.slab import STEP, Slab
+from envkit.parallel.slab import RESET, STEP, UNCOUNTED, Slab
 from envkit.parallel.waiting import FIRST_NOTICE
 from envkit.parallel.watch import Watch
 from envkit.parallel.workforce import PoolOptions, Workforce
 from envkit.types import Array, EnvConstructor
 
 __all__ = ["WorkerPool"]
+
+# A worker that has not counted by then has been stopped, or killed.
+_COUNTED_WITHIN = 0.1
 
 
 class WorkerPool:
@@ -163,8 +166,13 @@ class WorkerPool:
         timeout = self._options.timeout_of(command)
         return FIRST_NOTICE if timeout is None else min(timeout, FIRST_NOTICE)
 
-    def run(self, rows: Array, command: int) -> None:
-        """Asks the given rows and waits until they have answered or failed."""
+    def run(self, rows: Array, command: int | Array) -> None:
+        """Asks the given rows and waits until they have answered or failed.
+
+        Args:
+            rows: The rows.
+            command: What is asked of all, or of each of them.
+        """
         try:
             self.settle()
             self._regular = False
@@ -206,15 +214,14 @@ class WorkerPool:
         if self._watch.is_asking:
             self._watch.find_lost_requests(self._now())
 
-    def submit(self, rows: Array, command: int) -> None:
+    def submit(self, rows: Array, command: int | Array) -> None:
         """Asks the given READY or BROKEN rows; their actions have been written.
 
         Those whose worker is gone for good are BROKEN afterwards.
         """
         self._regular = False
         self._watch.is_asking = True
-        due = self._now() + (self._options.timeout_of(command) or np.inf)
-        self._book.note_asked(rows, command, due)
+        self._book.note_asked(rows, command, self._now() + self._allowed(command))
         plain = rows
         if self._begin[rows].any() or not self._workforce.all_ready():
             ready = np.array([w.is_ready for w in self._workers])
@@ -225,8 +232,10 @@ class WorkerPool:
                 if crash is not None:
                     self._book.break_row(row, crash)
                 # Its environment is new, or not there at the moment.
-                elif self._book.take_up(row, command):
+                elif self._book.take_up(row, int(self._wanted[row])):
                     self._watch.send_held(self._now)
+            if np.ndim(command):
+                command = self._wanted[plain]
         if plain.size:
             for row in plain.tolist() if self.errors else ():
                 self.errors.pop(row, None)
@@ -234,6 +243,11 @@ class WorkerPool:
             self.state[plain] = BUSY
             self._watch.dispatch(plain)
         self._watch.is_asking = False
+
+    def _allowed(self, command: int | Array) -> Any:
+        """Returns how many seconds rows may take to answer a command."""
+        step, reset = (self._options.timeout_of(one) or np.inf for one in (STEP, RESET))
+        return np.where(np.equal(command, STEP), step, reset)
 
     def check_alive(self, rows: Array, call: str) -> None:
         """Raises if the worker of one of these rows is gone for good."""
@@ -350,6 +364,20 @@ class WorkerPool:
         self._workforce.note_seeds(seeds)
 
     # Facts, and the end.
+
+    def read_meters(self) -> list[list[int]]:
+        """Returns what each worker has counted, also of what it has just answered.
+
+        A worker counts right after it has answered, which may be a moment later.
+        """
+        meters = self.slab.meters
+        answered = np.ones(len(self._workers), bool)
+        answered[self.worker_of_row[self.state == BUSY]] = False
+        until = self._now() + _COUNTED_WITHIN
+        while (answered & (meters[:, UNCOUNTED] != 0)).any() and self._now() < until:
+            time.sleep(0)
+        counts: list[list[int]] = meters.tolist()
+        return counts
 
     def worker_facts(self) -> list[tuple[int, bool, int, tuple[int, int]]]:
         """Returns, for each worker, its process, whether it is there, its memory."""

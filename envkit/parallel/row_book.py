@@ -96,8 +96,8 @@ class RowBook:
             or self.repaired.any()
         )
 
-    def note_asked(self, rows: Array, command: int, due: float) -> None:
-        """Notes what the caller wants of rows, and until when."""
+    def note_asked(self, rows: Array, command: int | Array, due: float | Array) -> None:
+        """Notes what the caller wants of all rows, or of each, and until when."""
         self.repaired[rows] = False
         self.wanted[rows] = command
         self.due[rows] = due

@@ -303,6 +303,15 @@ class EnvRunner:
         self._steps[index] = self._own_steps[index]
         return time_step
 
+    def _let_begin_after_last(self, index: int) -> None:
+        """Lets the next step of an environment begin an episode."""
+        if not self._repeats_last(index):
+            self._steps[index] = self._begin_after_last(index)
+
+    def _repeats_last(self, index: int) -> bool:
+        # What has the methods of an environment need not be one of ours.
+        return getattr(self._host.envs[index], "repeats_last", False) is True
+
     def _begin_after_last(self, index: int) -> Callable[[Any], TimeStep]:
         """Returns the step that follows a `LAST`: a reset, whatever the action."""
 
@@ -363,7 +372,7 @@ class EnvRunner:
             self._begin_at_once(row, index, time_step)
         else:
             self._ended[row - self._first] = True
-            self._steps[index] = self._begin_after_last(index)
+            self._let_begin_after_last(index)
 
     def _begin_at_once(self, row: int, index: int, last: TimeStep) -> None:
         """Begins the next episode in the step that ended the one before."""
@@ -452,11 +461,12 @@ class EnvRunner:
         stepping = mask & (self._slab.command[block] == STEP)
         beginning = mask & ~stepping
         try:
-            # Whoever steps, steps the whole batch: rows that are to begin anew move,
-            # too, and are reset right after.
             if stepping.any():
-                time_step = self._step_batch(index, stepping, beginning, block)
-                self.writer.write_batch(first, slots, time_step, stepping)
+                time_step, has_begun = self._step_batch(
+                    index, stepping, beginning, block
+                )
+                self.writer.write_batch(first, slots, time_step, stepping | has_begun)
+                beginning &= ~has_begun
                 step_types = np.asarray(time_step.step_type)
                 # Under NEXT_STEP a batch begins the next episodes by itself.
                 begun = stepping & (step_types == StepType.FIRST)
@@ -476,16 +486,30 @@ class EnvRunner:
 
     def _step_batch(
         self, index: int, stepping: Array, beginning: Array, block: slice
-    ) -> TimeStep:
+    ) -> tuple[TimeStep, Array]:
+        """Steps some rows; says in which others an episode has begun meanwhile."""
+        columns = [array[block].copy() for array in self._slab.actions]
+        action = self._structure.unflatten(columns)
+        env = self._host.envs[index]
+        is_rebuilt = (self._slab.command[block][beginning] == REBUILD).any()
+        # What else there may be in place of its own step is an error to raise.
+        is_sound = self._steps[index] is self._own_steps[index]
+        if not stepping.all() and env.holds_rows and is_sound and not is_rebuilt:
+            time_step = env.step_rows(action, stepping, beginning)
+            if self._validate == "always":
+                self._check(index, time_step, "step")
+            self._meters[RESETS] += int(beginning.sum())
+            return time_step, beginning.copy()
+        # Whoever steps, steps the whole batch: rows that are to begin anew move, too,
+        # and are reset right after.
         idle = np.flatnonzero(~(stepping | beginning))
         if idle.size:
             raise CallOrderError(
                 f"Rows {listed(np.flatnonzero(stepping) + block.start)} were to step "
                 f"without rows {listed(idle + block.start)}, but all of them are one "
-                f"{type(self._host.envs[index]).__name__}, a batch that moves together."
+                f"{type(env).__name__}, a batch that moves together."
             )
-        columns = [array[block].copy() for array in self._slab.actions]
-        return self._steps[index](self._structure.unflatten(columns))
+        return self._steps[index](action), np.zeros_like(beginning)
 
     def _reset_batch(self, index: int, mask: Array, block: slice) -> TimeStep:
         self._meters[RESETS] += int(mask.sum())
@@ -583,7 +607,7 @@ class EnvRunner:
         self._final_infos.pop(index, None)
         self._steps[index] = self._own_steps[index]
         if any(ended) and not self._host.envs[index].batched:
-            self._steps[index] = self._begin_after_last(index)
+            self._let_begin_after_last(index)
 
     def close(self) -> list[BaseException]:
         """Closes the environments; returns what their `close` raised."""

@@ -20,7 +20,15 @@ from envkit.testing.report import CheckFailed, EnvironmentReport, Outcome
 __all__ = ["FEATURES", "check_environment"]
 
 # What an environment may lack: its checks are then skipped, unless it is required.
-FEATURES = ("episodes", "info", "masked_reset", "render", "seed", "state")
+FEATURES = (
+    "episodes",
+    "held_rows",
+    "info",
+    "masked_reset",
+    "render",
+    "seed",
+    "state",
+)
 
 
 def check_environment(
@@ -48,7 +56,7 @@ def check_environment(
             dtypes and shapes are all that is looked at there.
         seed: What the actions, and the environments that can be seeded, depend on.
         require: Features that must not be skipped: "episodes" (an episode ends within
-            `steps`), "info", "masked_reset", "render", "seed" or "state".
+            `steps`), "held_rows", "info", "masked_reset", "render", "seed" or "state".
         skip: Names of checks to leave out.
         action_fn: Called as `action_fn(time_step, rng)` to choose actions, for
             environments that do not take any action of their spec at any time.

@@ -1292,6 +1292,38 @@ class ResetsOneClock(SteadyWalks):
         return (self._position + self._clock[:, None]).astype(np.float32)
 
 
+class HoldsRows(SteadyWalks):
+    """Leaves rows where they are while others step; correct."""
+
+    def _step_rows(self, action, stepping, beginning):
+        self._check(action)
+        held = ~(stepping | beginning)
+        kept = self._position[held], self._clock[held]
+        stepped = self._advance(action)
+        self._position[held], self._clock[held] = kept
+        if not beginning.any():
+            return stepped
+        return self._merge(beginning, self._reset_rows(beginning), stepped)
+
+
+@caught_by("held_rows")
+class MovesHeldRows(HoldsRows):
+    """Steps all rows, and PyEnvironment shows the others as they were."""
+
+    def _step_rows(self, action, stepping, beginning):
+        return super()._step_rows(action, stepping | ~beginning, beginning)
+
+
+@caught_by("held_rows")
+class ShowsHeldRowsOtherwise(Delegate):
+    """Moves the rows that are to be held, and shows it."""
+
+    holds_rows = True
+
+    def step(self, action, mask=None):
+        return self._env.step(action)
+
+
 @caught_by("wrong_action")
 class BroadcastsActions(Walks):
     """Takes one action for all rows, by accident."""

@@ -274,7 +274,7 @@ def test_the_report_is_a_table():
 
     assert "FeaturelessCounter" == report.environment
     assert str(report).startswith(
-        "FeaturelessCounter: 3 passed, 46 skipped of 49 checks.\n"
+        "FeaturelessCounter: 3 passed, 47 skipped of 50 checks.\n"
         "\n"
         "  passed   constructor               each call makes another environment\n"
         "  skipped  interface                 it has the methods of an environment "
@@ -293,6 +293,7 @@ def test_what_an_environment_does_not_have_is_skipped_and_said():
     report = check_environment(mutants.FeaturelessCounter)
 
     assert {
+        "held_rows": "the environment is not batched",
         "info": "get_info() is not implemented",
         "info_kept": "get_info() is not implemented",
         "info_stream": "get_info() is not implemented",
@@ -370,6 +371,16 @@ def test_a_batch_that_cannot_reset_rows_is_skipped_there():
     assert "reset(mask) is not implemented" == report.skipped["masked_reset"]
 
 
+def test_a_batch_that_holds_rows_passes():
+    check_environment(mutants.HoldsRows, require=["held_rows"])
+
+
+def test_a_batch_that_cannot_hold_rows_is_skipped_there():
+    report = check_environment(mutants.SteadyWalks)
+
+    assert "step(action, mask) is not implemented" == report.skipped["held_rows"]
+
+
 def test_a_seed_that_changes_nothing_is_not_taken_for_a_failure():
     report = check_environment(CountingEnv)
 
@@ -418,7 +429,7 @@ def test_every_feature_can_be_required_of_those_that_have_it(feature):
     assert () == check_environment(batch_of_counters, require=[feature]).failed
 
 
-@pytest.mark.parametrize("feature", sorted({*FEATURES} - {"masked_reset"}))
+@pytest.mark.parametrize("feature", sorted({*FEATURES} - {"held_rows", "masked_reset"}))
 def test_a_required_feature_that_is_missing_fails_one_check_alone(feature):
     class Bare(mutants.FeaturelessCounter):
         def __init__(self):
@@ -452,7 +463,7 @@ def test_the_last_line_of_a_failure_counts_all_checks():
     error = failure_of(mutants.DrawsAtRandom, skip=["close"])
 
     assert (
-        "In all: 42 passed, 1 failed, 6 skipped of 49 checks."
+        "In all: 42 passed, 1 failed, 7 skipped of 50 checks."
         == (str(error).splitlines()[-1])
     )
 
@@ -971,7 +982,7 @@ def test_an_environment_in_place_of_a_constructor_is_refused():
         (
             {"require": ["speed"]},
             ValueError,
-            "require has no name 'speed'. The names are episodes, info, masked_reset, "
+            "require has no name 'speed'. The names are episodes, held_rows, info, masked_reset, "
             "render, seed, state.",
         ),
         (

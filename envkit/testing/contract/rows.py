@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,11 +24,17 @@ from envkit.testing.contract.trial import Trial
 from envkit.time_step import StepType
 from envkit.types import Array, NestedArray
 
-__all__ = ["masked_reset", "other_rows", "wrong_action"]
+__all__ = ["held_rows", "masked_reset", "other_rows", "wrong_action"]
 
 _FIX = (
     "Override _reset_rows(mask), which begins an episode in the masked rows only, and "
     "leave reset() to PyEnvironment."
+)
+
+
+_HOLD_FIX = (
+    "Override _step_rows(action, stepping, beginning), which leaves all but these rows "
+    "where they are."
 )
 
 
@@ -112,6 +119,51 @@ def other_rows(trial: Trial) -> None:
     They are looked at only as long as their steps do not depend on random numbers: in
     a batch with one generator, resetting a row may move it for all of them.
     """
+    _check_bystanders(trial, _reset_masked, "reset(mask)", _FIX)
+
+
+def held_rows(trial: Trial) -> None:
+    """Looks at whether step(action, mask) leaves the other rows where they are."""
+    rows = trial.need_batch()
+    env = trial.new()
+    if not getattr(env, "holds_rows", False):
+        raise Skipped("step(action, mask) is not implemented", "held_rows")
+    trial.record(env, min(3, trial.horizon))
+    odd = np.arange(rows) % 2 == 1
+    for mask in (~odd, odd, np.zeros(rows, bool)):
+        before = snapshot(env.current_time_step())
+        after = snapshot(_step_masked(trial, env, mask))
+        for row in np.flatnonzero(~mask).tolist():
+            difference = first_difference(_row(before, row), _row(after, row))
+            if difference is not None:
+                raise explain_difference(
+                    f"step(action, mask) of {_listed(np.flatnonzero(mask))} changed "
+                    f"row {row}.",
+                    difference,
+                    _HOLD_FIX,
+                    ("before", "after"),
+                )
+        difference = first_difference(after, snapshot(env.current_time_step()))
+        if difference is not None:
+            raise explain_difference(
+                "current_time_step() is not what step(action, mask) returned.",
+                difference,
+                _HOLD_FIX,
+                ("returned", "current"),
+            )
+    _check_bystanders(
+        trial, functools.partial(_step_masked, trial), "step(action, mask)", _HOLD_FIX
+    )
+
+
+def _step_masked(trial: Trial, env: Any, mask: Array) -> Any:
+    return env.step(trial.actor(4)(env.current_time_step()), mask)
+
+
+def _check_bystanders(
+    trial: Trial, disturb: Callable[[Any, Array], Any], call: str, advice: str
+) -> None:
+    """Checks that what is done to some rows makes no difference to the others."""
     if trial.need_batch() == 1:
         raise Skipped("the batch has one row only")
     if trial.chooses_actions:
@@ -120,7 +172,7 @@ def other_rows(trial: Trial) -> None:
     mask = np.arange(trial.need_batch()) % 2 == 0
     seeds = range(trial.seed, trial.seed + 4)
     usual, *reseeded = (_future(trial, seed) for seed in seeds)
-    disturbed = _future(trial, trial.seed, mask)
+    disturbed = _future(trial, trial.seed, lambda env: disturb(env, mask))
     seen = False
     for row in np.flatnonzero(~mask).tolist():
         for index in range(_until_any_end([usual, disturbed])):
@@ -129,7 +181,8 @@ def other_rows(trial: Trial) -> None:
             if any(first_difference(expected, other) for other in others):
                 break
             seen = True
-            _check_undisturbed(trial, row, expected, disturbed.copies[index])
+            after = _row(disturbed.copies[index], row)
+            _check_undisturbed(row, expected, after, call, advice)
     if not seen:
         raise Skipped("what the rows do next is random")
 
@@ -138,12 +191,14 @@ def other_rows(trial: Trial) -> None:
 _NEXT_STEPS = 3
 
 
-def _future(trial: Trial, seed: int, mask: Array | None = None) -> Recording:
-    """Records what comes after two steps, a masked reset if asked, and a new seed."""
+def _future(
+    trial: Trial, seed: int, disturb: Callable[[Any], Any] | None = None
+) -> Recording:
+    """Records what comes after two steps, a disturbance if asked, and a new seed."""
     env = trial.new()
     trial.record(env, min(2, trial.horizon))
-    if mask is not None:
-        _reset_masked(env, mask)
+    if disturb is not None:
+        disturb(env)
     with contextlib.suppress(NotImplementedError):
         env.seed(seed)
     return trial.record(env, _NEXT_STEPS, actor=trial.actor(2), begin=False)
@@ -159,15 +214,15 @@ def _until_any_end(recordings: list[Recording]) -> int:
 
 
 def _check_undisturbed(
-    trial: Trial, row: int, expected: Snapshot, after: Snapshot
+    row: int, expected: Snapshot, after: Snapshot, call: str, advice: str
 ) -> None:
-    difference = first_difference(expected, _row(after, row))
+    difference = first_difference(expected, after)
     if difference is not None:
         raise explain_difference(
-            f"reset(mask) of other rows changes what row {row} does next.",
+            f"{call} of other rows changes what row {row} does next.",
             difference,
-            f"It was shown as it stood, and yet something of it was reset. {_FIX}",
-            ("without", "after reset(mask)"),
+            f"It was shown as it stood, and yet something of it has moved. {advice}",
+            ("without", f"after {call}"),
         )
 
 

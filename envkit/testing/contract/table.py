@@ -283,6 +283,12 @@ CHECKS: tuple[Check, ...] = (
         ("masked_reset", *_TWINS),
     ),
     Check(
+        "held_rows",
+        "step(action, mask) leaves the other rows where they are",
+        rows.held_rows,
+        ("step_after_last", "grammar", "fits_specs", *_TWINS),
+    ),
+    Check(
         "wrong_action",
         "an action of a wrong shape is refused, and nothing moves",
         rows.wrong_action,

@@ -107,6 +107,11 @@ class Trial:
         """The dimensions that arrays have in front of their specs' own."""
         return () if self.rows is None else (self.rows,)
 
+    @functools.cached_property
+    def repeats_last(self) -> bool:
+        """Whether a `LAST` may be followed by another one, which only pads."""
+        return getattr(self.make(), "repeats_last", False) is True
+
     def need_batch(self) -> int:
         """Returns the number of rows, or skips the check if there are none."""
         if self.rows is None:
