@@ -60,6 +60,7 @@ bench: $(VENV)/.test
 	@"$(RUN)" benchmarks/stragglers.py
 	@"$(RUN)" benchmarks/startup.py
 	@"$(RUN)" benchmarks/tf_environment.py
+	@"$(RUN)" benchmarks/wrappers.py
 
 soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py

@@ -64,9 +64,12 @@ napoleon_numpy_docstring = False
 nitpicky = True
 nitpick_ignore_regex = [
     # Without a network nobody knows what these packages document. Names of envkit are
-    # never excused, but for type variables, which have no page to link to.
-    (r"py:.*", r"(abc|collections|concurrent|enum|np|npt|numpy|tensorflow|typing)\..*"),
-    (r"py:class", r"(.*\.)?(Self|SpecT)"),
+    # never excused, but for type variables and aliases, which have no page to link to.
+    (
+        r"py:.*",
+        r"(abc|collections|concurrent|cProfile|enum|np|npt|numpy|os|pathlib|tensorflow|typing)\..*",
+    ),
+    (r"py:class", r"(.*\.)?(Self|SpecT|Change|Ignored)"),
 ]
 intersphinx_mapping = {}
 if tags.has("online"):  # noqa: F821  # Sphinx puts `tags` here

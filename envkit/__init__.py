@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from envkit import errors as errors
     from envkit import specs as specs
     from envkit import testing as testing
+    from envkit import wrappers as wrappers
     from envkit.async_environment import AsyncBatch, AsyncEnvironment, Blocking
     from envkit.batched_py_environment import BatchedPyEnvironment
     from envkit.constructors import constructor, make, register
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         transition,
         truncation,
     )
+    from envkit.wrappers import PyEnvironmentBaseWrapper
 
 __version__ = "0.1.0"
 
@@ -53,6 +55,7 @@ _HOMES = {
     "ParallelPyEnvironment": "envkit.parallel",
     "ProcessPyEnvironment": "envkit.parallel",
     "PyEnvironment": "envkit.py_environment",
+    "PyEnvironmentBaseWrapper": "envkit.wrappers",
     "RandomPyEnvironment": "envkit.random_py_environment",
     "RestartPolicy": "envkit.parallel",
     "StepType": "envkit.time_step",
@@ -68,7 +71,7 @@ _HOMES = {
     "transition": "envkit.time_step",
     "truncation": "envkit.time_step",
 }
-_MODULES = ("errors", "specs", "testing")
+_MODULES = ("errors", "specs", "testing", "wrappers")
 
 # Without those that import TensorFlow: `from envkit import *` loads all of these.
 __all__ = [
@@ -84,6 +87,7 @@ __all__ = [
     "ParallelPyEnvironment",
     "ProcessPyEnvironment",
     "PyEnvironment",
+    "PyEnvironmentBaseWrapper",
     "RandomPyEnvironment",
     "RestartPolicy",
     "StepType",
@@ -99,6 +103,7 @@ __all__ = [
     "time_step_spec",
     "transition",
     "truncation",
+    "wrappers",
 ]
 
 

@@ -89,6 +89,11 @@ class BatchedPyEnvironment(PyEnvironment):
         return self._repeats_last
 
     @property
+    def adapts(self) -> bool:
+        """Whether some row's environment does."""
+        return any(getattr(env, "adapts", False) is True for env in self._envs)
+
+    @property
     def envs(self) -> list[PyEnvironment]:
         """The environments, in the order of their rows."""
         return list(self._envs)

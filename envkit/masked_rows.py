@@ -244,8 +244,11 @@ class MaskedRows(Specified):
             self._checked_rows(structure, other, "_step", ""),
             strict=True,
         )
+        # np.where makes arrays of native byte order.
         picked = [
-            np.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs)
+            np.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs).astype(
+                ours.dtype, copy=False
+            )
             for ours, theirs in columns
         ]
         merged: TimeStep = structure.unflatten(picked)
@@ -274,9 +277,15 @@ class MaskedRows(Specified):
         return leaves
 
     def _checked(self, result: Any, method: str) -> TimeStep:
-        """Refuses what is no time step; those of other libraries are."""
-        if result.__class__ is TimeStep or hasattr(result, "step_type"):
-            return result  # type: ignore[no-any-return]  # it has been looked at
+        """Refuses what people return by mistake: nothing, and Gymnasium's tuples.
+
+        No more than that: the time steps of other libraries will do, and a stand-in in
+        a test may return what it likes. `check_environment` looks closer.
+        """
+        is_tuple = isinstance(result, tuple) and not hasattr(result, "step_type")
+        if result is not None and not is_tuple:
+            time_step: TimeStep = result
+            return time_step
         hint = (
             "Did a return statement get lost?"
             if result is None

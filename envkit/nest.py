@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from envkit.nest_walk import (
 from envkit.wording import a_or_an, counted
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import CodeType, ModuleType
 
 __all__ = [
     "Pair",
@@ -184,7 +185,7 @@ class _Compiler:
             "check_count": self._structure._check_count,
             "count": len(self._leaves),
         }
-        exec(compile(source, "<envkit.nest.Structure>", "exec"), scope)
+        exec(_compiled(source), scope)
         return scope["flatten"], scope["unflatten"]
 
     def _constant(self, value: Any) -> str:
@@ -243,6 +244,12 @@ class _Compiler:
         name = f"node_{len(self._lines)}"
         self._lines.append(f"{name} = {access}")
         return self._walk(child, name)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(source: str) -> CodeType:
+    """Compiles the functions of a structure; environments of a batch share them."""
+    return compile(source, "<envkit.nest.Structure>", "exec")
 
 
 class _NotPlainError(Exception):

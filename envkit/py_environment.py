@@ -103,6 +103,15 @@ class PyEnvironment(MaskedRows):
         """
         return False
 
+    @property
+    def adapts(self) -> bool:
+        """Whether what it shows depends on all that it has shown before.
+
+        So it is with running statistics. A seed then does not repeat a stream, and the
+        rows of a batch are not independent of one another.
+        """
+        return False
+
     def current_time_step(self) -> TimeStep:
         """Returns where the environment stands now: what a policy should act on."""
         time_step = self._current_time_step

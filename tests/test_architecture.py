@@ -59,6 +59,7 @@ AT_MODULE_LEVEL: dict[str, set[str]] = {"envkit.tf": {"tensorflow"}}
 INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
+    "envkit.wrappers": {"imageio", "imageio_ffmpeg"},
     "envkit.adapters": {"gymnasium", "dm_control", "dm_env", "tf_agents"},
 }
 

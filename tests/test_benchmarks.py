@@ -22,6 +22,7 @@ SCRIPTS = {
     "images": (["--num-envs=2"], 8),
     "stragglers": (["--num-envs=4", "--work=1"], 3),
     "tf_environment": (["--sizes", "2", "--compiled=8"], 3),
+    "wrappers": (["--rows=4"], 39),
     "startup": (["--num-envs=2", "--without-tensorflow"], 4),
 }
 

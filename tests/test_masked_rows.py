@@ -20,6 +20,7 @@ from envkit.errors import CallOrderError, SpecError
 from envkit.testing import CountingEnv
 from envkit.testing.contract.recording import first_difference, snapshot
 from envkit.time_step import StepType, TimeStep
+from tests import strategies
 
 ROWS = 3
 
@@ -308,3 +309,12 @@ def test_a_random_batch_counts_the_steps_of_each_row():
     env.step((), np.array([True, False]))
 
     assert [2, 1] == env.get_info()["num_steps"].tolist()
+
+
+@given(spec=strategies.specs(any_byte_order=True))
+def test_a_row_that_is_reset_keeps_its_dtype_to_the_byte(spec):
+    rows = [RandomPyEnvironment(spec, ()) for _ in range(2)]
+    env = BatchedPyEnvironment(rows, multithreading=False)
+    env.reset()
+
+    assert spec.dtype == env.reset(np.array([True, False])).observation.dtype

@@ -982,8 +982,8 @@ def test_an_environment_in_place_of_a_constructor_is_refused():
         (
             {"require": ["speed"]},
             ValueError,
-            "require has no name 'speed'. The names are episodes, held_rows, info, masked_reset, "
-            "render, seed, state.",
+            "require has no name 'speed'. The names are episodes, held_rows, info, "
+            "masked_reset, render, seed, state.",
         ),
         (
             {"skip": ["speed"]},

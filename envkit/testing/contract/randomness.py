@@ -141,6 +141,7 @@ def reseeding(trial: Trial) -> None:
     again = trial.record(env)
     if _equal(trial.reference, again):
         return
+    trial.need_constancy()
     if not trial.stochastic:
         raise Skipped(
             "other seeds made no difference, so what an environment shows after "

@@ -169,6 +169,7 @@ def _check_bystanders(
     if trial.chooses_actions:
         raise Skipped("the actions may depend on what other rows show")
     trial.need_repeatable()
+    trial.need_constancy()
     mask = np.arange(trial.need_batch()) % 2 == 0
     seeds = range(trial.seed, trial.seed + 4)
     usual, *reseeded = (_future(trial, seed) for seed in seeds)

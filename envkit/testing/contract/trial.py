@@ -258,6 +258,11 @@ class Trial:
                 "them alike"
             )
 
+    def need_constancy(self) -> None:
+        """Skips the check if what is shown depends on all that was shown before."""
+        if getattr(self.make(), "adapts", False) is True:
+            raise Skipped("the environment adapts to what it has seen")
+
     @functools.cached_property
     def stochastic(self) -> bool:
         """Whether other seeds are seen to make a difference."""

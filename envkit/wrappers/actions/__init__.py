@@ -1,0 +1,1 @@
+"""Wrappers of actions, and what they are made of."""

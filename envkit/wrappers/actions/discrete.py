@@ -1,0 +1,247 @@
+"""Wrappers between discrete actions and what environments take instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.arrays import as_array
+from envkit.specs.array_spec import (
+    ArraySpec,
+    BoundedArraySpec,
+    is_continuous,
+    is_discrete,
+)
+from envkit.types import Array, NestedArray
+from envkit.wording import counted
+from envkit.wrappers.actions.action_wrapper import (
+    MOST_CHOICES,
+    ActionWrapper,
+    has_finite_bounds,
+)
+from envkit.wrappers.actions.given_actions import GivenActions
+
+__all__ = ["ActionDiscretizeWrapper", "OneHotActionWrapper"]
+
+
+class ActionDiscretizeWrapper(ActionWrapper):
+    """Offers a continuous action as a choice between `num_actions` values.
+
+    They are spread evenly between the bounds, both of which are among them. The
+    environment's action must be one array of bounded floating numbers. It may be in a
+    nest; the discrete action is not in one. An action of shape `(1,)` becomes a single
+    number.
+
+    Example:
+        >>> from envkit import ArraySpec, BoundedArraySpec, RandomPyEnvironment
+        >>> env = RandomPyEnvironment(
+        ...     ArraySpec((), np.float32),
+        ...     BoundedArraySpec((1,), np.float32, minimum=-2.0, maximum=2.0),
+        ...     reward_fn=lambda step_type, action, observation: action[0],
+        ... )
+        >>> env = ActionDiscretizeWrapper(env, num_actions=5)
+        >>> env.action_spec()
+        BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=4)
+        >>> time_step = env.reset()
+        >>> [float(env.step(action).reward) for action in range(5)]
+        [-2.0, -1.0, 0.0, 1.0, 2.0]
+    """
+
+    _shown = ("num_actions",)
+
+    def __init__(
+        self, env: Any, num_actions: Any, handle_auto_reset: bool = False
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            num_actions: How many values there are, at least two: an integer, or an
+                array that broadcasts to the shape of the action.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        inner = GivenActions("An action", env.action_spec(), self._dims)
+        self._structure = inner.structure
+        spec = self._checked_spec()
+        counts = self._checked_counts(num_actions, spec)
+        self._num_actions = np.array(num_actions)
+        self._given = self._takes(
+            BoundedArraySpec(
+                # Scalars are what agents choose best.
+                () if spec.shape == (1,) else spec.shape,
+                np.int32,
+                minimum=0,
+                maximum=_as_one(counts) - 1,
+                name=spec.name,
+            )
+        )
+        self._shape = (*self._dims, *spec.shape)
+        values = _evenly_spread(spec, counts)
+        # In one row, and where in it those of each element begin.
+        self._values = values.reshape(-1)
+        self._begins = np.arange(counts.size) * values.shape[1]
+
+    @property
+    def num_actions(self) -> Any:
+        """How many values there are: a number, or a list of them."""
+        return self._num_actions.tolist()
+
+    def _checked_spec(self) -> BoundedArraySpec:
+        name, leaves = type(self).__name__, self._structure.leaves
+        if len(leaves) != 1:
+            raise ValueError(
+                f"{name} only supports environments with a single action spec, and "
+                f"{type(self._env).__name__} has {len(leaves)}: "
+                f"{nest.outline(self._structure.template)}."
+            )
+        spec, path = leaves[0], self._structure.paths[0]
+        if not is_continuous(spec):
+            raise ValueError(
+                f"{name} makes continuous actions discrete, and "
+                f"{self._spec_text(spec, path)}."
+            )
+        if not isinstance(spec, BoundedArraySpec) or not has_finite_bounds(spec):
+            raise ValueError(
+                f"{name} spreads actions between two bounds, and one is missing: "
+                f"{self._spec_text(spec, path)}."
+            )
+        return spec
+
+    def _checked_counts(self, num_actions: Any, spec: ArraySpec) -> Array:
+        text = self._spec_text(spec, self._structure.paths[0])
+        counts = as_array(num_actions)
+        if counts.dtype.kind not in "iu":
+            raise ValueError(
+                f"num_actions is {num_actions!r:.80}; it must be an integer, or an "
+                "array of them."
+            )
+        try:
+            counts = np.broadcast_to(counts, spec.shape).astype(np.int64)
+        except ValueError:
+            raise ValueError(
+                f"num_actions has the shape {counts.shape}, which does not broadcast "
+                f"to that of the action: {text}."
+            ) from None
+        if not (counts >= 2).all():
+            raise ValueError(
+                f"num_actions is {num_actions!r:.80}; num_actions should all be at "
+                "least size 2."
+            )
+        return counts
+
+    def _translate(self, action: NestedArray) -> NestedArray:
+        (column,) = self._given.leaves(action, self._ignored)
+        # Hot: called once per step.
+        chosen = column.reshape(*self._dims, self._begins.size)
+        values = self._values.take(chosen + self._begins)
+        return self._structure.unflatten([values.reshape(self._shape)])
+
+
+class OneHotActionWrapper(ActionWrapper):
+    """Takes each discrete action as an array with a 1 in its place and 0 elsewhere.
+
+    The action is the place of the largest number, the first of them, plus the
+    environment's minimum. Parts of a nest that are not integers stay as they are.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = OneHotActionWrapper(Catch(batch_size=2, seed=1))
+        >>> env.action_spec().shape, env.action_spec().name
+        ((3,), 'one_hot_action_spec')
+        >>> env.reset().observation[:, -1].argmax(axis=1)
+        array([2, 2])
+        >>> env.step([[1, 0, 0], [0, 0, 1]]).observation[:, -1].argmax(axis=1)
+        array([1, 3])
+    """
+
+    def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        inner = GivenActions("An action", env.action_spec(), self._dims)
+        self._structure = inner.structure
+        specs = [
+            self._one_hot(spec, path) if is_discrete(spec) else spec
+            for spec, path in zip(
+                self._structure.leaves, self._structure.paths, strict=True
+            )
+        ]
+        self._given = self._takes(self._structure.unflatten(specs))
+
+    def _one_hot(self, spec: ArraySpec, path: str) -> BoundedArraySpec:
+        name, text = type(self).__name__, self._spec_text(spec, path)
+        if not isinstance(spec, BoundedArraySpec):
+            raise ValueError(
+                f"{name} needs to know how many actions there are, and has no bounds "
+                f"to tell: {text}."
+            )
+        if len(spec.shape) > 1:
+            raise ValueError(
+                f"{name} only supports single action, a number or an array with one "
+                f"dimension, and {text}."
+            )
+        counts = np.asarray(spec.num_values)
+        if counts.size and (counts != counts.flat[0]).any():
+            raise ValueError(
+                f"{name} needs the same number of actions in every element, and {text}."
+            )
+        count = int(counts.flat[0]) if counts.size else 1
+        if count > MOST_CHOICES:
+            raise ValueError(
+                f"{name} cannot make an array with a place for each of "
+                f"{counted(count, 'action')}: {text}."
+            )
+        return BoundedArraySpec(
+            (*spec.shape, count),
+            spec.dtype,
+            minimum=0,
+            maximum=1,
+            name="one_hot_action_spec",
+        )
+
+    def _translate(self, action: NestedArray) -> NestedArray:
+        leaves = zip(
+            self._given.leaves(action, self._ignored),
+            self._structure.leaves,
+            strict=True,
+        )
+        return self._structure.unflatten(
+            [
+                _chosen(leaf, spec) if is_discrete(spec) else leaf
+                for leaf, spec in leaves
+            ]
+        )
+
+
+def _evenly_spread(spec: BoundedArraySpec, counts: Array) -> Array:
+    """Returns a row of values for each element of a spec, as long as the longest."""
+    wide = np.promote_types(spec.dtype, np.float64)
+    low = np.broadcast_to(spec.minimum, spec.shape).astype(wide).reshape(-1, 1)
+    high = np.broadcast_to(spec.maximum, spec.shape).astype(wide).reshape(-1, 1)
+    last = counts.reshape(-1, 1) - 1
+    share = np.minimum(np.arange(counts.max(initial=2)) / last, 1.0)
+    # Both ends are exact, and no bounds are too far apart for a difference.
+    values = low * (1.0 - share) + high * share
+    return np.asarray(np.clip(values, low, high), spec.dtype)
+
+
+def _as_one(counts: Array) -> Array:
+    """Returns a single number if all are the same."""
+    if counts.size and (counts == counts.flat[0]).all():
+        return np.asarray(counts.flat[0])
+    return counts
+
+
+def _chosen(one_hot: Array, spec: BoundedArraySpec) -> Array:
+    # Hot: called once per step. In 64 bits, for an index may be too large for the
+    # dtype of an action that counts from below 0.
+    wide = np.uint64 if spec.dtype == np.uint64 else np.int64
+    index = np.asarray(one_hot.argmax(axis=-1), wide)
+    return np.asarray(index + spec.minimum.astype(wide), spec.dtype)

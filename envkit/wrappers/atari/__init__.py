@@ -1,0 +1,1 @@
+"""Wrappers for Atari games, and for games like them."""

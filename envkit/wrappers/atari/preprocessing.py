@@ -1,0 +1,345 @@
+"""What agents see of Atari games: `AtariPreprocessing`, `FrameStack4`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from envkit import nest
+from envkit.envs.base import checked_size
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wrappers.atari.lives import LivesLookup
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.history.frames import FrameStack
+from envkit.wrappers.observations.leaf_changes import place
+from envkit.wrappers.pictures.arithmetic import grayscale, resize
+from envkit.wrappers.reward_sums import sum_spec
+from envkit.wrappers.rows import where_rows
+
+__all__ = ["AtariPreprocessing", "FrameStack4"]
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class AtariPreprocessing(PyEnvironmentBaseWrapper):
+    """Shows a game as agents of Atari games have seen it since DQN.
+
+    - Each action is repeated for `frame_skip` frames, and the rewards are added up. An
+      episode that ends earlier stops there. The discount is that of the last frame.
+    - What is seen is, at each point, the brighter of the last two of these frames, as
+      many games draw things in every other frame only. At the beginning of an episode,
+      and where it ended before both were there, it is a single frame.
+    - Pictures are gray, and resized to `(screen_size, screen_size, 1)`.
+    - With `terminal_on_life_loss` the loss of a life ends an episode: `LAST`, discount
+      0. The next one begins where the game stands, with the same picture as a `FIRST`.
+      Only when the game is over, it is reset.
+
+    So a `reset()` right after the loss of a life begins the next life, which is what
+    batches and pools rely on; at any other time, and after `seed()`, it begins a game.
+
+    Each row of a batch stops for itself, so the batch has to be able to leave rows
+    where they are while others step, as its `holds_rows` says. Lives are looked up
+    after each frame: where that takes long, as in a pool of processes, it is better to
+    wrap the single games.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = AtariPreprocessing(GridWorld(batch_size=2), screen_size=16)
+        >>> env.reset().observation.shape
+        (2, 16, 16, 1)
+    """
+
+    _kept = ("_lives", "_has_lost", "_is_over", "_screen")
+    _shown = ("frame_skip", "terminal_on_life_loss", "screen_size")
+
+    def __init__(
+        self,
+        env: Any,
+        frame_skip: int = 4,
+        terminal_on_life_loss: bool = False,
+        screen_size: int = 84,
+        handle_auto_reset: bool = False,
+        *,
+        lives: Callable[[TimeStep, Any], Any] | None = None,
+    ) -> None:
+        """Wraps a game.
+
+        Args:
+            env: An environment whose observation is a uint8 picture of the shape
+                `(height, width, 3)` or `(height, width)`.
+            frame_skip: How many frames an action lasts.
+            terminal_on_life_loss: Whether the loss of a life ends an episode.
+            screen_size: The height and width of what is seen.
+            handle_auto_reset: As with every wrapper.
+            lives: Takes a time step of the environment and its info, and returns how
+                many lives are left, in a batch for each row. Without it that is
+                `get_info()["lives"]`.
+        """
+        # The base class would begin a game after the loss of a life.
+        super().__init__(env, handle_auto_reset=False)
+        self._frame_skip = checked_size("frame_skip", frame_skip)
+        self._screen_size = checked_size("screen_size", screen_size)
+        self._counts_lives = bool(terminal_on_life_loss)
+        self._look_up_lives = LivesLookup(env, lives)
+        self._begins_games = handle_auto_reset or self._counts_lives
+        if self._frame_skip > 1 or self._counts_lives:
+            self._check_holds_rows()
+        if self._begins_games:
+            self._check_resets_rows()
+        self._observation_spec = self._screen_spec(env.observation_spec())
+        self._rewards = nest.Structure(env.reward_spec())
+        self._nobody = np.zeros(self._dims, bool)
+        self._lives = np.zeros(self._dims)
+        # Where the current time step is a LAST of a life alone, and of the game.
+        self._has_lost = self._nobody
+        self._is_over = self._nobody
+        # What was seen when a life was lost.
+        shape = self._observation_spec.shape if self._counts_lives else (0,)
+        self._screen = np.zeros((*self._dims, *shape), np.uint8)
+
+    @property
+    def frame_skip(self) -> int:
+        """How many frames an action lasts."""
+        return self._frame_skip
+
+    @property
+    def terminal_on_life_loss(self) -> bool:
+        """Whether the loss of a life ends an episode."""
+        return self._counts_lives
+
+    @property
+    def screen_size(self) -> int:
+        """The height and width of what is seen."""
+        return self._screen_size
+
+    @property
+    def game_over(self) -> Any:
+        """Whether the game itself has ended; in a batch an array of booleans."""
+        return self._is_over.copy() if self._dims else bool(self._is_over)
+
+    def observation_spec(self) -> ArraySpec:
+        """Returns the spec of the gray and square picture."""
+        return self._observation_spec
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of what several frames earn together."""
+        return self._rewards.map(
+            lambda spec: sum_spec(spec, self._frame_skip), self._rewards.template
+        )
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment; the next reset begins a game everywhere."""
+        result = self._env.seed(seed)
+        self._is_over = self._is_over | self._has_lost
+        self._has_lost = self._nobody
+        return result
+
+    def _screen_spec(self, given: Any) -> ArraySpec:
+        if not (
+            isinstance(given, ArraySpec)
+            and given.dtype == np.uint8
+            and (len(given.shape) == 2 or given.shape[2:] == (3,))
+        ):
+            raise ValueError(
+                "AtariPreprocessing needs a game that shows a picture, and "
+                f"{type(self._env).__name__} shows something else.\n\n"
+                "  expected   uint8 picture of shape (height, width, 3) or (height, "
+                "width)\n"
+                f"  got        {given!r:.200}"
+            )
+        self._has_colours = len(given.shape) == 3
+        shape = (self._screen_size, self._screen_size, 1)
+        if not isinstance(given, BoundedArraySpec):
+            return given.replace(shape=shape)
+        low, high = given.minimum.min(), given.maximum.max()
+        return BoundedArraySpec(shape, np.uint8, low, high, given.name)
+
+    def _reset(self) -> TimeStep:
+        return self._play(None, self._nobody, ~self._nobody)
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        return self._play(None, self._nobody, mask)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._play(action, ~self._nobody, self._nobody)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        return self._play(action, stepping, beginning)
+
+    def _play(self, action: NestedArray, stepping: Array, beginning: Array) -> TimeStep:
+        """Moves the games of some rows and begins them, or their next life, in others.
+
+        Of a single environment all masks are arrays without dimensions.
+        """
+        touched = stepping | beginning
+        next_life = self._has_lost & touched
+        if self._begins_games:
+            beginning = beginning | (self._is_over & stepping)
+        beginning = beginning & ~next_life
+        time_step, screen, lost = self._skip(
+            action, stepping & ~next_life & ~beginning, beginning, touched
+        )
+        step_type = np.asarray(time_step.step_type)
+        self._has_lost = np.where(touched, lost & (step_type == _MID), self._has_lost)
+        self._is_over = np.where(touched, step_type == _LAST, self._is_over)
+        time_step = time_step._replace(observation=screen)
+        if lost.any():
+            self._screen = where_rows(lost, screen, self._screen)
+            time_step = _at(lost, time_step, _LAST, 0)
+        if next_life.any():
+            time_step = self._with_next_life(time_step, next_life)
+        return time_step
+
+    def _with_next_life(self, time_step: TimeStep, rows: Array) -> TimeStep:
+        """Shows some rows as they were when a life was lost, as a `FIRST`."""
+        return _at(rows, time_step, _FIRST, 1)._replace(
+            reward=self._rewards.map(
+                lambda reward: _where(rows, 0, reward), time_step.reward
+            ),
+            observation=where_rows(rows, self._screen, time_step.observation),
+        )
+
+    def _skip(
+        self, action: NestedArray, moving: Array, beginning: Array, touched: Array
+    ) -> tuple[TimeStep, Array, Array]:
+        """Repeats an action until it has lasted long enough, or a row has ended.
+
+        Returns:
+            The last time step, with the sum of rewards; the screens of touched rows;
+            and which rows have lost a life.
+        """
+        lost, brighter, before = self._nobody, self._nobody, None
+        time_step = self._advance(action, moving, beginning)
+        rewards = self._rewards.map(np.array, time_step.reward)
+        moved, left = moving | beginning, self._frame_skip - 1
+        while True:
+            newly_lost = self._note_lives(time_step, moved)
+            lost = lost | newly_lost
+            moving = moving & (np.asarray(time_step.step_type) == _MID) & ~newly_lost
+            if not left or not moving.any():
+                break
+            if left == 1:
+                before, brighter = self._gray(time_step, touched), moving
+            time_step = self._advance(action, moving, self._nobody)
+            rewards = self._rewards.map(
+                functools.partial(_sum_in, moving), rewards, time_step.reward
+            )
+            moved, left = moving, left - 1
+        screen = self._gray(time_step, touched)
+        if before is not None:
+            twice = brighter if touched.all() else brighter[touched]
+            screen = where_rows(twice, np.maximum(screen, before), screen)
+        shown = self._shown_of(screen, touched)
+        return time_step._replace(reward=rewards), shown, lost
+
+    def _advance(self, action: NestedArray, moving: Array, beginning: Array) -> Any:
+        if moving.all():
+            return self._env.step(action)
+        if moving.any():
+            return self._env.step_rows(action, moving, beginning)
+        if beginning.all():
+            return self._env.reset()
+        if beginning.any():
+            return self._env.reset(beginning)
+        return self._env.current_time_step()
+
+    def _note_lives(self, time_step: TimeStep, moved: Array) -> Array:
+        """Counts lives, and returns where one has been lost in this step."""
+        if not self._counts_lives:
+            return self._nobody
+        lives = self._look_up_lives(time_step)
+        under_way = np.asarray(time_step.step_type) != _FIRST
+        lost = moved & under_way & (lives < self._lives)
+        self._lives = np.where(moved, lives, self._lives)
+        return np.asarray(lost)
+
+    def _gray(self, time_step: TimeStep, rows: Array) -> Array:
+        """Returns the gray pictures of some rows, in a new array."""
+        picture = np.asarray(time_step.observation)
+        if not rows.all():
+            picture = picture[rows]
+        return grayscale(picture) if self._has_colours else picture.copy()
+
+    def _shown_of(self, screen: Array, rows: Array) -> Array:
+        """Returns what is seen, given the pictures of some rows."""
+        size = (self._screen_size, self._screen_size)
+        shown = resize(screen, size)[..., np.newaxis]
+        if rows.all():
+            return shown
+        everywhere = np.zeros((*self._dims, *shown.shape[1:]), np.uint8)
+        everywhere[rows] = shown
+        return everywhere
+
+
+def _at(rows: Array, time_step: TimeStep, step_type: Array, discount: int) -> TimeStep:
+    """Replaces step type and discount in some rows."""
+    return time_step._replace(
+        step_type=_where(rows, step_type, time_step.step_type),
+        discount=nest.map_structure(
+            lambda old: _where(rows, discount, old), time_step.discount
+        ),
+    )
+
+
+def _where(rows: Array, chosen: Any, other: Any) -> Array:
+    """Chooses row by row; the dtype stays that of the second."""
+    return where_rows(rows, chosen, other).astype(np.asarray(other).dtype)
+
+
+def _sum_in(rows: Array, total: Array, reward: Array) -> Array:
+    """Adds rewards in some rows, and returns a new array of the same dtype."""
+    return np.asarray(total + where_rows(rows, reward, 0), total.dtype)
+
+
+class FrameStack4(FrameStack):
+    """Shows the last four pictures as one, along the axis of channels.
+
+    So pictures of shape `(height, width, 1)` become one of `(height, width, 4)`. At the
+    beginning of an episode it is four times the first. It is TF-Agents' name for
+    `FrameStack(env, 4, axis=-1, concatenate=True)`.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = FrameStack4(AtariPreprocessing(GridWorld(batch_size=2)))
+        >>> env.reset().observation.shape
+        (2, 84, 84, 4)
+    """
+
+    STACK_SIZE: ClassVar[int] = 4
+
+    def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, whose observations are pictures with the
+                channels last.
+            handle_auto_reset: As with every wrapper.
+        """
+        if hasattr(env, "time_step_spec") and not isinstance(env, type):
+            _check_pictures(env)
+        super().__init__(
+            env,
+            self.STACK_SIZE,
+            axis=-1,
+            concatenate=True,
+            handle_auto_reset=handle_auto_reset,
+        )
+
+
+def _check_pictures(env: Any) -> None:
+    for path, spec in nest.flatten_with_paths(env.observation_spec()):
+        if len(spec.shape) != 3:
+            raise ValueError(
+                "FrameStack4 stacks pictures, and the observation of "
+                f"{type(env).__name__}{place(path)} is none.\n\n"
+                "  expected   pictures of shape (height, width, channels)\n"
+                f"  got        {spec!r}\n\n"
+                "FrameStack stacks observations of any shape."
+            )

@@ -1,0 +1,312 @@
+"""`PyEnvironmentBaseWrapper`: an environment that stands before another one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+from envkit.async_environment import AsyncEnvironment
+from envkit.py_environment import PyEnvironment
+from envkit.specs.validation import describe
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["PyEnvironmentBaseWrapper", "WrapperState", "no_environment"]
+
+
+class WrapperState(NamedTuple):
+    """What a wrapper's state consists of.
+
+    Attributes:
+        wrapper: The wrapper's class, by name.
+        environment: What the environment's `get_state` returned.
+        own: What the wrapper itself keeps.
+    """
+
+    wrapper: str
+    environment: Any
+    own: Any
+
+
+class PyEnvironmentBaseWrapper(PyEnvironment):
+    """Forwards everything to the environment it wraps, single or batched.
+
+    A subclass overrides one or both of these, and the specs that change with them:
+
+    - `_act(action)` returns what the environment is to be given;
+    - `_see(time_step, rows)` returns what the user is to see.
+
+    Both work for a batch as they do for a single environment, and in every way that
+    rows move. `rows` says which of them have moved: `None` for all, else a mask, and
+    what `_see` returns for the others is not used. `_dims` has the dimensions in front
+    of every array: none, or that of the rows. A subclass that keeps something between
+    steps, an array of those dimensions, begins anew in those rows of `time_step` that
+    are a `FIRST`, and lists the attribute's name in `_kept`, so that it becomes a part
+    of the state.
+
+    Wrappers written for TF-Agents override `_reset` and `_step`, and work too.
+
+    Public attributes that the wrapper does not have are those of the environment.
+
+    Example:
+        >>> import numpy as np
+        >>> from envkit import BoundedArraySpec
+        >>> from envkit.envs import Catch
+        >>> class Mirrored(PyEnvironmentBaseWrapper):
+        ...     def _act(self, action):
+        ...         return 2 - np.asarray(action)
+        ...     def _see(self, time_step, rows):
+        ...         mirrored = time_step.observation[..., ::-1].copy()
+        ...         return time_step._replace(observation=mirrored)
+        >>> env = Mirrored(Catch(batch_size=2, seed=1))
+        >>> env
+        Mirrored(Catch(batch_size=2))
+        >>> env.reset().observation.shape
+        (2, 10, 5)
+    """
+
+    # The names of the attributes that hold what later steps depend on.
+    _kept: ClassVar[tuple[str, ...]] = ()
+    # The names of the public attributes that `repr` shows.
+    _shown: ClassVar[tuple[str, ...]] = ()
+    # Whether the class, where it changes how all rows move, says so of some, too.
+    _resets_rows: ClassVar[bool] = True
+    _moves_rows: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._resets_rows = _is_as_new(cls, "_reset_rows", "_reset")
+        cls._moves_rows = _is_as_new(cls, "_step_rows", "_step")
+
+    def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            env: The environment, which has to exist already.
+            handle_auto_reset: Whether the wrapper begins a new episode itself after a
+                `LAST`. Environments do that, so it is needed only for one that does
+                not.
+        """
+        name = type(self).__name__
+        if isinstance(env, AsyncEnvironment):
+            raise TypeError(
+                f"{name} wraps an environment in lockstep, and {type(env).__name__} is "
+                "asynchronous. Wrap the environments in it, or Blocking(env)."
+            )
+        if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+            raise TypeError(f"{name} wraps an environment, not {no_environment(env)}")
+        order = getattr(getattr(env, "autoreset", None), "value", None)
+        if order == "same_step":
+            raise ValueError(
+                f"{name} cannot wrap {type(env).__name__} with AutoReset.SAME_STEP, "
+                "which hands the FIRST of an episode out beside its time steps. Wrap "
+                "the single environments before the pool, or make the pool with "
+                "AutoReset.NEXT_STEP."
+            )
+        super().__init__(handle_auto_reset)
+        self._env = env
+        # The dimensions in front of every array: none, or that of the rows.
+        self._dims: tuple[int, ...] = (self.batch_size,) if self.batched else ()  # type: ignore[assignment]  # a batch has a size
+
+    def __getattr__(self, name: str) -> Any:
+        # Private names are not looked for: they are asked for before there is an
+        # environment to forward to, when a wrapper is copied or unpickled.
+        if name.startswith("_"):
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}",
+                name=name,
+                obj=self,
+            )
+        return getattr(self._env, name)
+
+    def __repr__(self) -> str:
+        shown = "".join(f", {name}={getattr(self, name)!r}" for name in self._shown)
+        return f"{type(self).__name__}({_text_of(self._env)}{shown})"
+
+    def wrapped_env(self) -> Any:
+        """Returns the environment."""
+        return self._env
+
+    @property
+    def unwrapped(self) -> Any:
+        """The environment inside all wrappers."""
+        return getattr(self._env, "unwrapped", self._env)
+
+    @property
+    def batched(self) -> bool:
+        """Whether the environment is a batch."""
+        return getattr(self._env, "batched", False) is True
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows the environment has; `None` for a single one."""
+        return getattr(self._env, "batch_size", None)
+
+    @property
+    def resets_rows(self) -> bool:
+        """Whether `reset` takes a mask of rows."""
+        return self._resets_rows and _says(self._env, "resets_rows")
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether `step` takes a mask of rows: the others stay where they are."""
+        return self._moves_rows and _says(self._env, "holds_rows")
+
+    @property
+    def repeats_last(self) -> bool:
+        """Whether a `LAST` may be followed by another one, which only pads."""
+        return _says(self._env, "repeats_last")
+
+    @property
+    def adapts(self) -> bool:
+        """Whether what it shows depends on all that it has shown before."""
+        return _says(self._env, "adapts")
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one row's observation."""
+        return self._env.observation_spec()
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one row's action."""
+        return self._env.action_spec()
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of one row's reward."""
+        return self._env.reward_spec()
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of one row's discount."""
+        return self._env.discount_spec()
+
+    def get_info(self) -> Any:
+        """Returns the environment's info."""
+        return self._env.get_info()
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+        return self._env.seed(seed)
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns what the environment renders."""
+        return self._env.render(mode)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+    def _act(self, action: NestedArray) -> NestedArray:
+        """Returns what the environment is given for an action; called once a step."""
+        return action
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        """Returns what the user gets to see of the environment's time step.
+
+        Args:
+            time_step: What the environment returned; it is not to be changed.
+            rows: A mask of the rows that have moved; `None` if all have, as is always
+                so with a single environment.
+        """
+        return time_step
+
+    def _reset(self) -> TimeStep:
+        return self._see(self._env.reset(), None)
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        self._check_knows_rows(self._resets_rows, "_reset", "_reset_rows(mask)")
+        return self._see(self._env.reset(mask), mask)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._see(self._env.step(self._act(action)), None)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        self._check_knows_rows(
+            self._moves_rows, "_step", "_step_rows(action, stepping, beginning)"
+        )
+        time_step = self._env.step_rows(self._act(action), stepping, beginning)
+        return self._see(time_step, stepping | beginning)
+
+    def _check_resets_rows(self) -> None:
+        """Refuses a batch whose rows cannot begin one by one; for constructors."""
+        if self.batched and not _says(self._env, "resets_rows"):
+            self._refuse_batch("begin episodes in some rows alone", "_reset_rows(mask)")
+
+    def _check_holds_rows(self) -> None:
+        """Refuses a batch whose rows cannot wait for others; for constructors."""
+        if self.batched and not _says(self._env, "holds_rows"):
+            self._refuse_batch(
+                "leave rows where they are while others step",
+                "_step_rows(action, stepping, beginning)",
+            )
+
+    def _refuse_batch(self, ability: str, hook: str) -> None:
+        raise ValueError(
+            f"{type(self).__name__} cannot wrap {_text_of(self._env)}: its rows end "
+            f"one by one, and it cannot {ability}. Wrap the single environments "
+            f"before they become a batch, or override {hook} in "
+            f"{type(self._env).__name__}."
+        )
+
+    def _check_knows_rows(self, knows: bool, whole: str, hook: str) -> None:
+        if not knows:
+            raise NotImplementedError(
+                f"{type(self).__name__} overrides {whole}(), which concerns all rows, "
+                f"and cannot know what that means for some of them: override {hook} "
+                "too, or _act(action) and _see(time_step, rows) in place of both."
+            )
+
+    def _save(self) -> Any:
+        """Returns what the wrapper keeps between steps."""
+        return {name: getattr(self, name) for name in self._kept}
+
+    def _restore(self, saved: Any) -> None:
+        """Takes over what `_save` returned; the object is this wrapper's."""
+        for name in self._kept:
+            setattr(self, name, saved[name])
+
+    def _get_state(self) -> WrapperState:
+        return WrapperState(
+            type(self).__qualname__, self._env.get_state(), self._save()
+        )
+
+    def _set_state(self, state: Any) -> None:
+        name = type(self).__qualname__
+        if not isinstance(state, WrapperState) or state.wrapper != name:
+            of = f"of {state.wrapper}" if isinstance(state, WrapperState) else ""
+            raise ValueError(
+                f"{name}.set_state() was given the state {of or describe(state)}. A "
+                "state fits environments that are wrapped in the same way."
+            )
+        # First, because it may refuse, and then nothing is to have changed.
+        self._env.set_state(state.environment)
+        self._restore(state.own)
+
+
+def _is_as_new(cls: type, hook: str, whole: str) -> bool:
+    """Says whether a hook was written by whoever wrote the method it belongs to."""
+    for owner in cls.__mro__:
+        if hook in vars(owner):
+            return True
+        if whole in vars(owner):
+            return False
+    return False
+
+
+def _says(env: Any, name: str) -> bool:
+    # Whoever quacks like an environment may answer with anything.
+    return getattr(env, name, False) is True
+
+
+def no_environment(thing: Any) -> str:
+    """Says what a thing is that should be an environment, up to the full stop."""
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}. Did you mean {thing.__name__}()?"
+    return f"{describe(thing)}.{' Did you mean to call it?' if callable(thing) else ''}"
+
+
+def _text_of(env: Any) -> str:
+    if "__repr__" in {name for cls in type(env).__mro__[:-1] for name in vars(cls)}:
+        return repr(env)
+    size = getattr(env, "batch_size", None)
+    arguments = f"batch_size={size}" if isinstance(size, int) else ""
+    return f"{type(env).__name__}({arguments})"

@@ -1,0 +1,1 @@
+"""`PassiveChecker`, and what it looks at."""

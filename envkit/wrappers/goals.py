@@ -1,0 +1,185 @@
+"""`GoalReplayEnvWrapper`: gives each episode a goal, for hindsight replay."""
+
+from __future__ import annotations
+
+import abc
+import copy
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.arrays import as_array
+from envkit.errors import SpecError
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.rows import where_rows
+
+__all__ = ["GoalReplayEnvWrapper"]
+
+_FIRST = StepType.FIRST
+
+
+class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
+    """Gives each episode a goal, and shows it in every time step of the episode.
+
+    This is what hindsight experience replay (https://arxiv.org/abs/1707.01495) asks of
+    an environment. A subclass says what the goal of an episode is,
+    `get_goal_from_trajectory`, and what a time step looks like to somebody who has that
+    goal, `get_trajectory_with_goal`: goal in the observation, reward, or both. A
+    learner calls the second again for transitions it has stored, with a goal that was
+    reached later. Where that changes the specs, the subclass overrides those, too.
+
+    The goal is taken from the `FIRST` of every episode, also where the environment
+    begins one by itself in a step. In a batch each row has a goal of its own: both
+    methods get the time step of the whole batch, every array of the goal has one
+    row for each row of the batch, and of a new goal only those rows are taken whose
+    episode begins.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> class CountToThree(GoalReplayEnvWrapper):
+        ...     def observation_spec(self):
+        ...         count = self.wrapped_env().observation_spec()
+        ...         return {"count": count, "goal": count}
+        ...     def get_goal_from_trajectory(self, trajectory):
+        ...         return trajectory.observation + 3
+        ...     def get_trajectory_with_goal(self, trajectory, goal):
+        ...         observation = {"count": trajectory.observation, "goal": goal}
+        ...         return trajectory._replace(observation=observation)
+        >>> env = CountToThree(CountingEnv(steps_per_episode=2))
+        >>> for _ in range(5):
+        ...     observation = env.step(0).observation
+        ...     print(observation["count"], observation["goal"])
+        0 3
+        1 3
+        2 3
+        10 13
+        11 13
+    """
+
+    _kept = ("_goal",)
+
+    def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._observation = nest.Structure(env.observation_spec())
+        self._goal: NestedArray = None
+        # Of a batch's goals; only the first of them tells what they are made of.
+        self._goals: nest.Structure | None = None
+
+    @abc.abstractmethod
+    def get_trajectory_with_goal(
+        self, trajectory: TimeStep, goal: NestedArray
+    ) -> TimeStep:
+        """Returns a time step as it is for somebody with this goal.
+
+        Args:
+            trajectory: What the environment returned; its dictionaries may be changed,
+                its arrays may not.
+            goal: The goal; the arrays are the method's to keep.
+        """
+
+    @abc.abstractmethod
+    def get_goal_from_trajectory(self, trajectory: TimeStep) -> NestedArray:
+        """Returns the goal of the episode that begins with this time step.
+
+        In a batch those rows of it are used whose episode begins.
+
+        Args:
+            trajectory: As in `get_trajectory_with_goal`.
+        """
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        first = np.asarray(time_step.step_type) == _FIRST
+        if rows is not None:
+            first = first & rows
+        if self._goal is None or first.any():
+            goal = self.get_goal_from_trajectory(self._with_own_nest(time_step))
+            if goal is None:
+                raise SpecError(
+                    f"{type(self).__name__}.get_goal_from_trajectory() returned None, "
+                    "not a goal. Did a return statement get lost?"
+                )
+            self._goal = self._joined(goal, first) if self._dims else _kept_goal(goal)
+        shown = self.get_trajectory_with_goal(
+            # A copy, because it goes on to the user with every step.
+            self._with_own_nest(time_step),
+            copy.deepcopy(self._goal),
+        )
+        return self._checked(shown, "get_trajectory_with_goal")
+
+    def _with_own_nest(self, time_step: TimeStep) -> TimeStep:
+        """Packs the observation anew: people write `observation["goal"] = ...`."""
+        leaves = self._observation.flatten(time_step.observation)
+        return time_step._replace(observation=self._observation.unflatten(leaves))
+
+    def _joined(self, goal: NestedArray, first: Array) -> NestedArray:
+        """Takes the goals of the rows that begin, and keeps those of the others."""
+        subject = f"{type(self).__name__}.get_goal_from_trajectory() returned a goal"
+        goals = self._goals or _structure_of(goal if self._goal is None else self._goal)
+        try:
+            leaves = goals.flatten(goal)
+        except SpecError:
+            raise SpecError(
+                f"{subject} that is not nested as before.\n\n"
+                f"  expected   {nest.outline(goals.template)}\n"
+                f"  got        {nest.outline(goal)}\n\n"
+                "The goals of all rows are kept together."
+            ) from None
+        leaves = [as_array(leaf) for leaf in leaves]
+        before = leaves if self._goal is None else goals.flatten(self._goal)
+        for new, old, path in zip(leaves, before, goals.paths, strict=True):
+            place = f" at {nest.join('goal', path)}" if path else ""
+            self._check_rows(new, old, subject, place)
+        self._goals = goals
+        if self._goal is None:
+            return goals.unflatten([np.array(leaf) for leaf in leaves])
+        pairs = zip(leaves, before, strict=True)
+        return goals.unflatten([where_rows(first, new, old) for new, old in pairs])
+
+    def _check_rows(self, new: Array, old: Array, subject: str, place: str) -> None:
+        """Refuses what cannot be taken row by row; `old` is what other rows have."""
+        if new.shape[:1] != self._dims:
+            raise SpecError(
+                f"{subject} that does not have {self.batch_size} rows{place}.\n\n"
+                f"  expected   array of shape ({self.batch_size}, ...)\n"
+                f"  got        {describe(new)}\n\n"
+                "The episodes of a batch begin one by one, so each row has a goal of "
+                "its own: compute it from all rows of trajectory.observation."
+            )
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise SpecError(
+                f"{subject} that is of another kind than before{place}.\n\n"
+                f"  expected   array of shape {old.shape}, dtype {old.dtype}\n"
+                f"  got        {describe(new)}\n\n"
+                "The goals of all rows are kept together."
+            )
+
+    def _restore(self, saved: Any) -> None:
+        super()._restore(saved)
+        self._goals = None
+
+
+def _kept_goal(goal: NestedArray) -> NestedArray:
+    """Copies a goal; of arrays without dimensions arithmetic makes NumPy's numbers."""
+    return nest.map_structure(
+        lambda leaf: (
+            np.array(leaf)
+            if isinstance(leaf, np.ndarray | np.generic)
+            else copy.deepcopy(leaf)
+        ),
+        goal,
+    )
+
+
+def _structure_of(goal: NestedArray) -> nest.Structure:
+    """Compiles the structure of a goal, without keeping its arrays."""
+    return nest.Structure(nest.map_structure(lambda _: 0, goal))

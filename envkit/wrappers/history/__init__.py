@@ -1,0 +1,1 @@
+"""Wrappers that show earlier observations."""

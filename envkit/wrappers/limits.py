@@ -1,0 +1,236 @@
+"""Wrappers that decide how many steps an episode has: `TimeLimit`, `FixedLength`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.envs.base import checked_size
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.rows import where_rows
+
+__all__ = ["FixedLength", "TimeLimit"]
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class TimeLimit(PyEnvironmentBaseWrapper):
+    """Truncates episodes: their step number `duration` is the last.
+
+    That step becomes a `LAST` and keeps its discount, so that what would have come can
+    still be estimated. Each row counts for itself. An environment that ends an episode
+    earlier does so.
+
+    The environment does not know that an episode was cut, so the wrapper begins the
+    next one with the next step. A batch has to be able to reset single rows for that,
+    as its `resets_rows` says.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = TimeLimit(CartPole(seed=1), duration=2)
+        >>> env.reset().step_type
+        array(0, dtype=int32)
+        >>> [int(env.step(1).step_type) for _ in range(4)]
+        [1, 2, 0, 1]
+    """
+
+    _kept = ("_steps", "_cut")
+    _shown = ("duration",)
+
+    def __init__(
+        self, env: Any, duration: int, handle_auto_reset: bool = False
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            duration: The most steps an episode has.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._duration = checked_size("duration", duration)
+        self._check_resets_rows()
+        self._steps: Any = np.zeros(self._dims, np.int64)
+        # Where the current time step is a LAST only here. Of a single environment it
+        # is a Python bool, as its steps are a Python int.
+        self._cut: Any = np.zeros(self._dims, bool)
+        if not self._dims:
+            self._steps, self._cut = 0, False
+
+    @property
+    def duration(self) -> int:
+        """The most steps an episode has."""
+        return self._duration
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if not self._dims:
+            return self._step_single(action)
+        cut = self._cut
+        if not cut.any():
+            return self._see(self._env.step(action), None)
+        return self._see(self._env.step_rows(action, ~cut, cut), None)
+
+    def _step_single(self, action: NestedArray) -> TimeStep:
+        if self._cut:
+            return self._reset()
+        time_step: TimeStep = self._env.step(action)
+        self._steps += 1
+        if time_step.step_type is _MID or time_step.step_type == _MID:
+            if self._steps < self._duration:
+                return time_step
+            self._cut = True
+            return time_step._replace(step_type=_LAST)
+        if time_step.step_type == _FIRST:
+            self._steps = 0
+        return time_step
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        cut = self._cut & stepping
+        time_step = self._env.step_rows(action, stepping & ~cut, beginning | cut)
+        return self._see(time_step, stepping | beginning)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        if not self._dims:  # It has been reset.
+            self._steps, self._cut = 0, False
+            return time_step
+        step_type = time_step.step_type
+        steps = np.where(step_type == _FIRST, 0, self._steps + 1)
+        cut = (steps >= self._duration) & (step_type == _MID)
+        if rows is not None:
+            steps = np.where(rows, steps, self._steps)
+            cut = np.where(rows, cut, self._cut)
+        self._steps, self._cut = steps, cut
+        if not cut.any():
+            return time_step
+        return time_step._replace(step_type=np.where(cut, _LAST, step_type))
+
+
+class FixedLength(PyEnvironmentBaseWrapper):
+    """Gives every episode the same number of steps, `fix_length`.
+
+    Longer episodes are cut there: the step becomes a `LAST` and keeps its discount.
+    Shorter ones are padded: from the end on each step repeats the environment's last
+    observation with reward and discount 0, without a step of the environment, until
+    there are enough. The environment's own `LAST` is a `LAST` here too, and so is each
+    of the repetitions, as in TF-Agents: to count episodes, count each `FIRST`.
+
+    Each row of a batch counts for itself. The batch has to be able to leave rows where
+    they are while others step, as its `holds_rows` says.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> env = FixedLength(CountingEnv(steps_per_episode=2), fix_length=4)
+        >>> [int(env.step(0).observation) for _ in range(6)]
+        [0, 1, 2, 2, 2, 10]
+    """
+
+    _kept = ("_steps", "_over", "_end")
+    _shown = ("fix_length",)
+
+    def __init__(
+        self, env: Any, fix_length: int, handle_auto_reset: bool = False
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            fix_length: How many steps every episode has.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._fix_length = checked_size("fix_length", fix_length)
+        self._check_holds_rows()
+        self._structure = nest.Structure(env.time_step_spec())
+        self._steps = np.zeros(self._dims, np.int64)
+        # Which rows stand at a LAST, and the time step there: what was returned belongs
+        # to others.
+        self._over = np.zeros(self._dims, bool)
+        self._end: TimeStep = self._structure.map(
+            lambda spec: np.zeros((*self._dims, *spec.shape), spec.dtype),
+            self._structure.template,
+        )
+
+    @property
+    def repeats_last(self) -> bool:
+        """True: repetitions of a `LAST` pad short episodes."""
+        return True
+
+    @property
+    def fix_length(self) -> int:
+        """How many steps every episode has."""
+        return self._fix_length
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        over = self._over
+        pads = over & (self._steps < self._fix_length)
+        if self._dims:
+            return self._move(action, ~over, over & ~pads, pads)
+        if not over:
+            return self._see(self._env.step(action), None)
+        if not pads:
+            return self._reset()
+        self._steps = self._steps + 1
+        return self._padded()
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        over = self._over & stepping
+        pads = over & (self._steps < self._fix_length)
+        return self._move(action, stepping & ~over, beginning | (over & ~pads), pads)
+
+    def _move(
+        self, action: NestedArray, stepping: Array, beginning: Array, pads: Array
+    ) -> TimeStep:
+        """Moves rows of a batch, and pads those that wait for the others."""
+        if stepping.all():
+            return self._see(self._env.step(action), None)
+        moved = self._env.step_rows(action, stepping, beginning)
+        time_step = self._see(moved, stepping | beginning)
+        if not pads.any():
+            return time_step
+        self._steps = self._steps + pads
+        return self._rows_of(pads, self._padded(), time_step)
+
+    def _padded(self) -> TimeStep:
+        """Returns the time step of the end once more, with nothing earned."""
+        again: TimeStep = self._structure.map(np.array, self._end)
+        return again._replace(
+            reward=nest.map_structure(np.zeros_like, again.reward),
+            discount=nest.map_structure(np.zeros_like, again.discount),
+        )
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        step_type = np.asarray(time_step.step_type)
+        steps = np.where(step_type == _FIRST, 0, self._steps + 1)
+        cut = (steps >= self._fix_length) & (step_type == _MID)
+        over = cut | (step_type == _LAST)
+        if rows is not None:
+            steps = np.where(rows, steps, self._steps)
+            over = np.where(rows, over, self._over)
+        self._steps = steps
+        if cut.any():
+            step_type = np.where(cut, _LAST, step_type)
+            time_step = time_step._replace(step_type=step_type)
+        ends = over if rows is None else over & rows
+        if ends.any():
+            self._end = self._rows_of(ends, time_step, self._end)
+        self._over = over
+        return time_step
+
+    def _rows_of(self, rows: Array, chosen: TimeStep, other: TimeStep) -> TimeStep:
+        """Takes some rows from one time step and the rest from another."""
+        flatten = self._structure.flatten
+        leaves = [
+            where_rows(rows, ours, theirs)
+            for ours, theirs in zip(flatten(chosen), flatten(other), strict=True)
+        ]
+        picked: TimeStep = self._structure.unflatten(leaves)
+        return picked

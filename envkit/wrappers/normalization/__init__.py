@@ -1,0 +1,1 @@
+"""Running statistics, and wrappers that normalise with them."""

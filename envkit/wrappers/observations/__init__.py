@@ -1,0 +1,1 @@
+"""Wrappers of observations, and what they are made of."""

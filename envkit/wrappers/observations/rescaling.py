@@ -1,0 +1,174 @@
+"""`Rescaling`: maps the range of a leaf to another one, and stays within it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from envkit.arrays import as_array
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.types import Array
+from envkit.wording import bound_text
+from envkit.wrappers.observations.leaf_changes import place
+
+__all__ = ["Rescaling", "checked_range"]
+
+
+class Rescaling:
+    """Maps the bounds of a spec to others, and what is between them linearly.
+
+    Whatever is within the bounds comes to lie within the new ones, whichever way the
+    arithmetic rounds. An element whose bounds are equal becomes the new minimum.
+
+    Attributes:
+        spec: What comes out: float32, or float64 of float64.
+
+    Example:
+        >>> spec = BoundedArraySpec((2,), np.uint8, 0, 255)
+        >>> rescaling = Rescaling(spec, "", np.array(-1.0), np.array(1.0))
+        >>> rescaling(np.array([0, 255], np.uint8))
+        array([-1.,  1.], dtype=float32)
+    """
+
+    __slots__ = ("_origin", "_scale", "_target", "spec")
+
+    def __init__(self, spec: ArraySpec, path: str, low: Array, high: Array) -> None:
+        """Prepares for a leaf of integers or floats.
+
+        Args:
+            spec: What the leaf looks like.
+            path: Where in the observation it is, for messages.
+            low: What its minimum becomes; less than `high`, and finite.
+            high: What its maximum becomes.
+        """
+        is_double = spec.dtype.newbyteorder("=") == np.float64
+        dtype = np.dtype(np.float64 if is_double else np.float32)
+        self.spec = BoundedArraySpec(
+            spec.shape, dtype, *_fitting(spec, path, low, high, dtype), spec.name
+        )
+        # Float32 holds integers of up to 16 bits exactly, and those of others would
+        # lose more digits than the result has anyway.
+        exact = np.result_type(spec.dtype, np.float32)
+        self._origin, width = _origin_and_width(spec, path, exact)
+        self._target = low.astype(exact)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            scale = np.asarray((high.astype(exact) - self._target) / width)
+        self._scale = np.where((width > 0) & np.isfinite(scale), scale, 0).astype(exact)
+        self._lower_scale(width)
+
+    def _lower_scale(self, width: Array) -> None:
+        """Makes the scale smaller by what the largest number would come out too large.
+
+        Each operation keeps the order of numbers, so if the largest comes to lie
+        within the bounds, all do.
+        """
+        while True:
+            with np.errstate(over="ignore"):
+                top = (width * self._scale + self._target).astype(self.spec.dtype)
+            above = top > self.spec.maximum
+            if not above.any():
+                return
+            lower = np.nextafter(self._scale, self._scale.dtype.type(0))
+            self._scale = np.where(above, lower, self._scale)
+
+    def __call__(self, leaf: Any) -> Array:
+        """Returns a new array."""
+        # Hot: called once per step. An array without dimensions stays one in place.
+        rescaled = np.array(leaf, self._scale.dtype)
+        rescaled -= self._origin
+        rescaled *= self._scale
+        rescaled += self._target
+        return rescaled.astype(self.spec.dtype, copy=False)
+
+
+def checked_range(
+    min_obs: npt.ArrayLike, max_obs: npt.ArrayLike
+) -> tuple[Array, Array]:
+    """Returns two bounds as arrays of float64, or says what is wrong with them.
+
+    Example:
+        >>> checked_range(-1, [1, 2])
+        (array(-1.), array([1., 2.]))
+    """
+    low, high = _finite("min_obs", min_obs), _finite("max_obs", max_obs)
+    try:
+        ordered = bool((low < high).all())
+    except ValueError:
+        raise ValueError(
+            f"min_obs has the shape {low.shape} and max_obs {high.shape}; both "
+            "broadcast to the shape of every leaf of the observation."
+        ) from None
+    if not ordered:
+        raise ValueError(
+            f"min_obs is {bound_text(low)} and max_obs is {bound_text(high)}; min_obs "
+            "must be smaller, in every element."
+        )
+    return low, high
+
+
+def _finite(name: str, bound: npt.ArrayLike) -> Array:
+    given = as_array(bound)
+    if given.dtype.kind not in "iuf":
+        raise TypeError(
+            f"{name} is {describe(bound)}; it must be a number, or an array of numbers."
+        )
+    if not np.isfinite(given).all():
+        raise ValueError(f"{name} is {bound_text(given)}; it must be finite.")
+    return given.astype(np.float64)
+
+
+def _fitting(
+    spec: ArraySpec, path: str, low: Array, high: Array, dtype: np.dtype[Any]
+) -> tuple[Array, Array]:
+    """Returns the new bounds in a leaf's dtype, or raises if they do not suit it."""
+    for name, bound in (("min_obs", low), ("max_obs", high)):
+        try:
+            suits = np.broadcast_shapes(bound.shape, spec.shape) == spec.shape
+        except ValueError:
+            suits = False
+        if not suits:
+            raise ValueError(
+                f"{name} has the shape {bound.shape}, which does not broadcast to that "
+                f"of the observation{place(path)}, {spec.shape}."
+            )
+    with np.errstate(over="ignore"):
+        first, last = low.astype(dtype), high.astype(dtype)
+        if not np.isfinite(last - first).all():
+            raise ValueError(
+                f"min_obs is {bound_text(low)} and max_obs is {bound_text(high)}, "
+                f"which is too far apart for {dtype}, the dtype of the observation"
+                f"{place(path)} after rescaling."
+            )
+    return first, last
+
+
+def _origin_and_width(
+    spec: ArraySpec, path: str, dtype: np.dtype[Any]
+) -> tuple[Array, Array]:
+    """Returns the bounds as a minimum and what the maximum is above it."""
+    if isinstance(spec, BoundedArraySpec):
+        origin = spec.minimum.astype(dtype)
+        with np.errstate(over="ignore"):
+            width = np.asarray(spec.maximum.astype(dtype) - origin)
+        if np.isfinite(width).all() and not _has_limits(spec):
+            return origin, width
+    trouble = "infinite bounds" if isinstance(spec, BoundedArraySpec) else "no bounds"
+    raise ValueError(
+        "RescaleObservation needs to know the range of every number, and the "
+        f"observation{place(path)} has {trouble}: its spec is {spec!r}. Give it "
+        "bounds with TransformObservation, leave it out with SelectObservation, or "
+        "scale by what is observed, with NormalizeObservation."
+    )
+
+
+def _has_limits(spec: BoundedArraySpec) -> bool:
+    """Says whether a bound is the largest float, which is how specs say infinity."""
+    if spec.dtype.kind != "f":
+        return False
+    limits = np.finfo(spec.dtype)
+    return bool(
+        (spec.minimum <= limits.min).any() or (spec.maximum >= limits.max).any()
+    )

@@ -1,0 +1,1 @@
+"""Wrappers of pictures, and arithmetic on pictures."""

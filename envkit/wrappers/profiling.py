@@ -1,0 +1,146 @@
+"""A wrapper that measures where an environment's time goes: `PerformanceProfiler`."""
+
+from __future__ import annotations
+
+import cProfile
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from envkit.envs.base import checked_size
+from envkit.specs.validation import describe
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+
+__all__ = ["PerformanceProfiler"]
+
+# Since then Python itself refuses a second profiler; before, the second silently put an
+# end to the first.
+_PYTHON_REFUSES = sys.version_info >= (3, 12)
+
+
+class PerformanceProfiler(PyEnvironmentBaseWrapper):
+    """Runs an environment's `reset` and `step` under `cProfile`.
+
+    After every `process_steps` steps `process_profile_fn` is called with the
+    `cProfile.Profile`, and a new one begins. Resets are measured and not counted. A
+    step of a batch is one step. Only the environment is measured: neither the caller
+    nor this wrapper, and of a pool not what happens in its workers; wrap the
+    environments before the pool to see that.
+
+    There can be one profiler at a time: in a thread, and from Python 3.12 on in the
+    whole process, where it also sees what other threads do. While another one runs
+    (`python -m cProfile`, or a `PerformanceProfiler` around this one), the environment
+    works as always, unmeasured; such steps do not count, and a `RuntimeWarning` says so
+    once.
+
+    What was measured so far is no part of the environment's state.
+
+    Example:
+        >>> import pstats
+        >>> from envkit.envs import CartPole
+        >>> def print_calls(profile):
+        ...     print("measured", pstats.Stats(profile).total_calls > 0)
+        >>> env = PerformanceProfiler(CartPole(), print_calls, process_steps=3)
+        >>> _ = env.reset()
+        >>> for _ in range(6):
+        ...     _ = env.step(0)
+        measured True
+        measured True
+    """
+
+    _shown = ("process_steps",)
+
+    def __init__(
+        self,
+        env: Any,
+        process_profile_fn: Callable[[cProfile.Profile], Any],
+        process_steps: int,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            process_profile_fn: What is to be done with a profile.
+            process_steps: How many steps are measured in each profile.
+        """
+        super().__init__(env)
+        if not callable(process_profile_fn):
+            raise TypeError(
+                f"process_profile_fn is {describe(process_profile_fn)}; it is called "
+                "with a cProfile.Profile, such as lambda profile: "
+                "profile.print_stats()."
+            )
+        self._process_profile_fn = process_profile_fn
+        self._process_steps = checked_size("process_steps", process_steps)
+        self._num_steps = 0
+        self._profile = cProfile.Profile()
+        self._has_warned = False
+
+    @property
+    def process_steps(self) -> int:
+        """How many steps are measured in each profile."""
+        return self._process_steps
+
+    def _reset(self) -> TimeStep:
+        return self._measured(self._env.reset)[0]
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        return self._measured(self._env.reset, mask)[0]
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._counted(*self._measured(self._env.step, action))
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        return self._counted(
+            *self._measured(self._env.step_rows, action, stepping, beginning)
+        )
+
+    def _measured(
+        self, function: Callable[..., TimeStep], *args: Any
+    ) -> tuple[TimeStep, bool]:
+        """Calls a function, and says whether it was measured."""
+        if not self._begin_measuring():
+            return function(*args), False
+        try:
+            return function(*args), True
+        finally:
+            self._profile.disable()
+
+    def _begin_measuring(self) -> bool:
+        if _PYTHON_REFUSES:
+            try:
+                self._profile.enable()
+            except ValueError:
+                return self._warn()
+            return True
+        if sys.getprofile() is not None:
+            return self._warn()
+        self._profile.enable()
+        return True
+
+    def _warn(self) -> bool:
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{self!r} does not measure while another profiler is running: Python "
+                "has room for one at a time. End the other one, or leave out this "
+                "wrapper.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return False
+
+    def _counted(self, time_step: TimeStep, measured: bool) -> TimeStep:
+        """Counts a step, and hands the profile over when it is full."""
+        self._num_steps += measured
+        if self._num_steps >= self._process_steps:
+            # In this order, so that the next profile is a new one even if this raises.
+            profile, self._profile = self._profile, cProfile.Profile()
+            self._num_steps = 0
+            self._process_profile_fn(profile)
+        return time_step

@@ -1,0 +1,55 @@
+"""Random streams for wrappers: one for each row, apart from those of environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envkit.envs.streams import RowStreams
+from envkit.seeding import seed_per_row
+from envkit.types import Seed
+
+__all__ = ["wrapper_streams"]
+
+# Where wrappers' seeds branch off from those of rows, whose numbers count from 0.
+_BRANCH = 2**31
+
+
+def wrapper_streams(wrapper: Any, seed: Seed) -> RowStreams:
+    """Returns the streams of a wrapper that is given `seed`, one for each row.
+
+    They differ from those of the environment, and of other wrappers of the same kind
+    around it. Row `i` has the same stream whether the wrapper is around the batch or
+    around each of its environments.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> from envkit.wrappers import PyEnvironmentBaseWrapper
+        >>> from envkit.seeding import seed_per_row
+        >>> batch = wrapper_streams(PyEnvironmentBaseWrapper(Catch(batch_size=2)), 7)
+        >>> single = PyEnvironmentBaseWrapper(Catch())
+        >>> second = wrapper_streams(single, seed_per_row(7, 2)[1])
+        >>> bool(batch.keys[1] == second.keys[0])
+        True
+    """
+    seeds: Any = seed
+    if not wrapper.batched and np.ndim(seeds) == 0:
+        seeds = [seed]  # It is used as it is, like that of one row in a sequence.
+    seeds = seed_per_row(seeds, wrapper.batch_size if wrapper.batched else 1)
+    branch = (_BRANCH, _number_inside(wrapper))
+    return RowStreams([None if one is None else _derived(one, branch) for one in seeds])
+
+
+def _number_inside(wrapper: Any) -> int:
+    """Counts the wrappers of the same class inside this one."""
+    count, env = 0, wrapper
+    while hasattr(env, "wrapped_env"):
+        env = env.wrapped_env()
+        count += type(env) is type(wrapper)
+    return count
+
+
+def _derived(seed: int, branch: tuple[int, ...]) -> int:
+    words = np.random.SeedSequence(seed, spawn_key=branch).generate_state(2, np.uint64)
+    return int(words[0]) << 64 | int(words[1])

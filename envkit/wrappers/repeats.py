@@ -1,0 +1,265 @@
+"""Wrappers that repeat actions: `ActionRepeat`, `StickyAction`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.envs.base import checked_size
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wrappers.actions.given_actions import GivenActions
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.randomness import wrapper_streams
+from envkit.wrappers.reward_sums import sum_spec
+from envkit.wrappers.rows import beside, where_rows
+
+__all__ = ["ActionRepeat", "StickyAction"]
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class ActionRepeat(PyEnvironmentBaseWrapper):
+    """Gives the environment every action several times, and adds up the rewards.
+
+    It stops where an episode ends or begins: then fewer steps are made. Everything but
+    the reward is that of the last step made, the discount too.
+
+    Each row of a batch stops for itself. The batch has to be able to leave rows where
+    they are while others step, as its `holds_rows` says.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> env = ActionRepeat(CountingEnv(steps_per_episode=5), times=2)
+        >>> [int(env.step(0).observation) for _ in range(5)]
+        [0, 2, 4, 5, 10]
+    """
+
+    _shown = ("times",)
+
+    def __init__(self, env: Any, times: int, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            times: How often an action is repeated; 2 or more.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        if checked_size("times", times) == 1:
+            raise ValueError(
+                "times is 1; it must be greater than 1. An environment that takes "
+                "every action once needs no ActionRepeat."
+            )
+        self._times = operator.index(times)
+        self._check_holds_rows()
+
+    @property
+    def times(self) -> int:
+        """How often an action is repeated."""
+        return self._times
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of one row's reward, with the bounds of a sum."""
+        return nest.map_structure(
+            lambda spec: sum_spec(spec, self._times), self._env.reward_spec()
+        )
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._repeat(action, self._env.step(action), True)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        time_step = self._env.step_rows(action, stepping, beginning)
+        return self._repeat(action, time_step, stepping)
+
+    def _repeat(self, action: NestedArray, time_step: TimeStep, rows: Any) -> TimeStep:
+        """Makes the steps after the first one, in rows that are in mid-episode."""
+        total = nest.map_structure(np.array, time_step.reward)
+        for _ in range(self._times - 1):
+            rows = rows & (np.asarray(time_step.step_type) == _MID)
+            if not rows.any():
+                break
+            if rows.all():
+                time_step = self._env.step(action)
+            else:
+                time_step = self._env.step_rows(action, rows)
+            total = nest.map_structure(
+                functools.partial(_sum_in, rows), total, time_step.reward
+            )
+        return time_step._replace(reward=total)
+
+
+def _sum_in(rows: Any, total: Array, reward: Array) -> Array:
+    more = np.where(beside(rows, reward), reward, 0)
+    return np.asarray(total + more, total.dtype)
+
+
+class StickyAction(PyEnvironmentBaseWrapper):
+    """Repeats the action before with some probability, instead of the one given.
+
+    So a policy cannot rely on its actions. The first action of an episode is always
+    taken. What sticks in each row is drawn from a stream of the row's own, which
+    `seed` sets.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = StickyAction(Catch(batch_size=4), 0.25)
+        >>> env.seed(1)
+        >>> _ = env.reset()
+        >>> env.step([0, 1, 2, 1]).step_type
+        array([1, 1, 1, 1], dtype=int32)
+    """
+
+    _shown = ("repeat_action_probability",)
+
+    def __init__(
+        self,
+        env: Any,
+        repeat_action_probability: float,
+        repeat_action_duration: int | tuple[int, int] = 1,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            repeat_action_probability: How likely an action sticks; 0.25 is customary
+                with Atari games.
+            repeat_action_duration: For how many steps it then sticks: a number, or the
+                fewest and the most, between which it is drawn.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        if not 0 <= repeat_action_probability < 1:
+            raise ValueError(
+                f"repeat_action_probability is {repeat_action_probability}; it lies "
+                "between 0 and 1, and is less than 1: some action must be taken."
+            )
+        self._probability = float(repeat_action_probability)
+        self._durations = _as_range(repeat_action_duration)
+        self._given = GivenActions(
+            "StickyAction.step() was given an action", env.action_spec(), self._dims
+        )
+        # The action before; how often it is still to be repeated; and in which rows
+        # the next step takes an action at all, and has one before it.
+        self._before = [
+            np.zeros((*self._dims, *spec.shape), spec.dtype)
+            for spec in self._given.structure.leaves
+        ]
+        self._left = np.zeros(self._dims, np.int64)
+        self._is_under_way = np.zeros(self._dims, bool)
+        self._has_before = np.zeros(self._dims, bool)
+        self._streams = wrapper_streams(self, None)
+
+    @property
+    def repeat_action_probability(self) -> float:
+        """How likely an action sticks."""
+        return self._probability
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment, and what sticks."""
+        self._streams = wrapper_streams(self, seed)
+        return self._env.seed(seed)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._take(action, np.ones(self._dims, bool), None)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        return self._take(action, stepping, beginning)
+
+    def _take(
+        self, action: NestedArray, stepping: Array, beginning: Array | None
+    ) -> TimeStep:
+        acting = stepping & self._is_under_way
+        given = self._given.leaves(action, ignored=lambda: np.logical_not(acting))
+        positions = self._streams.positions.copy()
+        sticks, left = self._draw(acting)
+        leaves = [
+            np.asarray(where_rows(sticks, before, leaf), before.dtype)
+            if sticks.any()
+            else leaf
+            for before, leaf in zip(self._before, given, strict=True)
+        ]
+        taken = self._given.structure.unflatten(leaves)
+        try:
+            if beginning is None:
+                time_step, rows = self._env.step(taken), None
+            else:
+                time_step = self._env.step_rows(taken, stepping, beginning)
+                rows = stepping | beginning
+        except BaseException:
+            # The environment has refused the action, and nothing is to have moved.
+            self._streams.positions[...] = positions
+            raise
+        self._left = left
+        self._has_before = self._has_before | acting
+        self._before = [
+            np.asarray(where_rows(acting, leaf, before), before.dtype)
+            for before, leaf in zip(self._before, leaves, strict=True)
+        ]
+        return self._see(time_step, rows)
+
+    def _draw(self, acting: Array) -> tuple[Array, Array]:
+        """Draws in which rows the action before is repeated; returns what is left."""
+        rows = acting.reshape(-1).nonzero()[0]
+        share = np.ones(acting.size)
+        share[rows] = self._streams.uniform(rows, 1)[0]
+        begins = acting & self._has_before & (self._left == 0)
+        begins &= share.reshape(self._dims) < self._probability
+        sticks = np.asarray(begins | (acting & (self._left > 0)))
+        least, most = self._durations
+        lengths = np.full(acting.size, least)
+        if most > least:
+            lengths[rows] = self._streams.integers(rows, least, most + 1)
+        length = np.where(begins, lengths.reshape(self._dims), self._left)
+        return sticks, length - sticks
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        step_type = np.asarray(time_step.step_type)
+        moved: Any = True if rows is None else rows
+        first = moved & (step_type == _FIRST)
+        self._left = np.where(first, 0, self._left)
+        self._has_before = self._has_before & ~first
+        self._is_under_way = np.where(moved, step_type != _LAST, self._is_under_way)
+        return time_step
+
+    def _save(self) -> Any:
+        return {
+            "before": self._before,
+            "left": self._left,
+            "is_under_way": self._is_under_way,
+            "has_before": self._has_before,
+            "positions": self._streams.positions,
+            "keys": self._streams.keys,
+        }
+
+    def _restore(self, saved: Any) -> None:
+        self._before = saved["before"]
+        self._left = saved["left"]
+        self._is_under_way = saved["is_under_way"]
+        self._has_before = saved["has_before"]
+        self._streams.positions, self._streams.keys = saved["positions"], saved["keys"]
+
+
+def _as_range(duration: Any) -> tuple[int, int]:
+    bounds = duration if isinstance(duration, tuple | list) else (duration, duration)
+    if len(bounds) != 2:
+        raise ValueError(
+            f"repeat_action_duration is {duration!r}; it is a number of steps, or two: "
+            "the fewest and the most."
+        )
+    least, most = (checked_size("repeat_action_duration", bound) for bound in bounds)
+    if least > most:
+        raise ValueError(
+            f"repeat_action_duration is {duration!r}: the fewest steps are more than "
+            "the most."
+        )
+    return least, most

@@ -1,0 +1,288 @@
+"""Wrappers that change rewards: `ClipReward` and `TransformReward`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.arrays import as_array
+from envkit.errors import SpecError
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.bounds import within
+from envkit.specs.validation import check_fits, describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.rows import where_rows
+
+__all__ = ["ClipReward", "TransformReward"]
+
+_FIRST = StepType.FIRST
+
+
+class ClipReward(PyEnvironmentBaseWrapper):
+    """Brings every reward into a range.
+
+    Of a vector or a nest of rewards every element is clipped. The reward of a `FIRST`
+    stays 0, also where 0 is not in the range; the spec's bounds include it.
+
+    Example:
+        >>> from envkit.envs import TicTacToe
+        >>> env = ClipReward(TicTacToe(seed=1), min_reward=-0.5, max_reward=0.5)
+        >>> env.reward_spec().minimum, env.reward_spec().maximum
+        (array(-0.5, dtype=float32), array(0.5, dtype=float32))
+
+        For the sign alone, as it is usual with Atari's games:
+
+        >>> env = TransformReward(TicTacToe(seed=1), np.sign)
+    """
+
+    _shown = ("min_reward", "max_reward")
+
+    def __init__(
+        self,
+        env: Any,
+        min_reward: Any = None,
+        max_reward: Any = None,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            min_reward: The smallest reward, a number or an array that broadcasts to
+                every reward; `None` for no limit.
+            max_reward: The largest one, likewise. One of the two has to be given.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        if min_reward is None and max_reward is None:
+            raise ValueError(
+                "ClipReward needs min_reward, max_reward or both: without a limit "
+                "there is nothing to clip."
+            )
+        self._structure = nest.Structure(env.reward_spec())
+        specs = zip(self._structure.paths, self._structure.leaves, strict=True)
+        self._ranges = [_range(min_reward, max_reward, *place) for place in specs]
+        self._excludes_zero = any(
+            (spec.minimum > 0).any() or (spec.maximum < 0).any()
+            for spec in self._ranges
+        )
+        self._spec = self._structure.unflatten(
+            [
+                _clipped_spec(spec, limits)
+                for spec, limits in zip(
+                    self._structure.leaves, self._ranges, strict=True
+                )
+            ]
+        )
+        self._min_reward = copy.deepcopy(min_reward)
+        self._max_reward = copy.deepcopy(max_reward)
+
+    @property
+    def min_reward(self) -> Any:
+        """The smallest reward, as it was given."""
+        return self._min_reward
+
+    @property
+    def max_reward(self) -> Any:
+        """The largest reward, as it was given."""
+        return self._max_reward
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of one row's reward, with the bounds that follow."""
+        return self._spec
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        leaves = zip(
+            self._structure.flatten(time_step.reward), self._ranges, strict=True
+        )
+        clipped = [
+            np.asarray(np.minimum(np.maximum(leaf, limits.minimum), limits.maximum))
+            for leaf, limits in leaves
+        ]
+        if self._excludes_zero:
+            first = np.asarray(time_step.step_type) == _FIRST
+            clipped = [where_rows(first, _zero(leaf.dtype), leaf) for leaf in clipped]
+        return time_step._replace(reward=self._structure.unflatten(clipped))
+
+
+def _range(low: Any, high: Any, path: str, spec: Any) -> BoundedArraySpec:
+    """Returns the range of one leaf as a spec, whose bounds have the leaf's dtype."""
+    bounds = [as_array(bound) for bound in (low, high) if bound is not None]
+    problem = ""
+    if any(bound.dtype.kind == "f" and np.isnan(bound).any() for bound in bounds):
+        problem = "NaN is no limit."
+    elif spec.dtype.kind in "iu" and any(
+        bound.dtype.kind == "f" and (bound != np.floor(bound)).any() for bound in bounds
+    ):
+        problem = "A limit of integers has no fraction."
+    if not problem:
+        try:
+            return BoundedArraySpec(spec.shape, spec.dtype, low, high)
+        except (TypeError, ValueError) as error:
+            problem = str(error)
+    raise ValueError(
+        f"ClipReward cannot clip {nest.join('reward', path)}, which is {spec!r}, "
+        f"between min_reward={low!r:.80} and max_reward={high!r:.80}. {problem}"
+    )
+
+
+def _clipped_spec(spec: ArraySpec, limits: BoundedArraySpec) -> BoundedArraySpec:
+    before = BoundedArraySpec.from_spec(spec)
+    low, high = (
+        np.clip(bound, limits.minimum, limits.maximum)
+        for bound in (before.minimum, before.maximum)
+    )
+    # The reward of a FIRST is 0 in any case.
+    return before.replace(minimum=np.minimum(low, 0), maximum=np.maximum(high, 0))
+
+
+class TransformReward(PyEnvironmentBaseWrapper):
+    """Applies a function to every reward.
+
+    The function is called once a step, with the rewards of all rows in one array; of a
+    single environment with an array of one row. It is given a copy, which it may
+    change, and returns the new rewards, one for each row. Of a nest of rewards it is
+    given the nest, and it may return another one: `reward_spec` says so.
+
+    A `FIRST` has no reward, and the function no part in it: its reward is 0. In its
+    place the function sees the reward of another row and what it returns for it is not
+    used, so that it may divide by rewards or take logarithms.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = TransformReward(CartPole(seed=1), lambda reward: 0.1 * reward)
+        >>> env.reset().reward
+        array(0., dtype=float32)
+        >>> env.step(1).reward
+        array(0.1, dtype=float32)
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        function: Callable[[NestedArray], NestedArray],
+        reward_spec: NestedSpec | None = None,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            function: Takes the rewards of all rows and returns others.
+            reward_spec: The spec of one row's new reward; `None` if shape and dtype
+                stay as they are. Bounds are then unknown.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        if not callable(function):
+            raise TypeError(
+                f"TransformReward needs a function of rewards, not "
+                f"{describe(function)}."
+            )
+        self._function = function
+        given = env.reward_spec()
+        self._given = nest.Structure(given)
+        self._spec = (
+            self._given.map(ArraySpec.from_spec, given)
+            if reward_spec is None
+            else _checked_spec(reward_spec)
+        )
+        self._structure = nest.Structure(self._spec)
+        self._rows = self._dims[0] if self._dims else 1
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of one row's reward, as the function returns it."""
+        return self._spec
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        first = np.asarray(time_step.step_type) == _FIRST
+        earned = np.reshape(~first if rows is None else rows & ~first, self._rows)
+        if earned.any():
+            leaves = self._transformed(time_step.reward, earned)
+        else:
+            leaves = [
+                np.zeros((*self._dims, *spec.shape), spec.dtype)
+                for spec in self._structure.leaves
+            ]
+        return time_step._replace(reward=self._structure.unflatten(leaves))
+
+    def _transformed(self, reward: NestedArray, earned: Array) -> list[Array]:
+        """Returns new rewards for the rows that have earned something, 0 for others."""
+        all_have = earned.all()
+        one = 0 if all_have else earned.argmax()
+
+        def with_rows(leaf: Any) -> Array:
+            whole = np.array(leaf) if self._dims else np.array(leaf)[np.newaxis]
+            return whole if all_have else where_rows(earned, whole, whole[one])
+
+        result = self._function(self._given.map(with_rows, reward))
+        leaves = [
+            # A copy in any case: nobody knows what else the function does with it.
+            np.array(leaf) if all_have else where_rows(earned, leaf, _zero(leaf.dtype))
+            for leaf in self._checked_leaves(result)
+        ]
+        return leaves if self._dims else [leaf[0, ...] for leaf in leaves]
+
+    def _checked_leaves(self, result: NestedArray) -> list[Array]:
+        try:
+            leaves = self._structure.flatten(result)
+        except SpecError:
+            leaves = []
+        if len(leaves) != len(self._structure.leaves) or not all(
+            isinstance(leaf, np.ndarray)
+            and leaf.shape == (self._rows, *spec.shape)
+            and leaf.dtype == spec.dtype
+            and _is_within(leaf, spec)
+            for leaf, spec in zip(leaves, self._structure.leaves, strict=True)
+        ):
+            self._refuse(result)
+        return leaves
+
+    def _refuse(self, result: NestedArray) -> None:
+        check_fits(
+            result,
+            self._spec,
+            subject="The function of TransformReward returned a reward that",
+            root="reward",
+            outer_dims=(self._rows,),
+            context=(
+                "The function gets the rewards of all rows at once and returns as many "
+                f"({self._rows}{'' if self._dims else ', without a batch'}). Another "
+                "shape or dtype of one row's reward is said with reward_spec=."
+            ),
+        )
+
+
+def _checked_spec(given: NestedSpec) -> NestedSpec:
+    for path, spec in nest.flatten_with_paths(given):
+        place = nest.join("reward_spec", path)
+        if not isinstance(spec, ArraySpec):
+            raise TypeError(
+                f"TransformReward takes specs, and {place} is {describe(spec)}: use "
+                "envkit.ArraySpec(shape, dtype)."
+            )
+        if not _is_within(np.zeros(spec.shape), spec):
+            raise ValueError(
+                f"{place} is {spec!r}, and 0 is not within its bounds: a FIRST has the "
+                "reward 0, whatever the function does with others."
+            )
+    return given
+
+
+def _is_within(array: Array, spec: Any) -> bool:
+    if not isinstance(spec, BoundedArraySpec):
+        return True
+    return within(array, spec.minimum, spec.maximum)
+
+
+def _zero(dtype: Any) -> Array:
+    # Of the array's own dtype: a Python number may give another one.
+    return np.zeros((), dtype)

@@ -1,0 +1,46 @@
+"""Choosing between arrays row by row; without a batch there is one row and no axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envkit.types import Array
+
+__all__ = ["beside", "where_rows"]
+
+
+def beside(per_row: Any, leaf: Any) -> Array:
+    """Gives an array of one element per row the rank of `leaf`, to compute with it.
+
+    Example:
+        >>> beside(np.array([1, 2]), np.zeros((2, 5, 3))).shape
+        (2, 1, 1)
+        >>> beside(np.array(1), np.zeros((5, 3))).shape
+        (1, 1)
+    """
+    per_row = np.asarray(per_row)
+    missing = np.ndim(leaf) - per_row.ndim
+    array: Array = per_row.reshape(per_row.shape + (1,) * missing)
+    return array
+
+
+def where_rows(rows: Any, chosen: Any, other: Any) -> Array:
+    """Takes the rows where `rows` is true from one array, the others from another.
+
+    Example:
+        >>> where_rows(np.array([True, False]), np.ones((2, 2)), np.zeros((2, 2)))
+        array([[1., 1.],
+               [0., 0.]])
+        >>> where_rows(np.array(True), np.ones(2), np.zeros(2))
+        array([1., 1.])
+    """
+    # `chosen` may be one row for all.
+    larger = chosen if np.ndim(chosen) >= np.ndim(other) else other
+    picked: Array = np.where(beside(rows, larger), chosen, other)
+    # Which is of native byte order, whatever the others were.
+    dtype = getattr(chosen, "dtype", None)
+    if dtype is not None and dtype == getattr(other, "dtype", None):
+        return picked.astype(dtype, copy=False)
+    return picked

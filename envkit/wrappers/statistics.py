@@ -1,0 +1,324 @@
+"""Wrappers that count steps and episodes: `RunStats`, `RecordEpisodeStatistics`."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.envs.base import checked_size
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.rows import beside
+
+__all__ = ["RecordEpisodeStatistics", "RunStats"]
+
+_FIRST, _LAST = StepType.FIRST, StepType.LAST
+
+
+class RunStats(PyEnvironmentBaseWrapper):
+    """Counts steps, resets and episodes.
+
+    `episodes` is how many `LAST`s there were, `resets` how many `FIRST`s, and
+    `total_steps` how many time steps that were no `FIRST`. Of a batch these are the
+    sums over its rows, and `episodes_per_row`, `resets_per_row` and
+    `total_steps_per_row` have an element for each of them. `episode_steps`, the steps
+    of the episode so far, is a number, and in a batch an array with an element for each
+    row.
+
+    The counts are a part of the environment's state.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> env = RunStats(CountingEnv(steps_per_episode=2))
+        >>> for _ in range(5):
+        ...     _ = env.step(0)
+        >>> env.episodes, env.resets, env.episode_steps, env.total_steps
+        (1, 2, 1, 3)
+    """
+
+    _kept = ("_episodes", "_resets", "_episode_steps", "_total_steps")
+
+    def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._episodes = np.zeros(self._dims, np.int64)
+        self._resets = np.zeros(self._dims, np.int64)
+        self._episode_steps = np.zeros(self._dims, np.int64)
+        self._total_steps = np.zeros(self._dims, np.int64)
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes have ended, in all rows together."""
+        return int(self._episodes.sum())
+
+    @property
+    def resets(self) -> int:
+        """How many episodes have begun, in all rows together."""
+        return int(self._resets.sum())
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps there were that began no episode, in all rows together."""
+        return int(self._total_steps.sum())
+
+    @property
+    def episode_steps(self) -> int | Array:
+        """How many steps the episode has had so far; in a batch, that of each row."""
+        return self._episode_steps.copy() if self._dims else int(self._episode_steps)
+
+    @property
+    def episodes_per_row(self) -> Array:
+        """How many episodes have ended in each row."""
+        return self._episodes.copy()
+
+    @property
+    def resets_per_row(self) -> Array:
+        """How many episodes have begun in each row."""
+        return self._resets.copy()
+
+    @property
+    def total_steps_per_row(self) -> Array:
+        """How many steps of each row began no episode."""
+        return self._total_steps.copy()
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        step_type = np.asarray(time_step.step_type)
+        first, last = step_type == _FIRST, step_type == _LAST
+        stepped = ~first
+        if rows is not None:
+            first, last, stepped = first & rows, last & rows, stepped & rows
+        self._resets += first
+        self._episodes += last
+        self._total_steps += stepped
+        self._episode_steps += stepped
+        self._episode_steps[first] = 0
+        return time_step
+
+
+class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
+    """Adds up each episode's rewards, steps and seconds.
+
+    `get_info` returns what the environment's does, and the key `episode` beside it: a
+    dictionary with the `return`, `length` and `time` of the episode so far and, under
+    `ended`, whether the last step ended it. These are Gymnasium's `r`, `l` and `t`, and
+    its `_episode`; but they are there after every step, so look at `ended` first. In a
+    batch each has an element for each row. The properties `episode_returns`,
+    `episode_lengths`, `episode_times` and `episode_ended` tell the same without asking
+    the environment.
+
+    The queues hold what the last `buffer_length` episodes came to, of all rows in one.
+    An episode that was broken off by a reset does not count. One that is shown ending
+    more than once, as `FixedLength` does, ends with its first `LAST`.
+
+    Rewards are added up in float64. Vectors and nests of rewards are added up element
+    by element, and their queue holds an array, or a nest, for each episode.
+
+    `time` is what a clock on the wall would show from the `FIRST` to the last time
+    step. All that was counted is a part of the environment's state, the seconds
+    included: after `set_state` they go on from where they stood, whatever time has
+    passed since `get_state`, but how many are added is up to the machine.
+
+    Attributes:
+        buffer_length: How many episodes the queues hold.
+        stats_key: Under which key `get_info` tells of the episode.
+        return_queue: The returns of the last episodes, the latest at the right.
+        length_queue: Their lengths.
+        time_queue: The seconds they took.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = RecordEpisodeStatistics(CartPole(seed=1))
+        >>> while not env.step(1).is_last():
+        ...     pass
+        >>> episode = env.get_info()["episode"]
+        >>> float(episode["return"]), int(episode["length"]), bool(episode["ended"])
+        (9.0, 9, True)
+        >>> list(env.return_queue), list(env.length_queue)
+        ([9.0], [9])
+    """
+
+    _kept = ("_returns", "_lengths", "_times", "_over", "_ended", "_episode_count")
+    _shown = ("buffer_length", "stats_key")
+
+    def __init__(
+        self,
+        env: Any,
+        buffer_length: int = 100,
+        stats_key: str = "episode",
+        handle_auto_reset: bool = False,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            buffer_length: How many episodes the queues hold.
+            stats_key: Under which key `get_info` tells of the episode.
+            handle_auto_reset: As with every wrapper.
+            clock: What tells the time, in seconds.
+        """
+        super().__init__(env, handle_auto_reset)
+        self.buffer_length = checked_size("buffer_length", buffer_length)
+        if not isinstance(stats_key, str):
+            raise TypeError(
+                f"stats_key is {describe(stats_key)}; it is a string, under which "
+                "get_info() tells of the episode."
+            )
+        self.stats_key = stats_key
+        self._clock = clock
+        spec = env.reward_spec()
+        self._reward = nest.Structure(spec)
+        self._is_scalar = not nest.is_nested(spec) and spec.shape == ()
+        self._returns = [
+            np.zeros((*self._dims, *leaf.shape)) for leaf in self._reward.leaves
+        ]
+        self._lengths = np.zeros(self._dims, np.int64)
+        self._times = np.zeros(self._dims)
+        self._began = np.full(self._dims, clock())
+        # From the LAST of an episode to the next FIRST, and in that LAST alone.
+        self._over = np.zeros(self._dims, bool)
+        self._ended = np.zeros(self._dims, bool)
+        self._episode_count = 0
+        self.return_queue: deque[Any] = deque(maxlen=self.buffer_length)
+        self.length_queue: deque[int] = deque(maxlen=self.buffer_length)
+        self.time_queue: deque[float] = deque(maxlen=self.buffer_length)
+
+    @property
+    def episode_count(self) -> int:
+        """How many episodes have ended, in all rows together."""
+        return self._episode_count
+
+    @property
+    def episode_returns(self) -> NestedArray:
+        """What the rewards of the episode so far add up to, for each row."""
+        return self._reward.unflatten([total.copy() for total in self._returns])
+
+    @property
+    def episode_lengths(self) -> Array:
+        """How many steps the episode has had so far, for each row."""
+        return self._lengths.copy()
+
+    @property
+    def episode_times(self) -> Array:
+        """How many seconds the episode has taken so far, for each row."""
+        return self._times.copy()
+
+    @property
+    def episode_ended(self) -> Array:
+        """Whether the last step ended an episode, for each row."""
+        return self._ended.copy()
+
+    def get_info(self) -> Any:
+        """Returns the environment's info with what is known of the episode."""
+        try:
+            info = self._env.get_info()
+        except NotImplementedError:
+            info = None
+        episode = {
+            "return": self.episode_returns,
+            "length": self.episode_lengths,
+            "time": self.episode_times,
+            "ended": self.episode_ended,
+        }
+        if self._dims and isinstance(info, list) and len(info) == self.batch_size:
+            # A batch whose infos do not stack returns them one by one.
+            keys = nest.Structure(episode)
+            episodes = _one_by_one(keys, keys.flatten(episode), len(info))
+            return [self._with_key(*pair) for pair in zip(info, episodes, strict=True)]
+        return self._with_key(info, episode)
+
+    def _with_key(self, info: Any, episode: dict[str, Any]) -> dict[Any, Any]:
+        name, key = type(self).__name__, self.stats_key
+        if info is None:
+            return {key: episode}
+        if not isinstance(info, Mapping):
+            raise TypeError(
+                f"{name}.get_info() adds the key {key!r} to the info of the "
+                f"environment, which is {describe(info)} and has no keys. The "
+                "properties episode_returns, episode_lengths, episode_times and "
+                "episode_ended tell the same."
+            )
+        if key in info:
+            raise ValueError(
+                f"{name}.get_info() cannot add the key {key!r}: the info of the "
+                "environment has it already. Choose another one with stats_key=."
+            )
+        return {**info, key: episode}
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        now = self._clock()
+        step_type = np.asarray(time_step.step_type)
+        first, last = step_type == _FIRST, step_type == _LAST
+        counts = ~(first | self._over)
+        if rows is not None:
+            first, counts = first & rows, counts & rows
+        ended = last & counts
+        rewards = self._reward.flatten(time_step.reward)
+        for total, reward in zip(self._returns, rewards, strict=True):
+            np.add(total, reward, out=total, where=beside(counts, total))
+            total[first] = 0.0
+        self._lengths += counts
+        self._lengths[first] = 0
+        np.subtract(now, self._began, out=self._times, where=counts)
+        self._times[first] = 0.0
+        self._began[first] = now
+        self._over |= ended
+        self._over[first] = False
+        kept = ended if rows is None else np.where(rows, ended, self._ended)
+        self._ended = np.asarray(kept)
+        if ended.any():
+            self._note_episodes(ended)
+        return time_step
+
+    def _note_episodes(self, ended: Array) -> None:
+        rows = np.flatnonzero(ended)
+        self._episode_count += rows.size
+        rows = rows[-self.buffer_length :]  # Earlier ones would be pushed out at once.
+        self.length_queue.extend(self._lengths.reshape(-1)[rows].tolist())
+        self.time_queue.extend(self._times.reshape(-1)[rows].tolist())
+        if self._is_scalar:
+            self.return_queue.extend(self._returns[0].reshape(-1)[rows].tolist())
+            return
+        returns = [
+            total.reshape(-1, *leaf.shape)[rows]
+            for total, leaf in zip(self._returns, self._reward.leaves, strict=True)
+        ]
+        self.return_queue.extend(_one_by_one(self._reward, returns, rows.size))
+
+    def _queues(self) -> tuple[deque[Any], ...]:
+        return self.return_queue, self.length_queue, self.time_queue
+
+    def _save(self) -> Any:
+        return {**super()._save(), "queues": self._queues()}
+
+    def _restore(self, saved: Any) -> None:
+        super()._restore(saved)
+        # As if the clock had stood still since.
+        self._began[...] = self._clock() - self._times
+        # The same objects, for those who hold them.
+        for queue, entries in zip(self._queues(), saved["queues"], strict=True):
+            queue.clear()
+            queue.extend(entries)
+
+
+def _one_by_one(structure: nest.Structure, columns: list[Array], rows: int) -> Any:
+    """Takes arrays with a row for each of several nests apart."""
+    return [
+        structure.unflatten([column[row, ...] for column in columns])
+        for row in range(rows)
+    ]

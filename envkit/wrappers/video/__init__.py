@@ -1,0 +1,1 @@
+"""`RecordVideo`, and how films are written."""

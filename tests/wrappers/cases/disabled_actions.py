@@ -1,0 +1,20 @@
+"""ExtraDisabledActionsWrapper."""
+
+from typing import Any
+
+from envkit.wrappers.actions.disabled import ExtraDisabledActionsWrapper
+from envkit.wrappers.actions.transforms import TransformAction
+from tests.wrappers.case import Case
+
+BUILT_IN = ("bandit", "cartpole", "catch", "gridworld", "tictactoe")
+
+
+def with_enabled_actions(env: Any) -> TransformAction:
+    """Adds actions, and a spec for those who choose at random: without them."""
+    wrapped = ExtraDisabledActionsWrapper(env, 3)
+    return TransformAction(wrapped, lambda action: action, env.action_spec())
+
+
+CASES = [
+    Case("extra_disabled_actions", with_enabled_actions, (*BUILT_IN, "camera")),
+]

@@ -1,0 +1,38 @@
+"""Wrappers that change pictures in observations."""
+
+from __future__ import annotations
+
+from envkit.wrappers.pictures.images import (
+    CropObservation,
+    GrayscaleObservation,
+    ResizeObservation,
+)
+from envkit.wrappers.pictures.rendered_observation import AddRenderObservation
+from tests.wrappers.case import Case
+from tests.wrappers.environments import ALL
+
+PICTURES = ("gridworld", "camera", "drive")
+
+CASES = [
+    Case("grayscale", GrayscaleObservation, PICTURES),
+    Case(
+        "grayscale_keep_dim",
+        lambda env: GrayscaleObservation(env, True),
+        ("gridworld",),
+    ),
+    Case("resize", lambda env: ResizeObservation(env, (3, 5)), PICTURES),
+    Case(
+        "resize_larger",
+        lambda env: ResizeObservation(env, (13, 4)),
+        ("gridworld", "drive"),
+    ),
+    Case("crop", lambda env: CropObservation(env, 1, 2, 3), (*PICTURES, "catch")),
+    # Drawing takes most of the time, so these games are short.
+    Case("add_render", AddRenderObservation, ALL, steps=12, require=("render",)),
+    Case(
+        "add_render_beside",
+        lambda env: AddRenderObservation(env, render_only=False),
+        ("catch", "drive"),
+        require=("render",),
+    ),
+]

@@ -1,0 +1,411 @@
+"""What every wrapper inherits: forwarding, the two hooks, state, rows, the chain."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from envkit import (
+    ArraySpec,
+    AsyncParallelPyEnvironment,
+    AutoReset,
+    BatchedPyEnvironment,
+    Blocking,
+    BoundedArraySpec,
+    ParallelPyEnvironment,
+    PyEnvironment,
+    RandomPyEnvironment,
+)
+from envkit.envs import CartPole, Catch, GridWorld
+from envkit.errors import CallOrderError
+from envkit.testing import CountingEnv, EpisodeCountingEnv, TracingEnv
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.limits import TimeLimit
+
+
+class Doubled(PyEnvironmentBaseWrapper):
+    """Doubles rewards in both hooks' way, and counts what it has seen."""
+
+    _kept = ("_seen",)
+
+    def __init__(self, env, handle_auto_reset=False):
+        super().__init__(env, handle_auto_reset)
+        self._seen = np.zeros(self._dims, np.int64)
+
+    def _see(self, time_step, rows):
+        moved = np.ones(self._dims, bool) if rows is None else rows
+        self._seen = self._seen + moved
+        return time_step._replace(reward=np.asarray(time_step.reward * 2))
+
+
+class Flipped(PyEnvironmentBaseWrapper):
+    def _act(self, action):
+        return 1 - np.asarray(action)
+
+
+class AsInTFAgents(PyEnvironmentBaseWrapper):
+    """Written for TF-Agents: it overrides `_reset` and `_step`."""
+
+    def _reset(self):
+        return self._env.reset()
+
+    def _step(self, action):
+        time_step = self._env.step(action)
+        return time_step._replace(reward=np.asarray(time_step.reward + 1))
+
+
+class Rich(CountingEnv):
+    """Has everything that is to be forwarded, and remembers that it was."""
+
+    colour = "red"
+    _secret = 1
+
+    def __init__(self):
+        super().__init__()
+        self.seeds, self.closed = [], 0
+
+    def reward_spec(self):
+        return ArraySpec((2,), np.float32, name="two")
+
+    def discount_spec(self):
+        return BoundedArraySpec((), np.float32, 0, 0.5)
+
+    def get_info(self):
+        return {"steps": self._current_step}
+
+    def seed(self, seed):
+        self.seeds.append(seed)
+        return "seeded"
+
+    def close(self):
+        self.closed += 1
+
+    def greet(self, name):
+        return f"hello {name}"
+
+
+def test_all_four_specs_are_those_of_the_environment():
+    env = PyEnvironmentBaseWrapper(Rich())
+
+    assert Rich().environment_spec() == env.environment_spec()
+    assert Rich().time_step_spec() == env.time_step_spec()
+
+
+def test_info_seed_render_and_close_reach_the_environment():
+    rich = Rich()
+    env = PyEnvironmentBaseWrapper(rich)
+    env.reset()
+    env.step(0)
+
+    assert {"steps": 1} == env.get_info()
+    assert "seeded" == env.seed(4)
+    assert [4] == rich.seeds
+    assert (8, 8, 3) == env.render().shape
+    with pytest.raises(NotImplementedError, match="'human'"):
+        env.render("human")
+    env.close()
+    assert 1 == rich.closed
+
+
+def test_a_wrapper_is_a_context_that_closes_the_environment():
+    rich = Rich()
+    with PyEnvironmentBaseWrapper(rich):
+        pass
+
+    assert 1 == rich.closed
+
+
+def test_unknown_attributes_are_those_of_the_environment():
+    env = PyEnvironmentBaseWrapper(PyEnvironmentBaseWrapper(Rich()))
+
+    assert "red" == env.colour
+    assert "hello you" == env.greet("you")
+
+
+def test_private_attributes_are_not_forwarded():
+    env = PyEnvironmentBaseWrapper(Rich())
+
+    with pytest.raises(AttributeError, match="has no attribute '_secret'"):
+        _ = env._secret
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = env.nothing
+
+
+def test_the_environment_can_be_asked_for():
+    rich = Rich()
+    inner = PyEnvironmentBaseWrapper(rich)
+    env = TimeLimit(inner, 5)
+
+    assert inner is env.wrapped_env()
+    assert rich is env.unwrapped
+    assert rich is inner.unwrapped
+
+
+def test_the_chain_can_be_seen():
+    env = PyEnvironmentBaseWrapper(TimeLimit(CartPole(batch_size=8), 5))
+
+    assert (
+        "PyEnvironmentBaseWrapper(TimeLimit(CartPole(batch_size=8), duration=5))"
+        == repr(env)
+    )
+
+
+def test_an_environment_that_shows_itself_is_shown_as_it_does():
+    class Shown(CountingEnv):
+        def __repr__(self):
+            return "Shown('so')"
+
+    assert "TimeLimit(Shown('so'), duration=5)" == repr(TimeLimit(Shown(), 5))
+
+
+def test_the_environment_may_be_anything_that_behaves_like_one():
+    env = mock.MagicMock()
+    env.batched = False
+    env.batch_size = None
+    env.observation_spec.return_value = "spec"
+    wrapper = PyEnvironmentBaseWrapper(env)
+
+    assert not wrapper.batched
+    assert wrapper.batch_size is None
+    assert not wrapper.resets_rows
+    assert "spec" == wrapper.observation_spec()
+    wrapper.seed(3)
+    env.seed.assert_called_once_with(3)
+    wrapper.render("human")
+    env.render.assert_called_once_with("human")
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (
+            CountingEnv,
+            "TimeLimit wraps an environment, not the class CountingEnv. Did you mean "
+            "CountingEnv()?",
+        ),
+        (None, "TimeLimit wraps an environment, not None."),
+        (3, "TimeLimit wraps an environment, not 3 of type int."),
+    ],
+)
+def test_what_is_no_environment_is_refused(thing, message):
+    with pytest.raises(TypeError) as caught:
+        TimeLimit(thing, 5)
+
+    assert message == str(caught.value)
+
+
+# The hooks.
+
+
+def test_the_hooks_serve_single_environments_and_batches():
+    for env in (CountingEnv(1), BatchedPyEnvironment([CountingEnv(1)] * 1, False)):
+        doubled = Doubled(env)
+        doubled.reset()
+        action = 0 if env.batch_size is None else [0]
+        assert 2.0 == np.squeeze(doubled.step(action).reward)
+
+
+def test_an_action_passes_the_hook_on_its_way():
+    env = Flipped(CartPole(seed=1))
+    plain = CartPole(seed=1)
+    env.reset()
+    plain.reset()
+
+    assert plain.step(1).observation.tolist() == env.step(0).observation.tolist()
+
+
+def test_the_hook_is_told_which_rows_have_moved():
+    env = Doubled(BatchedPyEnvironment([CountingEnv() for _ in range(3)], False))
+    env.reset()
+    env.step([0, 0, 0])
+    env.reset(np.array([True, False, False]))
+    env.step([0, 0, 0], np.array([True, True, False]))
+    env.step_rows(
+        [0, 0, 0], np.array([False, True, False]), np.array([True, False, False])
+    )
+
+    assert [5, 4, 2] == env._seen.tolist()
+
+
+def test_a_wrapper_of_tf_agents_works_on_single_environments():
+    env = AsInTFAgents(CountingEnv(2))
+    env.reset()
+
+    assert [1.0, 2.0] == [float(env.step(0).reward) for _ in range(2)]
+
+
+def test_a_wrapper_of_tf_agents_cannot_say_what_some_rows_do():
+    env = AsInTFAgents(Catch(batch_size=2))
+    env.reset()
+
+    assert (False, False) == (env.resets_rows, env.holds_rows)
+    with pytest.raises(NotImplementedError) as caught:
+        env.reset(np.array([True, False]))
+    assert str(caught.value) == (
+        "AsInTFAgents overrides _reset(), which concerns all rows, and cannot know "
+        "what that means for some of them: override _reset_rows(mask) too, or "
+        "_act(action) and _see(time_step, rows) in place of both."
+    )
+    with pytest.raises(NotImplementedError, match=r"overrides _step\(\)"):
+        env.step([0, 0], np.array([True, False]))
+    with pytest.raises(ValueError, match="TimeLimit cannot wrap AsInTFAgents"):
+        TimeLimit(env, 3)
+
+
+def test_a_wrapper_may_reset_an_environment_that_does_not_reset_itself():
+    class Stays(CountingEnv):
+        def __init__(self):
+            super().__init__(2)
+            self._handle_auto_reset = False
+
+    env = PyEnvironmentBaseWrapper(Stays(), handle_auto_reset=True)
+    env.reset()
+
+    assert [1, 2, 0, 1] == [int(env.step(0).step_type) for _ in range(4)]
+
+
+def test_a_wrapper_may_reset_the_rows_of_a_batch_that_does_not():
+    inner = EpisodeCountingEnv(2), EpisodeCountingEnv(3)
+    env = PyEnvironmentBaseWrapper(
+        BatchedPyEnvironment(inner, False), handle_auto_reset=True
+    )
+    env.reset()
+    types = [env.step([0, 0]).step_type.tolist() for _ in range(5)]
+
+    assert [[1, 1], [2, 1], [0, 2], [1, 0], [2, 1]] == types
+    assert [1, 1] == env.current_time_step().observation[0].tolist()
+
+
+def test_every_wrapper_has_a_current_time_step_of_its_own():
+    inner = CountingEnv()
+    env = Doubled(inner)
+    with pytest.raises(CallOrderError):
+        env.current_time_step()
+    time_step = env.reset()
+
+    assert time_step is env.current_time_step()
+
+
+def test_same_step_pools_are_wrapped_from_the_inside():
+    pool = ParallelPyEnvironment(
+        [CountingEnv] * 2, backend="inline", autoreset=AutoReset.SAME_STEP
+    )
+    with pool, pytest.raises(ValueError, match="SAME_STEP") as caught:
+        TimeLimit(pool, 3)
+
+    assert str(caught.value) == (
+        "TimeLimit cannot wrap ParallelPyEnvironment with AutoReset.SAME_STEP, which "
+        "hands the FIRST of an episode out beside its time steps. Wrap the single "
+        "environments before the pool, or make the pool with AutoReset.NEXT_STEP."
+    )
+
+
+def test_a_pool_that_leaves_resets_to_the_caller_can_be_wrapped():
+    pool = ParallelPyEnvironment(
+        [CountingEnv] * 2, backend="inline", autoreset=AutoReset.DISABLED
+    )
+    with TimeLimit(pool, 2) as env:
+        env.reset()
+        env.step([0, 0])
+        env.reset(np.array([True, False]))
+        assert [1, 2] == env.step([0, 0]).step_type.tolist()
+        assert [1, 0] == env.reset(np.array([False, True])).step_type.tolist()
+        assert [2, 1] == env.step([0, 0]).step_type.tolist()
+
+
+# State.
+
+
+def test_a_token_holds_the_environments_state_and_the_wrappers():
+    env = Doubled(CountingEnv())
+    env.reset()
+    env.step(0)
+    token = pickle.loads(pickle.dumps(env.get_state()))
+    expected = [env.step(0).observation, env._seen]
+    env.set_state(copy.deepcopy(token))
+
+    assert [2] == [int(env._seen)]
+    assert 1 == env.current_time_step().observation
+    assert expected == [env.step(0).observation, env._seen]
+
+
+def test_a_state_of_another_chain_is_refused():
+    env = Doubled(CountingEnv())
+    env.reset()
+    other = TimeLimit(CountingEnv(), 5)
+    other.reset()
+
+    with pytest.raises(ValueError, match="TimeLimit") as caught:
+        env.set_state(other.get_state())
+
+    assert str(caught.value) == (
+        "Doubled.set_state() was given the state of TimeLimit. A state fits "
+        "environments that are wrapped in the same way."
+    )
+
+
+def test_a_state_that_the_environment_refuses_changes_nothing():
+    env = Doubled(CartPole(batch_size=2))
+    other = Doubled(CartPole(batch_size=3))
+    env.reset()
+    other.reset()
+    other.step([0, 0, 0])
+
+    with pytest.raises(ValueError, match="another environment"):
+        env.set_state(other.get_state())
+
+    assert [1, 1] == env._seen.tolist()
+
+
+def test_an_environment_without_state_says_so():
+    env = PyEnvironmentBaseWrapper(RandomPyEnvironment(ArraySpec((), np.float32)))
+    assert env.reset() is not None
+
+    class Stateless(CountingEnv):
+        _get_state = PyEnvironment._get_state
+
+    with pytest.raises(NotImplementedError, match="Stateless cannot save its state"):
+        PyEnvironmentBaseWrapper(Stateless()).get_state()
+
+
+def test_a_wrapper_can_be_copied():
+    env = TimeLimit(GridWorld(seed=1), 5)
+    env.reset()
+    twin = copy.deepcopy(env)
+
+    assert env.step(1).observation.tolist() == twin.step(1).observation.tolist()
+
+
+def test_a_pool_carries_the_state_of_wrappers_in_its_workers():
+    def make():
+        return TimeLimit(TracingEnv(), 4)
+
+    with ParallelPyEnvironment([make] * 2, backend="inline") as pool:
+        pool.reset()
+        action = np.zeros(2, pool.action_spec().dtype)
+        pool.step(action)
+        token = pool.get_state()
+        expected = [pool.step(action).step_type.tolist() for _ in range(5)]
+        pool.set_state(token)
+
+        assert expected == [pool.step(action).step_type.tolist() for _ in range(5)]
+
+
+def test_asynchronous_pools_are_wrapped_from_the_inside_or_as_blocking_ones():
+    pool = AsyncParallelPyEnvironment([CountingEnv] * 2, backend="inline")
+    with pool:
+        with pytest.raises(TypeError) as caught:
+            TimeLimit(pool, 3)
+        env = TimeLimit(Blocking(pool), 2)
+        env.reset()
+        types = [env.step([0, 0]).step_type.tolist() for _ in range(3)]
+
+    assert str(caught.value) == (
+        "TimeLimit wraps an environment in lockstep, and AsyncParallelPyEnvironment is "
+        "asynchronous. Wrap the environments in it, or Blocking(env)."
+    )
+    assert [[1, 1], [2, 2], [0, 0]] == types

@@ -1,0 +1,333 @@
+"""`TimeLimit` and `FixedLength`: how many steps an episode has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envkit import BatchedPyEnvironment, ParallelPyEnvironment, PyEnvironment
+from envkit.envs import Catch
+from envkit.testing import CountingEnv, ScriptedEnv
+from envkit.time_step import restart, transition, truncation
+from envkit.wrappers.limits import FixedLength, TimeLimit
+
+FIRST, MID, LAST = 0, 1, 2
+
+
+def counters(*lengths):
+    return BatchedPyEnvironment([CountingEnv(length) for length in lengths], False)
+
+
+def step_types(env, steps):
+    """Returns the step types of a reset and so many steps, by moment."""
+    actions = np.zeros(env.batch_size or (), np.int32)
+    stream = [env.reset(), *(env.step(actions) for _ in range(steps))]
+    return [time_step.step_type.tolist() for time_step in stream]
+
+
+# TimeLimit.
+
+
+def test_the_step_of_the_limit_is_the_last():
+    env = TimeLimit(CountingEnv(10), 3)
+
+    assert [FIRST, MID, MID, LAST, FIRST, MID] == step_types(env, 5)
+
+
+def test_a_truncation_keeps_the_discount():
+    env = TimeLimit(CountingEnv(10), 1)
+    env.reset()
+
+    assert 1.0 == env.step(0).discount
+
+
+def test_an_environment_may_end_an_episode_earlier():
+    env = TimeLimit(CountingEnv(2), 3)
+    types = step_types(env, 2)
+
+    assert [FIRST, MID, LAST] == types
+    assert 0.0 == env.current_time_step().discount
+
+
+def test_an_end_at_the_limit_is_the_environments_own():
+    env = TimeLimit(CountingEnv(3), 3)
+    step_types(env, 3)
+
+    assert 0.0 == env.current_time_step().discount
+
+
+def test_the_first_step_of_all_begins_an_episode():
+    env = TimeLimit(CountingEnv(10), 3)
+
+    assert [FIRST, MID, MID, LAST] == [int(env.step(0).step_type) for _ in range(4)]
+
+
+def test_a_reset_in_mid_episode_counts_anew():
+    env = TimeLimit(CountingEnv(10), 3)
+    step_types(env, 2)
+
+    assert [FIRST, MID, MID, LAST] == step_types(env, 3)
+
+
+def test_an_episode_that_was_cut_counts_as_one_that_was_given_up():
+    """The environment never learns of it: `CountingEnv` counts ends it has seen."""
+    env = TimeLimit(CountingEnv(10), 2)
+    observations = [int(env.step(0).observation) for _ in range(6)]
+
+    assert [0, 1, 2, 0, 1, 2] == observations
+
+
+def test_each_row_counts_for_itself():
+    env = TimeLimit(counters(2, 9, 9), 3)
+    env.reset()
+    env.step([0, 0, 0])
+    env.reset(np.array([False, False, True]))
+    stream = [env.step([0, 0, 0]).step_type.tolist() for _ in range(4)]
+
+    assert [[LAST, MID, MID], [FIRST, LAST, MID], [MID, FIRST, LAST]] == stream[:3]
+    assert [LAST, MID, FIRST] == stream[3]
+
+
+def test_held_rows_do_not_count():
+    env = TimeLimit(counters(9, 9), 2)
+    env.reset()
+    for _ in range(3):
+        env.step([0, 0], np.array([True, False]))
+
+    assert [MID, MID] == env.step([0, 0]).step_type.tolist()
+
+
+def test_a_row_that_was_cut_begins_when_it_steps_and_not_while_it_is_held():
+    env = TimeLimit(counters(9, 9), 2)
+    env.reset()
+    env.step([0, 0])
+    env.step([0, 0])
+    held = env.step([0, 0], np.array([False, True]))
+
+    assert [LAST, FIRST] == held.step_type.tolist()
+    assert [FIRST, MID] == env.step([0, 0]).step_type.tolist()
+
+
+def test_a_limit_holds_over_worker_processes():
+    with TimeLimit(ParallelPyEnvironment([CountingEnv] * 2, num_workers=1), 3) as env:
+        types = step_types(env, 4)
+
+    assert [[FIRST] * 2, [MID] * 2, [MID] * 2, [LAST] * 2, [FIRST] * 2] == types
+
+
+def test_the_duration_can_be_read():
+    env = TimeLimit(CountingEnv(), 7)
+
+    assert 7 == env.duration
+    assert "TimeLimit(CountingEnv(), duration=7)" == repr(env)
+
+
+def test_a_state_in_mid_episode_knows_how_many_steps_are_left():
+    env = TimeLimit(CountingEnv(10), 3)
+    step_types(env, 2)
+    token = env.get_state()
+    step_types(env, 1)
+    env.set_state(token)
+
+    assert LAST == env.step(0).step_type
+
+
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    duration=st.integers(1, 6),
+)
+def test_every_episode_is_as_long_as_its_own_end_and_the_limit_allow(lengths, duration):
+    types = np.array(step_types(TimeLimit(counters(*lengths), duration), 20))
+
+    for row, length in enumerate(lengths):
+        period = [FIRST, *[MID] * (min(length, duration) - 1), LAST]
+        expected = (period * 21)[:21]
+        assert expected == types[:, row].tolist()
+
+
+@pytest.mark.parametrize("duration", [0, -1, 2.5, True, "3", None])
+def test_a_limit_is_a_positive_integer(duration):
+    with pytest.raises(ValueError, match="duration is ") as caught:
+        TimeLimit(CountingEnv(), duration)
+
+    assert str(caught.value) == (
+        f"duration is {duration!r}; it must be an integer of at least 1."
+    )
+
+
+class MovesTogether(Catch):
+    """A batch that begins all episodes at once, and no single one."""
+
+    resets_rows = False
+    holds_rows = False
+
+
+def test_a_batch_that_cannot_reset_rows_is_refused_at_once():
+    with pytest.raises(ValueError, match="cannot wrap") as caught:
+        TimeLimit(MovesTogether(batch_size=2), 3)
+
+    assert str(caught.value) == (
+        "TimeLimit cannot wrap MovesTogether(batch_size=2): its rows end one by one, "
+        "and it cannot begin episodes in some rows alone. Wrap the single environments "
+        "before they become a batch, or override _reset_rows(mask) in MovesTogether."
+    )
+
+
+def test_a_limit_takes_its_step_type_from_other_libraries_too():
+    """Whose step types are numbers and not the shared arrays."""
+
+    class Numbers(CountingEnv):
+        def _step(self, action):
+            time_step = super()._step(action)
+            return time_step._replace(step_type=np.int32(time_step.step_type))
+
+    assert [FIRST, MID, LAST, FIRST] == step_types(TimeLimit(Numbers(), 2), 3)
+
+
+# FixedLength.
+
+
+def test_a_long_episode_is_cut():
+    env = FixedLength(CountingEnv(10), 2)
+
+    assert [FIRST, MID, LAST, FIRST] == step_types(env, 3)
+    env.step(0)
+    assert 1.0 == env.step(0).discount
+
+
+def test_a_short_episode_is_padded_with_repetitions_of_its_last_step():
+    env = FixedLength(CountingEnv(2), 4)
+    stream = [env.reset(), *(env.step(0) for _ in range(5))]
+
+    assert [FIRST, MID, LAST, LAST, LAST, FIRST] == [
+        int(time_step.step_type) for time_step in stream
+    ]
+    assert [0, 1, 2, 2, 2, 10] == [int(step.observation) for step in stream]
+    assert [0, 0, 1, 0, 0, 0] == [float(step.reward) for step in stream]
+
+
+def test_padding_has_no_discount():
+    """That of the end stays: the environment below truncates."""
+    script = [restart(np.int32(0)), truncation(np.int32(1), 0.5)]
+    spec = CountingEnv().observation_spec()
+    env = FixedLength(ScriptedEnv(script, spec), 3)
+    stream = [env.reset(), *(env.step(0) for _ in range(3))]
+
+    assert [1.0, 1.0, 0.0, 0.0] == [float(step.discount) for step in stream]
+
+
+def test_every_episode_has_as_many_steps():
+    env = FixedLength(CountingEnv(3), 5)
+    firsts = [moment for moment, kind in enumerate(step_types(env, 20)) if kind == 0]
+
+    assert [0, 6, 12, 18] == firsts
+
+
+def test_rows_that_are_padded_wait_for_no_one_and_nobody_waits_for_them():
+    env = FixedLength(counters(1, 3, 9), 3)
+    env.reset()
+    stream = [env.step([0, 0, 0]) for _ in range(5)]
+
+    assert [
+        [LAST, MID, MID],
+        [LAST, MID, MID],
+        [LAST, LAST, LAST],
+        [FIRST, FIRST, FIRST],
+        [LAST, MID, MID],
+    ] == [time_step.step_type.tolist() for time_step in stream]
+    assert [[1, 1, 1], [1, 2, 2], [1, 3, 3]] == [
+        time_step.observation.tolist() for time_step in stream[:3]
+    ]
+
+
+def test_what_the_caller_writes_into_a_last_step_is_not_repeated():
+    env = FixedLength(CountingEnv(1), 3)
+    env.reset()
+    env.step(0).observation[...] = 77
+
+    assert 1 == env.step(0).observation
+
+
+def test_padding_passes_through_batches_and_pools():
+    def make():
+        return FixedLength(CountingEnv(2), 4)
+
+    expected = [[kind] * 2 for kind in (FIRST, MID, LAST, LAST, LAST, FIRST)]
+
+    assert expected == step_types(BatchedPyEnvironment([make(), make()], False), 5)
+    with ParallelPyEnvironment([make] * 2, backend="inline") as pool:
+        assert expected == step_types(pool, 5)
+
+
+def test_padding_goes_on_after_a_state_is_brought_back():
+    env = FixedLength(CountingEnv(2), 4)
+    step_types(env, 3)
+    token = env.get_state()
+    expected = [env.step(0).observation for _ in range(3)]
+    env.set_state(token)
+
+    assert expected == [env.step(0).observation for _ in range(3)]
+
+
+def test_a_state_in_the_padding_goes_on_in_a_pool():
+    def make():
+        return FixedLength(CountingEnv(2), 4)
+
+    with ParallelPyEnvironment([make] * 2, backend="inline") as pool:
+        step_types(pool, 3)
+        token = pool.get_state()
+        pool.reset()
+        pool.set_state(token)
+        types = [pool.step([0, 0]).step_type.tolist() for _ in range(2)]
+
+    assert [[LAST] * 2, [FIRST] * 2] == types
+
+
+def test_the_length_can_be_read():
+    env = FixedLength(CountingEnv(), 7)
+
+    assert 7 == env.fix_length
+    assert env.repeats_last
+    assert "FixedLength(CountingEnv(), fix_length=7)" == repr(env)
+
+
+@pytest.mark.parametrize("length", [0, 1.5])
+def test_a_fixed_length_is_a_positive_integer(length):
+    with pytest.raises(ValueError, match="fix_length is ") as caught:
+        FixedLength(CountingEnv(), length)
+
+    assert str(caught.value) == (
+        f"fix_length is {length!r}; it must be an integer of at least 1."
+    )
+
+
+def test_a_batch_that_cannot_hold_rows_is_refused_at_once():
+    with pytest.raises(ValueError, match="cannot wrap") as caught:
+        FixedLength(MovesTogether(batch_size=2), 3)
+
+    assert str(caught.value) == (
+        "FixedLength cannot wrap MovesTogether(batch_size=2): its rows end one by one, "
+        "and it cannot leave rows where they are while others step. Wrap the single "
+        "environments before they become a batch, or override _step_rows(action, "
+        "stepping, beginning) in MovesTogether."
+    )
+
+
+def test_an_environment_that_does_not_reset_itself_is_reset():
+    class Endless(PyEnvironment):
+        def observation_spec(self):
+            return CountingEnv().observation_spec()
+
+        def action_spec(self):
+            return CountingEnv().action_spec()
+
+        def _reset(self):
+            return restart(np.int32(0))
+
+        def _step(self, action):
+            return transition(np.int32(1), 0.0)
+
+    for wrapper in (TimeLimit, FixedLength):
+        assert [FIRST, MID, LAST, FIRST] == step_types(wrapper(Endless(), 2), 3)

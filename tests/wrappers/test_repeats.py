@@ -1,0 +1,340 @@
+"""`ActionRepeat` and `StickyAction`: actions that are given more than once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec, PyEnvironment
+from envkit.errors import SpecError
+from envkit.seeding import seed_per_row
+from envkit.testing import CountingEnv
+from envkit.time_step import restart, termination, transition
+from envkit.wrappers.limits import TimeLimit
+from envkit.wrappers.repeats import ActionRepeat, StickyAction
+from tests.wrappers.test_limits import MovesTogether
+
+FIRST, MID, LAST = 0, 1, 2
+
+
+class Echo(PyEnvironment):
+    """Observes the action it was given, earns it, and ends after `length` steps."""
+
+    def __init__(self, length=5, discount=0.5, most=9):
+        super().__init__(handle_auto_reset=True)
+        self._most = most
+        self._length, self._discount, self._steps = length, discount, 0
+
+    def observation_spec(self):
+        return ArraySpec((), np.int64)
+
+    def action_spec(self):
+        return BoundedArraySpec((), np.int64, 0, self._most)
+
+    def reward_spec(self):
+        return ArraySpec((2,), np.float64)
+
+    def seed(self, seed):
+        pass
+
+    def _reset(self):
+        self._steps = 0
+        return restart(np.array(-1), reward_spec=self.reward_spec())
+
+    def _step(self, action):
+        self._steps += 1
+        observation = np.array(action, np.int64)
+        reward = np.array([action, 1.0])
+        make = termination if self._steps == self._length else transition
+        time_step = make(observation, reward, outer_dims=())
+        if time_step.is_last():
+            return time_step
+        return time_step._replace(discount=np.array(self._discount, np.float32))
+
+
+def echoes(*lengths):
+    return BatchedPyEnvironment([Echo(length) for length in lengths], False)
+
+
+# ActionRepeat.
+
+
+def test_rewards_of_repetitions_are_added_up():
+    env = ActionRepeat(Echo(), 3)
+    env.reset()
+    reward = env.step(4).reward
+
+    assert [12.0, 3.0] == reward.tolist()
+    assert np.float64 == reward.dtype
+
+
+def test_repetition_stops_at_the_end_of_an_episode():
+    env = ActionRepeat(Echo(2), 5)
+    env.reset()
+    time_step = env.step(4)
+
+    assert LAST == time_step.step_type
+    assert [8.0, 2.0] == time_step.reward.tolist()
+
+
+def test_repetition_stops_at_the_beginning_of_an_episode():
+    env = ActionRepeat(Echo(3), 5)
+    env.reset()
+    env.step(4)
+    time_step = env.step(4)
+
+    assert FIRST == time_step.step_type
+    assert [0.0, 0.0] == time_step.reward.tolist()
+
+
+def test_the_discount_is_that_of_the_last_step_made():
+    env = ActionRepeat(Echo(discount=0.5), 2)
+    env.reset()
+
+    assert 0.5 == env.step(1).discount
+
+
+def test_rows_that_have_ended_wait_for_the_others():
+    env = ActionRepeat(echoes(1, 2, 9), 3)
+    env.reset()
+    time_step = env.step([1, 2, 3])
+    after = env.step([1, 2, 3])
+
+    assert [LAST, LAST, MID] == time_step.step_type.tolist()
+    assert [1.0, 4.0, 9.0] == time_step.reward[:, 0].tolist()
+    assert [FIRST, FIRST, MID] == after.step_type.tolist()
+    assert [0.0, 0.0, 9.0] == after.reward[:, 0].tolist()
+
+
+def test_held_rows_are_not_repeated():
+    env = ActionRepeat(echoes(9, 9), 3)
+    env.reset()
+    env.step([1, 1], np.array([True, False]))
+
+    assert 3 == env.wrapped_env().envs[0]._steps
+    assert 0 == env.wrapped_env().envs[1]._steps
+
+
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4), times=st.integers(2, 4)
+)
+def test_a_batch_repeats_as_its_rows_would_alone(lengths, times):
+    batch = ActionRepeat(echoes(*lengths), times)
+    singles = [ActionRepeat(Echo(length), times) for length in lengths]
+    together = [batch.reset(), *(batch.step([2] * len(lengths)) for _ in range(9))]
+
+    for row, env in enumerate(singles):
+        alone = [env.reset(), *(env.step(2) for _ in range(9))]
+        for expected, got in zip(alone, together, strict=True):
+            assert expected.step_type == got.step_type[row]
+            assert expected.reward.tolist() == got.reward[row].tolist()
+            assert expected.observation == got.observation[row]
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        (0, "times is 0; it must be an integer of at least 1."),
+        (-1, "times is -1; it must be an integer of at least 1."),
+        (
+            1,
+            "times is 1; it must be greater than 1. An environment that takes every "
+            "action once needs no ActionRepeat.",
+        ),
+        (2.0, "times is 2.0; it must be an integer of at least 1."),
+    ],
+)
+def test_an_action_is_repeated_at_least_twice(times, message):
+    with pytest.raises(ValueError, match="times is ") as caught:
+        ActionRepeat(Echo(), times)
+
+    assert message == str(caught.value)
+
+
+def test_repetition_needs_a_batch_that_holds_rows():
+    with pytest.raises(ValueError, match="ActionRepeat cannot wrap MovesTogether"):
+        ActionRepeat(MovesTogether(batch_size=2), 3)
+
+
+def test_the_number_of_repetitions_can_be_read():
+    env = ActionRepeat(TimeLimit(CountingEnv(), 9), 3)
+
+    assert 3 == env.times
+    assert "ActionRepeat(TimeLimit(CountingEnv(), duration=9), times=3)" == repr(env)
+
+
+# StickyAction.
+
+
+def taken(env, actions):
+    """Returns what the environment was given, action by action."""
+    env.reset()
+    return [env.step(action).observation.tolist() for action in actions]
+
+
+def test_nothing_sticks_with_a_probability_of_0():
+    env = StickyAction(Echo(99), 0.0)
+
+    assert list(range(9)) == taken(env, range(9))
+
+
+def test_an_action_that_sticks_is_the_one_before():
+    env = StickyAction(Echo(99), 0.5)
+    env.seed(3)
+    given_ = [action % 10 for action in range(90)]
+    done = taken(env, given_)
+
+    sticking = [now != wanted for now, wanted in zip(done, given_, strict=True)]
+    assert 20 < sum(sticking) < 70
+    for place, sticks in enumerate(sticking):
+        if sticks:
+            assert done[place - 1] == done[place]
+
+
+def test_the_first_action_of_an_episode_never_sticks():
+    env = StickyAction(Echo(1), 0.9)
+    env.seed(1)
+    env.reset()
+    firsts = []
+    for action in range(9):
+        firsts.append(int(env.step(action).observation))
+        env.step(0)
+
+    assert list(range(9)) == firsts
+
+
+def test_an_action_sticks_for_as_long_as_was_asked():
+    env = StickyAction(Echo(9999, most=999), 0.2, 4)
+    env.seed(1)
+    given_ = list(range(500))
+    done = taken(env, given_)
+
+    runs, length = [], 0
+    for now, wanted in zip(done, given_, strict=True):
+        if now != wanted:
+            length += 1
+        elif length:
+            runs.append(length)
+            length = 0
+    # One may follow at once upon another.
+    assert runs
+    assert {0} == {run % 4 for run in runs}
+
+
+def test_a_seed_decides_what_sticks():
+    actions = [step % 10 for step in range(60)]
+    streams = []
+    for seed in (1, 1, 2):
+        env = StickyAction(Echo(99), 0.5)
+        env.seed(seed)
+        streams.append(taken(env, actions))
+
+    assert streams[0] == streams[1]
+    assert streams[0] != streams[2]
+
+
+def test_what_sticks_in_a_row_depends_on_its_seed_alone():
+    actions = [[step % 10] * 3 for step in range(40)]
+    batch = StickyAction(echoes(5, 99, 7), 0.5)
+    batch.seed(4)
+    rows = np.array(taken(batch, actions)).T.tolist()
+    for row, (length, seed) in enumerate(
+        zip((5, 99, 7), seed_per_row(4, 3), strict=True)
+    ):
+        alone = StickyAction(Echo(length), 0.5)
+        alone.seed(seed)
+        assert rows[row] == taken(alone, [step % 10 for step in range(40)])
+
+
+def test_two_of_them_do_not_stick_together():
+    env = StickyAction(StickyAction(Echo(99), 0.5), 0.5)
+    env.seed(1)
+    single = StickyAction(Echo(99), 0.5)
+    single.seed(1)
+    actions = [step % 10 for step in range(60)]
+
+    assert taken(env, actions) != taken(single, actions)
+
+
+def test_a_refused_action_moves_no_stream():
+    actions = [step % 10 for step in range(20)]
+    streams = []
+    for disturb in (False, True):
+        env = StickyAction(echoes(99, 99), 0.5)
+        env.seed(1)
+        env.reset()
+        stream = []
+        for action in actions:
+            if disturb:
+                with pytest.raises(SpecError):
+                    env.step([1, 99])
+                with pytest.raises(SpecError):
+                    env.step([1])
+            stream.append(env.step([action, action]).observation.tolist())
+        streams.append(stream)
+
+    assert streams[0] == streams[1]
+
+
+def test_an_action_of_a_wrong_shape_is_named():
+    env = StickyAction(echoes(9, 9), 0.5)
+    env.reset()
+
+    with pytest.raises(SpecError) as caught:
+        env.step(np.zeros((2, 1), np.int64))
+
+    assert str(caught.value) == (
+        "StickyAction.step() was given an action of incorrect shape that does not fit "
+        "its spec.\n\n"
+        "  expected   BoundedArraySpec(shape=(2,), dtype=int64, minimum=0, maximum=9)\n"
+        "  got        array of shape (2, 1), dtype int64, values 0 … 0\n\n"
+        "The array has 2 dimensions instead of 1.\nNone of the rows has moved."
+    )
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.0, 1.5, float("nan")])
+def test_a_probability_lies_between_0_and_1(probability):
+    with pytest.raises(ValueError, match="repeat_action_probability") as caught:
+        StickyAction(Echo(), probability)
+
+    assert str(caught.value) == (
+        f"repeat_action_probability is {probability}; it lies between 0 and 1, and is "
+        "less than 1: some action must be taken."
+    )
+
+
+@pytest.mark.parametrize(
+    ("duration", "message"),
+    [
+        (0, "repeat_action_duration is 0; it must be an integer of at least 1."),
+        ((0, 2), "repeat_action_duration is 0; it must be an integer of at least 1."),
+        (
+            (1, 2, 3),
+            "repeat_action_duration is (1, 2, 3); it is a number of steps, or two: the "
+            "fewest and the most.",
+        ),
+        (
+            (3, 2),
+            "repeat_action_duration is (3, 2): the fewest steps are more than the "
+            "most.",
+        ),
+    ],
+)
+def test_a_duration_is_a_number_of_steps_or_a_range(duration, message):
+    with pytest.raises(ValueError, match="repeat_action_duration") as caught:
+        StickyAction(Echo(), 0.5, duration)
+
+    assert message == str(caught.value)
+
+
+def test_bounds_of_the_reward_become_those_of_a_sum():
+    class Bounded(Echo):
+        def reward_spec(self):
+            return BoundedArraySpec((2,), np.float64, [-1, 0], [1, 2])
+
+    spec = ActionRepeat(Bounded(), 3).reward_spec()
+
+    assert [-3, 0] == spec.minimum.tolist()
+    assert [3, 6] == spec.maximum.tolist()

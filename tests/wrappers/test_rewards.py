@@ -1,0 +1,457 @@
+"""Clipped and transformed rewards, row by row, in vectors and in nests."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from envkit import ArraySpec, BoundedArraySpec
+from envkit.envs import CartPole, Catch, TicTacToe
+from envkit.errors import SpecError
+from envkit.time_step import StepType
+from envkit.wrappers.rewards import ClipReward, TransformReward
+from tests.wrappers.earning import Earning, earning_batch
+
+VECTOR = ArraySpec((2,), np.float32, name="two")
+NEST = {"food": ArraySpec((), np.float32), "gold": ArraySpec((2,), np.int64)}
+
+
+def earnings(*rewards, discount=1.0):
+    """An episode with these rewards."""
+    return [(reward, discount) for reward in rewards]
+
+
+def play(env, steps):
+    """Returns the rewards of a reset and of some steps."""
+    action = 0 if env.batch_size is None else np.zeros(env.batch_size, np.int64)
+    return [env.reset().reward] + [env.step(action).reward for _ in range(steps)]
+
+
+def lists(rewards):
+    return [np.asarray(reward).tolist() for reward in rewards]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "clipped"),
+    [
+        (-1.0, 2.0, [0, -1, 0.5, 2]),
+        (None, 2, [0, -3, 0.5, 2]),
+        (0, None, [0, 0, 0.5, 5]),
+    ],
+)
+def test_rewards_are_brought_into_the_range(low, high, clipped):
+    env = ClipReward(Earning(earnings(-3, 0.5, 5)), low, high)
+
+    assert clipped == lists(play(env, 3))
+
+
+def test_clipping_works_in_each_row():
+    env = ClipReward(earning_batch([earnings(-3, 3)], [earnings(0.5, 9)]), -1, 1)
+
+    assert [[0, 0], [-1, 0.5], [1, 1]] == lists(play(env, 2))
+
+
+def test_infinite_rewards_are_clipped_too():
+    env = ClipReward(Earning(earnings(np.inf, -np.inf)), min_reward=-1.0)
+    rewards = play(env, 2)
+
+    assert np.finfo(np.float32).max == rewards[1]
+    assert -1.0 == rewards[2]
+
+
+def test_the_reward_of_a_first_stays_0_outside_the_range():
+    env = ClipReward(earning_batch([earnings(3)], [earnings(0, 1)]), 1.0, 2.0)
+
+    assert [[0, 0], [2, 1], [0, 1], [2, 0]] == lists(play(env, 3))
+    assert (0.0, 2.0) == (env.reward_spec().minimum, env.reward_spec().maximum)
+
+
+def test_a_range_below_0_makes_room_for_the_reward_of_a_first():
+    spec = ClipReward(CartPole(), max_reward=-1.0).reward_spec()
+
+    assert (np.finfo(np.float32).min, 0.0) == (spec.minimum, spec.maximum)
+
+
+def test_each_element_of_a_vector_has_a_range_of_its_own():
+    env = ClipReward(
+        Earning(earnings([5, 5], [-5, -5]), reward_spec=VECTOR), [-1, -2], [1, 2]
+    )
+
+    assert [[0, 0], [1, 2], [-1, -2]] == lists(play(env, 2))
+    assert BoundedArraySpec((2,), np.float32, [-1, -2], [1, 2]) == env.reward_spec()
+    assert "two" == env.reward_spec().name
+
+
+def test_every_leaf_of_a_nest_is_clipped_and_keeps_its_dtype():
+    env = ClipReward(
+        Earning(earnings({"food": 7, "gold": [-9, 1]}), reward_spec=NEST), -2, 2
+    )
+    _, reward = play(env, 1)
+
+    assert {"food": 2.0, "gold": [-2, 1]} == {
+        name: leaf.tolist() for name, leaf in reward.items()
+    }
+    assert env.reward_spec() == {
+        "food": BoundedArraySpec((), np.float32, -2, 2),
+        "gold": BoundedArraySpec((2,), np.int64, -2, 2),
+    }
+
+
+def test_bounds_that_were_narrower_stay():
+    spec = BoundedArraySpec((), np.float32, 0.0, 5.0)
+    env = ClipReward(Earning(earnings(1), reward_spec=spec), -1.0, 2.0)
+
+    assert BoundedArraySpec((), np.float32, 0.0, 2.0) == env.reward_spec()
+
+
+def test_clipping_leaves_the_array_of_the_environment_alone():
+    inner = Earning(earnings(5))
+    env = ClipReward(inner, -1, 1)
+    env.reset()
+    env.step(0)
+
+    assert 5.0 == inner.current_time_step().reward
+
+
+def test_limits_that_were_given_may_be_changed_afterwards():
+    limits = np.array([1.0, 2.0])
+    env = ClipReward(Earning(earnings([5, 5]), reward_spec=VECTOR), max_reward=limits)
+    limits[...] = 100.0
+
+    assert [1, 2] == lists(play(env, 1))[1]
+    assert [1, 2] == env.max_reward.tolist()
+
+
+def test_the_repr_of_clipping_says_the_range():
+    env = ClipReward(Earning(earnings(1)), max_reward=2)
+
+    assert "ClipReward(Earning(), min_reward=None, max_reward=2)" == repr(env)
+
+
+def test_clipping_needs_a_limit():
+    with pytest.raises(ValueError, match="nothing to clip") as caught:
+        ClipReward(CartPole())
+
+    assert (
+        "ClipReward needs min_reward, max_reward or both: without a limit there is "
+        "nothing to clip."
+    ) == str(caught.value)
+
+
+GOLD = ArraySpec((), np.int64)
+
+
+@pytest.mark.parametrize(
+    ("spec", "low", "high", "message"),
+    [
+        (
+            VECTOR,
+            1,
+            0.5,
+            "reward, which is ArraySpec(shape=(2,), dtype=float32, name='two'), between"
+            " min_reward=1 and max_reward=0.5. BoundedArraySpec min has values greater "
+            "than max: minimum 1 is above maximum 0.5.",
+        ),
+        (
+            {"gold": GOLD},
+            [1, 2],
+            None,
+            "reward['gold'], which is ArraySpec(shape=(), dtype=int64), between "
+            "min_reward=[1, 2] and max_reward=None. minimum is not compatible with "
+            "shape (): its own shape is (2,), which does not broadcast to it.",
+        ),
+        (
+            GOLD,
+            None,
+            0.5,
+            "reward, which is ArraySpec(shape=(), dtype=int64), between min_reward=None"
+            " and max_reward=0.5. A limit of integers has no fraction.",
+        ),
+        (
+            GOLD,
+            None,
+            np.nan,
+            "reward, which is ArraySpec(shape=(), dtype=int64), between min_reward=None"
+            " and max_reward=nan. NaN is no limit.",
+        ),
+        (
+            GOLD,
+            None,
+            "much",
+            "reward, which is ArraySpec(shape=(), dtype=int64), between min_reward=None"
+            " and max_reward='much'. maximum must be numbers, not 'much'.",
+        ),
+        (
+            GOLD,
+            None,
+            np.inf,
+            "reward, which is ArraySpec(shape=(), dtype=int64), between min_reward=None"
+            " and max_reward=inf. maximum is not within the range of int64: inf is not "
+            "between -9223372036854775808 and 9223372036854775807.",
+        ),
+        (
+            ArraySpec((), np.bool_),
+            0,
+            None,
+            "reward, which is ArraySpec(shape=(), dtype=bool), between min_reward=0 and"
+            " max_reward=None. BoundedArraySpec needs an integer or floating dtype, not"
+            " bool: only numbers have bounds. Use ArraySpec for it.",
+        ),
+    ],
+)
+def test_limits_that_do_not_suit_the_reward_are_refused(spec, low, high, message):
+    with pytest.raises(ValueError, match="cannot clip") as caught:
+        ClipReward(Earning([], reward_spec=spec), low, high)
+
+    assert f"ClipReward cannot clip {message}" == str(caught.value)
+
+
+def test_the_function_sees_the_rewards_of_all_rows_at_once():
+    seen = []
+
+    def double(reward):
+        seen.append(reward.shape)
+        return 2 * reward
+
+    env = TransformReward(earning_batch([earnings(1, 2)], [earnings(3, 4)]), double)
+
+    assert [[0, 0], [2, 6], [4, 8]] == lists(play(env, 2))
+    assert [(2,), (2,)] == seen
+
+
+def test_a_single_environment_is_a_batch_of_one_row_to_the_function():
+    seen = []
+
+    def double(reward):
+        seen.append(reward.shape)
+        return 2 * reward
+
+    rewards = play(TransformReward(Earning(earnings(1, 2)), double), 2)
+
+    assert [0, 2, 4] == lists(rewards)
+    assert [(1,), (1,)] == seen
+    assert {((), np.dtype(np.float32))} == {(one.shape, one.dtype) for one in rewards}
+
+
+def test_a_first_has_no_part_in_the_function():
+    env = TransformReward(earning_batch([earnings(1)], [earnings(1, 1)]), np.exp)
+
+    e = float(np.exp(np.float32(1)))
+
+    assert [[0, 0], [e, e], [0, e], [e, 0]] == lists(play(env, 3))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_function_never_sees_the_0_of_a_first(masked):
+    env = TransformReward(
+        earning_batch([earnings(1)], [earnings(1, 1)], [earnings(1, 1)]), np.log
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a division by 0
+        play(env, 3)
+        if masked:
+            env.reset(np.array([False, True, False]))
+            env.step(np.zeros(3, np.int64), np.array([True, False, True]))
+
+
+def test_rows_that_wait_keep_their_rewards():
+    env = TransformReward(earning_batch([earnings(1, 2)], [earnings(3, 4)]), np.square)
+    env.reset()
+    env.step([0, 0])
+
+    assert [4, 9] == env.step([0, 0], np.array([True, False])).reward.tolist()
+
+
+def test_the_function_may_write_into_what_it_is_given():
+    def halve(reward):
+        reward /= 2
+        return reward
+
+    inner = Earning(earnings(5))
+    env = TransformReward(inner, halve)
+
+    assert [0, 2.5] == lists(play(env, 1))
+    assert 5.0 == inner.current_time_step().reward
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_the_function_may_return_the_same_array_again(batch_size):
+    result = np.zeros(batch_size or 1, np.float32)
+
+    def count(reward):
+        result[...] += 1
+        return result
+
+    env = TransformReward(Catch(batch_size), count)
+    rewards = play(env, 3)
+
+    assert [0, 1, 2, 3] == [reward.flat[0] for reward in rewards]
+
+
+def test_a_vector_can_become_a_number():
+    env = TransformReward(
+        earning_batch([earnings([1, 2])], [earnings([3, 4])], reward_spec=VECTOR),
+        lambda reward: reward.sum(axis=1),
+        ArraySpec((), np.float32),
+    )
+
+    assert [[0, 0], [3, 7], [0, 0]] == lists(play(env, 2))
+
+
+def test_a_nest_can_become_another():
+    env = TransformReward(
+        Earning(earnings({"food": 2, "gold": [3, 4]}), reward_spec=NEST),
+        lambda reward: (reward["food"], reward["gold"][:, 0].astype(np.float32)),
+        (ArraySpec((), np.float32), ArraySpec((), np.float32)),
+    )
+
+    assert [[0, 0], [2, 3]] == [list(map(float, reward)) for reward in play(env, 1)]
+
+
+def test_without_a_spec_shape_and_dtype_stay_and_bounds_are_unknown():
+    spec = BoundedArraySpec((), np.float32, 0, 1, name="coins")
+    env = TransformReward(Earning(earnings(1), reward_spec=spec), lambda r: 5 * r)
+
+    assert "ArraySpec(shape=(), dtype=float32, name='coins')" == repr(env.reward_spec())
+
+
+def test_the_sign_of_rewards_is_one_function_away():
+    spec = BoundedArraySpec((), np.float32, -1, 1)
+    env = TransformReward(Earning(earnings(-7, 0, 0.1)), np.sign, spec)
+
+    assert [0, -1, 0, 1] == lists(play(env, 3))
+    assert spec == env.reward_spec()
+
+
+def test_a_first_of_a_transformed_batch_is_a_first():
+    env = TransformReward(TicTacToe(3), np.negative)
+
+    assert (env.reset().step_type == StepType.FIRST).all()
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError) as caught:
+        TransformReward(CartPole(), 0.5)  # type: ignore[arg-type]  # is the mistake
+
+    assert (
+        "TransformReward needs a function of rewards, not 0.5 of type float."
+    ) == str(caught.value)
+
+
+ONE_ROW = (
+    "The function gets the rewards of all rows at once and returns as many (1, without "
+    "a batch). Another shape or dtype of one row's reward is said with reward_spec=."
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "got", "reason"),
+    [
+        (
+            lambda reward: reward.astype(np.float64),
+            "array of shape (1,), dtype float64, values 3.0 … 3.0",
+            "dtype is float64; the spec says float32. NumPy makes float64 by default: "
+            "add .astype(np.float32).",
+        ),
+        (
+            lambda reward: reward[0],
+            f"{np.float32(3)!r} of type float32",
+            "The value is a single number; an array of shape (1,) is expected.",
+        ),
+        (
+            lambda reward: reward[:, np.newaxis],
+            "array of shape (1, 1), dtype float32, values 3.0 … 3.0",
+            "There is one dimension too many, of size 1: a batch where a single value "
+            "belongs.",
+        ),
+        (
+            lambda reward: reward.tolist(),
+            "a list of 1 element",
+            "The value is a list, not an array: use np.array(..., np.float32).",
+        ),
+        (
+            lambda reward: None,
+            "None",
+            "None is not an array. Did a return statement get lost?",
+        ),
+    ],
+)
+def test_a_result_that_does_not_fit_is_refused(function, got, reason):
+    env = TransformReward(Earning(earnings(3)), function)
+    env.reset()
+
+    with pytest.raises(SpecError) as caught:
+        env.step(0)
+
+    assert (
+        "The function of TransformReward returned a reward that does not fit its spec."
+        "\n\n"
+        "  expected   ArraySpec(shape=(1,), dtype=float32, name='reward')\n"
+        f"  got        {got}\n\n"
+        f"{reason}\n"
+        f"{ONE_ROW}"
+    ) == str(caught.value)
+
+
+def test_a_result_beyond_the_bounds_that_were_promised_is_refused():
+    env = TransformReward(
+        earning_batch([earnings(3)], [earnings(0.5)]),
+        lambda reward: reward,
+        BoundedArraySpec((), np.float32, 0, 1),
+    )
+    env.reset()
+
+    with pytest.raises(SpecError) as caught:
+        env.step([0, 0])
+
+    assert (
+        "The function of TransformReward returned a reward that does not fit its spec."
+        "\n\n"
+        "  expected   BoundedArraySpec(shape=(2,), dtype=float32, minimum=0.0, "
+        "maximum=1.0)\n"
+        "  got        array of shape (2,), dtype float32, values 0.5 … 3.0\n\n"
+        "1 of 2 elements is above the maximum 1.0: 3.0 at index (0,).\n"
+        "The function gets the rewards of all rows at once and returns as many (2). "
+        "Another shape or dtype of one row's reward is said with reward_spec=."
+    ) == str(caught.value)
+
+
+def test_a_result_of_another_structure_names_the_place():
+    env = TransformReward(
+        Earning(earnings({"food": 2, "gold": [3, 4]}), reward_spec=NEST),
+        lambda reward: {"food": reward["food"]},
+    )
+    env.reset()
+
+    with pytest.raises(SpecError) as caught:
+        env.step(0)
+
+    assert (
+        "The function of TransformReward returned a reward that does not fit its spec."
+        "\n\n"
+        "  expected   the structure {'food': *, 'gold': *}\n"
+        "  got        a dict of 1 element\n\n"
+        "Key 'gold' is missing.\n"
+        f"{ONE_ROW}"
+    ) == str(caught.value)
+
+
+def test_a_reward_spec_that_is_none_is_refused():
+    with pytest.raises(TypeError) as caught:
+        TransformReward(CartPole(), np.sign, {"a": np.float32})
+
+    assert (
+        "TransformReward takes specs, and reward_spec['a'] is a type object: use "
+        "envkit.ArraySpec(shape, dtype)."
+    ) == str(caught.value)
+
+
+def test_a_reward_spec_without_room_for_a_first_is_refused():
+    with pytest.raises(ValueError, match="0 is not within") as caught:
+        TransformReward(CartPole(), np.exp, BoundedArraySpec((), np.float32, 1, 2))
+
+    assert (
+        "reward_spec is BoundedArraySpec(shape=(), dtype=float32, minimum=1.0, "
+        "maximum=2.0), and 0 is not within its bounds: a FIRST has the reward 0, "
+        "whatever the function does with others."
+    ) == str(caught.value)
