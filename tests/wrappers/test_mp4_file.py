@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from envkit.wrappers import mp4_file
+from envkit.wrappers.video import mp4_file
 from envkit.wrappers.video.mp4_file import Mp4File
 from tests.wrappers.films import mp4
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from envkit import BoundedArraySpec
-from envkit.wrappers.observations.rescaling import Rescaling, checked_range
+from envkit.wrappers.observations.rescaling import Rescaling, checked_bounds
 from tests import strategies
 
 NUMBERS = st.floats(-1e30, 1e30)
 
 
 def rescaling(spec, low=-1.0, high=1.0):
-    return Rescaling(spec, "", *checked_range(low, high))
+    return Rescaling(spec, "", *checked_bounds(low, high))
 
 
 def has_infinite_bounds(spec):

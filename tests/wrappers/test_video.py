@@ -430,7 +430,7 @@ def test_an_environment_is_closed_even_if_a_film_fails_to_end(tmp_path, monkeypa
     wrapped = filmed(env, tmp_path)
     play(wrapped, 1)
     # Whatever it is that fails.
-    monkeypatch.setattr("envkit.wrappers.film.Film.finish", lambda film: 1 / 0)
+    monkeypatch.setattr("envkit.wrappers.video.film.Film.finish", lambda film: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         wrapped.close()
 
