@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from envkit import testing as testing
     from envkit import wrappers as wrappers
     from envkit.async_environment import AsyncBatch, AsyncEnvironment, Blocking
+    from envkit.autoreset import AutoReset
     from envkit.batched_py_environment import BatchedPyEnvironment
     from envkit.constructors import constructor, make, register
     from envkit.parallel import (
         AsyncParallelPyEnvironment,
-        AutoReset,
         ParallelPyEnvironment,
         ProcessPyEnvironment,
         RestartPolicy,
@@ -47,7 +47,7 @@ _HOMES = {
     "AsyncBatch": "envkit.async_environment",
     "AsyncEnvironment": "envkit.async_environment",
     "AsyncParallelPyEnvironment": "envkit.parallel",
-    "AutoReset": "envkit.parallel",
+    "AutoReset": "envkit.autoreset",
     "BatchedPyEnvironment": "envkit.batched_py_environment",
     "Blocking": "envkit.async_environment",
     "BoundedArraySpec": "envkit.specs",

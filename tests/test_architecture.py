@@ -21,6 +21,7 @@ ROOT = Path(envkit.__file__).parent
 FLOORS: dict[int, set[str]] = {
     0: {
         "arrays",
+        "autoreset",
         "error_texts",
         "errors",
         "exception_copies",

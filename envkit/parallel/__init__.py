@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from envkit.autoreset import AutoReset
     from envkit.parallel.async_parallel_py_environment import (
         AsyncParallelPyEnvironment,
     )
-    from envkit.parallel.autoreset import AutoReset
     from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
     from envkit.parallel.process_py_environment import ProcessPyEnvironment
     from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AsyncParallelPyEnvironment": "envkit.parallel.async_parallel_py_environment",
-    "AutoReset": "envkit.parallel.autoreset",
+    "AutoReset": "envkit.autoreset",
     "ParallelPyEnvironment": "envkit.parallel.parallel_py_environment",
     "PoolStatistics": "envkit.parallel.statistics",
     "ProcessPyEnvironment": "envkit.parallel.process_py_environment",

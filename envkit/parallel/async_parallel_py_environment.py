@@ -11,9 +11,9 @@ import numpy as np
 
 from envkit.action_rows import ActionRows
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
+from envkit.autoreset import AutoReset
 from envkit.errors import CallOrderError
 from envkit.parallel.arguments import as_timeout
-from envkit.parallel.autoreset import AutoReset
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import PoolFacade, PoolState
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED

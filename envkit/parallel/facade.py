@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit.autoreset import AutoReset
 from envkit.errors import ClosedError, SpecError, WorkerError
 from envkit.parallel import arguments, failures
-from envkit.parallel.autoreset import AutoReset
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.names import check_name
 from envkit.parallel.pool import WorkerPool

@@ -12,10 +12,10 @@ import numpy as np
 from envkit import nest
 from envkit.action_rows import ActionRows
 from envkit.arrays import as_array
+from envkit.autoreset import AutoReset
 from envkit.batched_py_environment import unstack_actions
 from envkit.errors import CallOrderError
 from envkit.masked_rows import STEPS
-from envkit.parallel.autoreset import AutoReset
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import GRACE, PoolFacade, PoolState
 from envkit.parallel.handles import EnvHandle, Promise
