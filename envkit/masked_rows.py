@@ -167,16 +167,13 @@ class MaskedRows(Specified):
 
     def _step_and_reset(self, action: NestedArray, ended: Array) -> TimeStep:
         """Steps a batch some of whose rows have ended: those begin a new episode."""
-        if self.holds_rows:
+        if self.resets_rows or self.holds_rows:
             stepped = self._step_rows(action, ~ended, ended)
             stepped = self._checked(stepped, "_step_rows")
         else:
+            # Without a hook the environment has to do it alone, as in TF-Agents.
             stepped = self._checked(self._step(action), "_step")
-            if self.resets_rows:
-                stepped = self._merge(ended, self._reset_rows(ended), stepped)
-            else:
-                # Without a hook the environment has to do it alone, as in TF-Agents.
-                self._check_has_reset(ended, stepped)
+            self._check_has_reset(ended, stepped)
         self._current_time_step = stepped
         return stepped
 

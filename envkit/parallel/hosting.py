@@ -147,6 +147,15 @@ class EnvironmentHost:
                 "environment that another constructor has returned already. Each row "
                 "needs an environment of its own: build it inside the constructor."
             )
+        order = getattr(getattr(env, "autoreset", None), "value", "next_step")
+        if order != "next_step":
+            env.close()
+            raise ConstructorError(
+                f"env_constructors[{self.job.first_env + index}] returned a "
+                f"{type(env).__name__} whose order is AutoReset.{order.upper()}. In a "
+                "pool an environment begins the next episode with the step after a "
+                "LAST: make it with NEXT_STEP, and give the order to the pool."
+            )
         if index < len(self._seeds) and self._seeds[index] is not None:
             env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))
         return env

@@ -220,9 +220,14 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def _step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
+        if not self._moves_rows and (stepping | beginning).all():
+            # Whoever wrote _step() did not think of rows, but none is held.
+            return super()._step_rows(action, stepping, beginning)
         self._check_knows_rows(
             self._moves_rows, "_step", "_step_rows(action, stepping, beginning)"
         )
+        knows = self._resets_rows or not beginning.any()
+        self._check_knows_rows(knows, "_reset", "_reset_rows(mask)")
         time_step = self._env.step_rows(self._act(action), stepping, beginning)
         return self._see(time_step, stepping | beginning)
 

@@ -122,7 +122,8 @@ class FixedLength(PyEnvironmentBaseWrapper):
     of the repetitions, as in TF-Agents: to count episodes, count each `FIRST`.
 
     Each row of a batch counts for itself. The batch has to be able to leave rows where
-    they are while others step, as its `holds_rows` says.
+    they are while others step, and to reset single rows, as its `holds_rows` and
+    `resets_rows` say.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -142,11 +143,13 @@ class FixedLength(PyEnvironmentBaseWrapper):
         Args:
             env: The environment to wrap.
             fix_length: How many steps every episode has.
-            handle_auto_reset: As with every wrapper.
+            handle_auto_reset: Makes no difference: the wrapper begins every episode
+                itself, and a reset after the first `LAST` would leave nothing to pad.
         """
-        super().__init__(env, handle_auto_reset)
+        super().__init__(env)
         self._fix_length = checked_size("fix_length", fix_length)
         self._check_holds_rows()
+        self._check_resets_rows()
         self._structure = nest.Structure(env.time_step_spec())
         self._steps = np.zeros(self._dims, np.int64)
         # Which rows stand at a LAST, and the time step there: what was returned belongs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import numpy as np
@@ -10,35 +11,44 @@ from envkit.envs.streams import RowStreams
 from envkit.seeding import seed_per_row
 from envkit.types import Seed
 
-__all__ = ["wrapper_streams"]
-
-# Where wrappers' seeds branch off from those of rows, whose numbers count from 0.
-_BRANCH = 2**31
+__all__ = ["Branch", "wrapper_streams"]
 
 
-def wrapper_streams(wrapper: Any, seed: Seed) -> RowStreams:
+class Branch(enum.IntEnum):
+    """Where wrappers' seeds branch off from those of rows, which count from 0.
+
+    Each kind of wrapper has its own, or what is random in one would go together with
+    what is random in another around the same environment.
+    """
+
+    STICKING = 2**31
+    NOOPS = 2**31 + 1
+
+
+def wrapper_streams(wrapper: Any, seed: Seed, branch: Branch) -> RowStreams:
     """Returns the streams of a wrapper that is given `seed`, one for each row.
 
-    They differ from those of the environment, and of other wrappers of the same kind
-    around it. Row `i` has the same stream whether the wrapper is around the batch or
-    around each of its environments.
+    They differ from those of the environment, and of other wrappers around it. Row `i`
+    has the same stream whether the wrapper is around the batch or around each of its
+    environments.
 
     Example:
         >>> from envkit.envs import Catch
         >>> from envkit.wrappers import PyEnvironmentBaseWrapper
         >>> from envkit.seeding import seed_per_row
-        >>> batch = wrapper_streams(PyEnvironmentBaseWrapper(Catch(batch_size=2)), 7)
-        >>> single = PyEnvironmentBaseWrapper(Catch())
-        >>> second = wrapper_streams(single, seed_per_row(7, 2)[1])
-        >>> bool(batch.keys[1] == second.keys[0])
+        >>> batch = PyEnvironmentBaseWrapper(Catch(batch_size=2))
+        >>> both = wrapper_streams(batch, 7, Branch.NOOPS)
+        >>> single, seed = PyEnvironmentBaseWrapper(Catch()), seed_per_row(7, 2)[1]
+        >>> second = wrapper_streams(single, seed, Branch.NOOPS)
+        >>> bool(both.keys[1] == second.keys[0])
         True
     """
     seeds: Any = seed
     if not wrapper.batched and np.ndim(seeds) == 0:
         seeds = [seed]  # It is used as it is, like that of one row in a sequence.
     seeds = seed_per_row(seeds, wrapper.batch_size if wrapper.batched else 1)
-    branch = (_BRANCH, _number_inside(wrapper))
-    return RowStreams([None if one is None else _derived(one, branch) for one in seeds])
+    key = (int(branch), _number_inside(wrapper))
+    return RowStreams([None if one is None else _derived(one, key) for one in seeds])
 
 
 def _number_inside(wrapper: Any) -> int:
@@ -50,6 +60,6 @@ def _number_inside(wrapper: Any) -> int:
     return count
 
 
-def _derived(seed: int, branch: tuple[int, ...]) -> int:
-    words = np.random.SeedSequence(seed, spawn_key=branch).generate_state(2, np.uint64)
+def _derived(seed: int, key: tuple[int, ...]) -> int:
+    words = np.random.SeedSequence(seed, spawn_key=key).generate_state(2, np.uint64)
     return int(words[0]) << 64 | int(words[1])

@@ -14,9 +14,9 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.actions.given_actions import GivenActions
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
-from envkit.wrappers.randomness import wrapper_streams
-from envkit.wrappers.reward_sums import sum_spec
-from envkit.wrappers.rows import beside, where_rows
+from envkit.wrappers.randomness import Branch, wrapper_streams
+from envkit.wrappers.reward_sums import add_in_rows, sum_spec
+from envkit.wrappers.rows import where_rows
 
 __all__ = ["ActionRepeat", "StickyAction"]
 
@@ -90,14 +90,9 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
             else:
                 time_step = self._env.step_rows(action, rows)
             total = nest.map_structure(
-                functools.partial(_sum_in, rows), total, time_step.reward
+                functools.partial(add_in_rows, rows), total, time_step.reward
             )
         return time_step._replace(reward=total)
-
-
-def _sum_in(rows: Any, total: Array, reward: Array) -> Array:
-    more = np.where(beside(rows, reward), reward, 0)
-    return np.asarray(total + more, total.dtype)
 
 
 class StickyAction(PyEnvironmentBaseWrapper):
@@ -116,6 +111,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
         array([1, 1, 1, 1], dtype=int32)
     """
 
+    _kept = ("_before", "_left", "_is_under_way", "_has_before", "_streams")
     _shown = ("repeat_action_probability",)
 
     def __init__(
@@ -155,7 +151,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
         self._left = np.zeros(self._dims, np.int64)
         self._is_under_way = np.zeros(self._dims, bool)
         self._has_before = np.zeros(self._dims, bool)
-        self._streams = wrapper_streams(self, None)
+        self._streams = wrapper_streams(self, None, Branch.STICKING)
 
     @property
     def repeat_action_probability(self) -> float:
@@ -164,7 +160,7 @@ class StickyAction(PyEnvironmentBaseWrapper):
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment, and what sticks."""
-        self._streams = wrapper_streams(self, seed)
+        self._streams = wrapper_streams(self, seed, Branch.STICKING)
         return self._env.seed(seed)
 
     def _step(self, action: NestedArray) -> TimeStep:
@@ -230,23 +226,6 @@ class StickyAction(PyEnvironmentBaseWrapper):
         self._has_before = self._has_before & ~first
         self._is_under_way = np.where(moved, step_type != _LAST, self._is_under_way)
         return time_step
-
-    def _save(self) -> Any:
-        return {
-            "before": self._before,
-            "left": self._left,
-            "is_under_way": self._is_under_way,
-            "has_before": self._has_before,
-            "positions": self._streams.positions,
-            "keys": self._streams.keys,
-        }
-
-    def _restore(self, saved: Any) -> None:
-        self._before = saved["before"]
-        self._left = saved["left"]
-        self._is_under_way = saved["is_under_way"]
-        self._has_before = saved["has_before"]
-        self._streams.positions, self._streams.keys = saved["positions"], saved["keys"]
 
 
 def _as_range(duration: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What the sum of several rewards looks like."""
+"""What the sum of several rewards looks like, and how it is made."""
 
 from __future__ import annotations
 
@@ -8,8 +8,23 @@ import numpy as np
 
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import Array
+from envkit.wrappers.rows import beside
 
-__all__ = ["sum_spec"]
+__all__ = ["add_in_rows", "sum_spec"]
+
+# Of how many rewards a bound is worked out; more are those of an episode of any length.
+_MOST_FLOATS = 2**20
+
+
+def add_in_rows(rows: Any, total: Array, reward: Array) -> Array:
+    """Adds rewards in some rows, and returns a new array of the dtype of `total`.
+
+    Example:
+        >>> add_in_rows(np.array([True, False]), np.array([1, 2]), np.array([5, 5]))
+        array([6, 2])
+    """
+    more = np.where(beside(rows, reward), reward, 0)
+    return np.asarray(total + more, total.dtype)
 
 
 def sum_spec(spec: ArraySpec, most: int) -> ArraySpec:
@@ -21,16 +36,30 @@ def sum_spec(spec: ArraySpec, most: int) -> ArraySpec:
     """
     if not isinstance(spec, BoundedArraySpec):
         return spec
-    info: Any = np.finfo if spec.dtype.kind == "f" else np.iinfo
-    limits = info(spec.dtype)
+    summed = _float_sum if spec.dtype.kind == "f" else _integer_sum
     low, high = spec.minimum, spec.maximum
     return spec.replace(
-        minimum=np.where(low < 0, _times(low, most, limits.min), low),
-        maximum=np.where(high > 0, _times(high, most, limits.max), high),
+        minimum=np.where(low < 0, summed(low, most), low),
+        maximum=np.where(high > 0, summed(high, most), high),
     )
 
 
-def _times(bound: Array, most: int, limit: Any) -> Array:
-    """Multiplies a bound; beyond what its dtype can hold there is the limit."""
-    fits = np.abs(bound.astype(np.float64)) <= abs(float(limit)) / most
-    return np.where(fits, np.where(fits, bound, 0) * most, limit).astype(bound.dtype)
+def _float_sum(bound: Array, most: int) -> Array:
+    # A spec takes infinity for the limit of its dtype.
+    if most > _MOST_FLOATS:
+        return np.asarray(np.copysign(np.inf, bound))
+    # Added one by one, as rewards are: a product is rounded in another way, and ten
+    # times 0.1 would be more than the bound.
+    with np.errstate(over="ignore"):
+        sums = np.cumsum(np.broadcast_to(bound, (most, *bound.shape)), axis=0)
+    last: Array = sums[-1, ...].astype(bound.dtype)
+    return last
+
+
+def _integer_sum(bound: Array, most: int) -> Array:
+    # Of Python's integers, which do not overflow.
+    info = np.iinfo(bound.dtype)
+    products = [
+        min(max(number * most, info.min), info.max) for number in bound.ravel().tolist()
+    ]
+    return np.array(products, bound.dtype).reshape(bound.shape)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from envkit import AutoReset, ParallelPyEnvironment
 from envkit.errors import ConstructorError
 from envkit.parallel.hosting import (
     EnvironmentHost,
@@ -355,3 +356,19 @@ def test_memory_of_a_process_is_known_where_somebody_can_tell():
 
 def test_memory_of_a_process_that_is_gone_is_zero():
     assert 0 == resident_bytes(2**22 + 1)
+
+
+def test_a_batch_with_an_order_of_its_own_is_refused():
+    def pool_inside():
+        return ParallelPyEnvironment(
+            [CountingEnv] * 2, backend="inline", autoreset=AutoReset.SAME_STEP
+        )
+
+    with pytest.raises(ConstructorError) as caught:
+        ParallelPyEnvironment([pool_inside], backend="inline")
+
+    assert (
+        "env_constructors[0] returned a ParallelPyEnvironment whose order is "
+        "AutoReset.SAME_STEP. In a pool an environment begins the next episode with "
+        "the step after a LAST: make it with NEXT_STEP, and give the order to the pool."
+    ) in str(caught.value)

@@ -90,6 +90,18 @@ class Drive(PyEnvironment):
         self._rng.bit_generator.state, self._steps, self._place = state
 
 
+class MovesTogether(GridWorld):
+    """A batch that begins episodes in single rows, and steps all rows together."""
+
+    resets_rows = True
+    holds_rows = False
+
+
+def batch_of(*envs: PyEnvironment) -> BatchedPyEnvironment:
+    """Makes a batch of single environments, without threads."""
+    return BatchedPyEnvironment(list(envs), multithreading=False)
+
+
 class OneLeaf(PyEnvironmentBaseWrapper):
     """Shows one part of the observation of `Drive`, and takes one of its actions."""
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
+from envkit import ArraySpec, BoundedArraySpec
 from envkit.envs import Catch, GridWorld
 from envkit.parallel import ParallelPyEnvironment
 from envkit.seeding import seed_per_row
@@ -13,14 +13,10 @@ from envkit.time_step import StepType
 from envkit.wrappers.atari.preprocessing import AtariPreprocessing, FrameStack4
 from envkit.wrappers.limits import TimeLimit
 from envkit.wrappers.pictures.arithmetic import grayscale, resize
-from tests.wrappers.environments import Drive
+from tests.wrappers.environments import Drive, MovesTogether, batch_of
 from tests.wrappers.games import Arcade, Film
 
 FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
-
-
-def batch_of(*envs):
-    return BatchedPyEnvironment(list(envs), multithreading=False)
 
 
 def brightness(time_step):
@@ -602,11 +598,6 @@ def test_a_nest_is_refused(message_of):
         "  expected   uint8 picture of shape (height, width, 3) or (height, width)\n"
         "  got        {'camera': BoundedArraySpec(shape=(6, 4, 3), "
     )
-
-
-class MovesTogether(GridWorld):
-    resets_rows = True
-    holds_rows = False
 
 
 def test_a_batch_that_cannot_hold_rows_is_refused(message_of):

@@ -3,20 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment
-from envkit.envs import Bandit, CartPole, Catch
+from envkit.envs import CartPole, Catch
 from envkit.seeding import seed_per_row
 from envkit.testing import check_environment
 from envkit.wrappers.atari.openings import FireOnReset, NoopReset
 from envkit.wrappers.atari.preprocessing import AtariPreprocessing
-from tests.wrappers.environments import Drive
+from tests.wrappers.environments import Drive, MovesTogether, batch_of
 from tests.wrappers.games import Arcade, Film
 
 LONG = range(100)
-
-
-def batch_of(*envs):
-    return BatchedPyEnvironment(list(envs), multithreading=False)
 
 
 def noops(film, noop_max, games=200):
@@ -339,11 +334,6 @@ def test_another_button_that_does_not_exist_is_refused(message_of):
         "The value 2 is above the maximum 1.\n"
         "With next_action=None fire is pressed and nothing else."
     )
-
-
-class MovesTogether(Bandit):
-    resets_rows = True
-    holds_rows = False
 
 
 @pytest.mark.parametrize("wrapper", [NoopReset, FireOnReset])

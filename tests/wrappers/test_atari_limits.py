@@ -3,19 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment
 from envkit.testing import check_environment
 from envkit.wrappers.atari.preprocessing import AtariPreprocessing
 from envkit.wrappers.atari.time_limit import AtariTimeLimit
+from tests.wrappers.environments import batch_of
 from tests.wrappers.games import Arcade, Film
 
 LONG = range(50)
 # A life is lost with every third step.
 LIVES = [20 - frame // 3 for frame in LONG]
-
-
-def batch_of(*envs):
-    return BatchedPyEnvironment(list(envs), multithreading=False)
 
 
 def limited(duration, *films):

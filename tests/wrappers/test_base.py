@@ -25,6 +25,8 @@ from envkit.errors import CallOrderError
 from envkit.testing import CountingEnv, EpisodeCountingEnv, TracingEnv
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.limits import TimeLimit
+from envkit.wrappers.statistics import RunStats
+from tests.wrappers.recorder import Recorder
 
 
 class Doubled(PyEnvironmentBaseWrapper):
@@ -256,6 +258,20 @@ def test_a_wrapper_of_tf_agents_cannot_say_what_some_rows_do():
         TimeLimit(env, 3)
 
 
+def test_a_wrapper_that_resets_all_rows_is_not_passed_by_when_some_begin():
+    class ResetsAll(PyEnvironmentBaseWrapper):
+        def _reset(self):
+            return self._env.reset()
+
+    env = ResetsAll(Catch(batch_size=2))
+    env.reset()
+    first, second = np.array([True, False]), np.array([False, True])
+
+    assert env.step_rows([0, 0], first).step_type.tolist() == [1, 0]
+    with pytest.raises(NotImplementedError, match=r"overrides _reset\(\), which"):
+        env.step_rows([0, 0], first, second)
+
+
 def test_a_wrapper_may_reset_an_environment_that_does_not_reset_itself():
     class Stays(CountingEnv):
         def __init__(self):
@@ -278,6 +294,24 @@ def test_a_wrapper_may_reset_the_rows_of_a_batch_that_does_not():
 
     assert [[1, 1], [2, 1], [0, 2], [1, 0], [2, 1]] == types
     assert [1, 1] == env.current_time_step().observation[0].tolist()
+
+
+def test_a_wrapper_that_resets_rows_sees_no_step_of_those_that_have_ended():
+    """Also where the environment can only step all rows together."""
+
+    class Together(Recorder):
+        _step_rows = PyEnvironment._step_rows
+
+    inside = Together(ArraySpec((), np.int32), 1, 3)
+    inside._handle_auto_reset = False
+    env = RunStats(inside, handle_auto_reset=True)
+
+    step_types = [env.step([0, 0]).step_type.tolist() for _ in range(5)]
+
+    assert [[0, 0], [2, 1], [0, 1], [2, 2], [0, 0]] == step_types
+    assert [2, 1] == env.episodes_per_row.tolist()
+    assert [3, 2] == env.resets_per_row.tolist()
+    assert [2, 3] == env.total_steps_per_row.tolist()
 
 
 def test_every_wrapper_has_a_current_time_step_of_its_own():

@@ -11,7 +11,9 @@ from envkit import BatchedPyEnvironment, ParallelPyEnvironment, PyEnvironment
 from envkit.envs import Catch
 from envkit.testing import CountingEnv, ScriptedEnv
 from envkit.time_step import restart, transition, truncation
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.limits import FixedLength, TimeLimit
+from tests.wrappers.environments import MovesTogether
 
 FIRST, MID, LAST = 0, 1, 2
 
@@ -157,21 +159,20 @@ def test_a_limit_is_a_positive_integer(duration):
     )
 
 
-class MovesTogether(Catch):
+class BeginsTogether(Catch):
     """A batch that begins all episodes at once, and no single one."""
 
     resets_rows = False
-    holds_rows = False
 
 
 def test_a_batch_that_cannot_reset_rows_is_refused_at_once():
     with pytest.raises(ValueError, match="cannot wrap") as caught:
-        TimeLimit(MovesTogether(batch_size=2), 3)
+        TimeLimit(BeginsTogether(batch_size=2), 3)
 
     assert str(caught.value) == (
-        "TimeLimit cannot wrap MovesTogether(batch_size=2): its rows end one by one, "
+        "TimeLimit cannot wrap BeginsTogether(batch_size=2): its rows end one by one, "
         "and it cannot begin episodes in some rows alone. Wrap the single environments "
-        "before they become a batch, or override _reset_rows(mask) in MovesTogether."
+        "before they become a batch, or override _reset_rows(mask) in BeginsTogether."
     )
 
 
@@ -315,6 +316,15 @@ def test_a_batch_that_cannot_hold_rows_is_refused_at_once():
     )
 
 
+def test_a_batch_that_holds_rows_and_resets_all_together_is_refused_at_once():
+    class ResetsAll(PyEnvironmentBaseWrapper):
+        def _reset(self):
+            return self._env.reset()
+
+    with pytest.raises(ValueError, match="cannot begin episodes in some rows alone"):
+        FixedLength(ResetsAll(counters(2, 3)), 3)
+
+
 def test_an_environment_that_does_not_reset_itself_is_reset():
     class Endless(PyEnvironment):
         def observation_spec(self):
@@ -331,3 +341,9 @@ def test_an_environment_that_does_not_reset_itself_is_reset():
 
     for wrapper in (TimeLimit, FixedLength):
         assert [FIRST, MID, LAST, FIRST] == step_types(wrapper(Endless(), 2), 3)
+
+
+def test_a_wrapper_that_resets_after_every_last_pads_all_the_same():
+    env = FixedLength(CountingEnv(2), 4, handle_auto_reset=True)
+
+    assert [FIRST, MID, LAST, LAST, LAST, FIRST] == step_types(env, 5)

@@ -210,3 +210,16 @@ def test_a_picture_of_another_size_is_refused(message_of):
         "Axis 1 has size 13 instead of 12.\n"
         "The first picture was of the size expected."
     )
+
+
+def test_a_picture_of_another_dtype_is_refused(message_of):
+    class Fading(Canvas):
+        def render(self, mode="rgb_array"):
+            return np.zeros((12, 9, 3), np.float32 if self._frames else np.uint8)
+
+    env = AddRenderObservation(Fading())
+    env.reset()
+
+    message = message_of(SpecError, lambda: env.step(0))
+
+    assert "dtype is float32; the spec says uint8." in message

@@ -14,7 +14,7 @@ from envkit.testing import CountingEnv
 from envkit.time_step import restart, termination, transition
 from envkit.wrappers.limits import TimeLimit
 from envkit.wrappers.repeats import ActionRepeat, StickyAction
-from tests.wrappers.test_limits import MovesTogether
+from tests.wrappers.environments import MovesTogether
 
 FIRST, MID, LAST = 0, 1, 2
 
@@ -106,6 +106,21 @@ def test_rows_that_have_ended_wait_for_the_others():
     assert [1.0, 4.0, 9.0] == time_step.reward[:, 0].tolist()
     assert [FIRST, FIRST, MID] == after.step_type.tolist()
     assert [0.0, 0.0, 9.0] == after.reward[:, 0].tolist()
+
+
+def test_a_sum_of_the_largest_rewards_fits_its_spec():
+    class Paying(Echo):
+        def reward_spec(self):
+            return BoundedArraySpec((2,), np.float32, -0.1, 0.1)
+
+        def _step(self, action):
+            reward = np.full(2, 0.1, np.float32)
+            return super()._step(action)._replace(reward=reward)
+
+    env = ActionRepeat(Paying(99), 10)
+    env.reset()
+
+    assert env.reward_spec().check_array(env.step(1).reward)
 
 
 def test_held_rows_are_not_repeated():

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from envkit.arrays import as_array
 from envkit.specs.array_spec import BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Array
-from envkit.wording import bound_text
+from envkit.wrappers.ranges import checked_range, range_text
 
 __all__ = ["ActionScale", "checked_ends"]
+
+_NAMES = "min_action", "max_action"
 
 
 class ActionScale:
@@ -77,30 +77,13 @@ def checked_ends(min_action: Any, max_action: Any) -> tuple[Array, Array]:
         >>> checked_ends(-1, [1.0, 2.0])
         (array(-1), array([1., 2.]))
     """
-    low = _finite_numbers("min_action", min_action)
-    high = _finite_numbers("max_action", max_action)
-    try:
-        in_order = np.all(low < high)
-    except ValueError:
-        raise ValueError(
-            f"min_action has the shape {low.shape} and max_action {high.shape}; both "
-            "broadcast to the shape of every continuous action."
-        ) from None
-    values = f"min_action is {bound_text(low)} and max_action is {bound_text(high)}"
-    if not in_order:
-        raise ValueError(f"{values}; min_action must be smaller, in every element.")
+    low, high = checked_range(
+        _NAMES, (min_action, max_action), "every continuous action"
+    )
     with np.errstate(over="ignore"):
         if not np.isfinite(high.astype(np.float64) - low).all():
-            raise ValueError(f"{values}, which is too far apart to compute with.")
+            raise ValueError(
+                f"{range_text(_NAMES, low, high)}, which is too far apart to compute "
+                "with."
+            )
     return low, high
-
-
-def _finite_numbers(name: str, value: Any) -> Array:
-    numbers = as_array(value)
-    if numbers.dtype.kind not in "iuf":
-        raise TypeError(
-            f"{name} is {describe(value)}; it must be a number, or an array of numbers."
-        )
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"{name} is {bound_text(numbers)}; it must be finite.")
-    return np.array(numbers)

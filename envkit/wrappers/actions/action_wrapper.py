@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from envkit.errors import SpecError
-from envkit.specs.array_spec import BoundedArraySpec
-from envkit.specs.bounds import within
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.actions.given_actions import GivenActions
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
-__all__ = ["MOST_CHOICES", "ActionWrapper", "has_finite_bounds"]
+__all__ = ["MOST_CHOICES", "ActionWrapper"]
 
 # Whoever has more actions than that has given no bounds, and they are the dtype's.
 MOST_CHOICES = 2**31 - 1
@@ -80,21 +78,3 @@ class ActionWrapper(PyEnvironmentBaseWrapper):
         """Says which spec of the environment's action an error is about."""
         at = f" at {path}" if path else ""
         return f"the action spec of {type(self._env).__name__}{at} is {spec}"
-
-
-def has_finite_bounds(spec: BoundedArraySpec) -> bool:
-    """Says whether every element has two bounds that are not the dtype's limits.
-
-    Those of floating numbers stand for infinity, and for bounds that were not given.
-
-    Example:
-        >>> has_finite_bounds(BoundedArraySpec((), np.float32, minimum=0.0))
-        False
-    """
-    info = np.finfo(spec.dtype)
-    tiniest, largest = (
-        np.nextafter(limit, spec.dtype.type(0)) for limit in (info.min, info.max)
-    )
-    return within(spec.minimum, tiniest, largest) and within(
-        spec.maximum, tiniest, largest
-    )

@@ -16,12 +16,9 @@ from envkit.specs.array_spec import (
 )
 from envkit.types import Array, NestedArray
 from envkit.wording import counted
-from envkit.wrappers.actions.action_wrapper import (
-    MOST_CHOICES,
-    ActionWrapper,
-    has_finite_bounds,
-)
+from envkit.wrappers.actions.action_wrapper import MOST_CHOICES, ActionWrapper
 from envkit.wrappers.actions.given_actions import GivenActions
+from envkit.wrappers.observations.leaf_specs import has_finite_bounds
 
 __all__ = ["ActionDiscretizeWrapper", "OneHotActionWrapper"]
 

@@ -19,13 +19,18 @@ from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.actions.nearest_bounds import nearest_within
 from envkit.wrappers.rows import beside
 
-__all__ = ["GivenActions", "Ignored"]
+__all__ = ["ACCEPTED_KINDS", "GivenActions", "Ignored"]
 
 # Says in which rows the action is not used. It is asked only where one does not fit.
 Ignored: TypeAlias = Callable[[], Array]
 
 # Which kinds of dtype may come where a kind is expected: what loses nothing.
-_KINDS = {"b": "b", **dict.fromkeys("iu", "biu"), "f": "biuf", "c": "biufc"}
+ACCEPTED_KINDS: dict[str, str] = {
+    "b": "b",
+    **dict.fromkeys("iu", "biu"),
+    "f": "biuf",
+    "c": "biufc",
+}
 
 
 class GivenActions:
@@ -156,7 +161,7 @@ class GivenActions:
         if dtype.hasobject:
             return leaf  # type: ignore[no-any-return]  # it may be anything
         column = as_array(leaf)
-        kinds = _KINDS.get(dtype.kind, "")
+        kinds = ACCEPTED_KINDS.get(dtype.kind, "")
         is_of_kind = (
             column.dtype.kind in kinds
             if kinds

@@ -16,8 +16,9 @@ from envkit.specs.array_spec import (
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.actions.action_scale import ActionScale, checked_ends
-from envkit.wrappers.actions.action_wrapper import ActionWrapper, has_finite_bounds
+from envkit.wrappers.actions.action_wrapper import ActionWrapper
 from envkit.wrappers.actions.given_actions import GivenActions
+from envkit.wrappers.observations.leaf_specs import has_finite_bounds
 
 __all__ = [
     "ActionClipWrapper",

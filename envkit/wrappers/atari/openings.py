@@ -13,9 +13,9 @@ from envkit.errors import SpecError
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
+from envkit.wrappers.atari.some_rows import as_first
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
-from envkit.wrappers.randomness import wrapper_streams
-from envkit.wrappers.rows import where_rows
+from envkit.wrappers.randomness import Branch, wrapper_streams
 
 __all__ = ["FireOnReset", "NoopReset"]
 
@@ -35,7 +35,6 @@ class _Opening(PyEnvironmentBaseWrapper):
         super().__init__(env, handle_auto_reset)
         self._check_resets_rows()
         self._check_holds_rows()
-        self._rewards = nest.Structure(env.reward_spec())
         self._action = nest.Structure(env.action_spec())
 
     @abc.abstractmethod
@@ -78,7 +77,7 @@ class _Opening(PyEnvironmentBaseWrapper):
             ended = taking & (np.asarray(time_step.step_type) == _LAST)
             if ended.any():
                 time_step = self._env.reset(ended) if self._dims else self._env.reset()
-        return self._as_first(time_step, begun)
+        return as_first(begun, time_step)
 
     def _move(self, action: NestedArray, rows: Array) -> Any:
         # A copy each time: an environment may write into what it is given.
@@ -86,20 +85,6 @@ class _Opening(PyEnvironmentBaseWrapper):
         if rows.all():
             return self._env.step(action)
         return self._env.step_rows(action, rows)
-
-    def _as_first(self, time_step: TimeStep, rows: Array) -> TimeStep:
-        """Makes a `FIRST` of the time step, with nothing earned, in some rows."""
-
-        def replaced(leaf: Any, value: int) -> Array:
-            return where_rows(rows, value, leaf).astype(np.asarray(leaf).dtype)
-
-        return time_step._replace(
-            step_type=replaced(time_step.step_type, int(_FIRST)),
-            reward=self._rewards.map(lambda leaf: replaced(leaf, 0), time_step.reward),
-            discount=nest.map_structure(
-                lambda leaf: replaced(leaf, 1), time_step.discount
-            ),
-        )
 
 
 def _loses_nothing(array: Array, dtype: np.dtype[Any]) -> bool:
@@ -125,9 +110,10 @@ class NoopReset(_Opening):
         >>> env = NoopReset(CartPole(batch_size=3), noop_max=5)
         >>> env.seed(1)
         >>> env.reset().step_type, env.get_info()["episode_steps"]
-        (array([0, 0, 0], dtype=int32), array([3, 3, 4]))
+        (array([0, 0, 0], dtype=int32), array([1, 5, 2]))
     """
 
+    _kept = ("_streams",)
     _shown = ("noop_max",)
 
     def __init__(
@@ -150,7 +136,7 @@ class NoopReset(_Opening):
         self._noop = self._as_action(
             "noop_action", noop_action, "It is the action of one row that does nothing."
         )
-        self._streams = wrapper_streams(self, None)
+        self._streams = wrapper_streams(self, None, Branch.NOOPS)
 
     @property
     def noop_max(self) -> int:
@@ -159,7 +145,7 @@ class NoopReset(_Opening):
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment, and how many no-ops there are."""
-        self._streams = wrapper_streams(self, seed)
+        self._streams = wrapper_streams(self, seed, Branch.NOOPS)
         return self._env.seed(seed)
 
     def _actions_for(self, rows: Array) -> list[tuple[NestedArray, Array]]:
@@ -169,12 +155,6 @@ class NoopReset(_Opening):
             counts[drawing] = self._streams.integers(drawing, 1, self._noop_max + 1)
         counts = counts.reshape(self._dims)
         return [(self._noop, counts > taken) for taken in range(self._noop_max)]
-
-    def _save(self) -> Any:
-        return {"positions": self._streams.positions, "keys": self._streams.keys}
-
-    def _restore(self, saved: Any) -> None:
-        self._streams.positions, self._streams.keys = saved["positions"], saved["keys"]
 
 
 class FireOnReset(_Opening):

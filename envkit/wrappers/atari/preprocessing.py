@@ -14,11 +14,12 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.atari.lives import LivesLookup
+from envkit.wrappers.atari.some_rows import as_first, as_termination, move
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.history.frames import FrameStack
 from envkit.wrappers.observations.leaf_changes import place
 from envkit.wrappers.pictures.arithmetic import grayscale, resize
-from envkit.wrappers.reward_sums import sum_spec
+from envkit.wrappers.reward_sums import add_in_rows, sum_spec
 from envkit.wrappers.rows import where_rows
 
 __all__ = ["AtariPreprocessing", "FrameStack4"]
@@ -192,19 +193,15 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         time_step = time_step._replace(observation=screen)
         if lost.any():
             self._screen = where_rows(lost, screen, self._screen)
-            time_step = _at(lost, time_step, _LAST, 0)
+            time_step = as_termination(lost, time_step)
         if next_life.any():
             time_step = self._with_next_life(time_step, next_life)
         return time_step
 
     def _with_next_life(self, time_step: TimeStep, rows: Array) -> TimeStep:
         """Shows some rows as they were when a life was lost, as a `FIRST`."""
-        return _at(rows, time_step, _FIRST, 1)._replace(
-            reward=self._rewards.map(
-                lambda reward: _where(rows, 0, reward), time_step.reward
-            ),
-            observation=where_rows(rows, self._screen, time_step.observation),
-        )
+        screen = where_rows(rows, self._screen, time_step.observation)
+        return as_first(rows, time_step)._replace(observation=screen)
 
     def _skip(
         self, action: NestedArray, moving: Array, beginning: Array, touched: Array
@@ -216,7 +213,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
             and which rows have lost a life.
         """
         lost, brighter, before = self._nobody, self._nobody, None
-        time_step = self._advance(action, moving, beginning)
+        time_step = move(self._env, action, moving, beginning)
         rewards = self._rewards.map(np.array, time_step.reward)
         moved, left = moving | beginning, self._frame_skip - 1
         while True:
@@ -227,9 +224,9 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
                 break
             if left == 1:
                 before, brighter = self._gray(time_step, touched), moving
-            time_step = self._advance(action, moving, self._nobody)
+            time_step = move(self._env, action, moving, self._nobody)
             rewards = self._rewards.map(
-                functools.partial(_sum_in, moving), rewards, time_step.reward
+                functools.partial(add_in_rows, moving), rewards, time_step.reward
             )
             moved, left = moving, left - 1
         screen = self._gray(time_step, touched)
@@ -238,17 +235,6 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
             screen = where_rows(twice, np.maximum(screen, before), screen)
         shown = self._shown_of(screen, touched)
         return time_step._replace(reward=rewards), shown, lost
-
-    def _advance(self, action: NestedArray, moving: Array, beginning: Array) -> Any:
-        if moving.all():
-            return self._env.step(action)
-        if moving.any():
-            return self._env.step_rows(action, moving, beginning)
-        if beginning.all():
-            return self._env.reset()
-        if beginning.any():
-            return self._env.reset(beginning)
-        return self._env.current_time_step()
 
     def _note_lives(self, time_step: TimeStep, moved: Array) -> Array:
         """Counts lives, and returns where one has been lost in this step."""
@@ -276,26 +262,6 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         everywhere = np.zeros((*self._dims, *shown.shape[1:]), np.uint8)
         everywhere[rows] = shown
         return everywhere
-
-
-def _at(rows: Array, time_step: TimeStep, step_type: Array, discount: int) -> TimeStep:
-    """Replaces step type and discount in some rows."""
-    return time_step._replace(
-        step_type=_where(rows, step_type, time_step.step_type),
-        discount=nest.map_structure(
-            lambda old: _where(rows, discount, old), time_step.discount
-        ),
-    )
-
-
-def _where(rows: Array, chosen: Any, other: Any) -> Array:
-    """Chooses row by row; the dtype stays that of the second."""
-    return where_rows(rows, chosen, other).astype(np.asarray(other).dtype)
-
-
-def _sum_in(rows: Array, total: Array, reward: Array) -> Array:
-    """Adds rewards in some rows, and returns a new array of the same dtype."""
-    return np.asarray(total + where_rows(rows, reward, 0), total.dtype)
 
 
 class FrameStack4(FrameStack):

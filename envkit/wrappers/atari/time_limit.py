@@ -9,6 +9,7 @@ import numpy as np
 from envkit.envs.base import checked_size
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
+from envkit.wrappers.atari.some_rows import move
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
 __all__ = ["AtariTimeLimit"]
@@ -104,10 +105,8 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         # to begin a game.
         twice = games & self._has_lost
         if twice.any():
-            self._advance(action, self._nobody, twice)
-        time_step: TimeStep = self._advance(
-            action, stepping & ~games, beginning | games
-        )
+            move(self._env, action, self._nobody, twice)
+        time_step = move(self._env, action, stepping & ~games, beginning | games)
         step_type = np.asarray(time_step.step_type)
         steps = np.where(games, 0, self._steps + (step_type != _FIRST))
         is_last = step_type == _LAST
@@ -119,10 +118,3 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         if not cut.any():
             return time_step
         return time_step._replace(step_type=np.where(cut, _LAST, step_type))
-
-    def _advance(self, action: NestedArray, moving: Array, beginning: Array) -> Any:
-        if moving.all():
-            return self._env.step(action)
-        if moving.any():
-            return self._env.step_rows(action, moving, beginning)
-        return self._env.reset() if beginning.all() else self._env.reset(beginning)

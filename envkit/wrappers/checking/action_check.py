@@ -13,18 +13,11 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.bounds import within
 from envkit.specs.validation import check_fits, flatten_as
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.actions.given_actions import ACCEPTED_KINDS
 from envkit.wrappers.checking.faults import fault, same_values, unlike
 from envkit.wrappers.rows import beside
 
 __all__ = ["ActionCheck"]
-
-# Which kinds of dtype may come where a kind is expected: what loses nothing.
-_KINDS: dict[str, str] = {
-    "b": "b",
-    **dict.fromkeys("iu", "biu"),
-    "f": "biuf",
-    "c": "biufc",
-}
 
 
 class ActionCheck:
@@ -172,7 +165,7 @@ def _as_spec(leaf: Any, spec: ArraySpec) -> Any:
     array = as_array(leaf)
     if array.dtype == dtype:
         return array
-    if array.dtype.kind not in _KINDS.get(dtype.kind, dtype.kind):
+    if array.dtype.kind not in ACCEPTED_KINDS.get(dtype.kind, dtype.kind):
         # Of what is no array of numbers, a sentence says more about the original.
         return leaf
     if dtype.kind in "iu":

@@ -107,11 +107,8 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         copies = self._before(action, ended)
         time_step = self._env.step(action)
         self._after(action, copies)
-        # What an environment that leaves resetting to the wrapper returns for rows
-        # that have ended is not used.
-        steps = ~ended if self._handle_auto_reset else self._all
         return self._look(
-            "step()", time_step, self._none, steps, self._none, action, copies
+            "step()", time_step, self._none, self._all, self._none, action, copies
         )
 
     def _step_rows(

@@ -10,6 +10,7 @@ from envkit.specs.array_spec import ArraySpec
 from envkit.types import NestedArray
 from envkit.wrappers.history.remembering import Remembering
 from envkit.wrappers.history.row_history import concatenated_spec, stacked_spec
+from envkit.wrappers.observations.leaf_changes import place
 
 __all__ = ["DelayObservation", "FrameStack"]
 
@@ -145,12 +146,11 @@ def _checked_axis(spec: ArraySpec, path: str, axis: Any, concatenate: bool) -> i
     count = len(spec.shape) + (not concatenate)
     if -count <= along < count:
         return along % count
-    place = f" at {path}" if path else ""
     how = "concatenate" if concatenate else "stack"
     allowed = f"axis must be from {-count} to {count - 1}"
     if not count:
         allowed = "there is none; without concatenate=True they are stacked"
     raise ValueError(
-        f"FrameStack cannot {how} observations{place} along axis {along}: of {spec} "
-        f"{allowed}."
+        f"FrameStack cannot {how} observations{place(path)} along axis {along}: of "
+        f"{spec} {allowed}."
     )

@@ -9,7 +9,7 @@ import numpy as np
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import Array
 
-__all__ = ["cast_spec", "known_bounds", "reshaped_spec"]
+__all__ = ["cast_spec", "has_finite_bounds", "known_bounds", "reshaped_spec"]
 
 
 def known_bounds(spec: ArraySpec) -> tuple[Array, Array] | None:
@@ -34,6 +34,17 @@ def known_bounds(spec: ArraySpec) -> tuple[Array, Array] | None:
         low = np.where(low <= limits.min, -np.inf, low).astype(spec.dtype)
         high = np.where(high >= limits.max, np.inf, high).astype(spec.dtype)
     return low, high
+
+
+def has_finite_bounds(spec: ArraySpec) -> bool:
+    """Says whether every element has two bounds, none of which stands for infinity.
+
+    Example:
+        >>> has_finite_bounds(BoundedArraySpec((), np.float32, minimum=0.0))
+        False
+    """
+    bounds = known_bounds(spec)
+    return bounds is not None and all(np.isfinite(bound).all() for bound in bounds)
 
 
 def cast_spec(spec: ArraySpec, dtype: np.dtype[Any]) -> ArraySpec | None:

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from envkit.arrays import as_array
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Array
-from envkit.wording import bound_text
 from envkit.wrappers.observations.leaf_changes import place
+from envkit.wrappers.observations.leaf_specs import has_finite_bounds
+from envkit.wrappers.ranges import checked_range, range_text
 
-__all__ = ["Rescaling", "checked_range"]
+__all__ = ["Rescaling", "checked_bounds"]
+
+_NAMES = "min_obs", "max_obs"
 
 
 class Rescaling:
@@ -84,47 +85,25 @@ class Rescaling:
         return rescaled.astype(self.spec.dtype, copy=False)
 
 
-def checked_range(
+def checked_bounds(
     min_obs: npt.ArrayLike, max_obs: npt.ArrayLike
 ) -> tuple[Array, Array]:
     """Returns two bounds as arrays of float64, or says what is wrong with them.
 
     Example:
-        >>> checked_range(-1, [1, 2])
+        >>> checked_bounds(-1, [1, 2])
         (array(-1.), array([1., 2.]))
     """
-    low, high = _finite("min_obs", min_obs), _finite("max_obs", max_obs)
-    try:
-        ordered = bool((low < high).all())
-    except ValueError:
-        raise ValueError(
-            f"min_obs has the shape {low.shape} and max_obs {high.shape}; both "
-            "broadcast to the shape of every leaf of the observation."
-        ) from None
-    if not ordered:
-        raise ValueError(
-            f"min_obs is {bound_text(low)} and max_obs is {bound_text(high)}; min_obs "
-            "must be smaller, in every element."
-        )
-    return low, high
-
-
-def _finite(name: str, bound: npt.ArrayLike) -> Array:
-    given = as_array(bound)
-    if given.dtype.kind not in "iuf":
-        raise TypeError(
-            f"{name} is {describe(bound)}; it must be a number, or an array of numbers."
-        )
-    if not np.isfinite(given).all():
-        raise ValueError(f"{name} is {bound_text(given)}; it must be finite.")
-    return given.astype(np.float64)
+    leaves = "every leaf of the observation"
+    low, high = checked_range(_NAMES, (min_obs, max_obs), leaves)
+    return low.astype(np.float64), high.astype(np.float64)
 
 
 def _fitting(
     spec: ArraySpec, path: str, low: Array, high: Array, dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
     """Returns the new bounds in a leaf's dtype, or raises if they do not suit it."""
-    for name, bound in (("min_obs", low), ("max_obs", high)):
+    for name, bound in zip(_NAMES, (low, high), strict=True):
         try:
             suits = np.broadcast_shapes(bound.shape, spec.shape) == spec.shape
         except ValueError:
@@ -138,9 +117,8 @@ def _fitting(
         first, last = low.astype(dtype), high.astype(dtype)
         if not np.isfinite(last - first).all():
             raise ValueError(
-                f"min_obs is {bound_text(low)} and max_obs is {bound_text(high)}, "
-                f"which is too far apart for {dtype}, the dtype of the observation"
-                f"{place(path)} after rescaling."
+                f"{range_text(_NAMES, low, high)}, which is too far apart for {dtype}, "
+                f"the dtype of the observation{place(path)} after rescaling."
             )
     return first, last
 
@@ -153,7 +131,7 @@ def _origin_and_width(
         origin = spec.minimum.astype(dtype)
         with np.errstate(over="ignore"):
             width = np.asarray(spec.maximum.astype(dtype) - origin)
-        if np.isfinite(width).all() and not _has_limits(spec):
+        if np.isfinite(width).all() and has_finite_bounds(spec):
             return origin, width
     trouble = "infinite bounds" if isinstance(spec, BoundedArraySpec) else "no bounds"
     raise ValueError(
@@ -161,14 +139,4 @@ def _origin_and_width(
         f"observation{place(path)} has {trouble}: its spec is {spec!r}. Give it "
         "bounds with TransformObservation, leave it out with SelectObservation, or "
         "scale by what is observed, with NormalizeObservation."
-    )
-
-
-def _has_limits(spec: BoundedArraySpec) -> bool:
-    """Says whether a bound is the largest float, which is how specs say infinity."""
-    if spec.dtype.kind != "f":
-        return False
-    limits = np.finfo(spec.dtype)
-    return bool(
-        (spec.minimum <= limits.min).any() or (spec.maximum >= limits.max).any()
     )

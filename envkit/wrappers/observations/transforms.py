@@ -22,7 +22,7 @@ from envkit.wording import counted
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.observations.leaf_changes import Change, LeafChanges, place
 from envkit.wrappers.observations.leaf_specs import cast_spec, reshaped_spec
-from envkit.wrappers.observations.rescaling import Rescaling, checked_range
+from envkit.wrappers.observations.rescaling import Rescaling, checked_bounds
 
 __all__ = [
     "DtypeObservation",
@@ -177,7 +177,7 @@ class RescaleObservation(LeafChanges):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        self._range = checked_range(min_obs, max_obs)
+        self._range = checked_bounds(min_obs, max_obs)
         self._prepare(self._prepare_leaf)
         if not any(isinstance(change, Rescaling) for change in self._changes):
             raise ValueError(

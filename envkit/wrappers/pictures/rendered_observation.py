@@ -130,7 +130,8 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # A copy, as some environments draw on the same canvas all the time.
         picture = np.array(self._env.render("rgb_array"))
-        if picture.shape != (*self._dims, *self._picture.shape):
+        expected = (*self._dims, *self._picture.shape)
+        if picture.shape != expected or picture.dtype != np.uint8:
             check_fits(
                 picture,
                 self._picture,
