@@ -233,12 +233,21 @@ class MaskedRows(Specified):
 
         `other` is what `_step` returned, or the current time step.
         """
+        source = f"{type(self).__name__}._step() returned a time step that"
+        if other is self._current_time_step:
+            # It belongs to whoever called step(), and they may have taken it apart.
+            source = f"The current time step of {type(self).__name__}"
         structure = self._merge_structure
         if structure is None:  # Compiled once: a batch merges at nearly every step.
             structure = self._merge_structure = nest.Structure(self.time_step_spec())
         columns = zip(
-            self._checked_rows(structure, masked, method, _WHOLE),
-            self._checked_rows(structure, other, "_step", ""),
+            self._checked_rows(
+                structure,
+                masked,
+                f"{type(self).__name__}.{method}() returned a time step that",
+                _WHOLE,
+            ),
+            self._checked_rows(structure, other, source, ""),
             strict=True,
         )
         # np.where makes arrays of native byte order.
@@ -252,7 +261,7 @@ class MaskedRows(Specified):
         return merged
 
     def _checked_rows(
-        self, structure: nest.Structure, time_step: TimeStep, method: str, context: str
+        self, structure: nest.Structure, time_step: TimeStep, subject: str, context: str
     ) -> list[Array]:
         """Flattens a batch's time step; nothing may broadcast or change its dtype."""
         dims = (self.batch_size,)
@@ -267,7 +276,7 @@ class MaskedRows(Specified):
             check_fits(
                 time_step,
                 structure.template,
-                subject=f"{type(self).__name__}.{method}() returned a time step that",
+                subject=subject,
                 outer_dims=dims,  # type: ignore[arg-type]  # a batch has a size
                 context=context,
             )

@@ -84,7 +84,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
             env: The environment, which has to exist already.
             handle_auto_reset: Whether the wrapper begins a new episode itself after a
                 `LAST`. Environments do that, so it is needed only for one that does
-                not.
+                not. Where the environment repeats a `LAST` to pad, it has no effect.
         """
         name = type(self).__name__
         if isinstance(env, AsyncEnvironment):
@@ -102,8 +102,9 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 "the single environments before the pool, or make the pool with "
                 "AutoReset.NEXT_STEP."
             )
-        super().__init__(handle_auto_reset)
         self._env = env
+        # Where a LAST may be repeated to pad, a reset after the first would cut that.
+        super().__init__(handle_auto_reset and not self.repeats_last)
         # The dimensions in front of every array: none, or that of the rows.
         self._dims: tuple[int, ...] = (self.batch_size,) if self.batched else ()  # type: ignore[assignment]  # a batch has a size
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from envkit import nest
 from envkit.envs.base import checked_size
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
 from envkit.wrappers.rows import where_rows
 
 __all__ = ["FixedLength", "TimeLimit"]
@@ -23,7 +24,8 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
     That step becomes a `LAST` and keeps its discount, so that what would have come can
     still be estimated. Each row counts for itself. An environment that ends an episode
-    earlier does so.
+    earlier does so. Where it pads its episodes, as with `FixedLength`, the padding is
+    left alone.
 
     The environment does not know that an episode was cut, so the wrapper begins the
     next one with the next step. A batch has to be able to reset single rows for that,
@@ -226,7 +228,31 @@ class FixedLength(PyEnvironmentBaseWrapper):
         if ends.any():
             self._end = self._rows_of(ends, time_step, self._end)
         self._over = over
-        return time_step
+        if not self._dims:
+            return time_step
+        # Rows that are padded are held, which shows the environment's time step again;
+        # a policy that takes the mask out of its observation must not empty that.
+        repacked: TimeStep = self._structure.unflatten(
+            self._structure.flatten(time_step)
+        )
+        return repacked
+
+    def _set_state(self, state: Any) -> None:
+        if isinstance(state, WrapperState) and state.wrapper == type(self).__qualname__:
+            end = state.own["_end"]
+            # A pickle does not keep the byte order.
+            leaves = zip(nest.flatten(end), self._structure.leaves, strict=False)
+            end = nest.unflatten_as(
+                end, [leaf.astype(spec.dtype, copy=False) for leaf, spec in leaves]
+            )
+            check_fits(
+                end,
+                self._structure.template,
+                subject="FixedLength.set_state() was given a state whose time step",
+                outer_dims=self._dims,
+            )
+            state = state._replace(own={**state.own, "_end": end})
+        super()._set_state(state)
 
     def _rows_of(self, rows: Array, chosen: TimeStep, other: TimeStep) -> TimeStep:
         """Takes some rows from one time step and the rest from another."""

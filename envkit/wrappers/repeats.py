@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 import numpy as np
@@ -50,12 +49,9 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        if checked_size("times", times) == 1:
-            raise ValueError(
-                "times is 1; it must be greater than 1. An environment that takes "
-                "every action once needs no ActionRepeat."
-            )
-        self._times = operator.index(times)
+        self._times = checked_size(
+            "times", times, least=2, hint=": greater than 1, or nothing is repeated"
+        )
         self._check_holds_rows()
 
     @property
@@ -132,10 +128,13 @@ class StickyAction(PyEnvironmentBaseWrapper):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        if not 0 <= repeat_action_probability < 1:
+        is_number = isinstance(
+            repeat_action_probability, int | float | np.integer | np.floating
+        ) and not isinstance(repeat_action_probability, bool)
+        if not is_number or not 0 <= repeat_action_probability < 1:
             raise ValueError(
-                f"repeat_action_probability is {repeat_action_probability}; it lies "
-                "between 0 and 1, and is less than 1: some action must be taken."
+                f"repeat_action_probability is {repeat_action_probability!r:.80}; it "
+                "is a number from 0 to less than 1: some action must be taken."
             )
         self._probability = float(repeat_action_probability)
         self._durations = _as_range(repeat_action_duration)

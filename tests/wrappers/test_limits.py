@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit import BatchedPyEnvironment, ParallelPyEnvironment, PyEnvironment
-from envkit.envs import Catch
+from envkit import (
+    BatchedPyEnvironment,
+    BoundedArraySpec,
+    ParallelPyEnvironment,
+    PyEnvironment,
+    RandomPyEnvironment,
+)
+from envkit.envs import Catch, TicTacToe
 from envkit.testing import CountingEnv, ScriptedEnv
 from envkit.time_step import restart, transition, truncation
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
@@ -347,3 +353,33 @@ def test_a_wrapper_that_resets_after_every_last_pads_all_the_same():
     env = FixedLength(CountingEnv(2), 4, handle_auto_reset=True)
 
     assert [FIRST, MID, LAST, LAST, LAST, FIRST] == step_types(env, 5)
+
+
+def test_a_policy_may_take_parts_out_of_what_it_observes():
+    """As those do that mask illegal actions; meanwhile other rows are held."""
+    env = FixedLength(TicTacToe(batch_size=3, seed=1), 9)
+    env.reset()
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        time_step = env.step(rng.integers(0, 9, 3))
+        assert (3, 9) == time_step.observation.pop("mask").shape
+
+
+def test_a_wrapper_around_does_not_cut_the_padding():
+    padded = FixedLength(CountingEnv(2), 4)
+    env = PyEnvironmentBaseWrapper(padded, handle_auto_reset=True)
+
+    assert [FIRST, MID, LAST, LAST, LAST, FIRST] == step_types(env, 5)
+
+
+def test_a_state_of_another_kind_is_refused():
+    def make(shape):
+        spec = BoundedArraySpec(shape, np.float32, 0, 1)
+        return FixedLength(RandomPyEnvironment(spec, (), min_duration=2), 4)
+
+    env, other = make((3,)), make((2,))
+    env.reset()
+    other.reset()
+
+    with pytest.raises(ValueError, match=r"FixedLength\.set_state"):
+        env.set_state(other.get_state())
