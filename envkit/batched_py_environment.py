@@ -264,7 +264,8 @@ class BatchedPyEnvironment(PyEnvironment):
                 self._explain_misfit(row, time_step)
             rows.append(leaves)
         return [
-            np.array(column, place.dtype)
+            # Of arrays that hold objects the objects are meant.
+            np.stack(column) if place.dtype.hasobject else np.array(column, place.dtype)
             for column, place in zip(zip(*rows, strict=True), places, strict=True)
         ]
 

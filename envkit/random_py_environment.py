@@ -196,7 +196,9 @@ class RandomPyEnvironment(PyEnvironment):
             self._action.paths, self._action.leaves, leaves, strict=True
         ):
             expected = (*self._dims, *spec.shape)
-            reason = _reason_against(leaf, expected)
+            # Of objects there is nothing to say but that they are there.
+            is_object = spec.dtype.hasobject and leaf is not None
+            reason = "" if is_object else _reason_against(leaf, expected)
             if reason:
                 raise SpecError.does_not_fit(
                     _ACTION,

@@ -649,3 +649,10 @@ def test_arguments_stand_in_the_order_that_tf_agents_users_know():
     assert [0.5, 0.5] == time_step.discount.tolist()
     assert (2, 1, 1, 3) == env.render().shape
     assert [[1, 1], [2, 2]] == [env.step(0).step_type.tolist() for _ in range(2)]
+
+
+def test_an_action_may_be_an_object():
+    env = RandomPyEnvironment(ArraySpec((), np.float32), ArraySpec((), object))
+    env.reset()
+
+    assert not env.step(np.array("anything", object)).is_first()

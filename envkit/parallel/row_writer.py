@@ -242,7 +242,7 @@ class RowWriter:
                     array[slot, block][rows] = leaf[rows]
         if self._private and self._send_objects is not None:
             for index in np.flatnonzero(wanted).tolist():
-                objects = {leaf: leaves[leaf][index] for leaf in self._private}
+                objects = {leaf: leaves[leaf][index, ...] for leaf in self._private}
                 self._send_objects(first + index, int(slots[index]), objects)
 
     def check_batch(self, first: int, size: int, time_step: Any, occasion: str) -> None:

@@ -76,6 +76,8 @@ def is_short(array: Array | np.generic) -> bool:
 
 
 def _elements(array: Array) -> str:
+    if array.dtype.hasobject:
+        return repr(array.tolist())
     if array.ndim:
         return f"[{', '.join(map(_elements, array))}]"
     return str(array) if array.dtype.kind in "biufc" else repr(array.item())

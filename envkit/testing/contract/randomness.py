@@ -14,6 +14,7 @@ from envkit.testing.contract.recording import (
     Recording,
     expect_same_stream,
     first_difference,
+    same_bits,
 )
 from envkit.testing.contract.trial import Actor, Move, Trial
 from envkit.types import NestedArray, Seed
@@ -203,7 +204,7 @@ def _same_for_all_rows(trial: Trial) -> Actor:
 
 def _rows_agree(recording: Recording) -> bool:
     return all(
-        leaf[row].tobytes() == leaf[0].tobytes()
+        same_bits(leaf[row, ...], leaf[0, ...])
         for copied in recording.copies
         for _, leaf in copied
         for row in range(1, len(leaf))

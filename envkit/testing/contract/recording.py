@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import pickle
@@ -21,6 +22,7 @@ __all__ = [
     "expect_same_stream",
     "explain_difference",
     "first_difference",
+    "same_bits",
     "snapshot",
 ]
 
@@ -67,12 +69,13 @@ def first_difference(expected: Snapshot, got: Snapshot) -> Difference | None:
                 show(ours[1]) if ours else _ABSENT,
                 show(theirs[1]) if theirs and theirs[0] == path else _ABSENT,
             )
-        if not _same_bits(ours[1], theirs[1]):
+        if not same_bits(ours[1], theirs[1]):
             return _difference(ours[0], ours[1], theirs[1])
     return None
 
 
-def _same_bits(first: Array, second: Array) -> bool:
+def same_bits(first: Array, second: Array) -> bool:
+    """Says whether two arrays are equal; a NaN equals itself."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if first.dtype.hasobject:
@@ -81,10 +84,11 @@ def _same_bits(first: Array, second: Array) -> bool:
 
 
 def _same_object(first: Any, second: Any) -> bool:
-    if bool(np.all(first == second)):
-        return True
     # NaN differs from itself, and so does an object from its copy unless its class
-    # says what equal means.
+    # says what equal means; containers with arrays in them cannot say.
+    with contextlib.suppress(ValueError):
+        if bool(np.all(first == second)):
+            return True
     try:
         return pickle.dumps(first) == pickle.dumps(second)
     except Exception:
@@ -97,7 +101,7 @@ def _difference(path: str, first: Array, second: Array) -> Difference:
         return Difference(path, *texts)
     differs = np.array(
         [
-            not _same_bits(*pair)
+            not same_bits(*pair)
             for pair in zip(_elements(first), _elements(second), strict=True)
         ]
     ).reshape(first.shape)

@@ -97,7 +97,7 @@ def _check_untouched(call: str, row: int, before: Snapshot, after: Snapshot) -> 
 
 
 def _row(copied: Snapshot, row: int) -> Snapshot:
-    return tuple((path, leaf[row]) for path, leaf in copied)
+    return tuple((path, leaf[row, ...]) for path, leaf in copied)
 
 
 def _check_goes_on(trial: Trial, env: Any, before: Any) -> None:

@@ -326,7 +326,7 @@ def _sampled(
         leaves = structure.flatten(sample_spec_nest(spec, rng, (_BLOCK, *dims)))
         for index in range(_BLOCK):
             # Copies: whoever writes into one action does not touch another.
-            yield structure.unflatten([np.array(leaf[index]) for leaf in leaves])
+            yield structure.unflatten([leaf[index, ...].copy() for leaf in leaves])
 
 
 @contextlib.contextmanager
