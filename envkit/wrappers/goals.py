@@ -163,8 +163,17 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
                 "The goals of all rows are kept together."
             )
 
+    def _save(self) -> Any:
+        dtypes = nest.map_structure(_dtype_of, self._goal)
+        return {**super()._save(), "dtypes": dtypes}
+
     def _restore(self, saved: Any) -> None:
-        super()._restore(saved)
+        # Pickled arrays come back in native byte order.
+        self._goal = nest.map_structure(
+            lambda leaf, dtype: leaf if dtype is None else np.asarray(leaf, dtype),
+            saved["_goal"],
+            saved["dtypes"],
+        )
         self._goals = None
 
 
@@ -178,6 +187,10 @@ def _kept_goal(goal: NestedArray) -> NestedArray:
         ),
         goal,
     )
+
+
+def _dtype_of(leaf: Any) -> np.dtype[Any] | None:
+    return leaf.dtype if isinstance(leaf, np.ndarray) else None
 
 
 def _structure_of(goal: NestedArray) -> nest.Structure:

@@ -19,12 +19,29 @@ _MOST_FLOATS = 2**20
 def add_in_rows(rows: Any, total: Array, reward: Array) -> Array:
     """Adds rewards in some rows, and returns a new array of the dtype of `total`.
 
+    Sums beyond the limits of integers are these limits, as `sum_spec` has it.
+
     Example:
         >>> add_in_rows(np.array([True, False]), np.array([1, 2]), np.array([5, 5]))
         array([6, 2])
+        >>> add_in_rows(np.array(True), np.array(100, np.int8), np.array(50, np.int8))
+        array(127, dtype=int8)
     """
-    more = np.where(beside(rows, reward), reward, 0)
-    return np.asarray(total + more, total.dtype)
+    dtype = total.dtype
+    # Hot: called once per step. Of the same dtype, for with a plain 0 NumPy before 2
+    # makes wider integers.
+    more = np.where(beside(rows, reward), reward, np.zeros((), dtype))
+    with np.errstate(over="ignore"):
+        sums = np.asarray(total + more, dtype)
+    if dtype.kind not in "iu":
+        return sums
+    # Integers that are too large wrap around: a sum is less than it was before.
+    info = np.iinfo(dtype)
+    too_large, too_small = (more > 0) & (sums < total), (more < 0) & (sums > total)
+    if too_large.any() or too_small.any():
+        sums = np.where(too_large, dtype.type(info.max), sums)
+        sums = np.where(too_small, dtype.type(info.min), sums).astype(dtype, copy=False)
+    return sums
 
 
 def sum_spec(spec: ArraySpec, most: int) -> ArraySpec:

@@ -17,6 +17,7 @@ from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.rows import where_rows
 
 __all__ = ["ClipReward", "TransformReward"]
@@ -86,16 +87,16 @@ class ClipReward(PyEnvironmentBaseWrapper):
     @property
     def min_reward(self) -> Any:
         """The smallest reward, as it was given."""
-        return self._min_reward
+        return copy.deepcopy(self._min_reward)
 
     @property
     def max_reward(self) -> Any:
         """The largest reward, as it was given."""
-        return self._max_reward
+        return copy.deepcopy(self._max_reward)
 
     def reward_spec(self) -> NestedSpec:
         """Returns the specs of one row's reward, with the bounds that follow."""
-        return self._spec
+        return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # Hot: called once per step.
@@ -199,7 +200,7 @@ class TransformReward(PyEnvironmentBaseWrapper):
 
     def reward_spec(self) -> NestedSpec:
         """Returns the specs of one row's reward, as the function returns it."""
-        return self._spec
+        return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # Hot: called once per step.
@@ -274,7 +275,8 @@ def _checked_spec(given: NestedSpec) -> NestedSpec:
                 f"{place} is {spec!r}, and 0 is not within its bounds: a FIRST has the "
                 "reward 0, whatever the function does with others."
             )
-    return given
+    # For whoever made the other nest may change it.
+    return fresh_nest(given)
 
 
 def _is_within(array: Array, spec: Any) -> bool:

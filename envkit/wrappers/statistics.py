@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -10,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.envs.base import checked_size
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
+from envkit.wrappers.arguments import limited_size
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.rows import beside
 
@@ -172,7 +173,9 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
             clock: What tells the time, in seconds.
         """
         super().__init__(env, handle_auto_reset)
-        self.buffer_length = checked_size("buffer_length", buffer_length)
+        self.buffer_length = limited_size(
+            "buffer_length", buffer_length, most=sys.maxsize
+        )
         if not isinstance(stats_key, str):
             raise TypeError(
                 f"stats_key is {describe(stats_key)}; it is a string, under which "

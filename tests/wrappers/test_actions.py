@@ -32,6 +32,13 @@ def begun(wrapper):
 
 
 class TestTransformAction:
+    def test_numbers_are_no_specs(self, message_of):
+        assert (
+            "The action spec at [0] is 0 of type int, not an ArraySpec."
+        ) == message_of(
+            TypeError, lambda: TransformAction(Catch(), lambda action: action, range(2))
+        )
+
     def test_the_environment_is_given_what_the_function_returns(self):
         env, inside = begun(TransformAction(Recorder(GEAR), lambda gear: 4 - gear))
 

@@ -346,3 +346,22 @@ def test_a_batch_that_cannot_hold_rows_is_refused(message_of, wrapper):
         "single environments before they become a batch, or override "
         "_step_rows(action, stepping, beginning) in MovesTogether."
     )
+
+
+def test_what_is_pressed_is_told_by_copies():
+    fire, following = np.array(1), np.array(2)
+    env = FireOnReset(Film(LONG), fire, following)
+    fire[...] = 3
+    env.next_action[...] = 3
+
+    assert (1, 2) == (env.fire_action, env.next_action)
+
+
+def test_a_boolean_is_no_button(message_of):
+    assert (
+        "FireOnReset was given a fire_action that does not fit its spec.\n\n"
+        "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=3)\n"
+        "  got        array of shape (), dtype bool, values True … True\n\n"
+        "dtype is bool; the spec says int64. If that is meant, add "
+        ".astype(np.int64).\nIt is the action of one row that presses fire."
+    ) == message_of(ValueError, lambda: FireOnReset(Film(LONG), True))

@@ -19,7 +19,12 @@ from envkit import (
 )
 from envkit.envs import CartPole
 from envkit.errors import SpecError
-from envkit.testing import CountingEnv, EpisodeCountingEnv, NestedCountingEnv
+from envkit.testing import (
+    CountingEnv,
+    EpisodeCountingEnv,
+    NestedCountingEnv,
+    check_environment,
+)
 from envkit.wrappers.goals import GoalReplayEnvWrapper
 from envkit.wrappers.limits import TimeLimit
 
@@ -391,3 +396,37 @@ def test_a_lost_return_statement_is_found(message_of):
 
 def test_it_shows_what_it_wraps():
     assert "Ahead(CartPole(batch_size=2))" == repr(Ahead(CartPole(batch_size=2)))
+
+
+class ObservedGoal(GoalReplayEnvWrapper):
+    """Shows what was seen first beside what is seen now."""
+
+    def observation_spec(self):
+        seen = self.wrapped_env().observation_spec()
+        return {"seen": seen, "goal": seen}
+
+    def get_goal_from_trajectory(self, trajectory):
+        return {"goal": trajectory.observation, "note": "seen first"}
+
+    def get_trajectory_with_goal(self, trajectory, goal):
+        observation = {"seen": trajectory.observation, "goal": goal["goal"]}
+        return trajectory._replace(observation=observation)
+
+
+class RowGoal(ObservedGoal):
+    def get_goal_from_trajectory(self, trajectory):
+        return {"goal": trajectory.observation}
+
+
+@pytest.mark.parametrize(("wrapper", "rows"), [(ObservedGoal, None), (RowGoal, 2)])
+def test_a_pickled_state_keeps_the_byte_order_of_goals(wrapper, rows):
+    def env():
+        return wrapper(
+            RandomPyEnvironment(
+                BoundedArraySpec((3,), ">f4", -1, 1),
+                BoundedArraySpec((), np.int32, 0, 3),
+                batch_size=rows,
+            )
+        )
+
+    check_environment(env, steps=30, require=["seed", "state"])

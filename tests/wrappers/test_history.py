@@ -12,7 +12,7 @@ from envkit import (
     RandomPyEnvironment,
 )
 from envkit.envs import CartPole, Catch
-from envkit.testing import CountingEnv, NestedCountingEnv
+from envkit.testing import CountingEnv, NestedCountingEnv, check_environment
 from envkit.wrappers.history.history_wrapper import HistoryWrapper
 from envkit.wrappers.limits import FixedLength
 
@@ -346,3 +346,58 @@ def test_it_shows_its_arguments():
         "HistoryWrapper(Catch(batch_size=2), history_length=4, include_actions=True, "
         "tile_first_step_obs=False)"
     ) == repr(env)
+
+
+def test_no_action_leads_to_a_repetition_of_the_last_step():
+    """The environment ignores the actions with which `FixedLength` pads an episode."""
+    env = FixedLength(CountingEnv(steps_per_episode=2), 5)
+    env = HistoryWrapper(env, 3, include_actions=True)
+    env.reset()
+
+    assert [[0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]] == [
+        env.step(1).observation["action"].tolist() for _ in range(6)
+    ]
+
+
+def test_no_action_leads_to_a_repetition_in_the_rows_that_are_padded():
+    envs = [CountingEnv(steps_per_episode=steps) for steps in (1, 3)]
+    env = FixedLength(BatchedPyEnvironment(envs, multithreading=False), 3)
+    env = HistoryWrapper(env, 3, include_actions=True)
+    env.reset()
+
+    assert [[[0, 0, 1], [0, 0, 1]], [[0, 1, 0], [0, 1, 1]], [[1, 0, 0], [1, 1, 1]]] == [
+        env.step([1, 1]).observation["action"].tolist() for _ in range(3)
+    ]
+
+
+def test_whether_an_episode_is_padded_is_a_part_of_the_state():
+    def padded():
+        env = FixedLength(CountingEnv(steps_per_episode=2), 5)
+        return HistoryWrapper(env, 2, include_actions=True)
+
+    env, other = padded(), padded()
+    for _ in range(3):
+        env.step(1)
+    other.reset()
+    other.set_state(env.get_state())
+
+    assert [1, 0] == other.step(1).observation["action"].tolist()
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+def test_a_history_of_padded_episodes_keeps_the_contract(rows):
+    def env(seed=0):
+        return RandomPyEnvironment(
+            BoundedArraySpec((3,), np.float32, -1, 1),
+            BoundedArraySpec((), np.int32, 0, 3),
+            episode_end_probability=0.3,
+            seed=seed,
+        )
+
+    def wrapped():
+        inside = env()
+        if rows is not None:
+            inside = BatchedPyEnvironment([env(seed) for seed in range(rows)])
+        return HistoryWrapper(FixedLength(inside, 7), 2, include_actions=True)
+
+    check_environment(wrapped, steps=40, require=["seed", "state"])

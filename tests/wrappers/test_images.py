@@ -368,3 +368,13 @@ def test_handle_auto_reset_is_taken_by_place():
     ]
 
     assert [True] * 3 == [env._handle_auto_reset for env in envs]
+
+
+def test_an_array_without_dimensions_is_no_height_and_width(message_of):
+    message = message_of(
+        ValueError, lambda: ResizeObservation(GridWorld(), np.array(3))
+    )
+
+    assert message == (
+        "shape is array(3); it must be a height and a width, such as (84, 84)."
+    )

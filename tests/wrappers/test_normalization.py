@@ -12,7 +12,7 @@ from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
 from envkit.envs import CartPole, Catch, GridWorld
 from envkit.errors import SpecError
 from envkit.time_step import StepType
-from envkit.wrappers.limits import TimeLimit
+from envkit.wrappers.limits import FixedLength, TimeLimit
 from envkit.wrappers.normalization.normalizers import (
     NormalizeObservation,
     NormalizeReward,
@@ -693,3 +693,81 @@ def test_after_another_wrapper_its_rewards_are_summed_up():
     env.step(0)
 
     assert 5.0 == env.statistics.mean
+
+
+# Episodes that are padded.
+
+
+def test_what_pads_an_episode_is_not_learnt_from():
+    env = NormalizeObservation(FixedLength(Catch(seed=1), 50))
+    env.reset()
+    for _ in range(50):
+        env.step(1)
+
+    assert 10 == env.statistics.count  # a FIRST, and the steps until the ball is down
+
+
+def test_the_rows_that_are_not_padded_are_learnt_from():
+    rows = [[[(1.0, 1.0)] * 2], [[(1.0, 1.0)] * 4]]
+    env = NormalizeObservation(FixedLength(earning_batch(*rows), 4))
+    env.reset()
+    for _ in range(4):
+        env.step([0, 0])
+
+    assert 3 + 5 == env.statistics.count
+
+
+def test_a_masked_step_pads_without_being_learnt_from():
+    rows = [[[(1.0, 1.0)] * 2], [[(1.0, 1.0)] * 4]]
+    env = NormalizeObservation(FixedLength(earning_batch(*rows), 4))
+    env.reset()
+    for _ in range(2):
+        env.step([0, 0])
+    before = env.statistics.count
+    env.step([0, 0], [True, False])
+
+    assert before == env.statistics.count
+
+
+def test_no_return_is_learnt_from_what_pads_an_episode():
+    episode = [(1.0, 1.0), (5.0, 0.0)]
+    bare, env = (
+        NormalizeReward(wrap(Earning(episode)), gamma=1.0)
+        for wrap in (lambda env: env, lambda env: FixedLength(env, 9))
+    )
+    bare.reset()
+    env.reset()
+    for _ in range(2):
+        bare.step(0)
+    for _ in range(9):
+        env.step(0)
+
+    assert_equal_statistics(bare.statistics, env.statistics)
+
+
+def test_whether_an_episode_is_over_is_a_part_of_the_state():
+    def padded():
+        return NormalizeObservation(FixedLength(Catch(seed=1), 50))
+
+    env, other = padded(), padded()
+    for _ in range(12):
+        env.step(1)
+    other.reset()
+    other.set_state(env.get_state())
+    other.step(1)
+
+    assert 10 == other.statistics.count
+
+
+@pytest.mark.parametrize(
+    ("env", "text"),
+    [
+        (None, "None."),
+        (CartPole, "the class CartPole. Did you mean CartPole()?"),
+        (3, "3 of type int."),
+    ],
+)
+def test_what_is_no_environment_is_refused(env, text, message_of):
+    assert f"NormalizeObservation wraps an environment, not {text}" == message_of(
+        TypeError, lambda: NormalizeObservation(env)
+    )

@@ -315,6 +315,30 @@ class TestFlattenObservationsWrapper:
             "observation, of which there are 'board', 'mask'."
         ) == message_of(ValueError, lambda: FlattenObservationsWrapper(TicTacToe(), []))
 
+    def test_refuses_an_array_without_dimensions(self, message_of):
+        assert (
+            "observations_allowlist is array of shape (), dtype int64, values 3 … 3; "
+            "it must be a list of keys of the observation, which are 'board', 'mask'."
+        ) == message_of(
+            TypeError, lambda: FlattenObservationsWrapper(TicTacToe(), np.array(3))
+        )
+
+    def test_refuses_a_dictionary(self, message_of):
+        assert (
+            "observations_allowlist is a dict of 1 element; it must be a list "
+            "of keys of the observation, which are 'board', 'mask'. "
+            "RenameObservation takes a dictionary of new keys."
+        ) == message_of(
+            TypeError, lambda: FlattenObservationsWrapper(TicTacToe(), {"board": "x"})
+        )
+
+    def test_takes_keys_of_every_kind_of_collection(self):
+        keys = TicTacToe().observation_spec().keys() - {"mask"}
+
+        env = FlattenObservationsWrapper(TicTacToe(), keys)
+
+        assert (9,) == env.observation_spec().shape
+
     def test_refuses_a_key_in_place_of_a_list(self, message_of):
         assert (
             "observations_allowlist is the string 'mask'; it must be a list of keys of "
@@ -394,6 +418,26 @@ class TestSelectObservation:
             "names is empty; it must hold at least one key of the observation, of "
             "which there are 'board', 'mask'."
         ) == message_of(ValueError, lambda: SelectObservation(TicTacToe(), []))
+
+    @pytest.mark.parametrize(
+        ("names", "text"),
+        [
+            (np.array(3), "array of shape (), dtype int64, values 3 … 3"),
+            (b"x", "the string b'x'"),
+        ],
+    )
+    def test_refuses_what_only_looks_like_a_list(self, names, text, message_of):
+        assert (
+            f"names is {text}; it must be a list of keys of the observation, which are "
+            "'board', 'mask'."
+        ) == message_of(TypeError, lambda: SelectObservation(TicTacToe(), names))
+
+    def test_refuses_a_dictionary_of_names(self, message_of):
+        assert (
+            "names is a dict of 1 element; it must be a list of keys of the "
+            "observation, which are 'board', 'mask'. RenameObservation takes a "
+            "dictionary of new keys."
+        ) == message_of(TypeError, lambda: SelectObservation(TicTacToe(), {"board": 1}))
 
     def test_refuses_what_is_no_list_of_names(self, message_of):
         assert (

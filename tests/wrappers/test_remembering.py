@@ -11,18 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit import ArraySpec, BatchedPyEnvironment, RandomPyEnvironment, nest
+from envkit import (
+    ArraySpec,
+    BatchedPyEnvironment,
+    BoundedArraySpec,
+    RandomPyEnvironment,
+    nest,
+)
 from envkit.envs import CartPole, Catch
 from envkit.py_environment import PyEnvironment
 from envkit.specs import check_fits
 from envkit.specs.sampling import sample_spec_nest
-from envkit.testing import CountingEnv
+from envkit.testing import CountingEnv, check_environment
 from envkit.testing.contract.recording import first_difference, snapshot
 from envkit.time_step import restart, transition
 from envkit.wrappers.history.frames import DelayObservation, FrameStack
 from envkit.wrappers.history.history_wrapper import HistoryWrapper
 from tests import strategies
 
+BIG_ENDIAN = BoundedArraySpec((3,), ">f4", -1, 1)
 WRAPPERS = [
     lambda env: HistoryWrapper(env, 3, include_actions=True),
     lambda env: FrameStack(env, 3),
@@ -372,3 +379,26 @@ def test_what_is_no_observation_is_passed_on(wrap):
     assert first_difference(*map(snapshot, streams)) is None
     assert bare.reward_spec() == env.reward_spec()
     assert bare.discount_spec() == env.discount_spec()
+
+
+@every_wrapper
+def test_a_state_of_another_dtype_is_refused(wrap, message_of):
+    env, other = wrap(CountingEnv(dtype=np.int64)), wrap(CountingEnv(dtype=np.int32))
+    env.reset()
+    other.reset()
+    name = type(env).__name__
+
+    assert (
+        f"{name}.set_state() was given the state of a {name} made with other "
+        "arguments, or of another environment. A state fits environments that are "
+        "wrapped in the same way."
+    ) == message_of(ValueError, lambda: env.set_state(other.get_state()))
+
+
+@every_wrapper
+def test_a_pickled_state_keeps_the_byte_order_of_the_specs(wrap):
+    def env():
+        action = BoundedArraySpec((), np.int32, 0, 3)
+        return wrap(RandomPyEnvironment(BIG_ENDIAN, action))
+
+    check_environment(env, steps=20, require=["seed", "state"])

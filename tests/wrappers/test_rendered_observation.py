@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 
 from envkit import BatchedPyEnvironment, BoundedArraySpec
-from envkit.envs import Catch
+from envkit.envs import Catch, TicTacToe
 from envkit.errors import SpecError
+from envkit.wrappers.observations.parts import RenameObservation
 from envkit.wrappers.pictures.rendered_observation import AddRenderObservation
 from tests.wrappers.environments import Drive
 from tests.wrappers.games import Arcade, Film
@@ -223,3 +224,14 @@ def test_a_picture_of_another_dtype_is_refused(message_of):
     message = message_of(SpecError, lambda: env.step(0))
 
     assert "dtype is float32; the spec says uint8." in message
+
+
+def test_keys_that_cannot_be_sorted_are_refused(message_of):
+    env = RenameObservation(TicTacToe(), {"board": 0, "mask": 1})
+
+    message = message_of(SpecError, lambda: AddRenderObservation(env, False))
+
+    assert message == (
+        "The keys of the dictionary have no order: 'pixels', 0, 1. Nests are flattened "
+        "in the order of their keys: use keys of one type."
+    )

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envkit import ArraySpec, BoundedArraySpec
 from envkit.wrappers.reward_sums import add_in_rows, sum_spec
@@ -73,3 +77,71 @@ def test_integers_are_multiplied_exactly():
 
     assert -4 * (2**53 + 1) == summed.minimum
     assert np.iinfo(np.int64).max == summed.maximum
+
+
+ROWS = np.array([True, True, True, False])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64])
+def test_a_sum_beyond_the_limits_of_integers_is_the_limit(dtype):
+    info = np.iinfo(dtype)
+    total = np.array([info.max - 1, info.min, 3, info.max], dtype)
+    reward = np.array([2, -1 if info.min else 0, 4, 1], dtype)
+
+    added = add_in_rows(ROWS, total, reward)
+
+    assert dtype == added.dtype
+    assert [info.max, info.min, 7, info.max] == added.tolist()
+
+
+@given(st.data(), st.sampled_from([np.int8, np.uint8, np.int64, np.uint64, ">i2"]))
+def test_sums_of_integers_are_exact_within_their_limits(data, dtype):
+    dtype = np.dtype(dtype)
+    info = np.iinfo(dtype)
+    number = st.integers(int(info.min), int(info.max))
+    total, reward = data.draw(number), data.draw(number)
+
+    added = add_in_rows(np.array(True), np.array(total, dtype), np.array(reward, dtype))
+
+    assert ((), dtype) == (added.shape, added.dtype)
+    assert min(max(total + reward, info.min), info.max) == added
+
+
+def test_a_sum_of_many_rewards_is_within_its_spec():
+    spec = BoundedArraySpec((), np.int8, -100, 100)
+    total = reward = np.array(100, np.int8)
+    for _ in range(3):
+        total = add_in_rows(np.array(True), total, reward)
+
+    assert sum_spec(spec, 4).check_array(total)
+    assert 127 == total
+
+
+def test_floats_overflow_to_infinity_without_a_warning():
+    large = np.array([3e38, -3e38, 1.0], np.float32)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        added = add_in_rows(np.array([True] * 3), large, large)
+        single = add_in_rows(np.array(True), large[0, ...], large[0, ...])
+
+    assert [np.inf, -np.inf, 2.0] == added.tolist()
+    assert np.inf == single
+
+
+def test_booleans_add_up_to_whether_one_was_true():
+    total = np.array([True, False, False, False])
+    reward = np.array([True, True, False, True])
+
+    assert [True, True, False, False] == add_in_rows(ROWS, total, reward).tolist()
+
+
+def test_rewards_are_added_in_the_rows_of_vectors():
+    total, reward = (
+        np.array([[1, 100], [1, 100]], np.int8),
+        np.full((2, 2), 50, np.int8),
+    )
+
+    added = add_in_rows(np.array([True, False]), total, reward)
+
+    assert [[51, 127], [1, 100]] == added.tolist()

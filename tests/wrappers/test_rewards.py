@@ -455,3 +455,11 @@ def test_a_reward_spec_without_room_for_a_first_is_refused():
         "maximum=2.0), and 0 is not within its bounds: a FIRST has the reward 0, "
         "whatever the function does with others."
     ) == str(caught.value)
+
+
+def test_what_the_limits_are_said_to_be_is_a_copy():
+    env = ClipReward(Catch(), np.array(-0.5), np.array(0.5))
+    env.min_reward[...] = -0.9
+    env.max_reward[...] = 0.9
+
+    assert (-0.5, 0.5) == (env.min_reward, env.max_reward)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,3 +128,46 @@ def test_what_is_cleared_is_empty_text_rather_than_a_zero():
     history.clear(slice(None))
 
     assert ["", ""] == history.stacked([0])[0].tolist()
+
+
+def test_a_state_of_another_dtype_does_not_fit():
+    history = RowHistory([ArraySpec((2,), np.int64)], 3, ())
+    other = RowHistory([ArraySpec((2,), np.int32)], 3, ())
+
+    assert history.fits(history.save())
+    assert not history.fits(other.save())
+
+
+def test_a_state_in_the_other_byte_order_is_brought_back_to_this_one():
+    spec = ArraySpec((2,), ">f4")
+    history = RowHistory([spec], 2, ())
+    history.push([np.array([1.0, 2.0], ">f4")])
+    saved = history.save()
+    native = {**saved, "rings": [ring.astype("<f4") for ring in saved["rings"]]}
+    other = RowHistory([spec], 2, ())
+
+    assert other.fits(native)
+    other.restore(native)
+    (stack,) = other.stacked([0])
+    assert np.dtype(">f4") == stack.dtype
+    assert [[0.0, 0.0], [1.0, 2.0]] == stack.tolist()
+
+
+@given(st.data())
+def test_values_are_stacked_as_numpy_does_it_along_every_axis(data):
+    shape = data.draw(st.lists(st.integers(0, 6), max_size=3).map(tuple))
+    axis = data.draw(st.integers(0, len(shape)))
+    length, rows = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    history = RowHistory([ArraySpec(shape, np.int64)], length, (rows,))
+    values = [
+        np.arange(step, step + rows * math.prod(shape)).reshape(rows, *shape)
+        for step in range(length + 2)
+    ]
+    for value in values:
+        history.push([value])
+
+    (stack,) = history.stacked([axis])
+
+    expected = np.stack(values[-length:], 1 + axis)
+    assert expected.shape == stack.shape
+    assert np.array_equal(expected, stack)

@@ -373,3 +373,19 @@ def test_a_shape_that_is_none_is_refused():
         "A shape is an iterable of integers such as (84, 84, 3), not 3. For a vector "
         "write (3,)."
     ) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ({}, "a dict of 0 elements"),
+        ({1: 2}, "a dict of 1 element"),
+        ({4}, "a set object"),
+        (b"x", "the string b'x'"),
+        ("x", "the string 'x'"),
+    ],
+)
+def test_a_shape_is_a_sequence_of_numbers(shape, text, message_of):
+    assert (
+        f"RunningStatistics takes the shape of an array, such as (4,), not {text}."
+    ) == message_of(TypeError, lambda: RunningStatistics(shape))

@@ -14,7 +14,7 @@ from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec, nest
 from envkit.envs import CartPole, Catch, TicTacToe
 from envkit.errors import SpecError
 from envkit.testing import CountingEnv
-from envkit.wrappers.limits import TimeLimit
+from envkit.wrappers.limits import FixedLength, TimeLimit
 from envkit.wrappers.observations.time_aware import TimeAwareObservation
 from envkit.wrappers.repeats import ActionRepeat
 from tests.wrappers.environments import Drive
@@ -248,6 +248,22 @@ def test_a_time_without_a_limit_cannot_be_normalized(message_of):
     )
 
 
+def test_an_episode_of_fixed_length_is_as_long_as_that():
+    env = FixedLength(CountingEnv(steps_per_episode=2), 4)
+    env = TimeAwareObservation(env, normalize_time=True)
+
+    assert 4 == env.max_steps
+    assert [0.0, 0.25, 0.5, 0.75, 1.0, 0.0] == [
+        env.step(0).observation[-1] for _ in range(6)
+    ]
+
+
+def test_what_fills_an_episode_up_counts_beyond_a_time_limit_inside():
+    env = FixedLength(TimeLimit(CountingEnv(), 2), 4)
+
+    assert 4 == TimeAwareObservation(env).max_steps
+
+
 @pytest.mark.parametrize("max_steps", [0, 2.5, True, "5"])
 def test_a_limit_is_a_number_of_steps(max_steps, message_of):
     assert (
@@ -274,9 +290,11 @@ def test_the_key_of_the_observation_itself_is_refused(message_of):
 
 def test_a_key_that_cannot_be_sorted_is_refused(message_of):
     assert (
-        "The keys of the dictionary have no order: 'board', 'mask', 1. Nests are "
-        "flattened in the order of their keys: use keys of one type."
-    ) == message_of(SpecError, lambda: beside(TicTacToe(), dict_time_key=1))
+        "The keys of the dictionary have no order: 1, 2, 'time'. Nests are flattened "
+        "in the order of their keys: use keys of one type."
+    ) == message_of(
+        SpecError, lambda: beside(showing({1: np.zeros(2), 2: np.zeros(2)}))
+    )
 
 
 def test_text_cannot_become_a_part_of_a_vector(message_of):

@@ -534,3 +534,25 @@ def test_a_file_is_no_folder(tmp_path, message_of):
     assert f"video_folder is {str(path)!r}, which is no folder." == message_of(
         NotADirectoryError, lambda: RecordVideo(Slides(), path)
     )
+
+
+@pytest.mark.parametrize(
+    ("folder", "text"),
+    [
+        (3, "3 of type int"),
+        (None, "None"),
+        (b"x", "the string b'x'"),
+    ],
+)
+def test_a_folder_is_a_path(folder, text, message_of):
+    assert (
+        f"video_folder is {text}; it must be the path of a folder, a str or a "
+        "pathlib.Path."
+    ) == message_of(TypeError, lambda: RecordVideo(Catch(), folder))
+
+
+def test_no_folder_is_not_the_current_one(message_of):
+    assert (
+        'video_folder is ""; it must be the path of a folder, such as "." for the '
+        "current one."
+    ) == message_of(ValueError, lambda: RecordVideo(Catch(), ""))

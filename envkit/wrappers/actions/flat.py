@@ -12,6 +12,7 @@ from envkit.types import Array, NestedArray
 from envkit.wrappers.actions.action_wrapper import ActionWrapper
 from envkit.wrappers.actions.given_actions import GivenActions
 from envkit.wrappers.actions.nearest_bounds import nearest_within
+from envkit.wrappers.arguments import known_dtype
 
 __all__ = ["FlattenActionWrapper"]
 
@@ -83,7 +84,7 @@ class FlattenActionWrapper(ActionWrapper):
                 )
         dtypes = {spec.dtype: path for spec, path in self._by_place()}
         if flat_dtype is not None:
-            chosen: np.dtype[Any] = np.dtype(flat_dtype)
+            chosen = known_dtype("flat_dtype", flat_dtype)
             self._check_converts(chosen)
             return chosen
         if len(dtypes) > 1:

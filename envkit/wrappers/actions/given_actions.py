@@ -17,6 +17,7 @@ from envkit.specs.bounds import within
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.actions.nearest_bounds import nearest_within
+from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.rows import beside
 
 __all__ = ["ACCEPTED_KINDS", "GivenActions", "Ignored"]
@@ -41,8 +42,7 @@ class GivenActions:
     purpose, and environments clip what they do.
 
     Attributes:
-        spec: The specs of one row's action.
-        structure: Its structure.
+        structure: The structure of one row's action, whose leaves are specs.
 
     Example:
         >>> spec = {"gear": BoundedArraySpec((), np.int64, 1, 3)}
@@ -69,20 +69,22 @@ class GivenActions:
             dims: The dimensions in front of every array: none, or that of the rows.
             bounds: Whether to look whether integers are within their bounds.
         """
-        self.structure = nest.Structure(spec)
-        # Another nest, for whoever made the other one may change it.
-        self.spec = self.structure.unflatten(self.structure.leaves)
-        self._subject = subject
-        self._dims = dims
         self._places = [
             _place(path, leaf, dims, bounds)
-            for path, leaf in zip(
-                self.structure.paths, self.structure.leaves, strict=True
-            )
+            for path, leaf in nest.flatten_with_paths(spec)
         ]
+        # Of another nest, for whoever made the other one may change it.
+        self.structure = nest.Structure(fresh_nest(spec))
+        self._subject = subject
+        self._dims = dims
         self._unmoved = (
             "None of the rows has moved." if dims else "The environment has not moved."
         )
+
+    @property
+    def spec(self) -> NestedSpec:
+        """The specs of one row's action, in a nest of their own."""
+        return self.structure.unflatten(self.structure.leaves)
 
     def leaves(self, action: NestedArray, ignored: Ignored) -> list[Array]:
         """Returns an array of exactly its spec's shape and dtype for each leaf.

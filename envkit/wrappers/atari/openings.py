@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import abc
+import copy
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
-from envkit.envs.base import checked_size
 from envkit.errors import SpecError
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
+from envkit.wrappers.arguments import limited_size
 from envkit.wrappers.atari.some_rows import as_first
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.randomness import Branch, wrapper_streams
@@ -20,6 +21,8 @@ from envkit.wrappers.randomness import Branch, wrapper_streams
 __all__ = ["FireOnReset", "NoopReset"]
 
 _FIRST, _LAST = StepType.FIRST, StepType.LAST
+# Who wants more wants no episode to begin.
+_MOST_NOOPS = 2**31 - 1
 _PRESS = "It is the action of one row that presses fire."
 _NO_OTHER = "With next_action=None fire is pressed and nothing else."
 
@@ -88,6 +91,8 @@ class _Opening(PyEnvironmentBaseWrapper):
 
 
 def _loses_nothing(array: Array, dtype: np.dtype[Any]) -> bool:
+    if array.dtype.kind == "b":
+        return dtype.kind == "b"
     if array.dtype.kind in "iu" and dtype.kind in "iu":
         info = np.iinfo(dtype)
         return bool(np.all((array >= info.min) & (array <= info.max)))
@@ -132,7 +137,7 @@ class NoopReset(_Opening):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        self._noop_max = checked_size("noop_max", noop_max, least=0)
+        self._noop_max = limited_size("noop_max", noop_max, most=_MOST_NOOPS, least=0)
         self._noop = self._as_action(
             "noop_action", noop_action, "It is the action of one row that does nothing."
         )
@@ -154,7 +159,7 @@ class NoopReset(_Opening):
         if self._noop_max:
             counts[drawing] = self._streams.integers(drawing, 1, self._noop_max + 1)
         counts = counts.reshape(self._dims)
-        return [(self._noop, counts > taken) for taken in range(self._noop_max)]
+        return [(self._noop, counts > taken) for taken in range(counts.max(initial=0))]
 
 
 class FireOnReset(_Opening):
@@ -194,7 +199,8 @@ class FireOnReset(_Opening):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        self._given = fire_action, next_action
+        # Copies, here and below: it is not to show what is not done.
+        self._given = copy.deepcopy((fire_action, next_action))
         self._presses: list[NestedArray] = []
         if not _has_no_fire(env, fire_action):
             fire = self._as_action("fire_action", fire_action, _PRESS)
@@ -206,12 +212,12 @@ class FireOnReset(_Opening):
     @property
     def fire_action(self) -> NestedArray:
         """The action that presses fire."""
-        return self._given[0]
+        return copy.deepcopy(self._given[0])
 
     @property
     def next_action(self) -> NestedArray | None:
         """The action after that; `None` for none."""
-        return self._given[1]
+        return copy.deepcopy(self._given[1])
 
     def _actions_for(self, rows: Array) -> list[tuple[NestedArray, Array]]:
         return [(press, rows) for press in self._presses]

@@ -13,12 +13,13 @@ from envkit.envs.base import checked_size
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wrappers.arguments import checked_flag, limited_size
 from envkit.wrappers.atari.lives import LivesLookup
 from envkit.wrappers.atari.some_rows import as_first, as_termination, move
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.history.frames import FrameStack
 from envkit.wrappers.observations.leaf_changes import place
-from envkit.wrappers.pictures.arithmetic import grayscale, resize
+from envkit.wrappers.pictures.arithmetic import LARGEST_SIZE, grayscale, resize
 from envkit.wrappers.reward_sums import add_in_rows, sum_spec
 from envkit.wrappers.rows import where_rows
 
@@ -84,8 +85,10 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         # The base class would begin a game after the loss of a life.
         super().__init__(env, handle_auto_reset=False)
         self._frame_skip = checked_size("frame_skip", frame_skip)
-        self._screen_size = checked_size("screen_size", screen_size)
-        self._counts_lives = bool(terminal_on_life_loss)
+        self._screen_size = limited_size("screen_size", screen_size, most=LARGEST_SIZE)
+        self._counts_lives = checked_flag(
+            "terminal_on_life_loss", terminal_on_life_loss
+        )
         self._look_up_lives = LivesLookup(env, lives)
         self._begins_games = handle_auto_reset or self._counts_lives
         if self._frame_skip > 1 or self._counts_lives:

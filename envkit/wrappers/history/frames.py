@@ -8,6 +8,7 @@ from typing import Any
 from envkit.envs.base import checked_size
 from envkit.specs.array_spec import ArraySpec
 from envkit.types import NestedArray
+from envkit.wrappers.arguments import checked_flag
 from envkit.wrappers.history.remembering import Remembering
 from envkit.wrappers.history.row_history import concatenated_spec, stacked_spec
 from envkit.wrappers.observations.leaf_changes import place
@@ -70,6 +71,7 @@ class FrameStack(Remembering):
                 "first observation of an episode stands for those before it, or "
                 "'zero', with which zeros do."
             )
+        concatenate = checked_flag("concatenate", concatenate)
         super().__init__(env, size, padding_type == "reset", handle_auto_reset)
         self._stack_size = size
         axes = [

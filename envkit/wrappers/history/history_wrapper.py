@@ -14,8 +14,10 @@ from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import check_fits, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
+from envkit.wrappers.arguments import checked_flag
 from envkit.wrappers.history.remembering import Remembering
-from envkit.wrappers.history.row_history import RowHistory, stacked_spec, with_zero
+from envkit.wrappers.history.row_history import stacked_spec, with_zero
+from envkit.wrappers.rows import where_rows
 
 __all__ = ["HistoryWrapper"]
 
@@ -69,21 +71,24 @@ class HistoryWrapper(Remembering):
             handle_auto_reset: As with every wrapper.
         """
         length = checked_size("history_length", history_length)
-        tiles = bool(tile_first_step_obs)
+        include_actions = checked_flag("include_actions", include_actions)
+        tiles = checked_flag("tile_first_step_obs", tile_first_step_obs)
         super().__init__(env, length, tiles, handle_auto_reset)
         self._history_length = length
-        self._include_actions = bool(include_actions)
+        self._include_actions = include_actions
         self._observation_spec = self._structure.unflatten(
             [stacked_spec(spec, length, 0) for spec in self._padded_specs]
         )
         self._actions = nest.Structure(env.action_spec() if include_actions else ())
         specs = self._actions.leaves
-        self._past_actions = RowHistory(specs, length, self._dims)
+        self._past_actions = self._history("actions", specs, length)
         self._no_action = [
             np.zeros((*self._dims, *spec.shape), spec.dtype) for spec in specs
         ]
         # The action of the step that is going on. An episode that begins clears it.
         self._action: list[Array] = self._no_action
+        # Where the current time step is a LAST: no action leads on from there.
+        self._over = np.zeros(self._dims, bool)
         if self._include_actions:
             self._observation_spec = {
                 "observation": self._observation_spec,
@@ -119,9 +124,8 @@ class HistoryWrapper(Remembering):
         try:
             return self._copied(action)
         except SpecError:
-            current = self._current_time_step
-            if not self._dims and current is not None and current.step_type == _LAST:
-                return self._no_action  # The step begins an episode and ignores it.
+            if not self._dims and self._over:
+                return self._no_action  # The environment ignores it.
             raise
 
     def _copied(self, action: NestedArray) -> list[Array]:
@@ -157,9 +161,18 @@ class HistoryWrapper(Remembering):
         super()._remember(time_step, rows, begun)
         if not self._include_actions:
             return
-        self._past_actions.push(self._action, rows)
+        self._past_actions.push(self._effective_action(), rows)
+        over = np.asarray(time_step.step_type) == _LAST
+        self._over = over if rows is None else np.where(rows, over, self._over)
         if begun is not None:
             self._past_actions.clear(begun)
+
+    def _effective_action(self) -> list[Array]:
+        """Returns the action, with zeros in rows whose environment ignores it."""
+        if not self._over.any():
+            return self._action
+        pairs = zip(self._no_action, self._action, strict=True)
+        return [where_rows(self._over, zeros, leaf) for zeros, leaf in pairs]
 
     def _shown_now(self) -> NestedArray:
         stacks = self._past.stacked([0] * len(self._leaf_specs))
@@ -171,11 +184,13 @@ class HistoryWrapper(Remembering):
         return {"observation": observations, "action": actions}
 
     def _save(self) -> Any:
-        return {**super()._save(), "actions": self._past_actions.save()}
+        actions = self._past_actions.save()
+        return {**super()._save(), "actions": actions, "over": self._over}
 
     def _restore(self, saved: Any) -> None:
         super()._restore(saved)
         self._past_actions.restore(saved["actions"])
+        self._over = saved["over"]
 
     def _fits(self, saved: Any) -> bool:
         return super()._fits(saved) and self._past_actions.fits(saved["actions"])

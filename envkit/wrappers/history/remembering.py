@@ -13,6 +13,7 @@ from envkit.specs.validation import check_fits, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
+from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.history.row_history import RowHistory, with_zero
 
 __all__ = ["Remembering"]
@@ -47,15 +48,27 @@ class Remembering(PyEnvironmentBaseWrapper):
         self._expected = [
             ((*self._dims, *spec.shape), spec.dtype) for spec in self._leaf_specs
         ]
-        self._past = RowHistory(self._leaf_specs, length, self._dims)
+        self._past = self._history("observations", self._leaf_specs, length)
         self._padded_specs = [
             spec if repeats_first or length == 1 else with_zero(spec)
             for spec in self._leaf_specs
         ]
 
+    def _history(
+        self, what: str, specs: tuple[ArraySpec, ...], length: int
+    ) -> RowHistory:
+        """Makes a history, or says that it would be too long."""
+        try:
+            return RowHistory(specs, length, self._dims)
+        except (MemoryError, OverflowError, ValueError) as error:
+            raise ValueError(
+                f"{type(self).__name__} cannot keep {length} {what} of each row: there "
+                "is no memory for an array as large as that."
+            ) from error
+
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of what is shown in one row."""
-        return self._observation_spec
+        return fresh_nest(self._observation_spec)
 
     @abc.abstractmethod
     def _shown_now(self) -> NestedArray:

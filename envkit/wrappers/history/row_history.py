@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import Array
 
 __all__ = ["RowHistory", "concatenated_spec", "stacked_spec", "with_zero"]
+
+# Copying runs of so many elements takes longer than copying each in a loop of its own.
+_FEW = 4
 
 
 class RowHistory:
@@ -96,10 +100,16 @@ class RowHistory:
         if axis == 0:
             stack[:, : length - after] = ring[:, after:]
             stack[:, length - after :] = ring[:, :after]
-        else:
-            places = np.moveaxis(stack, 1 + axis, 1)
+            return stack.reshape(whole)
+        # The sizes before and after the new axis.
+        outer, inner = math.prod(shape[:axis]), math.prod(shape[axis:])
+        places = stack.reshape(len(ring), outer, length, inner)
+        values = ring.reshape(len(ring), length, outer, inner)
+        # A few elements at a time are copied one by one; better each one everywhere.
+        parts: Iterable[Any] = range(inner) if inner <= _FEW else [slice(None)]
+        for part in parts:
             for place in range(length):
-                places[:, place] = ring[:, (after + place) % length]
+                places[:, :, place, part] = values[:, (after + place) % length, :, part]
         return stack.reshape(whole)
 
     def oldest(self) -> list[Array]:
@@ -116,13 +126,16 @@ class RowHistory:
 
     def fits(self, saved: Any) -> bool:
         """Says whether a state is of a history like this one."""
-        return [ring.shape for ring in saved["rings"]] == [
-            ring.shape for ring in self._rings
-        ]
+        return _kinds_of(saved["rings"]) == _kinds_of(self._rings)
 
     def restore(self, saved: Any) -> None:
         """Takes over a state; it belongs to this history from then on."""
-        self._newest, self._rings = saved["newest"], saved["rings"]
+        self._newest = saved["newest"]
+        # Pickled arrays come back in native byte order.
+        self._rings = [
+            ring.astype(own.dtype, copy=False)
+            for ring, own in zip(saved["rings"], self._rings, strict=True)
+        ]
 
     def _make_place(self, rows: Array | None) -> None:
         """Sees to it that the newest place of the rows is their oldest value's."""
@@ -137,6 +150,11 @@ class RowHistory:
         by = 1 if most_move else -1
         for ring in self._rings:
             ring[turned] = np.roll(ring[turned], by, axis=1)
+
+
+def _kinds_of(arrays: Iterable[Array]) -> list[Any]:
+    """Returns the shapes and dtypes of arrays, in whatever byte order they are."""
+    return [(array.shape, array.dtype.newbyteorder("=")) for array in arrays]
 
 
 def with_zero(spec: ArraySpec) -> ArraySpec:

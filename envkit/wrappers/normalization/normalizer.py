@@ -12,14 +12,16 @@ from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe, flatten_as
-from envkit.time_step import TimeStep
+from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedSpec
 from envkit.wording import counted, listed
+from envkit.wrappers.arguments import checked_flag
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
 from envkit.wrappers.normalization.running_statistics import RunningStatistics
 
 __all__ = ["NormalizedLeaf", "Normalizer", "is_number"]
 
+_LAST = StepType.LAST
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -34,6 +36,7 @@ class NormalizedLeaf(NamedTuple):
 class Normalizer(PyEnvironmentBaseWrapper):
     """What both wrappers have in common: statistics, and whether they learn."""
 
+    _kept: ClassVar[tuple[str, ...]] = ("_over",)
     # What is normalised: "observation" or "reward".
     _part: ClassVar[str]
 
@@ -45,7 +48,7 @@ class Normalizer(PyEnvironmentBaseWrapper):
         clip: float | None,
         statistics: Any,
         frozen: bool,
-        kinds: str,
+        integers: bool | None,
         handle_auto_reset: bool,
     ) -> None:
         super().__init__(env, handle_auto_reset)
@@ -56,10 +59,13 @@ class Normalizer(PyEnvironmentBaseWrapper):
                 f"clip is {clip!r}; it must be a positive number, or None for no limit."
             )
         self._epsilon, self._clip = float(epsilon), clip
-        self._frozen = bool(frozen)
+        self._frozen = checked_flag("frozen", frozen)
         self._given: NestedSpec = getattr(env, f"{self._part}_spec")()
         self._structure = nest.Structure(self._given)
+        if integers is None:
+            integers = all(spec.dtype.kind != "f" for spec in self._structure.leaves)
         if statistics is None:
+            kinds = "iuf" if checked_flag("integers", integers) else "f"
             self._chosen = [
                 RunningStatistics(spec.shape) if spec.dtype.kind in kinds else None
                 for spec in self._structure.leaves
@@ -76,6 +82,9 @@ class Normalizer(PyEnvironmentBaseWrapper):
         if not self._leaves:
             raise ValueError(self._nothing_to_do(statistics is None))
         self._spec = self._structure.unflatten(list(self._specs()))
+        # In which rows the current time step is a LAST, if another may follow it.
+        self._pads = self.repeats_last
+        self._over = np.zeros(self._dims, bool)
 
     @property
     def epsilon(self) -> float:
@@ -124,6 +133,20 @@ class Normalizer(PyEnvironmentBaseWrapper):
                 yield BoundedArraySpec(
                     spec.shape, np.float32, -self._clip, self._clip, spec.name
                 )
+
+    def _telling(self, step_type: Any, rows: Array | None) -> Array | None:
+        """Returns which rows show something new; `None` if all do.
+
+        A `LAST` after a `LAST` does not: it pads an episode that is over.
+        """
+        if not self._pads:
+            return rows
+        last = np.asarray(step_type) == _LAST
+        padded = self._over & last
+        self._over = last if rows is None else np.where(rows, last, self._over)
+        if not padded.any():
+            return rows
+        return np.asarray(~padded if rows is None else rows & ~padded)
 
     def _learn(self, leaf: NormalizedLeaf, values: Array) -> None:
         try:

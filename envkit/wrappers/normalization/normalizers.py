@@ -9,6 +9,7 @@ import numpy as np
 from envkit import nest
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.normalization.normalizer import Normalizer, is_number
 from envkit.wrappers.normalization.running_statistics import RunningStatistics
 from envkit.wrappers.rows import beside, where_rows
@@ -22,7 +23,8 @@ class NormalizeObservation(Normalizer):
     """Gives observations mean 0 and variance 1, as far as they are known by now.
 
     Every observation is counted before it is normalised, that of a `FIRST` too, and
-    each element of an array by itself. A batch learns from all rows that have moved,
+    each element of an array by itself. What only pads an episode, as with
+    `FixedLength`, is not counted. A batch learns from all rows that have moved,
     and has one mean and one variance for all of them; wrap a pool rather than the
     environments in it, for in workers each would learn for itself. What is normalised
     is float32. An element that has been the same each time becomes 0. Of the first
@@ -82,22 +84,19 @@ class NormalizeObservation(Normalizer):
                 say what is; `None` if there are no floats.
             handle_auto_reset: As with every wrapper.
         """
-        if integers is None:
-            leaves = nest.flatten(env.observation_spec())
-            integers = all(leaf.dtype.kind != "f" for leaf in leaves)
         super().__init__(
             env,
             epsilon=epsilon,
             clip=clip,
             statistics=statistics,
             frozen=frozen,
-            kinds="iuf" if integers else "f",
+            integers=integers,
             handle_auto_reset=handle_auto_reset,
         )
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of one row's observation, normalised."""
-        return self._spec
+        return fresh_nest(self._spec)
 
     def _nothing_to_do(self, chose: bool) -> str:
         advice = " To normalise integers pass integers=True." if chose else ""
@@ -106,10 +105,11 @@ class NormalizeObservation(Normalizer):
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # Hot: called once per step.
         leaves = self._flat(time_step)
+        telling = self._telling(time_step.step_type, rows)
         for leaf in self._leaves:
             value = leaves[leaf.place]
             if not self._frozen:
-                self._learn(leaf, value if rows is None else value[rows])
+                self._learn(leaf, value if telling is None else value[telling])
             leaves[leaf.place] = leaf.statistics.normalize(
                 value, self._epsilon, self._clip
             )
@@ -139,7 +139,7 @@ class NormalizeReward(Normalizer):
     """
 
     _part = "reward"
-    _kept = ("_earlier",)
+    _kept = ("_over", "_earlier")
     _shown = ("gamma", "clip", "frozen")
 
     def __init__(
@@ -175,7 +175,7 @@ class NormalizeReward(Normalizer):
             clip=clip,
             statistics=statistics,
             frozen=frozen,
-            kinds="iuf",
+            integers=True,
             handle_auto_reset=handle_auto_reset,
         )
         discount = env.discount_spec()
@@ -195,12 +195,13 @@ class NormalizeReward(Normalizer):
 
     def reward_spec(self) -> NestedSpec:
         """Returns the specs of one row's reward, normalised."""
-        return self._spec
+        return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # Hot: called once per step.
         first = np.asarray(time_step.step_type) == _FIRST
-        earned = ~first if rows is None else rows & ~first
+        telling = self._telling(time_step.step_type, rows)
+        earned = ~first if telling is None else telling & ~first
         worth = self._gamma * np.asarray(time_step.discount, np.float64)
         leaves = self._flat(time_step)
         for number, leaf in enumerate(self._leaves):

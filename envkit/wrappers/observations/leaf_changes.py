@@ -10,6 +10,7 @@ from envkit.specs.array_spec import ArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedSpec
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.fresh_nests import fresh_nest
 
 __all__ = ["Change", "LeafChanges", "place"]
 
@@ -41,7 +42,7 @@ class LeafChanges(PyEnvironmentBaseWrapper):
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of what is seen."""
-        return self._spec
+        return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # Hot: called once per step.

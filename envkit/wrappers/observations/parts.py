@@ -17,6 +17,7 @@ from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wording import a_or_an, listed
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.observations.packing import Packing
 
 __all__ = [
@@ -193,7 +194,7 @@ class SelectObservation(PyEnvironmentBaseWrapper):
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of what is seen."""
-        return self._spec
+        return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         return time_step._replace(observation=self._chosen(time_step.observation))
@@ -258,7 +259,7 @@ class RenameObservation(PyEnvironmentBaseWrapper):
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs under their new keys."""
-        return self._spec
+        return fresh_nest(self._spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         return time_step._replace(
@@ -311,10 +312,14 @@ def _checked_keys(
             f"one is {_kind(spec)}."
         )
     known = listed(map(repr, spec))
-    if isinstance(keys, str) or not hasattr(keys, "__iter__"):
+    # Of arrays those without dimensions cannot be iterated over all the same.
+    is_list = hasattr(keys, "__iter__") and getattr(keys, "ndim", 1) > 0
+    if isinstance(keys, str | bytes | Mapping) or not is_list:
+        hint = " RenameObservation takes a dictionary of new keys."
         raise TypeError(
             f"{argument} is {describe(keys)}; it must be a list of keys of the "
             f"observation, which are {known}."
+            f"{hint if isinstance(keys, Mapping) else ''}"
         )
     chosen = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
     if not chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 from collections.abc import Callable, Mapping
@@ -14,7 +15,9 @@ from envkit.envs.base import checked_size
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedSpec
+from envkit.wrappers.arguments import checked_flag, checked_key
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.observations.leaf_changes import place
 from envkit.wrappers.observations.packing import Packing
 
@@ -72,14 +75,16 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
                 with step `max_steps`; an int32 that counts steps if not.
             dict_time_key: What the time is called in a dictionary.
             max_steps: The most steps an episode has; `None` asks the environment, which
-                has an attribute `duration` if there is a `TimeLimit` in it.
+                has an attribute `duration` if there is a `TimeLimit` in it, and
+                `fix_length` if there is a `FixedLength`.
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        self._flatten, self._normalize_time = flatten, normalize_time
-        self._dict_time_key = dict_time_key
+        self._flatten = checked_flag("flatten", flatten)
+        self._normalize_time = checked_flag("normalize_time", normalize_time)
+        self._dict_time_key = checked_key("dict_time_key", dict_time_key)
         self._max_steps = _limit(env, max_steps)
-        if normalize_time and self._max_steps is None:
+        if self._normalize_time and self._max_steps is None:
             raise ValueError(
                 "TimeAwareObservation cannot normalize the time without knowing how "
                 "long episodes are, and the environment has no time limit that could "
@@ -90,7 +95,7 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
         spec, time = env.observation_spec(), self._time_spec()
         self._structure = nest.Structure(spec)
         self._packing: Packing | None = None
-        if flatten:
+        if self._flatten:
             self._packing = self._prepared_packing(time)
             self._observation_spec: NestedSpec = self._packing.spec
         else:
@@ -121,7 +126,7 @@ class TimeAwareObservation(PyEnvironmentBaseWrapper):
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of what is seen."""
-        return self._observation_spec
+        return fresh_nest(self._observation_spec)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # Hot: called once per step.
@@ -164,13 +169,15 @@ def _limit(env: Any, max_steps: Any) -> int | None:
     if max_steps is not None:
         hint = ", or None to ask the environment"
         return checked_size("max_steps", max_steps, hint=hint)
-    duration: Any = getattr(env, "duration", None)
-    try:
+    # An episode of fixed length is as long as that, also where it ends earlier.
+    for name in ("fix_length", "duration"):
+        duration: Any = getattr(env, name, None)
         # An attribute of this name may be anything, a time in seconds for instance.
-        steps = 0 if isinstance(duration, bool) else operator.index(duration)
-    except TypeError:
-        return None
-    return steps if steps >= 1 else None
+        with contextlib.suppress(TypeError):
+            steps = 0 if isinstance(duration, bool) else operator.index(duration)
+            if steps >= 1:
+                return steps
+    return None
 
 
 def _joiner(spec: NestedSpec, key: str) -> Callable[[Any, Any], Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import operator
@@ -19,7 +18,9 @@ from envkit.specs.validation import check_fits, describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wording import counted
+from envkit.wrappers.arguments import known_dtype
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.observations.leaf_changes import Change, LeafChanges, place
 from envkit.wrappers.observations.leaf_specs import cast_spec, reshaped_spec
 from envkit.wrappers.observations.rescaling import Rescaling, checked_bounds
@@ -94,7 +95,7 @@ class TransformObservation(PyEnvironmentBaseWrapper):
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of what the function returns."""
-        return self._structure.template
+        return self._structure.unflatten(self._structure.leaves)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # Hot: called once per step.
@@ -303,7 +304,8 @@ def _checked_spec(given: NestedSpec) -> NestedSpec:
                 f"{nest.join('observation_spec', path)} is {describe(spec)}: use "
                 "envkit.ArraySpec(shape, dtype)."
             )
-    return given
+    # For whoever made the other nest may change it.
+    return fresh_nest(given)
 
 
 # Functions of this module rather than lambdas, so that wrappers can be pickled.
@@ -316,15 +318,7 @@ def _reshaped(leaf: Any, shape: tuple[int, ...]) -> Array:
 
 
 def _checked_dtype(dtype: Any) -> np.dtype[Any]:
-    checked: np.dtype[Any] | None = None
-    with contextlib.suppress(TypeError):
-        # NumPy takes None for float64.
-        checked = None if dtype is None else np.dtype(dtype)
-    if checked is None:
-        raise TypeError(
-            f"dtype is {dtype!r:.80}, which NumPy does not know as a dtype. It must be "
-            "one of numbers or booleans, such as np.float32."
-        )
+    checked = known_dtype("dtype", dtype)
     if checked.kind not in "biuf":
         raise ValueError(
             f"dtype is {checked}; it must be one of numbers or booleans, such as "

@@ -18,7 +18,10 @@ import numpy as np
 
 from envkit.types import Array
 
-__all__ = ["grayscale", "resize"]
+__all__ = ["LARGEST_SIZE", "grayscale", "resize"]
+
+# How high and wide pictures may become: a larger one would fill a computer's memory.
+LARGEST_SIZE = 2**15
 
 # The weights of ITU-R 601 in parts of 2**15, as OpenCV has them.
 _LUMA = np.array([9798, 19235, 3735], np.float32)

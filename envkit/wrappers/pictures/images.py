@@ -11,8 +11,9 @@ import numpy as np
 from envkit.envs.base import checked_size
 from envkit.specs.array_spec import ArraySpec
 from envkit.types import Array
+from envkit.wrappers.arguments import checked_flag, limited_size
 from envkit.wrappers.observations.leaf_changes import Change, place
-from envkit.wrappers.pictures.arithmetic import grayscale, resize
+from envkit.wrappers.pictures.arithmetic import LARGEST_SIZE, grayscale, resize
 from envkit.wrappers.pictures.picture_changes import Keys, PictureChanges, bounded_by
 
 __all__ = ["CropObservation", "GrayscaleObservation", "ResizeObservation"]
@@ -52,7 +53,7 @@ class GrayscaleObservation(PictureChanges):
                 them; `None` for all that can be.
         """
         super().__init__(env, handle_auto_reset)
-        self._keep_dim = bool(keep_dim)
+        self._keep_dim = checked_flag("keep_dim", keep_dim)
         self._change_pictures(keys, self._gray)
 
     @property
@@ -106,14 +107,15 @@ class ResizeObservation(PictureChanges):
                 them; `None` for all that can be.
         """
         super().__init__(env, handle_auto_reset)
-        if not isinstance(shape, Sequence | np.ndarray) or len(shape) != 2:
+        is_list = isinstance(shape, Sequence | np.ndarray)
+        if not is_list or getattr(shape, "ndim", 1) != 1 or len(shape) != 2:
             raise ValueError(
                 f"shape is {shape!r:.80}; it must be a height and a width, such as "
                 "(84, 84)."
             )
         self._new_shape = (
-            checked_size("shape[0]", shape[0]),
-            checked_size("shape[1]", shape[1]),
+            limited_size("shape[0]", shape[0], most=LARGEST_SIZE),
+            limited_size("shape[1]", shape[1], most=LARGEST_SIZE),
         )
         self._change_pictures(keys, self._resize)
 

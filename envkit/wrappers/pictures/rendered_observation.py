@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from envkit import nest
 from envkit.errors import CallOrderError
 from envkit.specs.array_spec import BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.arguments import checked_flag, checked_key
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.pictures.rendered import check_picture
 
 __all__ = ["AddRenderObservation"]
@@ -56,14 +59,17 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        self._render_only = bool(render_only)
-        self._render_key, self._obs_key = render_key, obs_key
+        self._render_only = checked_flag("render_only", render_only)
+        self._render_key = checked_key("render_key", render_key)
+        self._obs_key = checked_key("obs_key", obs_key)
         given = env.observation_spec()
         self._is_dict = isinstance(given, Mapping)
-        if not render_only:
+        if not self._render_only:
             self._check_keys(given)
         self._picture = self._picture_spec()
         self._spec = self._with_picture(given, self._picture)
+        # Nothing is made of the leaves: this refuses keys that cannot be sorted.
+        nest.flatten(self._spec)
 
     @property
     def render_only(self) -> bool:
@@ -72,7 +78,7 @@ class AddRenderObservation(PyEnvironmentBaseWrapper):
 
     def observation_spec(self) -> NestedSpec:
         """Returns the spec of the picture, or the specs of both."""
-        return self._spec
+        return fresh_nest(self._spec)
 
     def _check_keys(self, given: NestedSpec) -> None:
         taken = list(given) if self._is_dict else [self._obs_key]

@@ -14,6 +14,7 @@ import numpy as np
 
 from envkit.arrays import as_array
 from envkit.envs.base import checked_size
+from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 from envkit.wording import listed
@@ -258,7 +259,21 @@ class RecordVideo(PyEnvironmentBaseWrapper):
 
 
 def _checked_folder(folder: Any) -> Path:
-    path = Path(folder)
+    try:
+        text = None if isinstance(folder, bytes) else os.fspath(folder)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise TypeError(
+            f"video_folder is {describe(folder)}; it must be the path of a folder, a "
+            "str or a pathlib.Path."
+        )
+    if not text:
+        raise ValueError(
+            'video_folder is ""; it must be the path of a folder, such as "." for the '
+            "current one."
+        )
+    path = Path(text)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"video_folder is {str(path)!r}, which is no folder.")
     return path

@@ -23,9 +23,10 @@ def capped_cubic_video_schedule(episode_id: int) -> bool:
         >>> [number for number in range(100) if capped_cubic_video_schedule(number)]
         [0, 1, 8, 27, 64]
     """
-    if episode_id >= 1000:
-        return episode_id % 1000 == 0
-    return bool(round(episode_id ** (1 / 3)) ** 3 == episode_id)
+    number = checked_size("episode_id", episode_id, least=0)
+    if number >= 1000:
+        return number % 1000 == 0
+    return bool(round(number ** (1 / 3)) ** 3 == number)
 
 
 def schedule(every: Any, episode_trigger: Any, step_trigger: Any) -> Trigger | None:
