@@ -14,11 +14,12 @@ export PIP_ROOT_USER_ACTION := ignore
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types docs bench soak clean
+.PHONY: help demo test test-all check lint types docs bench soak clean
 
 help:
 	@echo "make demo    step environments, print how fast, and learn to balance a pole"
 	@echo "make test    run the whole test suite"
+	@echo "make test-all  with the heavy tests, too: torch, and Gyms of every age"
 	@echo "make check   formatting, lint, types and docs"
 	@echo "make bench   run the benchmarks: some eight minutes"
 	@echo "make soak    kill workers at random for two minutes; nothing may be wrong"
@@ -36,6 +37,10 @@ demo: $(VENV)/.demo
 # Several files at a time: much of it is waiting for processes to start and to end.
 test: $(VENV)/.test
 	@"$(RUN)" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+
+# Everything, and nothing is skipped for want of a package.
+test-all: $(VENV)/.test-all
+	@"$(RUN)" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile -m ""
 
 check: lint types docs
 
@@ -91,6 +96,11 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml
 $(VENV)/.test: $(VENV)/.python pyproject.toml
 	@echo "Installing envkit with its test requirements"
 	@"$(RUN)" -m pip install -q -e ".[test]"
+	@touch "$@"
+
+$(VENV)/.test-all: $(VENV)/.test
+	@echo "Installing what the heavy tests need"
+	@"$(RUN)" -m pip install -q -e ".[test-all]"
 	@touch "$@"
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml

@@ -1,10 +1,12 @@
-"""Environments by name: `make`, `constructor` and `register`.
+"""Environments by name: made, kept as recipes, and registered.
 
 A target is one of
 
 - `"CartPole"`: a name, of `envkit.envs` or given to `register`;
 - `"my_package.envs:make_env"`: an attribute of a module;
-- `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment;
+- `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
+  The schemes are `bsuite`, `dm_control`, `gym` and `gymnasium`, and those that packages
+  of anybody's add (`envkit.targets` says how);
 - anything that can be called and returns an environment.
 
 A constructor made from a string pickles as that string, so it travels to a worker that
@@ -14,37 +16,17 @@ has nothing but the import path. Nothing is imported before it is called.
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from envkit.errors import ConstructorError, MissingDependencyError
+from envkit import targets
+from envkit.errors import ConstructorError
 from envkit.specs.validation import describe
 
 __all__ = ["Constructor", "constructor", "make", "register", "registered"]
 
-
-class _Scheme(NamedTuple):
-    """A library's environments: who loads them, and what has to be installed."""
-
-    loader: str
-    package: str
-    extra: str
-
-
-# Strings, because adapters stand on a higher floor than this module.
-_SCHEMES = {
-    "dm_control": _Scheme(
-        "envkit.adapters.suite_dm_control:load_by_path", "dm_control", "dm_control"
-    ),
-    "gymnasium": _Scheme(
-        "envkit.adapters.suite_gymnasium:load", "gymnasium", "gymnasium"
-    ),
-}
-
-# Strings also because the engine stands on a higher floor.
+# A string, because the engine stands on a higher floor than this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 
 _registry: dict[str, str | Callable[..., Any]] = {
@@ -81,7 +63,7 @@ class Constructor:
         """Builds an environment; arguments given here replace those of the recipe."""
         build = self._build
         if isinstance(build, str):
-            build = _load(self._name, build)
+            build = targets.load(self._name, build)
         env = build(**{**self._kwargs, **kwargs})
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             raise ConstructorError.no_environment(repr(self), env)
@@ -140,8 +122,9 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
             )
         return Constructor(target, target, kwargs)
     if target not in _registry:
+        nearest = targets.suggestion(target, _registry)
         raise ValueError(
-            f"There is no environment named {target!r}.{_suggest(target, _registry)} "
+            f"There is no environment named {target!r}.{nearest} "
             f"Known names are {', '.join(sorted(_registry))}; an environment of your "
             "own is 'module:attribute'."
         )
@@ -157,8 +140,10 @@ def make(
         target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
         num_envs: How many to make in a `ParallelPyEnvironment`, even if it is one;
             `None` for the environment itself.
-        **kwargs: What to pass when an environment is made. Of a pool, the keyword
-            arguments of `ParallelPyEnvironment`, such as `num_workers`, go there.
+        **kwargs: What to pass when an environment is made. With `num_envs`, those that
+            `ParallelPyEnvironment` knows, such as `num_workers`, go to the pool; where
+            an environment has one of the same name, a recipe keeps it apart:
+            `make(constructor(target, backend="x11"), num_envs=8, backend="thread")`.
 
     Example:
         >>> env = make("CartPole", batch_size=3)
@@ -173,12 +158,9 @@ def make(
     import inspect
 
     count = _as_count(num_envs)
-    pool = _load("num_envs", _POOL)
-    options = {
-        name: kwargs.pop(name)
-        for name, parameter in inspect.signature(pool).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name in kwargs
-    }
+    pool = targets.load("num_envs", _POOL)
+    _, *known = inspect.signature(pool).parameters
+    options = {name: kwargs.pop(name) for name in known if name in kwargs}
     return pool([constructor(target, **kwargs)] * count, **options)
 
 
@@ -257,65 +239,3 @@ def _name_of(target: Any) -> str:
         return f"functools.partial({', '.join([_name_of(target.func), *arguments])})"
     module = getattr(target, "__module__", type(target).__module__)
     return f"{module}:{getattr(target, '__qualname__', type(target).__qualname__)}"
-
-
-def _load(name: str, target: str) -> Callable[..., Any]:
-    """Finds what a "module:attribute" or "scheme:id" string stands for."""
-    prefix, _, rest = target.partition(":")
-    scheme = _SCHEMES.get(prefix)
-    if scheme is None:
-        return _import(name, prefix, rest)
-    if importlib.util.find_spec(scheme.package) is None:
-        raise MissingDependencyError.needed_by(
-            f"The environment {target!r}", package=scheme.package, extra=scheme.extra
-        )
-    loader = _import(name, *scheme.loader.split(":"))
-
-    def load(**kwargs: Any) -> Any:
-        return loader(rest, **kwargs)
-
-    return load
-
-
-def _import(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # Only if it is the named module that is missing: one that it imports itself
-        # is the author's own business, and its error says more.
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise ConstructorError(
-            f"{name!r} names the module {module_name!r}, and there is no module "
-            f"{error.name!r} to import.{_suggest(module_name, _SCHEMES)} Schemes are "
-            f"{', '.join(sorted(_SCHEMES))}; otherwise check the spelling, and that "
-            "the package is installed."
-        ) from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise ConstructorError(
-                f"{name!r}: {getattr(found, '__name__', module_name)} has no attribute "
-                f"{part!r}.{_suggest(part, _callables(found))}"
-            )
-        found = getattr(found, part)
-    if not callable(found):
-        raise ConstructorError(
-            f"{name!r} is {describe(found)}, which cannot be called to make an "
-            "environment."
-        )
-    return found  # type: ignore[no-any-return]  # callable() says so
-
-
-def _callables(owner: Any) -> list[str]:
-    return [name for name in dir(owner) if callable(getattr(owner, name, None))]
-
-
-def _suggest(name: str, known: Iterable[str]) -> str:
-    import difflib
-
-    spellings: dict[str, list[str]] = {}
-    for other in known:
-        spellings.setdefault(other.lower(), []).append(other)
-    near = difflib.get_close_matches(name.lower(), list(spellings), n=3, cutoff=0.6)
-    names = [repr(other) for lowered in near for other in spellings[lowered]]
-    return f" Did you mean {' or '.join(names)}?" if names else ""

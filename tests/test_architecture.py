@@ -42,6 +42,7 @@ FLOORS: dict[int, set[str]] = {
         "batched_py_environment",
         "random_py_environment",
         "row_calls",
+        "targets",
         "wrappers",
         "envs",
         "utils",
@@ -61,7 +62,17 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
     "envkit.wrappers": {"imageio", "imageio_ffmpeg"},
-    "envkit.adapters": {"gymnasium", "dm_control", "dm_env", "tf_agents"},
+    "envkit.adapters": {
+        "bsuite",
+        "dm_control",
+        "dm_env",
+        "gin",
+        "gym",
+        "gymnasium",
+        "mujoco",
+        "stable_baselines3",
+        "tf_agents",
+    },
 }
 
 

@@ -12,13 +12,20 @@ import types
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment, constructor, constructors, make, register
+from envkit import (
+    BatchedPyEnvironment,
+    constructor,
+    constructors,
+    make,
+    register,
+    targets,
+)
 from envkit.constructors import Constructor, registered
 from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.testing import CountingEnv
 
 BUILT_IN = "Bandit, CartPole, Catch, GridWorld, TicTacToe"
-SCHEMES = "dm_control, gymnasium"
+SCHEMES = "bsuite, dm_control, gym, gymnasium"
 
 
 def told(call, *args, **kwargs):
@@ -154,6 +161,75 @@ def test_an_argument_that_the_environment_does_not_know_is_its_own_error():
 
     assert TypeError is kind
     assert "unexpected keyword argument 'speed'" in text
+
+
+# Pools.
+
+
+def make_painted(backend="paint", blocking=0):
+    """Takes arguments with the names of some of the pool."""
+    env = CountingEnv()
+    env.backend, env.blocking = backend, blocking
+    return env
+
+
+def test_a_number_makes_a_pool_of_recipes():
+    with make("CartPole", num_envs=3, batch_size=2, backend="inline") as env:
+        assert (6, 4) == env.reset().observation.shape
+
+
+def test_a_pool_is_given_every_argument_that_it_knows():
+    made = []
+
+    def make_counted(steps_per_episode):
+        made.append(steps_per_episode)
+        return CountingEnv(steps_per_episode)
+
+    with make(
+        make_counted,
+        num_envs=2,
+        start_serially=False,
+        blocking=True,
+        num_workers=1,
+        backend="inline",
+        autoreset="same_step",
+        steps_per_episode=1,
+    ) as env:
+        kinds = [env.step([0, 0]).step_type.tolist() for _ in range(3)]
+
+    assert [[0, 0], [2, 2], [2, 2]] == kinds
+    assert [1, 1] == made
+
+
+def test_a_recipe_keeps_apart_what_the_pool_would_take():
+    recipe = constructor(f"{HERE}:make_painted", backend="x11", blocking=7)
+    with make(recipe, num_envs=2, backend="inline") as env:
+        painted = [(handle.backend, handle.blocking) for handle in env._envs]
+
+    assert [("x11", 7)] * 2 == painted
+
+
+def test_no_number_makes_no_pool():
+    env = make(f"{HERE}:make_painted", num_envs=None, backend="x11")
+
+    assert (CountingEnv, "x11") == (type(env), env.backend)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "error", "expected"),
+    [
+        (0, ValueError, "num_envs is 0; a pool has at least one environment."),
+        (-2, ValueError, "num_envs is -2; a pool has at least one environment."),
+        (
+            2.0,
+            TypeError,
+            "num_envs is 2.0 of type float; it is an integer, or None for a single "
+            "environment without workers.",
+        ),
+    ],
+)
+def test_a_number_of_environments_is_a_number(num_envs, error, expected):
+    assert (error, expected) == told(make, "CartPole", num_envs=num_envs)
 
 
 # Names that are not known.
@@ -532,7 +608,12 @@ def test_only_whole_targets_are_registered(target, monkeypatch):
 
 @pytest.mark.parametrize(
     ("target", "package"),
-    [("gymnasium:CartPole-v1", "gymnasium"), ("dm_control:a/b", "dm_control")],
+    [
+        ("bsuite:catch/0", "bsuite"),
+        ("dm_control:a/b", "dm_control"),
+        ("gym:CartPole-v0", "gym"),
+        ("gymnasium:CartPole-v1", "gymnasium"),
+    ],
 )
 def test_a_scheme_whose_package_is_missing_says_how_to_get_it(
     target, package, monkeypatch
@@ -581,8 +662,8 @@ def test_a_scheme_hands_its_loader_what_follows_the_colon(tmp_path, monkeypatch)
         "    env.loaded = name, kwargs\n"
         "    return env\n",
     )
-    scheme = constructors._Scheme("envkit_test_suite:load", "numpy", "numpy")
-    monkeypatch.setitem(constructors._SCHEMES, "suite", scheme)
+    scheme = targets._Scheme("envkit_test_suite:load", "numpy", "numpy")
+    monkeypatch.setitem(targets._SCHEMES, "suite", scheme)
 
     assert ("arena:v2/hard", {"level": 3}) == make(
         "suite:arena:v2/hard", level=3

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import copy
 import numbers
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 
+from envkit.adapters.checked_members import action_converter
 from envkit.adapters.dependencies import require
+from envkit.adapters.from_members import from_member
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
-from envkit.adapters.spaces import action_converter, spec_from_gym_space
-from envkit.adapters.values import Converter, array_leaf, map_specs
+from envkit.adapters.spaces import spec_from_gym_space
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
-from envkit.time_step import StepType, TimeStep, restart, termination, truncation
-from envkit.types import NestedArray, NestedSpec, Seed
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = ["GymnasiumWrapper"]
 
-_MID = StepType.MID
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 _NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+
+def _constant(number: float) -> Array:
+    """Makes a discount of many time steps, to which nobody may write."""
+    array = np.array(number, np.float32)
+    array.setflags(write=False)
+    return array
+
+
+_ZERO, _ONE = _constant(0.0), _constant(1.0)
 
 
 class GymnasiumWrapper(PyEnvironment):
@@ -52,6 +65,8 @@ class GymnasiumWrapper(PyEnvironment):
         discount: float = 1.0,
         auto_reset: bool = True,
         simplify_box_bounds: bool = True,
+        reset_options: Mapping[str, Any] | None = None,
+        reward_dtype: Any = np.float32,
     ) -> None:
         """Wraps an environment; closing the wrapper closes it.
 
@@ -63,25 +78,29 @@ class GymnasiumWrapper(PyEnvironment):
                 If not, it is an error.
             simplify_box_bounds: Whether bounds that are the same for every element
                 become a single number in the specs.
+            reset_options: What every reset passes to the environment as its `options`,
+                those that begin an episode by themselves among them; see
+                `set_reset_options`.
+            reward_dtype: What rewards are made of. Gymnasium's are float64 in most
+                environments, which float32 rounds.
         """
         require("gymnasium", needed_by="GymnasiumWrapper", extra="gymnasium")
         _check_environment(gym_env)
         super().__init__(handle_auto_reset=auto_reset)
         self._gym = gym_env
         self._name = _name_of(gym_env)
-        self._discount = _as_discount(discount)
-        # One for all steps, so nobody may write to it.
-        self._discount_array = np.array(self._discount, np.float32)
-        self._discount_array.setflags(write=False)
+        self._reward_spec = ArraySpec((), reward_dtype, "reward")
+        self._reward_dtype = self._reward_spec.dtype
+        self._discount_array = _constant(_as_discount(discount))
         self._observation_spec = spec_from_gym_space(
             gym_env.observation_space, simplify_box_bounds, "observation"
         )
         self._action_spec = spec_from_gym_space(
             gym_env.action_space, simplify_box_bounds, "action"
         )
-        self._to_observation = Converter(
+        self._to_observation = from_member(
+            gym_env.observation_space,
             self._observation_spec,
-            map_specs(array_leaf, self._observation_spec),
             subject=f"{self._name} returned an observation that",
             root="observation",
         )
@@ -91,13 +110,12 @@ class GymnasiumWrapper(PyEnvironment):
             subject="GymnasiumWrapper.step() was given an action that",
             root="action",
         )
-        # How many choices there are, if they are numbered from 0, else none.
-        self._choices = _choices(self._action_spec)
         # What an observation is that is one array.
         is_one = isinstance(self._observation_spec, ArraySpec)
         self._plain_dtype = self._observation_spec.dtype if is_one else None
         self._plain_shape = self._observation_spec.shape if is_one else None
         self._info: dict[str, Any] = {}
+        self._reset_options = self._next_options = _as_options(reset_options)
         self._next_seed: int | None = None
         self._ended = False
         self._closed = False
@@ -127,6 +145,10 @@ class GymnasiumWrapper(PyEnvironment):
         """Returns the specs of an action."""
         return self._action_spec
 
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of a reward: one number."""
+        return self._reward_spec
+
     def seed(self, seed: Seed) -> None:
         """Has the next reset seed the environment; later ones let it go on."""
         seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
@@ -134,6 +156,32 @@ class GymnasiumWrapper(PyEnvironment):
         if self._next_seed is None:
             # To Gymnasium no seed means to go on with the old generator.
             self._next_seed = int(np.random.SeedSequence().generate_state(1)[0])
+
+    def set_reset_options(
+        self, options: Mapping[str, Any] | None, *, always: bool = False
+    ) -> None:
+        """Chooses the `options` that the next reset passes to the environment.
+
+        They are part of the state.
+
+        Args:
+            options: What the environment understands; `None` passes none.
+            always: Whether they are for all later resets, too, those that begin an
+                episode by themselves among them. Otherwise the wrapper goes on with
+                the `reset_options` that it was made with.
+
+        Example:
+            >>> import gymnasium
+            >>> env = GymnasiumWrapper(gymnasium.make("CartPole-v1"))
+            >>> env.set_reset_options({"low": 0.01, "high": 0.02})
+            >>> observation = env.reset().observation
+            >>> bool((observation >= 0.01).all())
+            True
+            >>> env.close()
+        """
+        self._next_options = _as_options(options)
+        if always:
+            self._reset_options = self._next_options
 
     def get_info(self) -> dict[str, Any]:
         """Returns the environment's info for the current time step.
@@ -170,24 +218,26 @@ class GymnasiumWrapper(PyEnvironment):
 
     def _reset(self) -> TimeStep:
         self._check_open("reset")
-        if self._next_seed is None:
-            result = self._gym.reset()
-        else:
-            result = self._gym.reset(seed=self._next_seed)
-        self._next_seed = None
+        arguments: dict[str, Any] = {}
+        if self._next_seed is not None:
+            arguments["seed"] = self._next_seed
+        if self._next_options is not None:
+            # An environment may change what it is given.
+            arguments["options"] = copy.deepcopy(self._next_options)
+        result = self._gym.reset(**arguments)
+        self._next_seed, self._next_options = None, self._reset_options
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse_result("reset", result, "(observation, info)")
         observation, self._info = result
         self._ended = False
-        return restart(self._to_observation(observation))
+        reward = np.zeros((), self._reward_dtype)
+        return TimeStep(_FIRST, reward, _ONE, self._to_observation(observation))
 
     def _step(self, action: NestedArray) -> TimeStep:
         # Hot: called once per step.
         if self._closed or self._ended:
             self._refuse_step()
-        if type(action) is not np.int64 or not 0 <= int(action) < self._choices:
-            action = self._to_action(action)
-        result = self._gym.step(action)
+        result = self._gym.step(self._to_action(action))
         try:
             gym_observation, reward, terminated, truncated, self._info = result
         except (TypeError, ValueError):
@@ -204,20 +254,19 @@ class GymnasiumWrapper(PyEnvironment):
         # The common case of what the converter does, without calling it.
         if (
             type(gym_observation) is np.ndarray
-            and gym_observation.dtype == self._plain_dtype
+            and gym_observation.dtype is self._plain_dtype
             and gym_observation.shape == self._plain_shape
         ):
             observation = gym_observation.copy()
         else:
             observation = self._to_observation(gym_observation)
-        if terminated:
-            return termination(observation, reward)
-        if truncated:
-            return truncation(observation, reward, self._discount)
-        # What `transition` returns for a number, without looking for tensors: a third
-        # of what this wrapper costs would be that.
+        # What `transition` and its like return for a number, without looking for
+        # tensors: a third of what this wrapper costs would be that.
         return TimeStep(
-            _MID, np.array(reward, np.float32), self._discount_array, observation
+            _LAST if self._ended else _MID,
+            np.array(reward, self._reward_dtype),
+            _ZERO if terminated else self._discount_array,
+            observation,
         )
 
     def _as_number(self, reward: Any) -> float:
@@ -251,12 +300,14 @@ class GymnasiumWrapper(PyEnvironment):
             raise ClosedError.used(type(self).__name__, call)
 
     def _get_state(self) -> Any:
-        beside = self._info, self._next_seed, self._ended
+        options = self._reset_options, self._next_options
+        beside = self._info, self._next_seed, self._ended, options
         return take_snapshot(self._gym, self._name, beside)
 
     def _set_state(self, state: Any) -> None:
         beside = restore_snapshot(self._gym, self._name, state)
-        self._info, self._next_seed, self._ended = beside
+        self._info, self._next_seed, self._ended, options = beside
+        self._reset_options, self._next_options = options
 
 
 def _check_environment(env: Any) -> None:
@@ -276,18 +327,6 @@ def _check_environment(env: Any) -> None:
         )
 
 
-def _choices(spec: NestedSpec) -> int:
-    """Returns how many choices an action is one of, 0 if it is something else."""
-    if (
-        isinstance(spec, BoundedArraySpec)
-        and spec.shape == ()
-        and spec.dtype == np.int64
-        and spec.minimum == 0
-    ):
-        return int(spec.maximum) + 1
-    return 0
-
-
 def _name_of(env: Any) -> str:
     spec = getattr(env, "spec", None)
     return str(spec.id) if spec is not None else type(env.unwrapped).__name__
@@ -298,3 +337,13 @@ def _as_discount(discount: float) -> float:
     if not 0.0 <= number <= 1.0:
         raise ValueError(f"discount is {discount}; it lies between 0 and 1.")
     return number
+
+
+def _as_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if options is None or isinstance(options, Mapping):
+        # Whoever gave them may go on changing them.
+        return None if options is None else copy.deepcopy(dict(options))
+    raise TypeError(
+        f"The options of a reset are a dictionary such as {{'level': 3}}, not "
+        f"{describe(options)}."
+    )

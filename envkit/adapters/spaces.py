@@ -1,24 +1,28 @@
-"""Gymnasium's spaces as specs, and actions as their members.
+"""Gymnasium's spaces as specs; `spaces_from_specs` does the other direction.
 
 Spaces are told apart by the names of their classes, so this module needs no import of
-Gymnasium.
+Gymnasium, and the spaces of old Gym will do.
 """
 
 from __future__ import annotations
 
-import operator
+import string
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from envkit.adapters.values import Converter, Leaf, array_leaf, bounded_leaf
-from envkit.errors import SpecError
+from envkit import nest
+from envkit.adapters.object_spaces import MembersOf
+from envkit.adapters.one_of import OneOf
+from envkit.adapters.space_kinds import UNBOUNDED, SpecOfKind, kind_of_space, usual_kind
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.object_spec import ObjectSpec
+from envkit.specs.text_spec import TextSpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec
 
-__all__ = ["action_converter", "spec_from_gym_space"]
+__all__ = ["spec_from_gym_space"]
 
 
 def spec_from_gym_space(
@@ -27,7 +31,9 @@ def spec_from_gym_space(
     """Makes the specs that the members of a space fit, as arrays.
 
     `Dict` becomes a dictionary with the keys in the space's order, `Tuple` a tuple,
-    `Text` a fixed-width string; the others become bounded arrays of the space's dtype.
+    `Text` a fixed-width string, `OneOf` a number and a value for every branch. `Box`
+    and the discrete spaces become bounded arrays of the space's dtype. Members of other
+    spaces, which have no fixed shape, stay the objects they are.
 
     Args:
         space: A space of Gymnasium.
@@ -36,7 +42,7 @@ def spec_from_gym_space(
         name: The name of the spec; in a nest, what the names begin with.
 
     Raises:
-        SpecError: There is no spec for this space yet; it is a `ValueError`.
+        TypeError: It is no space.
 
     Example:
         >>> from gymnasium import spaces
@@ -53,65 +59,81 @@ def spec_from_gym_space(
 
 
 def _spec(space: Any, simplify: bool, name: str | None, path: str) -> NestedSpec:
-    kind = _kind(space)
+    kind = kind_of_space(space)
     if kind == "Dict":
         return {
             key: _spec(child, simplify, _below(name, str(key)), f"{path}[{key!r}]")
             for key, child in space.spaces.items()
         }
     if kind == "Tuple":
-        return tuple(
-            _spec(child, simplify, _below(name, f"tuple_{index}"), f"{path}[{index}]")
-            for index, child in enumerate(space.spaces)
-        )
+        return tuple(_specs(space, simplify, name, path, "tuple"))
+    if kind == "OneOf":
+        return _one_of(space, simplify, name, path)
     if kind not in _SPECS:
-        raise _not_supported(space, kind, path)
-    return _SPECS[kind](space, simplify, name)
+        return _object(space, kind, name, path)
+    spec = _SPECS[kind](space, simplify, name)
+    if isinstance(spec, BoundedArraySpec) and kind != usual_kind(spec):
+        return SpecOfKind(
+            spec.shape, spec.dtype, spec.minimum, spec.maximum, name, kind
+        )
+    return spec
+
+
+def _specs(
+    space: Any, simplify: bool, name: str | None, path: str, part: str
+) -> list[NestedSpec]:
+    return [
+        _spec(child, simplify, _below(name, f"{part}_{index}"), f"{path}[{index}]")
+        for index, child in enumerate(space.spaces)
+    ]
+
+
+def _one_of(space: Any, simplify: bool, name: str | None, path: str) -> NestedSpec:
+    branches = _specs(space, simplify, name, path, "branch")
+    if any(isinstance(leaf, ObjectSpec) for leaf in nest.flatten(branches)):
+        return ObjectSpec(name=name, kind=MembersOf(space))
+    tag = BoundedArraySpec((), np.int64, 0, len(branches) - 1, _below(name, "tag"))
+    return OneOf(tag, tuple(branches))
+
+
+def _object(space: Any, kind: str, name: str | None, path: str) -> ArraySpec:
+    if not kind:
+        place = f" at {path}" if path else ""
+        raise TypeError(
+            f"The space{place} is {describe(space)}, which is not a space of Gymnasium."
+        )
+    # A space that was made of a spec knows it.
+    spec = getattr(space, "spec", None)
+    if isinstance(spec, ArraySpec):
+        return spec.replace(name=name)
+    return ObjectSpec(name=name, kind=MembersOf(space))
 
 
 def _below(name: str | None, part: str) -> str:
     return part if name is None else f"{name}/{part}"
 
 
-def _kind(space: Any) -> str:
-    """Names the space of Gymnasium that this is, or is derived from."""
-    for base in type(space).__mro__:
-        if base.__module__.partition(".")[0] == "gymnasium":
-            return base.__name__
-    return ""
-
-
-def _not_supported(space: Any, kind: str, path: str) -> Exception:
-    place = f" at {path}" if path else ""
-    if not kind:
-        return TypeError(
-            f"The space{place} is {describe(space)}, which is not a space of Gymnasium."
-        )
-    error = SpecError(
-        f"The space{place} is {space!r:.120}, which is not supported yet: there are "
-        "specs for Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text and Tuple. "
-        "A wrapper of Gymnasium's, such as TransformObservation, can make one of "
-        "these of it."
-    )
-    error.path = path
-    return error
-
-
 def _box(space: Any, simplify: bool, name: str | None) -> ArraySpec:
     if space.dtype == np.bool_:  # Only numbers have bounds.
         return ArraySpec(space.shape, space.dtype, name)
     low, high = _bounds(space.low, space.high, simplify)
-    return BoundedArraySpec(space.shape, space.dtype, low, high, name)
+    spec = BoundedArraySpec(space.shape, space.dtype, low, high, name)
+    plain = ArraySpec(space.shape, space.dtype, name)
+    # Somebody may have changed the bounds since.
+    unbounded = hasattr(space, UNBOUNDED) and spec == BoundedArraySpec.from_spec(plain)
+    return plain if unbounded else spec
 
 
 def _discrete(space: Any, simplify: bool, name: str | None) -> ArraySpec:
-    start = int(space.start)
+    start = int(getattr(space, "start", 0))  # Old ones begin at 0.
     return BoundedArraySpec((), space.dtype, start, start + int(space.n) - 1, name)
 
 
 def _multi_discrete(space: Any, simplify: bool, name: str | None) -> ArraySpec:
+    start = np.asarray(getattr(space, "start", 0), space.dtype)
+    low = np.broadcast_to(start, space.nvec.shape)
     # In this order nothing overflows: the largest member fits the dtype.
-    low, high = _bounds(space.start, space.start + (space.nvec - 1), simplify)
+    low, high = _bounds(low, low + (space.nvec - 1), simplify)
     return BoundedArraySpec(space.shape, space.dtype, low, high, name)
 
 
@@ -120,8 +142,22 @@ def _multi_binary(space: Any, simplify: bool, name: str | None) -> ArraySpec:
 
 
 def _text(space: Any, simplify: bool, name: str | None) -> ArraySpec:
+    letters = "".join(space.character_list)
+    if "\0" in letters:  # At its end NumPy's text loses them.
+        return ObjectSpec(name=name, kind=MembersOf(space))
     # NumPy has no text of width 0.
-    return ArraySpec((), f"<U{max(1, space.max_length)}", name)
+    dtype = f"<U{max(1, space.max_length)}"
+    anything = space.min_length == 0 and space.max_length > 0
+    if anything and set(letters) == set(string.printable):
+        return ArraySpec((), dtype, name)  # The space that such a spec becomes.
+    return TextSpec(
+        (),
+        dtype,
+        name,
+        min_length=space.min_length,
+        max_length=space.max_length,
+        letters=letters,
+    )
 
 
 _SPECS: dict[str, Callable[[Any, bool, str | None], ArraySpec]] = {
@@ -139,92 +175,3 @@ def _bounds(low: Array, high: Array, simplify: bool) -> tuple[Array, Array]:
     if same and (high == high.flat[0]).all():
         return low.flat[0], high.flat[0]
     return low, high
-
-
-def action_converter(
-    space: Any, spec: NestedSpec, *, subject: str, root: str
-) -> Converter:
-    """Returns a function that makes members of a space of what fits its spec.
-
-    Args:
-        space: A space of Gymnasium.
-        spec: What `spec_from_gym_space` made of it.
-        subject: What the value is, as the sentence of an error begins.
-        root: What a place in it begins with, such as `action`.
-
-    Example:
-        >>> from gymnasium import spaces
-        >>> space = spaces.Discrete(3, start=5)
-        >>> to_action = action_converter(
-        ...     space, spec_from_gym_space(space), subject="It", root="action"
-        ... )
-        >>> action = to_action(np.array(6, np.uint8))
-        >>> action.dtype, space.contains(action)
-        (dtype('int64'), True)
-    """
-
-    def leaves(space: Any, spec: NestedSpec, path: str) -> Any:
-        if isinstance(spec, dict):
-            return {
-                key: leaves(space.spaces[key], child, f"{path}[{key!r}]")
-                for key, child in spec.items()
-            }
-        if isinstance(spec, tuple):
-            return tuple(
-                leaves(space.spaces[index], child, f"{path}[{index}]")
-                for index, child in enumerate(spec)
-            )
-        return _action_leaf(space, spec, subject, path, root)
-
-    return Converter(spec, leaves(space, spec, root), subject=subject, root=root)
-
-
-def _action_leaf(
-    space: Any, spec: ArraySpec, subject: str, path: str, root: str
-) -> Leaf:
-    kind = _kind(space)
-    if kind == "Discrete" and isinstance(spec, BoundedArraySpec):
-        return _integer_leaf(spec)
-    if kind == "Text":
-        return _text_leaf(space, spec, subject, path, root)
-    return bounded_leaf(spec)
-
-
-def _integer_leaf(spec: BoundedArraySpec) -> Leaf:
-    low, high, kind = int(spec.minimum), int(spec.maximum), spec.dtype.type
-    convert_other = bounded_leaf(spec)
-
-    def convert(value: Any) -> Any:
-        # Hot: called once per step. Comparing Python's integers is ten times as fast
-        # as comparing arrays.
-        if isinstance(value, np.bool_):
-            value = bool(value)  # As an index NumPy's own is deprecated.
-        try:
-            number = operator.index(value)
-        except TypeError:
-            number = int(convert_other(value))
-        if not low <= number <= high:
-            raise SpecError
-        return kind(number)
-
-    return convert
-
-
-def _text_leaf(space: Any, spec: ArraySpec, subject: str, path: str, root: str) -> Leaf:
-    convert_array = array_leaf(spec)
-
-    def convert(value: Any) -> str:
-        text = str(convert_array(value))
-        if not space.contains(text):
-            raise SpecError.does_not_fit(
-                subject,
-                path=path,
-                root=root,
-                expected=repr(space),
-                got=describe(text),
-                reason="The space leaves out some lengths or letters, and this text "
-                "has them.",
-            )
-        return text
-
-    return convert

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from envkit.adapters.dependencies import require
 from envkit.adapters.dm_control_wrapper import DmControlWrapper
+from envkit.errors import MissingDependencyError
 from envkit.py_environment import PyEnvironment
 
-__all__ = ["load", "load_by_path"]
+__all__ = ["is_available", "load", "load_by_path", "load_pixels", "wrap_env"]
+
+_ALL = ("observation", "action", "reward", "discount")
+
+
+def is_available() -> bool:
+    """Says whether dm_control is installed."""
+    try:
+        _require("dm_control")
+    except MissingDependencyError:
+        return False
+    return True
 
 
 def load(
@@ -20,6 +32,8 @@ def load(
     visualize_reward: bool = False,
     render_kwargs: Mapping[str, Any] | None = None,
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    *,
+    as_float32: Collection[str] = _ALL,
 ) -> PyEnvironment:
     """Makes an environment of the dm_control suite, as an envkit environment.
 
@@ -32,27 +46,60 @@ def load(
         visualize_reward: Whether colours in pictures show the reward.
         render_kwargs: For pictures: `{"height": 84, "width": 84, "camera_id": 0}`.
         env_wrappers: What to wrap the environment in, innermost first.
+        as_float32: Of what float64 becomes float32; `()` keeps every digit.
     """
-    require(
-        "dm_control",
-        needed_by=f"The environment '{domain_name}/{task_name}'",
-        extra="dm_control",
+    dm_env = _load(
+        domain_name, task_name, task_kwargs, environment_kwargs, visualize_reward
     )
-    from dm_control import suite
+    return wrap_env(dm_env, render_kwargs, env_wrappers, as_float32=as_float32)
 
-    dm_env = suite.load(
-        domain_name,
-        task_name,
-        task_kwargs=None if task_kwargs is None else dict(task_kwargs),
-        environment_kwargs=(
-            None if environment_kwargs is None else dict(environment_kwargs)
-        ),
-        visualize_reward=visualize_reward,
+
+def load_pixels(
+    domain_name: str,
+    task_name: str,
+    observation_key: str = "pixels",
+    pixels_only: bool = True,
+    task_kwargs: Mapping[str, Any] | None = None,
+    environment_kwargs: Mapping[str, Any] | None = None,
+    visualize_reward: bool = False,
+    render_kwargs: Mapping[str, Any] | None = None,
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    env_state_wrappers: Sequence[Callable[[Any], Any]] = (),
+    *,
+    as_float32: Collection[str] = _ALL,
+) -> PyEnvironment:
+    """Makes an environment of the dm_control suite that observes pictures.
+
+    MuJoCo must be able to draw, as for `render`.
+
+    Args:
+        domain_name: Whose body it is, such as `"cartpole"`.
+        task_name: What it has to do, such as `"swingup"`.
+        observation_key: What the picture is called in the observation.
+        pixels_only: Whether the picture is all of it; if not, it joins the rest.
+        task_kwargs: For the task.
+        environment_kwargs: For dm_control's environment.
+        visualize_reward: Whether colours in pictures show the reward.
+        render_kwargs: For pictures: `{"height": 84, "width": 84, "camera_id": 0}`.
+        env_wrappers: What to wrap the environment in, innermost first.
+        env_state_wrappers: What to wrap dm_control's environment in before it gets
+            pictures, innermost first.
+        as_float32: Of what float64 becomes float32; `()` keeps every digit.
+    """
+    dm_env = _load(
+        domain_name, task_name, task_kwargs, environment_kwargs, visualize_reward
     )
-    env: PyEnvironment = DmControlWrapper(dm_env, render_kwargs)
-    for wrap in env_wrappers:
-        env = wrap(env)
-    return env
+    from dm_control.suite.wrappers import pixels
+
+    for wrap_state in env_state_wrappers:
+        dm_env = wrap_state(dm_env)
+    dm_env = pixels.Wrapper(
+        dm_env,
+        pixels_only=pixels_only,
+        render_kwargs=_as_dict(render_kwargs),
+        observation_key=observation_key,
+    )
+    return wrap_env(dm_env, render_kwargs, env_wrappers, as_float32=as_float32)
 
 
 def load_by_path(path: str, **kwargs: Any) -> PyEnvironment:
@@ -74,3 +121,51 @@ def load_by_path(path: str, **kwargs: Any) -> PyEnvironment:
             "'cartpole/swingup'."
         )
     return load(domain, task, **kwargs)
+
+
+def wrap_env(
+    dm_env: Any,
+    render_kwargs: Mapping[str, Any] | None = None,
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    *,
+    as_float32: Collection[str] = _ALL,
+) -> PyEnvironment:
+    """Makes an envkit environment of one of dm_control's.
+
+    Args:
+        dm_env: The environment: of the suite, of composer, or of your own.
+        render_kwargs: For pictures: `{"height": 84, "width": 84, "camera_id": 0}`.
+        env_wrappers: What to wrap the environment in, innermost first.
+        as_float32: Of what float64 becomes float32; `()` keeps every digit.
+    """
+    env: PyEnvironment = DmControlWrapper(dm_env, render_kwargs, as_float32=as_float32)
+    for wrap in env_wrappers:
+        env = wrap(env)
+    return env
+
+
+def _load(
+    domain_name: str,
+    task_name: str,
+    task_kwargs: Mapping[str, Any] | None,
+    environment_kwargs: Mapping[str, Any] | None,
+    visualize_reward: bool,
+) -> Any:
+    _require(f"The environment '{domain_name}/{task_name}'")
+    from dm_control import suite
+
+    return suite.load(
+        domain_name,
+        task_name,
+        task_kwargs=_as_dict(task_kwargs),
+        environment_kwargs=_as_dict(environment_kwargs),
+        visualize_reward=visualize_reward,
+    )
+
+
+def _require(needed_by: str) -> None:
+    require("dm_control", needed_by=needed_by, extra="dm_control")
+
+
+def _as_dict(kwargs: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if kwargs is None else dict(kwargs)

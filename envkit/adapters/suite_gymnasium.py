@@ -10,8 +10,9 @@ from typing import Any
 from envkit.adapters.dependencies import require
 from envkit.adapters.gymnasium_wrapper import GymnasiumWrapper
 from envkit.py_environment import PyEnvironment
+from envkit.wrappers.limits import TimeLimit
 
-__all__ = ["load"]
+__all__ = ["load", "wrap_env"]
 
 
 def load(
@@ -26,7 +27,8 @@ def load(
 ) -> PyEnvironment:
     """Makes an environment of Gymnasium by its id, as an envkit environment.
 
-    `envkit.make("gymnasium:CartPole-v1")` calls this.
+    `envkit.make("gymnasium:CartPole-v1")` calls this. Gymnasium's own limit of steps is
+    left out, and envkit's `TimeLimit` takes its place.
 
     Args:
         environment_name: The id, with its module if that has to be imported first:
@@ -51,30 +53,79 @@ def load(
         needed_by=f"The environment {environment_name!r}",
         extra="gymnasium",
     )
-    gym_env = _make(
-        environment_name,
-        max_episode_steps,
-        **(gym_kwargs or {}),
-        **(render_kwargs or {}),
-        **kwargs,
+    spec = _spec_of(environment_name)
+    if max_episode_steps is None:
+        max_episode_steps = spec.max_episode_steps
+    return wrap_env(
+        _make_without_limit(
+            spec, {**(gym_kwargs or {}), **(render_kwargs or {}), **kwargs}
+        ),
+        discount=discount,
+        max_episode_steps=max_episode_steps,
+        gym_env_wrappers=gym_env_wrappers,
+        env_wrappers=env_wrappers,
     )
+
+
+def wrap_env(
+    gym_env: Any,
+    discount: float = 1.0,
+    max_episode_steps: int | None = None,
+    gym_env_wrappers: Sequence[Callable[[Any], Any]] = (),
+    time_limit_wrapper: Callable[[PyEnvironment, int], PyEnvironment] = TimeLimit,
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    auto_reset: bool = True,
+) -> PyEnvironment:
+    """Makes an envkit environment of one of Gymnasium's, with wrappers of both.
+
+    Args:
+        gym_env: The environment.
+        discount: What later rewards are worth.
+        max_episode_steps: After how many steps an episode is truncated; `None` or 0
+            for no limit but the environment's own.
+        gym_env_wrappers: What to wrap Gymnasium's environment in, innermost first.
+        time_limit_wrapper: What limits the steps: `(env, max_episode_steps)`.
+        env_wrappers: What to wrap envkit's environment in, innermost first.
+        auto_reset: Whether the step after the end of an episode begins the next.
+
+    Example:
+        >>> import gymnasium
+        >>> env = wrap_env(gymnasium.make("Pendulum-v1"), max_episode_steps=3)
+        >>> type(env).__name__, env.duration
+        ('TimeLimit', 3)
+        >>> env.close()
+    """
     for wrap_gym in gym_env_wrappers:
         gym_env = wrap_gym(gym_env)
-    env: PyEnvironment = GymnasiumWrapper(gym_env, discount)
+    env: PyEnvironment = GymnasiumWrapper(gym_env, discount, auto_reset)
+    if max_episode_steps is not None and max_episode_steps > 0:
+        env = time_limit_wrapper(env, max_episode_steps)
     for wrap in env_wrappers:
         env = wrap(env)
     return env
 
 
-def _make(name: str, max_episode_steps: int | None, **kwargs: Any) -> Any:
+def _spec_of(name: str) -> Any:
+    """Returns what an id is registered with."""
     import gymnasium
 
-    if max_episode_steps != 0:
-        return gymnasium.make(name, max_episode_steps=max_episode_steps, **kwargs)
-    # Before 1.0 Gymnasium had no number that means no limit.
     module, _, bare_name = name.rpartition(":")
     if module:
         importlib.import_module(module)
-    spec = copy.deepcopy(gymnasium.spec(bare_name))
+    try:
+        return gymnasium.spec(bare_name)
+    except gymnasium.error.Error:
+        # Without a version the newest is meant, which only `make` finds; it also
+        # explains best what is wrong with a name.
+        env = gymnasium.make(bare_name)
+        env.close()
+        return env.spec
+
+
+def _make_without_limit(spec: Any, kwargs: Mapping[str, Any]) -> Any:
+    import gymnasium
+
+    # Before 1.0 Gymnasium had no number that means no limit.
+    spec = copy.deepcopy(spec)
     spec.max_episode_steps = None
     return gymnasium.make(spec, **kwargs)

@@ -7,6 +7,7 @@ against the specs, which say best what is wrong and where.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -23,8 +24,10 @@ __all__ = [
     "Leaf",
     "array_leaf",
     "bounded_leaf",
+    "compiled",
     "map_specs",
     "map_with_paths",
+    "rebuilt",
 ]
 
 Leaf: TypeAlias = Callable[[Any], Any]
@@ -50,37 +53,46 @@ class Converter:
         None is not an array. Did a return statement get lost?
     """
 
-    __slots__ = ("_convert", "_root", "_spec", "_subject")
+    __slots__ = ("_convert", "_leaves", "_path", "_root", "_spec", "_subject")
 
-    def __init__(self, spec: NestedSpec, leaves: Any, *, subject: str, root: str):
+    def __init__(
+        self,
+        spec: NestedSpec,
+        leaves: Any,
+        *,
+        subject: str,
+        root: str,
+        path: str = "",
+    ) -> None:
         """Compiles a converter.
 
         Args:
             spec: The specs that values must fit.
-            leaves: A nest like `spec`, of the functions that convert.
+            leaves: A nest like `spec`, of the functions that convert. A function may
+                stand for a whole part of the nest.
             subject: What the value is, as the sentence of an error begins.
             root: What a place in it begins with, such as `observation`.
+            path: Where below the root the value is, if it is a part of something.
         """
-        self._convert = _compile(leaves)
+        self._convert = compiled(leaves)
+        self._leaves = leaves
         self._spec = spec
         self._subject = subject
         self._root = root
+        self._path = path
 
     def __call__(self, value: Any) -> Any:
         """Converts one value."""
         try:
             return self._convert(value)
         except SpecError as error:
-            misfit = error
+            if str(error):  # A leaf knows best itself what is wrong.
+                raise
+        misfit, spec = _left_to_explain(value, self._spec, self._leaves)
         check_fits(
-            _convert_what_fits(value, self._spec),
-            self._spec,
-            subject=self._subject,
-            root=self._root,
+            misfit, spec, subject=self._subject, root=self._root, path=self._path
         )
-        # The specs have no objection, so it is the leaf's own: letters, for example,
-        # that a text must not have.
-        raise misfit
+        raise AssertionError("A leaf function refuses what fits its spec.")
 
 
 def map_specs(function: Callable[[Any], Any], spec: NestedSpec) -> Any:
@@ -113,7 +125,7 @@ def map_with_paths(
             else [f"{path}[{index}]" for index in range(len(spec))]
         )
         pairs = zip(spec, places, strict=True)
-        return _rebuild(spec, [map_with_paths(function, *pair) for pair in pairs])
+        return rebuilt(spec, [map_with_paths(function, *pair) for pair in pairs])
     return function(spec, path)
 
 
@@ -137,15 +149,40 @@ def array_leaf(spec: ArraySpec) -> Leaf:
 
 def bounded_leaf(spec: ArraySpec) -> Leaf:
     """Returns a function like that of `array_leaf` which minds the bounds, too."""
-    convert = array_leaf(spec)
     if not isinstance(spec, BoundedArraySpec):
-        return convert
+        return array_leaf(spec)
+    return _large_leaf(spec) if math.prod(spec.shape) > _FEW else _small_leaf(spec)
+
+
+# Up to so many elements Python's comparisons are quicker than starting NumPy's.
+_FEW = 32
+
+
+def _small_leaf(spec: BoundedArraySpec) -> Leaf:
+    convert = array_leaf(spec)
+    lows, highs = (
+        np.broadcast_to(bound, spec.shape).ravel().tolist()
+        for bound in (spec.minimum, spec.maximum)
+    )
+
+    def convert_bounded(value: Any) -> Array:
+        # Hot: called once per leaf and step. The lengths are equal.
+        array: Array = convert(value)
+        for number, low, high in zip(array.ravel().tolist(), lows, highs):  # noqa: B905
+            if not low <= number <= high:  # In this form a NaN is outside.
+                raise SpecError
+        return array
+
+    return convert_bounded
+
+
+def _large_leaf(spec: BoundedArraySpec) -> Leaf:
+    convert = array_leaf(spec)
     low, high = spec.minimum, spec.maximum
 
     def convert_bounded(value: Any) -> Array:
         # Hot: called once per leaf and step.
         array: Array = convert(value)
-        # In this form a NaN is outside.
         if not ((array >= low) & (array <= high)).all():
             raise SpecError
         return array
@@ -153,12 +190,12 @@ def bounded_leaf(spec: ArraySpec) -> Leaf:
     return convert_bounded
 
 
-def _compile(leaves: Any) -> Leaf:
+def compiled(leaves: Any) -> Leaf:
     """Turns a nest of functions into one function for nests."""
     if isinstance(leaves, dict):
-        return _compile_dict({key: _compile(leaf) for key, leaf in leaves.items()})
+        return _compile_dict({key: compiled(leaf) for key, leaf in leaves.items()})
     if isinstance(leaves, list | tuple):
-        return _compile_sequence(leaves, [_compile(leaf) for leaf in leaves])
+        return _compile_sequence(leaves, [compiled(leaf) for leaf in leaves])
     return leaves  # type: ignore[no-any-return]  # whoever made the nest says so
 
 
@@ -177,7 +214,7 @@ def _compile_sequence(template: Any, parts: list[Leaf]) -> Leaf:
     def convert(value: Any) -> Any:
         if not _is_sequence_of(value, len(parts)):
             raise SpecError
-        return _rebuild(
+        return rebuilt(
             template, [part(item) for part, item in zip(parts, value, strict=True)]
         )
 
@@ -191,7 +228,7 @@ def _is_sequence_of(value: Any, length: int) -> bool:
     return isinstance(value, list | tuple) and len(value) == length
 
 
-def _rebuild(template: Any, parts: list[Any]) -> Any:
+def rebuilt(template: Any, parts: list[Any]) -> Any:
     """Packs parts into the kind of sequence that `template` is."""
     if hasattr(template, "_make"):
         return template._make(parts)
@@ -221,20 +258,44 @@ def _can_hold(dtype: np.dtype[Any], array: Array) -> bool:
     return given.kind == dtype.kind and given.itemsize <= dtype.itemsize
 
 
-def _convert_what_fits(value: Any, spec: NestedSpec) -> Any:
-    """Converts the leaves that can be, so that only the others are complained of."""
-    if isinstance(spec, dict):
+def _left_to_explain(
+    value: Any, spec: NestedSpec, leaves: Any
+) -> tuple[Any, NestedSpec]:
+    """Puts what fits by itself for all that converts, so that only the rest is named.
+
+    Returns a value and its spec.
+    """
+    if isinstance(leaves, dict):
         if not isinstance(value, Mapping):
-            return value
-        return {
-            key: _convert_what_fits(item, spec[key]) if key in spec else item
+            return value, spec
+        pairs = {
+            key: _left_to_explain(item, spec[key], leaves[key])
             for key, item in value.items()
+            if key in leaves
         }
-    if nest.is_nested(spec):
-        if not _is_sequence_of(value, len(spec)):
-            return value
-        pairs = zip(value, spec, strict=True)
-        return _rebuild(spec, [_convert_what_fits(item, part) for item, part in pairs])
+        return (
+            {key: pairs[key][0] if key in pairs else value[key] for key in value},
+            {key: pairs[key][1] if key in pairs else spec[key] for key in spec},
+        )
+    if isinstance(leaves, list | tuple):
+        if not _is_sequence_of(value, len(leaves)):
+            return value, spec
+        triples = zip(value, spec, leaves, strict=True)
+        parts = [_left_to_explain(*triple) for triple in triples]
+        values, specs = [part[0] for part in parts], [part[1] for part in parts]
+        return rebuilt(spec, values), rebuilt(spec, specs)
+    try:
+        leaves(value)
+    except SpecError:
+        return value if nest.is_nested(spec) else _for_complaint(value, spec), spec
+    return _FITTING
+
+
+# A value, and a spec that it fits.
+_FITTING = np.broadcast_to(False, ()), ArraySpec((), bool)
+
+
+def _for_complaint(value: Any, spec: ArraySpec) -> Any:
     try:
         return _as_array(value, spec)
     except SpecError:

@@ -11,7 +11,9 @@ from envkit.specs.array_spec import (
 )
 from envkit.specs.batching import add_outer_dims_nest, remove_outer_dims_nest
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.object_spec import ObjectKind, ObjectSpec
 from envkit.specs.sampling import sample_bounded_spec, sample_spec_nest
+from envkit.specs.text_spec import TextSpec
 from envkit.specs.validation import (
     assert_arrays_spec_nest,
     check_arrays_nest,
@@ -23,6 +25,9 @@ __all__ = [
     "ArraySpec",
     "BoundedArraySpec",
     "EnvironmentSpec",
+    "ObjectKind",
+    "ObjectSpec",
+    "TextSpec",
     "add_outer_dims_nest",
     "array_spec",
     "assert_arrays_spec_nest",

@@ -92,13 +92,14 @@ def _without_outer_dims(spec: ArraySpec, count: int) -> ArraySpec:
     shape = spec.shape[count:]
     if not isinstance(spec, BoundedArraySpec):
         return spec.replace(shape=shape)
-    return BoundedArraySpec(
+    reduced = BoundedArraySpec(
         shape,
         spec.dtype,
         _reduced(spec.minimum, len(shape), np.min),
         _reduced(spec.maximum, len(shape), np.max),
-        spec.name,
     )
+    # Of the class that the spec is.
+    return spec.replace(shape, minimum=reduced.minimum, maximum=reduced.maximum)
 
 
 def _reduced(bound: Array, rank: int, reduce: Any) -> Array | None:

@@ -11,6 +11,8 @@ import numpy as np
 from envkit import nest
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.batching import as_outer_dims
+from envkit.specs.object_spec import ObjectKind, ObjectSpec
+from envkit.specs.text_spec import TextSpec
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource
 from envkit.wording import a_or_an
 
@@ -53,7 +55,8 @@ def sample_spec_nest(
     """Draws a value for every spec of a nest.
 
     Specs without bounds are sampled over everything their dtype can hold. Booleans
-    are tossed; text is made of digits.
+    are tossed; text is made of digits, unless the spec has letters of its own. The
+    values of an `ObjectSpec` are drawn by its kind.
 
     Example:
         >>> spec = {"move": BoundedArraySpec((), np.int64, 0, 3)}
@@ -94,6 +97,10 @@ def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
             _limits_of(spec.dtype.str), rng, (*outer_dims, *spec.shape)
         )
     shape = (*outer_dims, *spec.shape)
+    if isinstance(spec, TextSpec):
+        return _sample_texts(spec, rng, shape)
+    if isinstance(spec, ObjectSpec) and spec.kind is not None:
+        return _sample_objects(spec.kind, rng, shape)
     if kind == "b":
         return np.asarray(_integers(rng, 0, 1, shape, np.dtype(np.uint8)) == 1)
     # NumPy gives every text at least one character, so no array has a width of 0.
@@ -153,3 +160,27 @@ def _sample_text(
     letters = np.ascontiguousarray(_DIGITS[digits].astype(f"{dtype.kind}1"))
     text = letters.view(f"{dtype.kind}{length}").reshape(shape)
     return np.asarray(text.astype(dtype))
+
+
+def _sample_texts(spec: TextSpec, rng: RandomSource, shape: tuple[int, ...]) -> Array:
+    size = np.dtype(np.int64)
+    letters = np.array(list(_DIGITS if spec.letters is None else spec.letters), "U1")
+    longest = spec.max_length if letters.size else 0
+    lengths = _integers(rng, spec.min_length, longest, shape, size)
+    texts = np.empty(shape, spec.dtype)
+    for index, length in np.ndenumerate(lengths):
+        if length:
+            chosen = _integers(rng, 0, letters.size - 1, (length,), size)
+            texts[index] = "".join(letters[chosen])
+        else:
+            texts[index] = ""
+    return texts
+
+
+def _sample_objects(
+    kind: ObjectKind, rng: RandomSource, shape: tuple[int, ...]
+) -> Array:
+    values = np.empty(shape, object)
+    for index in np.ndindex(shape):
+        values[index] = kind.sample(rng)
+    return values

@@ -13,6 +13,8 @@ from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.batching import as_outer_dims
 from envkit.specs.bounds import within
+from envkit.specs.object_spec import ObjectSpec
+from envkit.specs.text_spec import TextSpec
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wording import a_or_an, counted, listed
 
@@ -211,15 +213,19 @@ def _misfit(pair: nest.Pair, outer_dims: tuple[int, ...]) -> _Misfit | None:
             isinstance(value, np.ndarray)
             and value.shape == shape
             and value.dtype == spec.dtype
-            and (
-                not isinstance(spec, BoundedArraySpec)
-                or within(value, spec.minimum, spec.maximum)
-            )
+            and _contents_fit(value, spec)
         )
     if fits:
         return None
     full = spec.replace(shape=(*outer_dims, *spec.shape)) if outer_dims else spec
     return _Misfit(pair.path, repr(full), describe(value), _reason(value, full, spec))
+
+
+def _contents_fit(value: Array, spec: ArraySpec) -> bool:
+    """Says whether the elements fit of an array that has the right dtype."""
+    if isinstance(spec, BoundedArraySpec):
+        return within(value, spec.minimum, spec.maximum)
+    return not isinstance(spec, TextSpec | ObjectSpec) or spec.allows_all(value)
 
 
 def describe(value: Any) -> str:
@@ -234,7 +240,9 @@ def describe(value: Any) -> str:
     if value is None:
         return "None"
     if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}, dtype {value.dtype}{_range(value)}"
+        array = f"array of shape {value.shape}, dtype {value.dtype}{_range(value)}"
+        is_holder = value.shape == () and value.dtype.kind == "O"
+        return f"{array} that holds {describe(value[()])}" if is_holder else array
     if isinstance(value, bool | numbers.Number | np.generic):
         return f"{value!r:.40} of type {type(value).__name__}"
     if isinstance(value, str | bytes):
@@ -279,6 +287,10 @@ def _reason(value: Any, full: ArraySpec, spec: ArraySpec) -> str:
         reasons.append(_reason_for_dtype(value.dtype, full.dtype))
     if not reasons and isinstance(full, BoundedArraySpec):
         reasons.append(_reason_for_bounds(value, full))
+    if not reasons and isinstance(full, TextSpec):
+        reasons.append(_reason_for_text(value, full))
+    if not reasons and isinstance(full, ObjectSpec):
+        reasons.append(_reason_for_objects(value, full))
     return " ".join(reasons)
 
 
@@ -386,6 +398,22 @@ def _reason_for_bounds(value: Array, spec: BoundedArraySpec) -> str:
     if value.ndim == 0:
         return "The value is NaN, which no bounds contain."
     return f"{_share(count, value)} NaN, which no bounds contain."
+
+
+def _reason_for_text(value: Array, spec: TextSpec) -> str:
+    text = next(str(text) for text in value.flat if not spec.allows(str(text)))
+    length = counted(len(text), "character")
+    if len(text) > spec.max_length:
+        return f"The text {text!r:.40} has {length}, more than {spec.max_length}."
+    if len(text) < spec.min_length:
+        return f"The text {text!r:.40} has {length}, fewer than {spec.min_length}."
+    letter = next(letter for letter in text if letter not in str(spec.letters))
+    return f"The text {text!r:.40} has the letter {letter!r}, which is none of these."
+
+
+def _reason_for_objects(value: Array, spec: ObjectSpec) -> str:
+    wrong = next(item for item in value.flat if not spec.contains(item))
+    return f"It holds {describe(wrong)}, which the spec does not know as a value."
 
 
 def _out_of_bounds(

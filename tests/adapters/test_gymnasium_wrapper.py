@@ -12,11 +12,20 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envkit import BatchedPyEnvironment, BoundedArraySpec, nest, restart
+from envkit import (
+    ArraySpec,
+    BatchedPyEnvironment,
+    BoundedArraySpec,
+    ParallelPyEnvironment,
+    nest,
+    restart,
+)
 from envkit.adapters import GymnasiumWrapper
 from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.specs import sample_spec_nest
 from envkit.testing import check_environment
 from envkit.utils import validate_py_environment
+from tests.adapters.gym_spaces import Interval, same
 
 SHIPPED = [
     "Acrobot-v1",
@@ -40,6 +49,7 @@ class Script(gymnasium.Env):
     def __init__(self, flags=(MID, LAST), reward=1.0, render_mode=None, info=None):
         self.render_mode = render_mode
         self.calls = []
+        self.options = []
         self._flags = flags
         self._reward = reward
         self._info = info or {}
@@ -49,6 +59,7 @@ class Script(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.calls.append(("reset", seed))
+        self.options.append(options)
         self._ahead = list(self._flags)
         self._observation[:] = 0
         return self._observation, {"began": True}
@@ -137,6 +148,50 @@ def nested():
 
 def kinds(env, steps):
     return [int(env.step(0).step_type) for _ in range(steps)]
+
+
+class Odd(gymnasium.Env):
+    """Has spaces of every kind, text of certain letters and objects among them."""
+
+    observation_space = spaces.Dict(
+        path=spaces.Sequence(spaces.Discrete(9)),
+        map=spaces.Graph(spaces.Box(-1, 1, (2,), np.float64), None),
+        thing=spaces.OneOf([spaces.Discrete(3, start=5), spaces.Text(3)]),
+        word=spaces.Text(5, min_length=1, charset="ab"),
+    )
+    action_space = spaces.Tuple(
+        [
+            Interval(5),
+            spaces.OneOf([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
+            spaces.Text(3, charset="xy"),
+        ]
+    )
+
+    def _observation(self):
+        numbers = self.np_random.integers(0, 9, 4).tolist()
+        nodes = self.np_random.uniform(-1, 1, (numbers[0], 2))
+        number = np.int64(5 + numbers[1] % 3)
+        return {
+            "path": tuple(np.int64(number) for number in numbers),
+            "map": spaces.GraphInstance(nodes, None, None),
+            "thing": (1, "abc") if self._steps % 2 else (0, number),
+            "word": "b" * (1 + numbers[2] % 5),
+        }
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self._steps += 1
+        reward = float(action[0][0] + action[1][0])
+        return self._observation(), reward, self._steps >= 5, False, {}
+
+
+def odd():
+    return GymnasiumWrapper(Odd())
 
 
 def test_specs_come_from_the_spaces():
@@ -264,6 +319,16 @@ def test_a_reward_becomes_a_float32_scalar(reward):
     assert 2.0 == time_step.reward
 
 
+def test_rewards_are_of_the_dtype_that_is_asked_for():
+    env = wrapped(MID, LAST, reward=0.1, reward_dtype=np.float64)
+
+    rewards = [env.step(0).reward for _ in range(4)]
+
+    assert ArraySpec((), np.float64) == env.reward_spec()
+    assert all(env.reward_spec().check_array(reward) for reward in rewards)
+    assert [0.0, 0.1, 0.1, 0.0] == [float(reward) for reward in rewards]
+
+
 @pytest.mark.parametrize(
     ("reward", "shown"),
     [
@@ -356,6 +421,96 @@ def test_a_seed_is_for_the_next_reset_alone():
     env.reset()
 
     assert [("reset", 7), ("reset", None)] == env.gym.calls
+
+
+def test_no_options_are_passed_unless_there_are_some():
+    env = wrapped()
+    env.gym.reset = lambda: (np.zeros(2, np.float32), {})
+
+    assert env.reset().is_first()
+
+
+def test_every_reset_passes_the_options_of_the_wrapper():
+    env = wrapped(LAST, reset_options={"level": 3})
+
+    kinds(env, 4)
+
+    assert [{"level": 3}] * 2 == env.gym.options
+
+
+def test_options_may_be_for_the_next_reset_alone():
+    env = wrapped(LAST, reset_options={"level": 3})
+    env.set_reset_options({"level": 4})
+
+    kinds(env, 4)
+
+    assert [{"level": 4}, {"level": 3}] == env.gym.options
+
+
+def test_no_options_may_be_for_the_next_reset_alone():
+    env = wrapped(LAST, reset_options={"level": 3})
+    env.set_reset_options(None)
+
+    kinds(env, 4)
+
+    assert [None, {"level": 3}] == env.gym.options
+
+
+def test_options_may_be_for_all_later_resets():
+    env = wrapped(LAST)
+    env.set_reset_options({"level": 4}, always=True)
+
+    kinds(env, 4)
+
+    assert [{"level": 4}] * 2 == env.gym.options
+
+
+def test_options_that_no_reset_has_passed_are_kept_when_the_reset_fails():
+    env = wrapped()
+    reset = env.gym.reset
+    env.gym.reset = lambda **kwargs: 1 / 0
+    env.set_reset_options({"level": 4})
+    with pytest.raises(ZeroDivisionError):
+        env.reset()
+    env.gym.reset = reset
+
+    env.reset()
+
+    assert [{"level": 4}] == env.gym.options
+
+
+def test_options_stay_as_they_were_given():
+    given_options = {"levels": [3]}
+    env = wrapped(reset_options=given_options)
+
+    given_options["levels"].append(4)
+    env.reset()
+    env.gym.options[0].clear()
+    env.reset()
+
+    assert [{}, {"levels": [3]}] == env.gym.options
+
+
+def test_set_state_brings_back_the_options():
+    env = wrapped(LAST, reset_options={"level": 3})
+    env.set_reset_options({"level": 4})
+    state = env.get_state()
+    env.set_reset_options({"level": 5}, always=True)
+
+    env.set_state(state)
+    kinds(env, 4)
+
+    assert [{"level": 4}, {"level": 3}] == env.gym.options
+
+
+def test_options_are_a_dictionary():
+    with pytest.raises(TypeError) as caught:
+        wrapped().set_reset_options([3])
+
+    assert (
+        "The options of a reset are a dictionary such as {'level': 3}, not a list of "
+        "1 element."
+    ) == str(caught.value)
 
 
 def test_a_seed_that_no_reset_has_used_is_kept_when_the_reset_fails():
@@ -548,6 +703,40 @@ def test_an_environment_with_nests_keeps_the_contract_of_environments(make_env):
     features = ["episodes", "info", "render", "seed", "state"]
 
     assert () == check_environment(make_env, require=features).failed
+
+
+@pytest.mark.parametrize(
+    "make_env",
+    [
+        odd,
+        lambda: BatchedPyEnvironment([odd(), odd()], multithreading=False),
+        lambda: ParallelPyEnvironment([odd, odd], backend="inline"),
+    ],
+    ids=["single", "batched", "inline"],
+)
+@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")
+def test_an_environment_with_spaces_of_every_kind_keeps_the_contract(make_env):
+    assert () == check_environment(make_env, require=["seed", "state"]).failed
+
+
+def test_values_that_are_no_arrays_come_from_other_processes_as_they_are():
+    batch = BatchedPyEnvironment([odd(), odd()], multithreading=False)
+    with ParallelPyEnvironment([odd, odd], num_workers=2) as pool:
+        assert batch.observation_spec() == pool.observation_spec()
+        assert batch.action_spec() == pool.action_spec()
+        for env in (batch, pool):
+            env.seed(3)
+        time_steps = [(batch.reset(), pool.reset())]
+        actions = np.random.default_rng(0)
+        for _ in range(7):
+            action = sample_spec_nest(batch.action_spec(), actions, (2,))
+            time_steps.append((batch.step(action), pool.step(action)))
+
+    for ours, theirs in time_steps:
+        for expected, actual in zip(
+            nest.flatten(ours), nest.flatten(theirs), strict=True
+        ):
+            assert same(expected.tolist(), actual.tolist())
 
 
 @pytest.mark.parametrize("name", SHIPPED)

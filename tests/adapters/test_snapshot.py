@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils import EzPickle
 
-from envkit.adapters.snapshot import restore_snapshot, take_snapshot
+from envkit.adapters.snapshot import layers_of, restore_snapshot, take_snapshot
 
 
 class Walk(gymnasium.Env):
@@ -171,3 +171,196 @@ def test_the_state_of_another_environment_is_refused_and_changes_nothing():
         "A state fits the same environment in the same wrappers."
     ) == str(caught.value)
     assert before == env.place
+
+
+class Machine:
+    """Counts where nobody can see it, as a library in C does."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.count = 0
+
+
+class Arcade(gymnasium.Env):
+    """Keeps its state in a machine, which does not pickle, and offers to save it."""
+
+    def __init__(self):
+        self.machine = Machine()
+        self.lives = 3
+
+    def step(self, action):
+        self.machine.count += 1
+        return self.machine.count + self.np_random.normal(), 0.0, False, False, {}
+
+    def get_state(self):
+        return self.machine.count
+
+    def set_state(self, state):
+        self.machine.count = state
+
+
+class CloningArcade(Arcade):
+    """Offers it under the names that the arcade learning environment has."""
+
+    get_state = set_state = None
+
+    def clone_state(self, include_rng=False):
+        return self.machine.count, include_rng
+
+    def restore_state(self, state):
+        self.machine.count, whole = state
+        assert whole
+
+
+class OldArcade(Arcade):
+    """Offers it under the names of the old one, and in part under newer ones."""
+
+    get_state = set_state = None
+
+    def clone_full_state(self):
+        return self.machine.count
+
+    def restore_full_state(self, state):
+        self.machine.count = state
+
+    def clone_state(self):
+        return None
+
+    def restore_state(self, state):
+        raise AssertionError("Only a part of the state is in there.")
+
+
+def counts(env, steps=3):
+    return [float(env.step(0)[0]) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("kind", [Arcade, CloningArcade, OldArcade])
+def test_an_environment_may_save_itself_what_does_not_pickle(kind):
+    env = gymnasium.wrappers.TimeLimit(kind(), 50)
+    env.reset(seed=3)
+    counts(env)
+    snapshot = copied(take_snapshot(env, "Arcade"))
+    ahead = counts(env)
+    machine, env.unwrapped.lives = env.unwrapped.machine, 2
+    other = gymnasium.wrappers.TimeLimit(kind(), 50)
+
+    for restored in (env, other):
+        restore_snapshot(restored, "Arcade", snapshot)
+
+        assert ahead == counts(restored)
+        assert 3 == restored.unwrapped.lives
+    assert machine is env.unwrapped.machine
+    assert machine is not other.unwrapped.machine
+
+
+def test_a_wrapper_may_refer_to_what_the_environment_saves_itself():
+    env = Keeper(Arcade(), None)
+    env.thing = env.unwrapped.machine
+
+    restore_snapshot(env, "Arcade", take_snapshot(env, "Arcade"))
+
+    assert env.thing is env.unwrapped.machine
+
+
+def test_what_a_wrapper_holds_that_does_not_pickle_is_not_saved_by_the_environment():
+    env = Keeper(Arcade(), threading.Lock())
+
+    with pytest.raises(NotImplementedError, match="cannot save its state"):
+        take_snapshot(env, "Arcade")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{"set_state": lambda self, qpos, qvel: None}, {"get_state": lambda self, full: 0}],
+    ids=["other arguments", "an argument"],
+)
+def test_methods_that_want_other_arguments_offer_nothing(names):
+    env = type("Mechanism", (Arcade,), names)()
+
+    with pytest.raises(NotImplementedError, match=r"cannot pickle '_thread\.lock'"):
+        take_snapshot(env, "Mechanism")
+
+
+def test_an_offer_that_is_not_implemented_is_none():
+    class Promising(Walk):
+        def get_state(self):
+            raise NotImplementedError
+
+        def set_state(self, state):
+            raise NotImplementedError
+
+    env = walked(Promising())
+    snapshot = take_snapshot(env, "Promising")
+    ahead = path(env)
+
+    restore_snapshot(env, "Promising", snapshot)
+
+    assert ahead == path(env)
+
+
+def test_layers_may_be_named_by_whoever_knows_them():
+    class Logging:
+        def __init__(self, inner):
+            self.inner, self.steps = inner, 0
+
+    class Game:
+        place = 0
+
+    game = Game()
+    env = Logging(game)
+    env.steps, game.place = 3, 4
+    snapshot = take_snapshot(env, "Game", layers=[env, game])
+    env.steps, game.place = 5, 6
+
+    restore_snapshot(env, "Game", snapshot, layers=[env, game])
+
+    assert (3, 4) == (env.steps, game.place)
+    assert game is env.inner
+
+
+def test_what_is_kept_is_neither_saved_nor_restored():
+    machine = Machine()
+    env = walked(Walk())
+    env.machines = {"first": machine}
+    snapshot = copied(take_snapshot(env, "Walk", kept=[machine]))
+    machine.count = 7
+    env.machines = {}
+
+    restore_snapshot(env, "Walk", snapshot, kept=[machine])
+
+    assert machine is env.machines["first"]
+    assert 7 == machine.count
+
+
+def test_an_environment_need_not_be_of_gyms_class():
+    class Coin:
+        side = 0
+
+    env = Coin()
+    env.side = 1
+    snapshot = take_snapshot(env, "Coin")
+    env.side = 0
+
+    restore_snapshot(env, "Coin", snapshot)
+
+    assert 1 == env.side
+    assert [env] == layers_of(env)
+
+
+class OldGenerator(np.random.Generator):
+    """Pickles in a way that fails when it is undone, as that of old Gym does."""
+
+    def __reduce__(self):
+        return OldGenerator, (1, 2, 3)
+
+
+def test_a_generator_of_old_gym_is_brought_back():
+    env = walked(Walk())
+    env._np_random = OldGenerator(np.random.PCG64(3))
+    snapshot = take_snapshot(env, "Walk")
+    ahead = path(env)
+
+    restore_snapshot(env, "Walk", snapshot)
+
+    assert ahead == path(env)
+    assert OldGenerator is type(env._np_random)

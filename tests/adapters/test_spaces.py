@@ -1,6 +1,8 @@
-"""Gymnasium's spaces as specs, and what fits them as members of the spaces."""
+"""Gymnasium's spaces as specs."""
 
 from __future__ import annotations
+
+import string
 
 import numpy as np
 import pytest
@@ -9,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envkit import ArraySpec, BoundedArraySpec, nest
-from envkit.adapters.spaces import action_converter, spec_from_gym_space
-from envkit.adapters.values import Converter, array_leaf, map_specs
-from envkit.errors import SpecError
-from envkit.specs import check_fits, is_bounded
+from envkit.adapters.one_of import OneOf
+from envkit.adapters.space_kinds import SpecOfKind
+from envkit.adapters.spaces import spec_from_gym_space
+from envkit.specs import ObjectSpec, TextSpec, is_bounded
 from tests import strategies
+from tests.adapters.gym_spaces import Interval
+
+ALPHANUMERIC = string.ascii_letters + string.digits
 
 SPACES = [
     spaces.Box(-1.0, 1.0, (2, 3), np.float32),
@@ -39,11 +44,6 @@ SPACES = [
         none=spaces.Tuple(()),
     ),
 ]
-
-
-def converter(space):
-    spec = spec_from_gym_space(space, name="action")
-    return action_converter(space, spec, subject="It", root="action")
 
 
 def test_a_box_keeps_dtype_shape_and_the_bounds_of_every_element():
@@ -115,11 +115,15 @@ def test_a_multi_binary_space_is_of_small_integers():
 
 
 def test_a_text_is_as_wide_as_its_longest():
-    assert ArraySpec((), "<U7") == spec_from_gym_space(spaces.Text(7))
+    spec = spec_from_gym_space(spaces.Text(7, min_length=2, charset="ab"))
+
+    assert TextSpec((), "<U7", min_length=2, letters="ab") == spec
 
 
 def test_a_text_that_is_always_empty_has_a_width_all_the_same():
-    assert ArraySpec((), "<U1") == spec_from_gym_space(spaces.Text(0, min_length=0))
+    spec = spec_from_gym_space(spaces.Text(0, min_length=0, charset="ab"))
+
+    assert TextSpec((), "<U1", max_length=0, letters="ab") == spec
 
 
 def test_a_dict_space_becomes_a_dictionary_in_the_order_of_the_space():
@@ -163,43 +167,106 @@ def test_a_space_by_itself_has_the_name_that_is_given_or_none():
 
 
 @pytest.mark.parametrize(
-    ("space", "path", "shown"),
+    "space",
     [
-        (
-            spaces.Sequence(spaces.Discrete(2)),
-            "",
-            "The space is Sequence(Discrete(2), stack=False)",
-        ),
-        (
-            spaces.Dict(a=spaces.Tuple((spaces.Graph(spaces.Discrete(2), None),))),
-            "['a'][0]",
-            "The space at ['a'][0] is Graph(Discrete(2), None)",
-        ),
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Graph(spaces.Discrete(2), None),
+        Interval(4),
     ],
-    ids=["Sequence", "Graph"],
+    ids=["Sequence", "Graph", "custom"],
 )
-def test_a_space_without_a_spec_is_named_with_its_place(space, path, shown):
-    with pytest.raises(SpecError) as caught:
-        spec_from_gym_space(space)
+def test_members_without_a_fixed_shape_stay_the_objects_they_are(space):
+    spec = spec_from_gym_space(spaces.Dict(a=spaces.Tuple((space,))), name="action")
+
+    (leaf,) = nest.flatten(spec)
+
+    assert ObjectSpec is type(leaf)
+    assert ((), np.dtype(object), "action/a/tuple_0") == (
+        leaf.shape,
+        leaf.dtype,
+        leaf.name,
+    )
+    assert space == leaf.kind.as_space()
+
+
+def test_a_union_is_a_number_and_a_value_for_every_branch():
+    space = spaces.OneOf((spaces.Discrete(3, start=5), spaces.Tuple((spaces.Text(2),))))
+
+    spec = spec_from_gym_space(space, name="action")
 
     assert (
-        f"{shown}, which is not supported yet: there are specs for Box, Dict, "
-        "Discrete, MultiBinary, MultiDiscrete, Text and Tuple. A wrapper of "
-        "Gymnasium's, such as TransformObservation, can make one of these of it."
-    ) == str(caught.value)
-    assert path == caught.value.path
+        OneOf(
+            BoundedArraySpec((), np.int64, 0, 1),
+            (
+                BoundedArraySpec((), np.int64, 5, 7),
+                (TextSpec((), "<U2", min_length=1, letters=ALPHANUMERIC),),
+            ),
+        )
+        == spec
+    )
+    assert [
+        "action/tag",
+        "action/branch_0",
+        "action/branch_1/tuple_0",
+    ] == [leaf.name for leaf in nest.flatten(spec)]
 
 
-def test_a_space_of_somebody_elses_is_named_with_its_place():
-    class Mission(spaces.Space):
-        def __repr__(self):
-            return "Mission()"
+def test_a_union_with_a_branch_that_is_no_array_is_an_object():
+    space = spaces.OneOf((spaces.Discrete(3), spaces.Sequence(spaces.Discrete(2))))
 
-    with pytest.raises(SpecError) as caught:
-        spec_from_gym_space(spaces.Dict(goal=Mission()), name="observation")
+    spec = spec_from_gym_space(space)
 
-    assert str(caught.value).startswith(
-        "The space at observation['goal'] is Mission(), which is not supported yet: "
+    assert ObjectSpec is type(spec)
+    assert space == spec.kind.as_space()
+
+
+def test_text_with_a_letter_that_arrays_cut_off_stays_an_object():
+    space = spaces.Text(3, charset="a\0")
+
+    assert space == spec_from_gym_space(space).kind.as_space()
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [
+        (spaces.Box(0, 5, (), np.int64), "Box"),
+        (spaces.Box(0, 5, (2,), np.int64), "Box"),
+        (spaces.Box(0, 1, (2,), np.int8), "Box"),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), "MultiDiscrete"),
+        (spaces.MultiDiscrete([2, 3], np.uint8), "MultiDiscrete"),
+        (spaces.MultiDiscrete([2, 2], np.int8), "MultiDiscrete"),
+    ],
+    ids=str,
+)
+def test_a_spec_remembers_a_kind_of_space_that_it_does_not_show(space, kind):
+    spec = spec_from_gym_space(space)
+
+    assert SpecOfKind is type(spec)
+    assert kind == spec.kind
+
+
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Discrete(3, start=4), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)],
+    ids=str,
+)
+def test_a_spec_that_shows_its_kind_of_space_is_a_plain_one(space):
+    assert BoundedArraySpec is type(spec_from_gym_space(space))
+
+
+def test_the_spaces_of_old_gym_have_no_start():
+    class Discrete:
+        n, shape, dtype = 3, (), np.dtype(np.int64)
+
+    class MultiDiscrete:
+        nvec, shape, dtype = np.array([2, 3]), (2,), np.dtype(np.int64)
+
+    for kind in (Discrete, MultiDiscrete):
+        kind.__module__ = "gym.spaces"
+
+    assert BoundedArraySpec((), np.int64, 0, 2) == spec_from_gym_space(Discrete())
+    assert BoundedArraySpec((2,), np.int64, 0, [1, 2]) == spec_from_gym_space(
+        MultiDiscrete()
     )
 
 
@@ -209,125 +276,6 @@ def test_what_is_no_space_is_a_type_error():
 
     assert (
         "The space is a list of 1 element, which is not a space of Gymnasium."
-    ) == str(caught.value)
-
-
-@pytest.mark.parametrize("space", SPACES, ids=str)
-@given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=5)
-def test_a_member_of_a_space_fits_its_spec_and_comes_back_as_a_member(space, seed):
-    space.seed(seed)
-    member = space.sample()
-    spec = spec_from_gym_space(space)
-    read = Converter(spec, map_specs(array_leaf, spec), subject="It", root="value")
-
-    array = read(member)
-    action = converter(space)(array)
-
-    check_fits(array, spec)
-    assert space.contains(action)
-    for expected, actual in zip(
-        nest.flatten(member), nest.flatten(action), strict=True
-    ):
-        np.testing.assert_array_equal(expected, actual)
-        assert type(expected) is type(actual)
-
-
-@given(data=st.data())
-@settings(max_examples=50)
-def test_whatever_fits_the_spec_of_a_box_is_a_member(data):
-    spec = data.draw(strategies.bounded_specs())
-    space = spaces.Box(
-        *(np.broadcast_to(bound, spec.shape) for bound in (spec.minimum, spec.maximum)),
-        spec.shape,
-        spec.dtype,
-    )
-    value = data.draw(strategies.values(spec))
-
-    assert space.contains(converter(space)(value))
-
-
-@pytest.mark.parametrize("action", [6, np.int32(6), np.array(6), np.array(6, np.uint8)])
-def test_a_discrete_action_becomes_a_number_of_the_spaces_dtype(action):
-    space = spaces.Discrete(3, start=5)
-
-    converted = converter(space)(action)
-
-    assert np.int64 is type(converted)
-    assert space.contains(converted)
-
-
-def test_an_action_is_copied_so_that_an_environment_may_keep_it():
-    given_action = np.zeros(2, np.float32)
-    action = converter(spaces.Box(-1, 1, (2,), np.float32))(given_action)
-
-    given_action += 1
-
-    np.testing.assert_array_equal(np.zeros(2, np.float32), action)
-
-
-def test_a_float64_action_becomes_what_the_box_is_made_of():
-    action = converter(spaces.Box(-1, 1, (2,), np.float32))(np.array([0.1, 1.0]))
-
-    assert np.float32 == action.dtype
-
-
-def test_a_boolean_of_numpy_chooses_between_two_as_pythons_does():
-    to_action = converter(spaces.Discrete(2))
-
-    assert (1, 1) == (to_action(True), to_action(np.True_))
-
-
-@pytest.mark.parametrize("action", [4, 8, np.array(8), -(2**70), 6.0, np.array([6])])
-def test_a_discrete_action_outside_the_space_is_refused(action):
-    with pytest.raises(SpecError, match=r"^It does not fit its spec\."):
-        converter(spaces.Discrete(3, start=5))(action)
-
-
-def test_a_wrong_action_deep_in_a_nest_is_named():
-    space = spaces.Dict(
-        arm=spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,), np.float32))),
-        word=spaces.Text(5),
-    )
-
-    with pytest.raises(SpecError) as caught:
-        converter(space)({"arm": (0, np.float32([0, 2])), "word": "left"})
-
-    assert (
-        "It does not fit its spec at action['arm'][1].\n\n"
-        "  expected   BoundedArraySpec(shape=(2,), dtype=float32, minimum=-1.0, "
-        "maximum=1.0, name='action/arm/tuple_1')\n"
-        "  got        array of shape (2,), dtype float32, values 0.0 … 2.0\n\n"
-        "1 of 2 elements is above the maximum 1.0: 2.0 at index (1,). The other 2 "
-        "leaves fit."
-    ) == str(caught.value)
-    assert "action['arm'][1]" == caught.value.path
-
-
-def test_a_text_that_is_too_long_is_refused():
-    with pytest.raises(SpecError) as caught:
-        converter(spaces.Text(3))("left")
-
-    assert (
-        "It does not fit its spec.\n\n"
-        "  expected   ArraySpec(shape=(), dtype=<U3, name='action')\n"
-        "  got        array of shape (), dtype <U4\n\n"
-        "dtype is <U4; the spec says <U3."
-    ) == str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "abc"], ids=["too short", "other letters"])
-def test_a_text_that_only_the_space_refuses_is_refused(text):
-    space = spaces.Dict(word=spaces.Text(3, min_length=1, charset="ab"))
-
-    with pytest.raises(SpecError) as caught:
-        converter(space)({"word": text})
-
-    assert (
-        "It does not fit its spec at action['word'].\n\n"
-        f"  expected   {space['word']!r}\n"
-        f"  got        the string {text!r}\n\n"
-        "The space leaves out some lengths or letters, and this text has them."
     ) == str(caught.value)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import envkit
-from envkit import ArraySpec, BoundedArraySpec
+from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec, wrappers
 from envkit.adapters import DmControlWrapper, suite_dm_control
+from envkit.parallel import ParallelPyEnvironment
 from envkit.testing import check_environment
 from envkit.utils import validate_py_environment
 
@@ -18,8 +23,14 @@ needs_dm_control = pytest.mark.skipif(
     importlib.util.find_spec("dm_control") is None,
     reason="dm_control is not installed: it is large, and not there for every Python",
 )
-# dm_control looks for a display when it is imported.
-pytestmark = pytest.mark.filterwarnings("ignore:.*DISPLAY environment variable")
+# Whether MuJoCo can draw is a matter of the machine, and of how it was imported.
+DRAWING = ["render", "render_kept", "render_mode", "render_stream"]
+pytestmark = [
+    # dm_control looks for a display when it is imported.
+    pytest.mark.filterwarnings("ignore:.*DISPLAY environment variable"),
+    # It does what NumPy 2.5 has deprecated.
+    pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning"),
+]
 
 
 @pytest.mark.parametrize("path", ["", "cartpole", "cartpole/", "/swingup", "a/b/c"])
@@ -39,10 +50,18 @@ def test_make_knows_the_scheme():
 
     assert isinstance(env, DmControlWrapper)
     assert {
-        "position": ArraySpec((3,), np.float64),
-        "velocity": ArraySpec((2,), np.float64),
+        "position": ArraySpec((3,), np.float32),
+        "velocity": ArraySpec((2,), np.float32),
     } == env.observation_spec()
-    assert BoundedArraySpec((1,), np.float64, -1, 1) == env.action_spec()
+    assert BoundedArraySpec((1,), np.float32, -1, 1) == env.action_spec()
+
+
+@needs_dm_control
+def test_every_digit_can_be_kept():
+    env = envkit.make("dm_control:cartpole/swingup", as_float32=())
+
+    assert np.float64 == env.reset().observation["position"].dtype
+    assert np.float64 == env.step(env.action_spec().minimum * np.ones(1)).reward.dtype
 
 
 @needs_dm_control
@@ -66,17 +85,50 @@ def test_an_episode_keeps_to_its_specs(path):
     env.close()
 
 
+@pytest.mark.slow
 @needs_dm_control
 def test_what_make_makes_keeps_the_contract_of_environments():
     recipe = envkit.constructor(
         "dm_control:cartpole/swingup", task_kwargs={"time_limit": 0.2}
     )
-    # Whether MuJoCo can draw is a matter of the machine.
-    drawing = ["render", "render_kept", "render_mode", "render_stream"]
 
-    report = check_environment(recipe, require=["episodes", "seed"], skip=drawing)
+    report = check_environment(
+        recipe, steps=60, require=["episodes", "seed", "state"], skip=DRAWING
+    )
 
     assert () == report.failed
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_a_pool_of_them_keeps_the_contract_of_batches():
+    recipe = envkit.constructor(
+        "dm_control:point_mass/easy", task_kwargs={"time_limit": 0.1}
+    )
+
+    report = check_environment(
+        lambda: ParallelPyEnvironment([recipe] * 2, backend="inline"),
+        steps=15,
+        require=["episodes", "seed", "state", "masked_reset", "held_rows"],
+        skip=DRAWING,
+    )
+
+    assert () == report.failed
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_worker_processes_give_the_stream_that_this_process_gives():
+    recipe = envkit.constructor("dm_control:reacher/easy")
+
+    def play(env):
+        env.seed(3)
+        actions = np.full((2, 2), 0.3, np.float32)
+        return [repr(env.step(actions)) for _ in range(4)]
+
+    here = BatchedPyEnvironment([recipe(), recipe()], multithreading=False)
+    with ParallelPyEnvironment([recipe] * 2, num_workers=2) as there:
+        assert play(here) == play(there)
 
 
 @needs_dm_control
@@ -107,7 +159,7 @@ def test_arguments_are_passed_on():
         "cartpole", "swingup", environment_kwargs={"flat_observation": True}
     )
 
-    assert {"observations": ArraySpec((5,), np.float64)} == env.observation_spec()
+    assert {"observations": ArraySpec((5,), np.float32)} == env.observation_spec()
 
 
 @needs_dm_control
@@ -129,3 +181,210 @@ def test_wrappers_are_applied_from_the_inside():
 def test_an_unknown_task_is_explained_by_dm_control(path):
     with pytest.raises(ValueError, match=r"does not exist"):
         envkit.make(f"dm_control:{path}")
+
+
+def test_it_is_known_whether_dm_control_is_installed(monkeypatch):
+    installed = importlib.util.find_spec("dm_control") is not None
+
+    assert installed == suite_dm_control.is_available()
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "dm_control", raising=False)
+    importlib.invalidate_caches()
+    assert not suite_dm_control.is_available()
+
+
+@needs_dm_control
+def test_an_environment_that_exists_already_is_wrapped():
+    from dm_control import suite
+
+    dm_env = suite.load("cartpole", "swingup")
+    env = suite_dm_control.wrap_env(
+        dm_env, env_wrappers=[lambda env: wrappers.TimeLimit(env, 3)]
+    )
+
+    assert dm_env is env.wrapped_env().dm_env
+    assert [0, 1, 1, 2] == [int(env.step(np.zeros(1)).step_type) for _ in range(4)]
+
+
+# These change their models, remember forces, or hold objects.
+@needs_dm_control
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ball_in_cup/catch",
+        "finger/turn_hard",
+        "lqr/lqr_2_1",
+        "manipulator/bring_peg",
+        "quadruped/fetch",
+        "reacher/hard",
+        "swimmer/swimmer6",
+    ],
+)
+def test_a_state_goes_on_with_the_same_digits_in_another_environment(path):
+    env, twin = (envkit.make(f"dm_control:{path}", as_float32=()) for _ in range(2))
+    physics, task = twin.physics, twin.task
+    spec = env.action_spec()
+    rng = np.random.RandomState(0)
+    low, high = np.maximum(spec.minimum, -1), np.minimum(spec.maximum, 1)
+    actions = rng.uniform(low, high, (12, *spec.shape))
+    for action in actions[:3]:
+        env.step(action)
+        twin.step(action / 2)
+    state = pickle.loads(pickle.dumps(env.get_state()))
+
+    def play(env):
+        path = [repr(env.step(action)) for action in actions]
+        return [*path, repr(env.reset()), repr(env.step(actions[0]))]
+
+    first = play(env)
+    env.set_state(state)
+    twin.set_state(state)
+
+    assert first == play(env) == play(twin)
+    assert physics is twin.physics
+    assert task is twin.task
+
+
+@needs_dm_control
+def test_what_the_physics_measured_last_comes_back_too():
+    env = envkit.make("dm_control:walker/walk", as_float32=())
+    for _ in range(20):
+        env.step(np.full(6, 0.5))
+    state, before = env.get_state(), env.physics.data.qacc.copy()
+    before_options = env.physics.model.opt.timestep
+    env.physics.model.opt.timestep *= 2
+    env.physics.model.opt.gravity[:] = 0
+    env.reset()
+
+    env.set_state(state)
+
+    np.testing.assert_array_equal(before, env.physics.data.qacc)
+    assert before_options == env.physics.model.opt.timestep
+    assert -9.81 == env.physics.model.opt.gravity[2]
+
+
+@needs_dm_control
+def test_the_state_of_another_body_is_refused():
+    one = envkit.make("dm_control:cartpole/two_poles")
+    other = envkit.make("dm_control:cartpole/three_poles")
+    one.reset()
+    other.reset()
+    before = one.physics.data.qpos.copy()
+
+    with pytest.raises(ValueError, match=r"another environment") as caught:
+        one.set_state(other.get_state())
+
+    assert str(caught.value).startswith(
+        "Environment was given the state of another environment.\n\n"
+        "  expected   a MuJoCo model with nq=3, nv=3, nu=1, nbody="
+    )
+    np.testing.assert_array_equal(before, one.physics.data.qpos)
+
+
+@needs_dm_control
+def test_what_looks_into_the_memory_of_mujoco_is_no_state():
+    env = envkit.make("dm_control:cartpole/swingup")
+    env.task.angles = env.physics.data.qpos[1:]
+
+    with pytest.raises(NotImplementedError) as caught:
+        env.get_state()
+
+    assert (
+        "Environment cannot save its state. A state is all that the environment and "
+        "its task hold, and one of these things does not pickle: an array that shows "
+        "the memory of MuJoCo; a copy would no longer."
+    ) == str(caught.value)
+
+
+CAN_DRAW = """
+import sys
+try:
+    from dm_control import suite
+    suite.load("cartpole", "swingup").physics.render(8, 8)
+except Exception as error:
+    print(error)
+    sys.exit(77)
+"""
+PICTURES = """
+import json
+import numpy as np
+import envkit
+from envkit.adapters import suite_dm_control
+size = {"height": 24, "width": 32}
+state = envkit.make(
+    "dm_control:cartpole/swingup", task_kwargs={"random": 3}, render_kwargs=size
+)
+state.reset()
+picture = state.render()
+seen = []
+pixels, both = (
+    suite_dm_control.load_pixels(
+        "cartpole", "swingup", "view", alone, task_kwargs={"random": 3},
+        render_kwargs=size, env_wrappers=[lambda env: seen.append(1) or env],
+        env_state_wrappers=[lambda env: seen.append(env.task is not None) or env],
+    )
+    for alone in (True, False)
+)
+first = pixels.reset().observation["view"]
+token = pixels.get_state()
+later = [pixels.step(np.ones(1, np.float32)).observation["view"] for _ in range(20)]
+pixels.set_state(token)
+again = [pixels.step(np.ones(1, np.float32)).observation["view"] for _ in range(20)]
+print(json.dumps({
+    "picture": [picture.shape, str(picture.dtype), bool(picture.std() > 0)],
+    "spec": repr(pixels.observation_spec()),
+    "both": sorted(both.observation_spec()),
+    "same": bool((first == picture).all() and (pixels.render() == again[-1]).all()),
+    "moves": bool((later[0] != later[-1]).any()),
+    "kept": all((a == b).all() for a, b in zip(later, again)),
+    "seen": seen,
+}))
+"""
+TERRAIN = """
+import json
+import envkit
+env = envkit.make("dm_control:quadruped/escape", render_kwargs={"camera_id": 0})
+env.reset()
+token, hills = env.get_state(), env.render()
+env.reset()
+others = env.render()
+env.set_state(token)
+now = env.render()
+print(json.dumps([bool((now == hills).all()), bool((now == others).all())]))
+"""
+
+
+def drawn(program):
+    """Runs a program that draws, and returns what it prints as JSON."""
+    # MuJoCo decides how it draws when it is imported, so this has its own process.
+    told = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", f"{CAN_DRAW}{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"MUJOCO_GL": "egl", **os.environ},
+    )
+    if told.returncode == 77:
+        pytest.skip(f"MuJoCo cannot draw here: {told.stdout}")
+    assert "" == told.stderr
+    return json.loads(told.stdout)
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_pictures_are_observed_and_rendered():
+    assert {
+        "picture": [[24, 32, 3], "uint8", True],
+        "spec": "{'view': ArraySpec(shape=(24, 32, 3), dtype=uint8, name='view')}",
+        "both": ["position", "velocity", "view"],
+        "same": True,
+        "moves": True,
+        "kept": True,
+        "seen": [True, 1, True, 1],
+    } == drawn(PICTURES)
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_pictures_show_the_terrain_of_the_state():
+    assert [True, False] == drawn(TERRAIN)

@@ -10,7 +10,9 @@ import pytest
 
 import envkit
 from envkit.adapters import GymnasiumWrapper, suite_gymnasium
+from envkit.errors import CallOrderError
 from envkit.testing import check_environment
+from envkit.wrappers import TimeLimit
 
 
 def length_of_an_episode(env) -> int:
@@ -25,7 +27,8 @@ def length_of_an_episode(env) -> int:
 def test_make_knows_the_scheme():
     env = envkit.make("gymnasium:CartPole-v1")
 
-    assert isinstance(env, GymnasiumWrapper)
+    assert isinstance(env, TimeLimit)
+    assert isinstance(env.wrapped_env(), GymnasiumWrapper)
     assert "CartPole-v1" == env.spec.id
     assert env.reset().is_first()
 
@@ -105,9 +108,74 @@ def test_wrappers_of_both_kinds_are_applied_from_the_inside():
 
     assert [
         ("gym", "TimeLimit"),
-        ("first", "GymnasiumWrapper"),
-        ("second", "GymnasiumWrapper"),
+        ("first", "TimeLimit"),
+        ("second", "TimeLimit"),
     ] == order
+
+
+def test_an_environment_without_a_limit_has_no_wrapper_for_it():
+    env = suite_gymnasium.load("Blackjack-v1")
+
+    assert isinstance(env, GymnasiumWrapper)
+
+
+def test_gymnasiums_own_limit_is_left_out():
+    layers = str(suite_gymnasium.load("CartPole-v1").gym)
+
+    assert "TimeLimit" not in layers
+    assert 500 == gymnasium.spec("CartPole-v1").max_episode_steps
+
+
+def test_an_id_without_a_version_is_the_newest():
+    with pytest.warns(UserWarning, match="Using the latest versioned environment"):
+        env = suite_gymnasium.load("Pendulum")
+
+    assert "Pendulum-v1" == env.spec.id
+    assert 200 == env.duration
+
+
+def test_wrap_env_takes_an_environment_that_is_there():
+    gym_env = gymnasium.make("Pendulum-v1")
+
+    env = suite_gymnasium.wrap_env(gym_env, discount=0.5, max_episode_steps=3)
+
+    assert 3 == length_of_an_episode(env)
+    assert 0.5 == env.current_time_step().discount
+    assert gym_env is env.gym
+
+
+@pytest.mark.parametrize("max_episode_steps", [None, 0])
+def test_wrap_env_limits_nothing_by_itself(max_episode_steps):
+    env = suite_gymnasium.wrap_env(
+        gymnasium.make("Pendulum-v1"), max_episode_steps=max_episode_steps
+    )
+
+    assert isinstance(env, GymnasiumWrapper)
+
+
+def test_wrap_env_limits_in_the_way_that_it_is_given():
+    limits = []
+
+    def limit(env, steps):
+        limits.append(steps)
+        return env
+
+    suite_gymnasium.wrap_env(
+        gymnasium.make("Pendulum-v1"), max_episode_steps=7, time_limit_wrapper=limit
+    )
+
+    assert [7] == limits
+
+
+def test_wrap_env_may_leave_the_next_episode_to_the_caller():
+    env = suite_gymnasium.wrap_env(
+        gymnasium.make("Pendulum-v1", max_episode_steps=1), auto_reset=False
+    )
+    env.reset()
+    env.step(np.zeros(1, np.float32))
+
+    with pytest.raises(CallOrderError):
+        env.step(np.zeros(1, np.float32))
 
 
 def test_an_unknown_id_is_explained_by_gymnasium():

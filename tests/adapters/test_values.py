@@ -154,6 +154,44 @@ def test_lists_of_specs_make_lists():
     assert [1] == reader([ArraySpec((), np.int64)])([1])
 
 
+def test_a_leaf_function_says_itself_what_is_wrong_if_it_can():
+    def refuse(value):
+        raise SpecError("This is not what I mean.")
+
+    spec = {"a": ArraySpec((), np.int64), "b": ArraySpec((), np.int64)}
+    read = Converter(
+        spec,
+        {"a": refuse, "b": array_leaf(spec["b"])},
+        subject="It",
+        root="observation",
+    )
+
+    with pytest.raises(SpecError) as caught:
+        read({"a": 3, "b": None})
+
+    assert "This is not what I mean." == str(caught.value)
+
+
+def test_a_function_may_stand_for_a_whole_part_of_a_nest():
+    spec = {"a": (ArraySpec((), np.int64),) * 2, "b": ArraySpec((), np.int64)}
+    leaves = {"a": lambda value: divmod(value, 10), "b": array_leaf(spec["b"])}
+    read = Converter(spec, leaves, subject="It", root="observation")
+
+    assert {"a": (4, 2), "b": 3} == read({"a": 42, "b": 3})
+    with pytest.raises(SpecError, match=r"^It does not fit its spec at .*\['b'\]\."):
+        read({"a": 42, "b": None})
+
+
+def test_a_leaf_function_that_refuses_what_fits_is_a_mistake_of_envkits():
+    def refuse(value):
+        raise SpecError
+
+    read = Converter(ArraySpec((), np.int64), refuse, subject="It", root="observation")
+
+    with pytest.raises(AssertionError, match="refuses what fits its spec"):
+        read(np.array(3))
+
+
 def test_an_array_is_copied_so_that_its_owner_may_reuse_it():
     buffer = np.zeros(3)
     read = reader(ArraySpec((3,), np.float64))(buffer)

@@ -1,0 +1,265 @@
+"""`PyToGymnasium`: an environment of envkit as one of Gymnasium's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from envkit import nest
+from envkit.adapters.dependencies import require
+from envkit.adapters.episode_ends import as_info, take_flags
+from envkit.adapters.forwarding import forwarded
+from envkit.adapters.from_members import from_member
+from envkit.adapters.late_base import LateBase
+from envkit.adapters.members import to_member
+from envkit.adapters.spaces_from_specs import space_from_spec
+from envkit.py_environment import PyEnvironment
+from envkit.specs.array_spec import ArraySpec
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+
+__all__ = ["PyToGymnasium", "check_scalars", "metadata_of", "render_mode_of"]
+
+_LOGGER = logging.getLogger(__name__)
+_MID, _FIRST = StepType.MID, StepType.FIRST
+
+
+class PyToGymnasium(LateBase):
+    """Makes an environment of Gymnasium of one of envkit's.
+
+    It is a `gymnasium.Env`.
+
+    | envkit                             | Gymnasium                                   |
+    |------------------------------------|---------------------------------------------|
+    | `seed`, `reset`                    | `reset(seed=...)`                           |
+    | `LAST` with discount 0             | terminated                                  |
+    | `LAST` with a discount above 0     | truncated                                   |
+    | `get_info`                         | the info; its flags, where it has both, are |
+    |                                    | the flags                                   |
+    | a discount that is neither         | `info["discount"]`                          |
+
+    After the end of an episode `step` is an error until `reset`. Public attributes that
+    only the environment has, and not all of envkit's have, are the adapter's too.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = PyToGymnasium(Catch(), render_mode="rgb_array")
+        >>> env.observation_space, env.action_space
+        (Box(0.0, 1.0, (10, 5), float32), Discrete(3))
+        >>> observation, info = env.reset(seed=7)
+        >>> observation, reward, terminated, truncated, info = env.step(1)
+        >>> reward, terminated, truncated, info["episode_steps"]
+        (0.0, False, False, array(1))
+    """
+
+    @classmethod
+    def _load_base(cls) -> type:
+        require("gymnasium", needed_by="PyToGymnasium", extra="gymnasium")
+        import gymnasium
+
+        return gymnasium.Env
+
+    def __init__(self, env: Any, render_mode: str | None = None) -> None:
+        """Wraps an environment; closing the adapter closes it.
+
+        Args:
+            env: A single environment of envkit's.
+            render_mode: What `render` calls the environment's `render` with. `None`
+                for the mode that the environment itself was made with, if it has one.
+        """
+        _check_single(env)
+        self._env = env
+        self._name = type(env).__name__
+        check_scalars(env, "PyToGymnasium")
+        self.render_mode = render_mode_of(env, render_mode)
+        self.metadata = metadata_of(env, self.render_mode)
+        self.observation_space = space_from_spec(env.observation_spec())
+        self.action_space = space_from_spec(env.action_spec())
+        self._compile()
+        # Whether the reward is one number; some environments have several.
+        self._has_number = env.reward_spec().shape == ()
+        self._has_info = True
+        self._is_over = True
+
+    def _compile(self) -> None:
+        """Makes the functions that convert."""
+        self._to_observation = to_member(
+            self.observation_space, self._env.observation_spec()
+        )
+        self._to_action = from_member(
+            self.action_space,
+            self._env.action_spec(),
+            subject="PyToGymnasium.step() was given an action that",
+            root="action",
+            bounded=True,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Functions do not pickle.
+        compiled = ("_to_observation", "_to_action")
+        return {key: value for key, value in vars(self).items() if key not in compiled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._compile()
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever asks one of Gymnasium's for `seed` means the method of the old Gym.
+        if hasattr(PyEnvironment, name):
+            raise AttributeError(
+                f"'PyToGymnasium' object has no attribute {name!r}; wrapped_env() has."
+            )
+        return forwarded(self, self.wrapped_env, name)
+
+    def wrapped_env(self) -> Any:
+        """Returns envkit's environment."""
+        return self._env
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Sets an attribute: of the adapter if it has it itself, else further inside.
+
+        Args:
+            name: The attribute.
+            value: What to set it to.
+            force: Whether it is set if nobody has it.
+        """
+        own = name in vars(self) or hasattr(type(self), name)
+        if not (force or own or hasattr(self._env, name)):
+            return False
+        setattr(self if own else self._env, name, value)
+        return True
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode.
+
+        Args:
+            seed: What the environment is seeded with before.
+            options: For environments that have `set_reset_options`, what to call it
+                with; others have no options.
+        """
+        super().reset(seed=seed)  # type: ignore[misc]  # Gymnasium's, which comes late
+        if seed is not None:
+            self._seed(seed)
+        if options is not None and hasattr(self._env, "set_reset_options"):
+            self._env.set_reset_options(options)
+        time_step = self._env.reset()
+        self._is_over = False
+        _, _, info = self._ends(time_step)
+        return self._to_observation(time_step.observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Applies an action."""
+        # Hot: called once per step.
+        if self._is_over:
+            self._refuse_step()
+        time_step = self._env.step(self._to_action(action))
+        terminated, truncated, info = self._ends(time_step)
+        self._is_over = terminated or truncated
+        reward = time_step.reward
+        if self._has_number:
+            reward = float(reward)
+        observation = self._to_observation(time_step.observation)
+        return observation, reward, terminated, truncated, info
+
+    def render(self) -> Any:
+        """Returns what the environment renders in the adapter's mode."""
+        if self.render_mode is None:
+            raise NotImplementedError(
+                f"PyToGymnasium({self._name}) was made without a render_mode, so it "
+                'does not render. Make it with render_mode="rgb_array".'
+            )
+        return self._env.render(self.render_mode)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+    def _seed(self, seed: int) -> None:
+        try:
+            self._env.seed(seed)
+        except NotImplementedError as error:
+            # Programs for Gymnasium seed whatever they are given.
+            reason = str(error).partition("\n")[0]
+            _LOGGER.warning("reset(seed=...) has not seeded %s: %s", self._name, reason)
+
+    def _ends(self, time_step: TimeStep) -> tuple[bool, bool, dict[str, Any]]:
+        """Returns both flags and the info of a time step."""
+        info = self._info()
+        flags = take_flags(info)
+        # Hot: comparing arrays costs more than asking which object it is.
+        step_type = time_step.step_type
+        discount = float(time_step.discount)
+        terminated = truncated = False
+        if step_type is not _MID and step_type is not _FIRST and time_step.is_last():
+            terminated = discount == 0.0
+            truncated = not terminated
+            if flags is not None and any(flags):
+                terminated, truncated = flags
+        if discount != (0.0 if terminated else 1.0):
+            info["discount"] = discount
+        return terminated, truncated, info
+
+    def _info(self) -> dict[str, Any]:
+        if self._has_info:
+            try:
+                return as_info(self._env.get_info())
+            except NotImplementedError:
+                self._has_info = False
+        return {}
+
+    def _refuse_step(self) -> NoReturn:
+        from gymnasium.error import ResetNeeded
+
+        raise ResetNeeded(
+            f"PyToGymnasium({self._name}).step() was called before reset(), or after "
+            "the end of an episode. Call reset() first."
+        )
+
+
+def check_scalars(env: Any, adapter: str) -> None:
+    """Refuses rewards and discounts that Gymnasium has no place for."""
+    for name in ("reward", "discount"):
+        spec = getattr(env, f"{name}_spec")()
+        if nest.is_nested(spec) or (name == "discount" and spec.shape != ()):
+            raise ValueError(
+                f"{adapter} was given {type(env).__name__}, whose {name}_spec() is "
+                f"{_text_of(spec)}; in Gymnasium the {name} is one "
+                f"{'array' if name == 'reward' else 'number'}."
+            )
+
+
+def metadata_of(env: Any, render_mode: str | None) -> dict[str, Any]:
+    """Returns what Gymnasium calls an environment's metadata."""
+    given = getattr(env, "metadata", None)
+    metadata: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+    modes = list(metadata.get("render_modes") or ())
+    if render_mode is not None and render_mode not in modes:
+        modes.append(render_mode)
+    # How many pictures make a second is for whoever looks at them.
+    return {"render_fps": 30, **metadata, "render_modes": modes}
+
+
+def render_mode_of(env: Any, given: str | None) -> str | None:
+    """Returns the mode to render in: the one given, or else the environment's own."""
+    mode = getattr(env, "render_mode", None) if given is None else given
+    return mode if isinstance(mode, str) else None
+
+
+def _text_of(spec: Any) -> str:
+    return repr(spec) if isinstance(spec, ArraySpec) else describe(spec)
+
+
+def _check_single(env: Any) -> None:
+    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        raise TypeError(
+            f"PyToGymnasium was given {what}, which is not an environment of envkit's."
+        )
+    if env.batched:
+        raise ValueError(
+            f"PyToGymnasium was given {type(env).__name__}, which is a batch: "
+            "PyToGymnasiumVector takes those."
+        )

@@ -1,0 +1,128 @@
+"""Which space of Gymnasium a spec is, where its bounds and its dtype leave a choice.
+
+The integers from 0 to 5 may be a `Discrete` or a `Box`, and as arrays both look alike.
+`usual_kind` is the rule, and a spec that came from another kind of space than the rule
+says remembers it: it is a `SpecOfKind`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.object_spec import ObjectSpec
+from envkit.types import Shape
+
+__all__ = ["UNBOUNDED", "SpecOfKind", "kind_of_space", "kind_of_spec", "usual_kind"]
+
+# The attribute of a box that was made of a spec without bounds.
+UNBOUNDED = "envkit_unbounded"
+
+_LIBRARIES = ("gymnasium", "gym")
+
+
+class SpecOfKind(BoundedArraySpec):
+    """A bounded spec that remembers which kind of space it came from.
+
+    It is equal to one that does not.
+
+    Example:
+        >>> spec = SpecOfKind((), np.int64, 0, 5, kind="Box")
+        >>> spec, spec == BoundedArraySpec((), np.int64, 0, 5)
+        (BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=5), True)
+        >>> kind_of_spec(spec), kind_of_spec(BoundedArraySpec((), np.int64, 0, 5))
+        ('Box', 'Discrete')
+    """
+
+    __slots__ = ("_kind",)
+
+    _kind: str
+
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: Any,
+        minimum: Any = None,
+        maximum: Any = None,
+        name: str | None = None,
+        kind: str = "Box",
+    ) -> None:
+        """Makes a bounded spec of a kind of space, which goes by its class's name."""
+        super().__init__(shape, dtype, minimum, maximum, name)
+        object.__setattr__(self, "_kind", kind)
+
+    @property
+    def kind(self) -> str:
+        """The name of the space's class."""
+        return self._kind
+
+    def __repr__(self) -> str:
+        # To people it is a bounded spec as any other.
+        return super().__repr__().replace(type(self).__name__, "BoundedArraySpec", 1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments = super().__reduce__()
+        return make, (*arguments, self._kind)
+
+    def replace(self, *args: Any, **kwargs: Any) -> SpecOfKind:
+        """Makes a copy in which what is not `None` is different."""
+        spec = super().replace(*args, **kwargs)
+        object.__setattr__(spec, "_kind", self._kind)
+        return spec  # type: ignore[return-value]  # of this very class
+
+
+def kind_of_space(space: Any) -> str:
+    """Names the space of Gymnasium, or of Gym, that this is or is derived from."""
+    for base in type(space).__mro__:
+        if base.__module__.partition(".")[0] in _LIBRARIES:
+            return base.__name__
+    return ""
+
+
+def kind_of_spec(spec: ArraySpec) -> str:
+    """Names the space that a spec becomes: the one it came from, or the usual one."""
+    return spec.kind if isinstance(spec, SpecOfKind) else usual_kind(spec)
+
+
+def usual_kind(spec: ArraySpec) -> str:
+    """Names the space that a spec becomes which does not remember one.
+
+    A single integer is a choice and thus `Discrete`, and a row of integers a
+    `MultiDiscrete`, where its dtype and bounds are none that pictures have. "" is for
+    what no space of Gymnasium's describes.
+
+    Example:
+        >>> usual_kind(BoundedArraySpec((), np.int64, 5, 7))
+        'Discrete'
+        >>> usual_kind(BoundedArraySpec((3,), np.int32, 0, [1, 2, 3]))
+        'MultiDiscrete'
+        >>> usual_kind(BoundedArraySpec((84, 84), np.uint8, 0, 255))
+        'Box'
+    """
+    if isinstance(spec, ObjectSpec) or spec.dtype.kind not in "biufU":
+        return ""
+    if spec.dtype.kind == "U":
+        is_text = spec.shape == () and spec.dtype.itemsize and spec.dtype.isnative
+        return "Text" if is_text else ""
+    if spec.dtype.kind in "bf" or not isinstance(spec, BoundedArraySpec):
+        return "Box"
+    return _kind_of_integers(spec)
+
+
+def _kind_of_integers(spec: BoundedArraySpec) -> str:
+    largest = int(np.iinfo(spec.dtype).max)
+    low = np.asarray(spec.minimum).astype(object)
+    high = np.asarray(spec.maximum).astype(object)
+    # Spaces count their choices in the dtype of these.
+    if not spec.minimum.size or not np.all(high - low < largest):
+        return "Box"
+    if spec.shape == ():
+        return "Discrete"
+    binary = spec.dtype == np.int8 and np.all(low == 0) and np.all(high == 1)
+    if binary and 0 not in spec.shape:
+        return "MultiBinary"
+    if len(spec.shape) == 1 and spec.dtype.kind == "i" and spec.shape != (0,):
+        return "MultiDiscrete"
+    return "Box"

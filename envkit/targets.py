@@ -1,0 +1,205 @@
+"""What a string stands for that says how to make an environment.
+
+- `"my_package.envs:make_env"`: an attribute of a module;
+- `"gymnasium:CartPole-v1"`: a scheme, and what its library calls the environment.
+
+A package of anybody's adds a scheme with an entry point of the group `envkit.schemes`.
+In its `pyproject.toml`, for targets such as `"maze:small/7"`:
+
+```
+[project.entry-points."envkit.schemes"]
+maze = "maze_envs.loading:load"
+```
+
+`load("small/7", **kwargs)` is then asked for the environment. Entry points are looked
+up when there is no other way to read a target, and by each process for itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from envkit.errors import ConstructorError, MissingDependencyError
+from envkit.specs.validation import describe
+from envkit.wording import listed
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["load", "suggestion"]
+
+_GROUP = "envkit.schemes"
+
+
+class _Scheme(NamedTuple):
+    """A library's environments: who loads them, and what has to be installed."""
+
+    loader: str
+    package: str
+    extra: str
+
+
+# Strings, because adapters stand on a higher floor than this module.
+_SCHEMES = {
+    "bsuite": _Scheme("envkit.adapters.suite_bsuite:load_by_id", "bsuite", "bsuite"),
+    "dm_control": _Scheme(
+        "envkit.adapters.suite_dm_control:load_by_path", "dm_control", "dm_control"
+    ),
+    "gym": _Scheme("envkit.adapters.suite_gym:load", "gym", "gym"),
+    "gymnasium": _Scheme(
+        "envkit.adapters.suite_gymnasium:load", "gymnasium", "gymnasium"
+    ),
+}
+
+
+def load(name: str, target: str) -> Callable[..., Any]:
+    """Returns what to call for the environment that a target stands for.
+
+    Args:
+        name: What messages call the target.
+        target: `"module:attribute"` or `"scheme:id"`.
+
+    Example:
+        >>> load("Counting", "envkit.testing:CountingEnv").__name__
+        'CountingEnv'
+
+    Raises:
+        ConstructorError: There is no such module, attribute or scheme.
+        MissingDependencyError: The library of the scheme is not installed.
+    """
+    prefix, _, rest = target.partition(":")
+    if prefix in _SCHEMES:
+        return _from_library(name, target, _SCHEMES[prefix], rest)
+    # Modules come before the schemes of other packages, so that installing one of them
+    # cannot change what a target means that worked before.
+    if not _can_be_attribute(rest):
+        return _from_package(prefix, rest) or _imported(name, prefix, rest)
+    try:
+        return _imported(name, prefix, rest)
+    except ConstructorError:
+        found = _from_package(prefix, rest)
+        if found is None:
+            raise
+        return found
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Returns a sentence with the names that look most like a wrong one, or nothing.
+
+    Example:
+        >>> suggestion("Cartpole", ["CartPole", "Catch"])
+        " Did you mean 'CartPole'?"
+    """
+    import difflib
+
+    spellings: dict[str, list[str]] = {}
+    for other in known:
+        spellings.setdefault(other.lower(), []).append(other)
+    near = difflib.get_close_matches(name.lower(), list(spellings), n=3, cutoff=0.6)
+    names = [repr(other) for lowered in near for other in spellings[lowered]]
+    return f" Did you mean {' or '.join(names)}?" if names else ""
+
+
+def _can_be_attribute(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
+
+
+def _from_library(
+    name: str, target: str, scheme: _Scheme, rest: str
+) -> Callable[..., Any]:
+    if importlib.util.find_spec(scheme.package) is None:
+        raise MissingDependencyError.needed_by(
+            f"The environment {target!r}", package=scheme.package, extra=scheme.extra
+        )
+    return _asked_for(_imported(name, *scheme.loader.split(":")), rest)
+
+
+def _asked_for(loader: Callable[..., Any], rest: str) -> Callable[..., Any]:
+    def load_it(**kwargs: Any) -> Any:
+        return loader(rest, **kwargs)
+
+    return load_it
+
+
+def _from_package(prefix: str, rest: str) -> Callable[..., Any] | None:
+    """Returns what the package calls whose scheme it is; `None` if there is none."""
+    offers = {entry.value: entry for entry in _entry_points() if entry.name == prefix}
+    if not offers:
+        return None
+    if len(offers) > 1:
+        who = [f"{_package_of(entry)} ({entry.value})" for entry in offers.values()]
+        raise ConstructorError(
+            f"The scheme {prefix!r} is offered by {len(who)} packages: "
+            f"{listed(sorted(who))}. Uninstall all but one of them."
+        )
+    (entry,) = offers.values()
+    return _asked_for(_loaded(entry), rest)
+
+
+def _loaded(entry: EntryPoint) -> Callable[..., Any]:
+    package = _package_of(entry)
+    what = (
+        f"The scheme {entry.name!r} is offered by {package}, whose entry point "
+        f"{entry.value!r}"
+    )
+    remedy = f"Reinstall or update {package.partition(' ')[0]}, or tell its authors."
+    try:
+        loader = entry.load()
+    except Exception as error:  # Importing it runs code that may do anything.
+        raise ConstructorError(
+            f"{what} cannot be loaded: {type(error).__name__}: {error}. {remedy}"
+        ) from error
+    if not callable(loader):
+        raise ConstructorError(
+            f"{what} is {describe(loader)}, which cannot be called to make an "
+            f"environment. {remedy}"
+        )
+    return loader  # type: ignore[no-any-return]  # callable() says so
+
+
+def _entry_points() -> list[EntryPoint]:
+    import importlib.metadata
+
+    return list(importlib.metadata.entry_points(group=_GROUP))
+
+
+def _package_of(entry: EntryPoint) -> str:
+    package = entry.dist
+    return "a package" if package is None else f"{package.name} {package.version}"
+
+
+def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Only if it is the named module that is missing: one that it imports itself
+        # is the author's own business, and its error says more.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        schemes = {*_SCHEMES, *(entry.name for entry in _entry_points())}
+        raise ConstructorError(
+            f"{name!r} names the module {module_name!r}, and there is no module "
+            f"{error.name!r} to import.{suggestion(module_name, schemes)} Schemes are "
+            f"{', '.join(sorted(schemes))}; otherwise check the spelling, and that "
+            "the package is installed."
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ConstructorError(
+                f"{name!r}: {getattr(found, '__name__', module_name)} has no attribute "
+                f"{part!r}.{suggestion(part, _callables(found))}"
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise ConstructorError(
+            f"{name!r} is {describe(found)}, which cannot be called to make an "
+            "environment."
+        )
+    return found  # type: ignore[no-any-return]  # callable() says so
+
+
+def _callables(owner: Any) -> list[str]:
+    return [name for name in dir(owner) if callable(getattr(owner, name, None))]

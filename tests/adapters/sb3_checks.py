@@ -1,0 +1,191 @@
+"""What `to_sb3` makes goes through the real Stable-Baselines3, which brings PyTorch.
+
+pytest collects this file only if it is told to: `make test-all` installs the library
+and does. The examples of this file's docstrings are collected without it.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+
+from envkit import BatchedPyEnvironment, ParallelPyEnvironment
+from envkit.adapters import GymnasiumWrapper
+from envkit.adapters.gymnasium_vector_wrapper import GymnasiumVectorWrapper
+from envkit.adapters.py_to_sb3 import to_sb3
+from envkit.envs import CartPole, Catch
+from tests.adapters.sb3_games import Dials, Seeing, Switches, Walk
+
+ROWS = 3
+
+
+def make_cart_pole():
+    return gymnasium.make("CartPole-v1", max_episode_steps=12)
+
+
+def make_pendulum():
+    return gymnasium.make("Pendulum-v1", max_episode_steps=7)
+
+
+def wrapped(make):
+    return GymnasiumWrapper(make())
+
+
+def batch_of(make):
+    envs = [wrapped(make) for _ in range(ROWS)]
+    return BatchedPyEnvironment(envs, multithreading=False)
+
+
+def pool_of(make, **options):
+    return ParallelPyEnvironment([functools.partial(wrapped, make)] * ROWS, **options)
+
+
+def vector_of(make, mode):
+    vector_env = gymnasium.vector.SyncVectorEnv([make] * ROWS, autoreset_mode=mode)
+    return GymnasiumVectorWrapper(vector_env)
+
+
+def theirs(make):
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    return DummyVecEnv([make] * ROWS)
+
+
+def played(envs, steps=50):
+    envs.seed(5)
+    envs.action_space.seed(3)
+    results = [(envs.reset(),)]
+    for _ in range(steps):
+        actions = np.array([envs.action_space.sample() for _ in range(ROWS)])
+        results.append(envs.step(actions))
+    envs.close()
+    return results
+
+
+def expect_alike(ours, theirs):
+    if isinstance(theirs, np.ndarray):
+        assert (theirs.dtype, theirs.shape) == (ours.dtype, ours.shape)
+        np.testing.assert_array_equal(theirs, ours)
+    elif isinstance(theirs, dict):
+        assert theirs.keys() == ours.keys()
+        for key, value in theirs.items():
+            expect_alike(ours[key], value)
+    elif isinstance(theirs, list | tuple):
+        assert len(theirs) == len(ours)
+        for pair in zip(ours, theirs, strict=True):
+            expect_alike(*pair)
+    else:
+        assert theirs == ours
+
+
+@pytest.mark.parametrize("make", [make_cart_pole, make_pendulum])
+@pytest.mark.parametrize(
+    "make_envs",
+    [
+        batch_of,
+        functools.partial(pool_of, backend="inline"),
+        functools.partial(pool_of, num_workers=2),
+        functools.partial(vector_of, mode="SameStep"),
+        functools.partial(vector_of, mode="Disabled"),
+    ],
+    ids=["batch", "pool", "processes", "same step", "disabled"],
+)
+def test_results_are_those_of_their_own_vector_environment(make_envs, make):
+    """Of the same environments of Gymnasium, with the same seeds and actions."""
+    expect_alike(played(to_sb3(make_envs(make))), played(theirs(make)))
+
+
+def test_it_is_a_vec_env():
+    from stable_baselines3.common.vec_env import VecEnv
+
+    envs = to_sb3(CartPole(batch_size=2))
+
+    assert isinstance(envs, VecEnv)
+    assert envs.unwrapped is envs
+
+
+def test_their_wrappers_wrap_it():
+    from stable_baselines3.common import vec_env
+
+    envs = to_sb3(BatchedPyEnvironment([Walk(), Walk()]))
+    stack = vec_env.VecFrameStack(
+        vec_env.VecNormalize(vec_env.VecMonitor(vec_env.VecCheckNan(envs))), 3
+    )
+    first = stack.reset()
+
+    episodes = []
+    for _ in range(30):
+        observations, _, _, infos = stack.step(np.array([0, 2]))
+        episodes += [info["episode"] for info in infos if "episode" in info]
+
+    assert (2, 6) == first.shape == observations.shape
+    assert len(episodes) > 3
+    assert all(episode["l"] <= 6 for episode in episodes)
+
+
+def test_rendering_puts_the_pictures_together():
+    envs = to_sb3(BatchedPyEnvironment([Walk() for _ in range(3)]))
+    envs.reset()
+
+    assert (8, 12, 3) == envs.render().shape
+
+
+def test_their_evaluation_plays_it():
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    class Always:
+        def predict(self, observations, state=None, **options):
+            return np.ones(len(observations), int), state
+
+    mean, spread = evaluate_policy(
+        Always(), to_sb3(BatchedPyEnvironment([Walk(), Walk()])), 4, warn=False
+    )
+
+    # Five steps with a reward of 1, and a last one with 5.
+    assert (10.0, 0.0) == (mean, spread)
+
+
+def test_ppo_learns_to_balance_a_pole():
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    envs = VecMonitor(to_sb3(CartPole(batch_size=8, seed=1, max_episode_steps=200)))
+    model = PPO(
+        "MlpPolicy",
+        envs,
+        n_steps=64,
+        batch_size=128,
+        n_epochs=6,
+        learning_rate=3e-3,
+        seed=1,
+        device="cpu",
+    )
+    model.learn(512)
+    before = np.mean([episode["r"] for episode in model.ep_info_buffer])
+    model.learn(4000, reset_num_timesteps=False)
+
+    assert np.mean([episode["r"] for episode in model.ep_info_buffer]) > 1.5 * before
+
+
+@pytest.mark.parametrize("kind", [Walk, Seeing, Switches, Dials])
+def test_ppo_takes_observations_and_actions_of_every_kind(kind):
+    from stable_baselines3 import PPO
+
+    policy = "MultiInputPolicy" if kind is Seeing else "MlpPolicy"
+    envs = to_sb3(BatchedPyEnvironment([kind(), kind()]))
+
+    model = PPO(policy, envs, n_steps=32, batch_size=32, n_epochs=1, device="cpu")
+
+    assert 64 == model.learn(64).num_timesteps
+
+
+def test_dqn_learns_from_a_pool():
+    from stable_baselines3 import DQN
+
+    with ParallelPyEnvironment([Catch] * 2, backend="inline") as env:
+        model = DQN("MlpPolicy", to_sb3(env), learning_starts=20, device="cpu")
+
+        assert model.learn(100).num_timesteps >= 100

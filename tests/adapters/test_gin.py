@@ -1,0 +1,976 @@
+"""Files that were written for TF-Agents configure envkit."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import gin
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import envkit
+import envkit.adapters.gin
+from envkit import BatchedPyEnvironment, BoundedArraySpec, ParallelPyEnvironment
+from envkit.adapters import gin_names, suite_gym, suite_gymnasium
+from envkit.adapters.gin import register, unregister, worker_setup
+from envkit.errors import ConstructorError, MissingDependencyError
+from envkit.testing import (
+    CountingEnv,
+    EpisodeCountingEnv,
+    NestedCountingEnv,
+    check_environment,
+)
+from envkit.wrappers import (
+    ActionRepeat,
+    HistoryWrapper,
+    PyEnvironmentBaseWrapper,
+    RunStats,
+    TimeLimit,
+)
+
+ROOT = Path(envkit.__file__).parents[1]
+
+# What TF-Agents 0.19 lets files name: its configurables and their parameters.
+# suite_gymnasium is of its unreleased source.
+ENVIRONMENTS = "tf_agents.environments"
+TF_AGENTS = {
+    "atari_preprocessing.AtariPreprocessing": (
+        "env frame_skip terminal_on_life_loss screen_size"
+    ),
+    "batched_py_environment.BatchedPyEnvironment": "envs multithreading",
+    "parallel_py_environment.ParallelPyEnvironment": (
+        "env_constructors start_serially blocking flatten"
+    ),
+    "suite_bsuite.load": "bsuite_id record save_path logging_mode overwrite",
+    "suite_dm_control.load": (
+        "domain_name task_name task_kwargs environment_kwargs visualize_reward "
+        "render_kwargs env_wrappers"
+    ),
+    "suite_dm_control.load_pixels": (
+        "domain_name task_name observation_key pixels_only task_kwargs "
+        "environment_kwargs visualize_reward render_kwargs env_wrappers "
+        "env_state_wrappers"
+    ),
+    "suite_gym.load": (
+        "environment_name discount max_episode_steps gym_env_wrappers env_wrappers "
+        "spec_dtype_map gym_kwargs render_kwargs"
+    ),
+    "suite_gym.wrap_env": (
+        "gym_env discount max_episode_steps gym_env_wrappers time_limit_wrapper "
+        "env_wrappers spec_dtype_map auto_reset render_kwargs"
+    ),
+    "suite_gymnasium.load": (
+        "environment_name discount max_episode_steps gym_env_wrappers env_wrappers "
+        "gym_kwargs render_kwargs"
+    ),
+    "suite_gymnasium.wrap_env": (
+        "gym_env discount max_episode_steps gym_env_wrappers time_limit_wrapper "
+        "env_wrappers auto_reset"
+    ),
+    "test_envs.CountingEnv": "steps_per_episode dtype",
+    "test_envs.EpisodeCountingEnv": "steps_per_episode",
+    "test_envs.NestedCountingEnv": "steps_per_episode nested_action",
+    "tf_py_environment.TFPyEnvironment": "environment check_dims isolation",
+    "wrappers.ActionClipWrapper": "env handle_auto_reset",
+    "wrappers.ActionDiscretizeWrapper": "env num_actions handle_auto_reset",
+    "wrappers.ActionRepeat": "env times handle_auto_reset",
+    "wrappers.ExtraDisabledActionsWrapper": "env num_extra_actions handle_auto_reset",
+    "wrappers.FixedLength": "env fix_length handle_auto_reset",
+    "wrappers.FlattenActionWrapper": "env flat_dtype handle_auto_reset",
+    "wrappers.FlattenObservationsWrapper": (
+        "env observations_allowlist handle_auto_reset"
+    ),
+    "wrappers.HistoryWrapper": (
+        "env history_length include_actions tile_first_step_obs handle_auto_reset"
+    ),
+    "wrappers.ObservationFilterWrapper": "env idx handle_auto_reset",
+    "wrappers.OneHotActionWrapper": "env handle_auto_reset",
+    "wrappers.PerformanceProfiler": "env process_profile_fn process_steps",
+    "wrappers.RunStats": "env",
+    "wrappers.TimeLimit": "env duration handle_auto_reset",
+}
+SPECS = {
+    "tf_agents.specs.array_spec.ArraySpec": "shape dtype name",
+    "tf_agents.specs.array_spec.BoundedArraySpec": "shape dtype minimum maximum name",
+}
+NAMES = {f"{ENVIRONMENTS}.{name}": text for name, text in TF_AGENTS.items()} | SPECS
+
+
+@contextlib.contextmanager
+def configured(text=""):
+    """Lets gin know a file, until the block ends."""
+    gin.clear_config()
+    register()
+    try:
+        gin.parse_config(text)
+        yield
+    finally:
+        unregister()
+        gin.clear_config()
+
+
+def told(error, call, *args, **kwargs):
+    """Returns the whole message of what a call raises, and the error."""
+    with pytest.raises(error) as raised:
+        call(*args, **kwargs)
+    return str(raised.value), raised.value
+
+
+def targets():
+    """Returns what a name stands for, by that name, but for what is left for later."""
+    return {
+        f"{module}.{name}": getattr(importlib.import_module(home), name)
+        for module, homes in gin_names.HOMES.items()
+        for name, home in homes.items()
+        if home != gin_names.LATER
+    }
+
+
+def spellings(name):
+    """Returns the whole name and every shorter one that stands for nothing else."""
+    parts = name.split(".")
+    # Each suite has its load.
+    least = 1 if parts[-1][0].isupper() else 2
+    return [".".join(parts[-size:]) for size in range(least, len(parts) + 1)]
+
+
+class OldGym:
+    """An environment of the old Gym: four values, and nothing else."""
+
+    def __init__(self, space):
+        self.observation_space = self.action_space = space
+
+    def reset(self):
+        return np.int64(0)
+
+    def step(self, action):
+        return np.int64(action), 1.0, False, {}
+
+
+def old_gym():
+    import gymnasium
+
+    return OldGym(gymnasium.spaces.Discrete(3))
+
+
+def run(program, *folders):
+    """Runs a program in a fresh interpreter and returns what it prints."""
+    path = [str(ROOT), *map(str, folders)]
+    program = f"import sys; sys.path[:0] = {path!r}\n{program}"
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert 0 == finished.returncode, finished.stderr
+    return finished.stdout.splitlines()
+
+
+# Names.
+
+
+def test_every_name_of_tf_agents_is_one_of_ours():
+    ours = {
+        f"{module}.{name}"
+        for module, homes in gin_names.HOMES.items()
+        for name in homes
+    }
+
+    assert set(NAMES) == ours
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_of_tf_agents_can_be_bound_by_every_spelling(name):
+    bindings = [
+        f"{spelling}.{parameter} = {number}"
+        for number, spelling in enumerate(spellings(name))
+        for parameter in NAMES[name].split()
+    ]
+    last = len(spellings(name)) - 1
+
+    with configured("\n".join(bindings)):
+        assert dict.fromkeys(NAMES[name].split(), last) == gin.get_bindings(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["wrappers.TimeLimit", "tf_py_environment.TFPyEnvironment"]
+)
+def test_a_parameter_that_does_not_exist_is_refused(name):
+    with configured():
+        message, _ = told(ValueError, gin.parse_config, f"{name}.colour = 'red'")
+
+    assert message.startswith(
+        f"Configurable '{name}' doesn't have a parameter named 'colour'."
+    )
+
+
+# Files, written as people write them for TF-Agents.
+
+
+def test_a_file_with_macros_makes_its_environment():
+    with configured(
+        """
+        import tf_agents.environments.suite_gymnasium
+
+        ## Configure Environment
+        ENVIRONMENT = @suite_gymnasium.load()
+        suite_gymnasium.load.environment_name = %ENVIRONMENT_NAME
+        # Note: it can be overridden on the command line.
+        ENVIRONMENT_NAME = 'CartPole-v1'
+        """
+    ):
+        gin.parse_config("ENVIRONMENT_NAME = 'Acrobot-v1'")
+        env = gin.query_parameter("%ENVIRONMENT").scoped_configurable_fn()
+
+    assert "Acrobot-v1" == env.spec.id
+
+
+def test_a_file_with_wrappers_wraps_its_environment():
+    with configured(
+        """
+        suite_gymnasium.load.environment_name = 'CartPole-v1'
+        suite_gymnasium.load.max_episode_steps = 0
+        suite_gymnasium.load.env_wrappers = (
+            @wrappers.ActionRepeat, @TimeLimit, @stacked/HistoryWrapper)
+        ActionRepeat.times = 4
+        tf_agents.environments.wrappers.TimeLimit.duration = 100
+        HistoryWrapper.include_actions = False
+        stacked/HistoryWrapper.history_length = 2
+        """
+    ):
+        env = suite_gymnasium.load()
+
+    assert (
+        "HistoryWrapper(TimeLimit(ActionRepeat(GymnasiumWrapper(), times=4), "
+        "duration=100), history_length=2, include_actions=False, "
+        "tile_first_step_obs=False)"
+    ) == repr(env)
+    assert (2, 4) == env.reset().observation.shape
+
+
+def test_a_file_says_which_environment_a_users_function_is_given():
+    def train_eval(env_load_fn=None, env_name=None, parallel=None):
+        return env_load_fn(env_name), parallel
+
+    with configured(), users_own(train_eval) as train:
+        gin.parse_config(
+            """
+            train_eval.env_load_fn = @suite_gymnasium.load
+            train_eval.env_name = 'CartPole-v1'
+            train_eval.parallel = @ParallelPyEnvironment
+            suite_gymnasium.load.max_episode_steps = 3
+            """
+        )
+        env, parallel = train()
+        kinds = [int(env.step(0).step_type) for _ in range(4)]
+
+    assert [0, 1, 1, 2] == kinds
+    assert parallel is ParallelPyEnvironment
+
+
+@contextlib.contextmanager
+def users_own(function):
+    """Makes something of a user's configurable."""
+    gin.enter_interactive_mode()
+    try:
+        yield gin.configurable(function, module="users")
+    finally:
+        gin.exit_interactive_mode()
+
+
+def test_files_include_others(tmp_path):
+    (tmp_path / "base.gin").write_text(
+        "import tf_agents.environments.wrappers\n"
+        "TimeLimit.duration = 5\n"
+        "ActionRepeat.times = 2\n"
+    )
+    (tmp_path / "long.gin").write_text(
+        f"include {str(tmp_path / 'base.gin')!r}\nTimeLimit.duration = 50\n"
+    )
+    with configured():
+        gin.parse_config_file(str(tmp_path / "long.gin"))
+        env = TimeLimit(ActionRepeat(CountingEnv()))
+
+    assert "TimeLimit(ActionRepeat(CountingEnv(), times=2), duration=50)" == repr(env)
+
+
+def test_a_bound_environment_of_gym_is_wrapped():
+    with configured(
+        """
+        suite_gym.wrap_env.max_episode_steps = 2
+        suite_gym.wrap_env.discount = 0.5
+        suite_gym.wrap_env.env_wrappers = [@ActionRepeat]
+        ActionRepeat.times = 3
+        """
+    ):
+        env = suite_gym.wrap_env(old_gym())
+
+    assert "ActionRepeat(TimeLimit(GymWrapper(), duration=2), times=3)" == repr(env)
+    assert [1.0, 0.5] == [float(env.step(0).discount) for _ in range(2)]
+
+
+def test_a_name_that_is_bound_reaches_the_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gym", None)
+    with configured("suite_gym.load.environment_name = 'Maze-v3'"):
+        message, error = told(MissingDependencyError, suite_gym.load)
+
+    assert (
+        "The environment 'Maze-v3' needs the package gym, which is not installed. "
+        'pip install "envkit[gym]"'
+    ) == message
+    assert "gym" == error.package
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *(f"import {module}" for module in sorted(gin_names.MODULES)),
+        "from tf_agents.environments import wrappers",
+        "from tf_agents.environments import suite_gym as gym_suite",
+        "import tf_agents.environments.wrappers as w",
+    ],
+)
+def test_what_files_import_of_tf_agents_is_not_needed(statement):
+    with configured(f"{statement}\nTimeLimit.duration = 5"):
+        assert 5 == TimeLimit(CountingEnv()).duration
+        assert statement.partition(" as ")[0] in gin.config_str()
+    assert not any(name.startswith("tf_agents") for name in sys.modules)
+
+
+def test_other_imports_of_files_are_made(tmp_path, monkeypatch):
+    (tmp_path / "gin_test_games.py").write_text("import gin\nplayed = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with configured("import gin_test_games"):
+        assert sys.modules.pop("gin_test_games").played
+        with pytest.raises(ImportError, match="No module named 'no_such_games'"):
+            gin.parse_config("import no_such_games")
+
+
+def test_files_with_dynamic_registration_import_envkit():
+    with configured(
+        """
+        from __gin__ import dynamic_registration
+        from envkit import wrappers
+        from envkit.adapters import suite_gymnasium
+        import envkit.testing
+
+        wrappers.TimeLimit.duration = 6
+        suite_gymnasium.load.environment_name = 'Acrobot-v1'
+        envkit.testing.CountingEnv.steps_per_episode = 3
+        """
+    ):
+        env = TimeLimit(CountingEnv())
+        values = [gin.query_parameter("TimeLimit.duration"), env.duration]
+        kinds = [int(env.step(0).step_type) for _ in range(4)]
+        name = suite_gymnasium.load().spec.id
+
+    assert ([6, 6], "Acrobot-v1") == (values, name)
+    assert [0, 1, 1, 2] == kinds
+
+
+# Calls.
+
+
+@given(
+    bound=st.fixed_dictionaries(
+        {},
+        optional={
+            "history_length": st.integers(2, 5),
+            "include_actions": st.booleans(),
+            "tile_first_step_obs": st.booleans(),
+        },
+    ),
+    passed=st.fixed_dictionaries({}, optional={"history_length": st.integers(2, 5)}),
+)
+def test_values_are_arguments_that_the_caller_may_replace(bound, passed):
+    lines = [f"HistoryWrapper.{name} = {value}" for name, value in bound.items()]
+    with configured("\n".join(lines)):
+        env = HistoryWrapper(CountingEnv(), **passed)
+
+    assert repr(HistoryWrapper(CountingEnv(), **{**bound, **passed})) == repr(env)
+
+
+def test_arguments_by_position_come_first_too():
+    with configured("TimeLimit.duration = 5"):
+        assert 3 == TimeLimit(CountingEnv(), 3).duration
+
+
+def test_a_value_may_be_required():
+    with configured():
+        message, _ = told(RuntimeError, TimeLimit, CountingEnv(), gin.REQUIRED)
+        gin.bind_parameter("TimeLimit.duration", 4)
+        env = TimeLimit(CountingEnv(), gin.REQUIRED)
+
+    assert message.startswith(
+        "Required bindings for `TimeLimit` not provided in config: ['duration']"
+    )
+    assert 4 == env.duration
+
+
+def test_scopes_have_values_of_their_own():
+    with configured("TimeLimit.duration = 5\neval/TimeLimit.duration = 500"):
+        with gin.config_scope("eval"):
+            longer = TimeLimit(CountingEnv())
+        env = TimeLimit(CountingEnv())
+
+    assert (5, 500) == (env.duration, longer.duration)
+
+
+def test_a_subclass_hands_values_up():
+    class Nap(TimeLimit):
+        def __init__(self, env):
+            super().__init__(env)
+
+    with configured("TimeLimit.duration = 5"):
+        assert 5 == Nap(CountingEnv()).duration
+
+
+def test_a_class_without_a_constructor_of_its_own_takes_values_alone():
+    """Its base has the constructor, and is the base of others."""
+    with configured("EpisodeCountingEnv.steps_per_episode = 1"):
+        env, other = EpisodeCountingEnv(), NestedCountingEnv()
+        kinds = [
+            [int(each.step(0).step_type) for _ in range(2)] for each in (env, other)
+        ]
+
+    assert [[0, 2], [0, 1]] == kinds
+
+
+def test_gin_finds_what_is_configured_by_itself_and_by_name():
+    with configured("suite_gym.load.discount = 0.5\nTimeLimit.duration = 4"):
+        assert [{"discount": 0.5}, {"duration": 4}] == [
+            gin.get_bindings(thing) for thing in (suite_gym.load, TimeLimit)
+        ]
+        assert gin.get_configurable("suite_gym.load") is suite_gym.load
+
+
+def test_specs_are_made_by_reference():
+    with configured(
+        """
+        BoundedArraySpec.shape = (3,)
+        BoundedArraySpec.dtype = 'float32'
+        BoundedArraySpec.minimum = -1
+        BoundedArraySpec.maximum = 1
+        LIMITS = @BoundedArraySpec()
+        """
+    ):
+        spec = gin.query_parameter("%LIMITS").scoped_configurable_fn()
+
+    assert BoundedArraySpec((3,), np.float32, -1, 1) == spec
+
+
+def test_what_is_made_is_of_the_class_itself_and_pickles():
+    with configured("train/TimeLimit.duration = 5\nLIMIT = @train/TimeLimit"):
+        make = gin.query_parameter("%LIMIT").scoped_configurable_fn
+        env = pickle.loads(pickle.dumps(make(CountingEnv())))
+
+    assert TimeLimit is type(env)
+    assert 5 == env.duration
+
+
+def test_configured_classes_and_functions_pickle_by_name():
+    with configured():
+        for thing in targets().values():
+            assert pickle.loads(pickle.dumps(thing)) is thing
+
+
+def test_signatures_stay_as_they_are():
+    before = {name: inspect.signature(thing) for name, thing in targets().items()}
+    with configured():
+        after = {name: inspect.signature(thing) for name, thing in targets().items()}
+
+    assert before == after
+
+
+def test_configured_environments_keep_their_contract():
+    def make_env():
+        return HistoryWrapper(TimeLimit(CountingEnv()))
+
+    def make_batch():
+        return BatchedPyEnvironment([make_env(), make_env()], multithreading=False)
+
+    with configured("TimeLimit.duration = 4\nHistoryWrapper.history_length = 2"):
+        assert () == check_environment(make_env).failed
+        assert () == check_environment(make_batch).failed
+
+
+def test_what_was_used_is_written_down():
+    with configured("TimeLimit.duration = 4"):
+        TimeLimit(CountingEnv(), handle_auto_reset=False)
+        written = gin.operative_config_str()
+
+    assert "TimeLimit.duration = 4" in written.splitlines()
+    assert "CountingEnv.steps_per_episode = 10" in written.splitlines()
+
+
+# Errors.
+
+
+def test_errors_of_envkit_keep_their_facts():
+    makers = ["envkit.testing:CountingEnv", "envkit.testing:CountingEnvs"]
+    pool = functools.partial(
+        ParallelPyEnvironment, makers, num_workers=2, backend="inline"
+    )
+    without, _ = told(ConstructorError, pool)
+    with configured():
+        message, error = told(ConstructorError, pool)
+
+    assert without == message
+    assert (ConstructorError, (1,)) == (type(error), error.envs)
+    assert message == str(pickle.loads(pickle.dumps(error)))
+
+
+def test_errors_of_what_a_value_refers_to_keep_their_facts(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gym", None)
+    with configured(
+        "RunStats.env = @suite_gym.load()\nsuite_gym.load.environment_name = 'Maze'"
+    ):
+        message, error = told(MissingDependencyError, RunStats)
+
+    assert message.startswith("The environment 'Maze' needs the package gym")
+    assert (MissingDependencyError, "gym") == (type(error), error.package)
+
+
+def test_other_errors_say_what_gin_says():
+    with configured("TimeLimit.duration = 0"):
+        message, _ = told(ValueError, TimeLimit, CountingEnv())
+
+    assert (
+        "duration is 0; it must be an integer of at least 1.\n"
+        "  In call to configurable 'TimeLimit' "
+        "(<class 'envkit.wrappers.limits.TimeLimit'>)"
+    ) == message
+
+
+def test_an_argument_that_nobody_gave_is_named_by_gin():
+    with configured():
+        message, _ = told(TypeError, TimeLimit, CountingEnv())
+
+    assert "No values supplied by Gin or caller for arguments: ['duration']" in message
+
+
+# Pools.
+
+
+def test_values_for_pools_reach_them():
+    with (
+        configured(
+            """
+            ParallelPyEnvironment.start_serially = False
+            ParallelPyEnvironment.backend = 'inline'
+            ParallelPyEnvironment.autoreset = 'same_step'
+            CountingEnv.steps_per_episode = 1
+            """
+        ),
+        envkit.make("envkit.testing:CountingEnv", num_envs=3) as env,
+    ):
+        env.reset()
+
+        assert [2, 2, 2] == env.step([0, 0, 0]).step_type.tolist()
+        assert [2, 2, 2] == env.step([0, 0, 0]).step_type.tolist()
+
+
+def test_workers_are_given_the_values():
+    with (
+        configured(
+            """
+            import tf_agents.environments.wrappers
+            TimeLimit.duration = 2
+            unknown/TimeLimit.duration = 3
+            CountingEnv.steps_per_episode = %STEPS
+            STEPS = 5
+            """
+        ),
+        ParallelPyEnvironment(
+            [functools.partial(TimeLimit, CountingEnv())],
+            num_workers=1,
+            worker_setup=worker_setup(),
+        ) as env,
+    ):
+        kinds = [env.step([0]).step_type.tolist() for _ in range(4)]
+
+    assert [[0], [1], [2], [0]] == kinds
+
+
+def test_workers_import_what_is_configurable_there(tmp_path, monkeypatch):
+    (tmp_path / "gin_test_maze.py").write_text(
+        "import gin\n"
+        "from envkit.testing import CountingEnv\n"
+        "@gin.configurable\n"
+        "def make_maze(size=9):\n"
+        "    return CountingEnv(size)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with configured(), users_module("gin_test_maze"):
+        gin.parse_config("make_maze.size = 1")
+        gin.finalize()
+        with ParallelPyEnvironment(
+            ["gin_test_maze:make_maze"],
+            num_workers=1,
+            worker_setup=worker_setup("gin_test_maze"),
+        ) as env:
+            kinds = [env.step([0]).step_type.tolist() for _ in range(2)]
+
+    assert [[0], [2]] == kinds
+
+
+@contextlib.contextmanager
+def users_module(name):
+    """Imports a module with configurables, which a test before may have done."""
+    gin.enter_interactive_mode()
+    try:
+        importlib.import_module(name)
+    finally:
+        gin.exit_interactive_mode()
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_workers_without_a_process_share_the_values(backend):
+    """They may be newer than those that were carried."""
+    with configured("TimeLimit.duration = 2"):
+        setup = worker_setup()
+        gin.parse_config("TimeLimit.duration = 9")
+        with ParallelPyEnvironment(
+            [lambda: TimeLimit(CountingEnv())], backend=backend, worker_setup=setup
+        ) as env:
+            assert 9 == env._envs[0].duration
+
+
+def test_what_carries_the_values_pickles():
+    with configured("import tf_agents.environments.wrappers\nTimeLimit.duration = 2"):
+        data = pickle.dumps(worker_setup())
+
+    assert b"TimeLimit.duration = 2" in data
+    assert b"tf_agents" not in data
+
+
+# There and back.
+
+
+def test_unregistering_brings_everything_back():
+    before = targets()
+    starts = {name: vars(thing).get("__init__") for name, thing in before.items()}
+    known = dict(gin.config._REGISTRY.items())
+    inverse, found = dict(gin.config._INVERSE_REGISTRY), list(sys.meta_path)
+    imports = gin.config.ParseContext.process_import
+    register()
+    assert len(known) < len(dict(gin.config._REGISTRY.items()))
+    unregister()
+    after = targets()
+
+    assert all(before[name] is after[name] for name in before)
+    assert starts == {
+        name: vars(thing).get("__init__") for name, thing in after.items()
+    }
+    assert known == dict(gin.config._REGISTRY.items())
+    assert inverse == gin.config._INVERSE_REGISTRY
+    assert found == sys.meta_path
+    assert imports is gin.config.ParseContext.process_import
+
+
+def test_a_class_takes_no_values_any_more():
+    with configured("HistoryWrapper.history_length = 2"):
+        unregister()
+
+        assert 3 == HistoryWrapper(CountingEnv()).history_length
+
+
+def test_what_files_have_said_goes_too():
+    """gin could not write it down: it would not find the names."""
+    with configured(
+        """
+        import tf_agents.environments.wrappers
+        from tf_agents.environments import suite_gym
+        import json
+        TimeLimit.duration = 2
+        eval/TimeLimit.duration = 2
+        ENVIRONMENT = @suite_gymnasium.load()
+        suite_gymnasium.load.env_wrappers = (@TimeLimit,)
+        gin.singleton.constructor = @ActionRepeat
+        NUMBER = 4
+        """
+    ):
+        TimeLimit(CountingEnv())
+        unregister()
+        written, used = gin.config_str(), gin.operative_config_str()
+        told(ValueError, gin.parse_config, "TimeLimit.duration = 3")
+
+    assert ["import json", "NUMBER = 4"] == [
+        line for line in written.splitlines() if line and not line.startswith("#")
+    ]
+    assert "TimeLimit" not in used
+
+
+def test_twice_is_once():
+    before = TimeLimit.__init__
+    register()
+    once = TimeLimit.__init__, dict(gin.config._REGISTRY.items())
+    register()
+    twice = TimeLimit.__init__, dict(gin.config._REGISTRY.items())
+    unregister()
+    after = TimeLimit.__init__
+    unregister()
+
+    assert once == twice
+    assert before is after
+    assert before is TimeLimit.__init__
+
+
+def test_names_can_be_taken_again():
+    for duration in (3, 4):
+        with configured(f"TimeLimit.duration = {duration}"):
+            assert duration == TimeLimit(CountingEnv()).duration
+
+
+def test_a_locked_configuration_changes_nothing():
+    before = targets(), dict(gin.config._REGISTRY.items())
+    gin.finalize()
+    try:
+        message, _ = told(RuntimeError, register)
+    finally:
+        gin.clear_config()
+
+    assert "Attempted to add a new configurable after the config was locked." == message
+    assert before == (targets(), dict(gin.config._REGISTRY.items()))
+    assert not hasattr(BatchedPyEnvironment.__init__, "__wrapped__")
+
+
+def test_configurables_of_ones_own_are_made_as_gin_says():
+    class Patient(PyEnvironmentBaseWrapper):
+        def __init__(self, env, patience=1):
+            super().__init__(env)
+            self.patience = patience
+
+    with configured(), users_own(Patient):
+        gin.parse_config("Patient.patience = 7")
+
+        assert 7 == Patient(CountingEnv()).patience
+
+
+def test_what_was_configurable_before_is_afterwards():
+    gin.external_configurable(TimeLimit, "Nap", module="users")
+    before = gin.get_configurable("users.Nap")
+    with configured("users.Nap.duration = 3\nTimeLimit.duration = 4"):
+        durations = [make(CountingEnv()).duration for make in (before, TimeLimit)]
+    gin.bind_parameter("Nap.duration", 5)
+    try:
+        assert 5 == gin.get_configurable(TimeLimit)(CountingEnv()).duration
+    finally:
+        gin.clear_config()
+
+    assert [3, 4] == durations
+
+
+def test_bases_are_not_configurable():
+    """What they are given would reach every wrapper."""
+    with configured():
+        message, _ = told(
+            ValueError, gin.parse_config, "PyEnvironmentBaseWrapper.env = 1"
+        )
+
+    assert message.startswith("No configurable matching 'PyEnvironmentBaseWrapper'.")
+
+
+@pytest.mark.parametrize(
+    ("call", "name"), [(register, "register"), (worker_setup, "worker_setup")]
+)
+def test_a_missing_gin_is_named_with_the_command_that_installs_it(
+    call, name, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "gin", None)
+    message, _ = told(MissingDependencyError, call)
+
+    assert (
+        f"envkit.adapters.gin.{name}() needs the package gin, which is not installed. "
+        'pip install "envkit[gin]"'
+    ) == message
+
+
+# Beside TF-Agents. These packages are as small as can be, and have its names.
+
+PACKAGE = {
+    "tf_agents/__init__.py": "",
+    "tf_agents/environments/__init__.py": "",
+    "tf_agents/environments/wrappers.py": (
+        "import gin\n"
+        "@gin.configurable\n"
+        "class TimeLimit:\n"
+        "    def __init__(self, env, duration):\n"
+        "        self.duration = duration\n"
+    ),
+    "tf_agents/environments/suite_gym.py": (
+        "import gin\n"
+        "from tf_agents.environments import wrappers\n"
+        "@gin.configurable\n"
+        "def load(environment_name):\n"
+        "    return wrappers.TimeLimit(environment_name)\n"
+    ),
+    "tf_agents/environments/suite_bsuite.py": "import gin, no_such_bsuite\n",
+    "tf_agents/agents.py": (
+        "import gin\n"
+        "from tf_agents.environments import suite_gym\n"
+        "@gin.configurable\n"
+        "class Agent:\n"
+        "    def __init__(self, env=None):\n"
+        "        self.env = env\n"
+    ),
+}
+BEGIN = """
+import gin
+import envkit.adapters.gin as ours
+from envkit.testing import CountingEnv
+from envkit.wrappers import TimeLimit
+"""
+LOOK = """
+import tf_agents.environments.wrappers as theirs
+limit = gin.query_parameter("%LIMIT").scoped_configurable_fn
+print(limit.__module__)
+print(TimeLimit(CountingEnv()).duration, theirs.TimeLimit(None).duration)
+ours.unregister()
+print(gin.query_parameter("%LIMIT").scoped_configurable_fn.__module__)
+print(theirs.TimeLimit(None).duration)
+try:
+    TimeLimit(CountingEnv())
+except TypeError as error:
+    print(error)
+"""
+SEEN = [
+    "envkit.wrappers.limits",
+    "7 7",
+    "tf_agents.environments.wrappers",
+    "7",
+    "TimeLimit.__init__() missing 1 required positional argument: 'duration'",
+]
+PARSE = "gin.parse_config('TimeLimit.duration = 7\\nLIMIT = @TimeLimit')\n"
+
+
+def packaged(folder):
+    """Writes a package with the names of TF-Agents."""
+    for name, source in PACKAGE.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "import tf_agents.environments.wrappers\nours.register()\n" + PARSE,
+        "import tf_agents.environments.wrappers\n" + PARSE + "ours.register()\n",
+        "ours.register()\nimport tf_agents.environments.wrappers\n" + PARSE,
+        "ours.register()\n" + PARSE + "import tf_agents.environments.wrappers\n",
+        "ours.register()\n" + PARSE + "gin.parse_config('import tf_agents.agents')\n",
+    ],
+    ids=["first", "parsed first", "after", "after parsing", "by a file"],
+)
+def test_both_libraries_take_values_and_names_are_ours_while_registered(
+    steps, tmp_path
+):
+    assert SEEN == run(BEGIN + steps + LOOK, packaged(tmp_path))
+
+
+def test_a_module_that_was_imported_in_between_is_as_it_would_be(tmp_path):
+    program = """
+import importlib, inspect
+ours.register()
+import tf_agents.agents
+from tf_agents.environments import suite_gym
+print(type(suite_gym.__spec__.loader).__name__, type(suite_gym.__loader__).__name__)
+print("gin.configurable" in inspect.getsource(suite_gym))
+print(gin.config._REGISTRY["tf_agents.environments.suite_gym.load"].wrapper.__module__)
+importlib.reload(suite_gym)
+print(gin.config._REGISTRY["tf_agents.environments.suite_gym.load"].wrapper.__module__)
+ours.unregister()
+print(gin.config._REGISTRY["tf_agents.environments.suite_gym.load"].wrapper.__module__)
+gin.parse_config("Agent.env = @suite_gym.load()\\nsuite_gym.load.environment_name = 3")
+gin.parse_config("TimeLimit.duration = 7")
+print(tf_agents.agents.Agent().env.duration)
+"""
+
+    assert [
+        "SourceFileLoader SourceFileLoader",
+        "True",
+        "envkit.adapters.suite_gym",
+        "envkit.adapters.suite_gym",
+        "tf_agents.environments.suite_gym",
+        "7",
+    ] == run(BEGIN + program, packaged(tmp_path))
+
+
+def test_an_import_that_fails_changes_nothing(tmp_path):
+    program = """
+ours.register()
+for name in ("suite_bsuite", "suite_gymnasium"):
+    try:
+        __import__(f"tf_agents.environments.{name}")
+    except ImportError as error:
+        print(error)
+gin.parse_config("suite_bsuite.load.bsuite_id = 'catch/0'")
+print(gin.get_bindings("tf_agents.environments.suite_bsuite.load"))
+"""
+
+    assert [
+        "No module named 'no_such_bsuite'",
+        "No module named 'tf_agents.environments.suite_gymnasium'",
+        "{'bsuite_id': 'catch/0'}",
+    ] == run(BEGIN + program, packaged(tmp_path))
+
+
+# TensorFlow.
+
+
+def test_tensorflow_is_left_alone():
+    program = """
+ours.register()
+gin.parse_config("TFPyEnvironment.check_dims = True")
+print([name for name in sys.modules if name.startswith(("tensorflow", "envkit.tf"))])
+"""
+
+    assert ["[]"] == run(BEGIN + program)
+
+
+@pytest.mark.slow
+def test_tensorflow_may_come_later():
+    program = """
+import os
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+ours.register()
+gin.parse_config('''
+ENVIRONMENT = @TFPyEnvironment()
+tf_py_environment.TFPyEnvironment.environment = @CountingEnv()
+TFPyEnvironment.check_dims = True
+''')
+gin.finalize()
+reference = gin.query_parameter("%ENVIRONMENT")
+
+def look(make):
+    env = make()
+    try:
+        env.step([0, 0])
+    except ValueError:
+        print("checked")
+    return env
+
+look(reference.scoped_configurable_fn).close()
+from envkit.tf import TFPyEnvironment
+look(TFPyEnvironment).close()
+ours.unregister()
+print(hasattr(TFPyEnvironment.__init__, "__wrapped__"))
+gin.clear_config()
+ours.register()
+print(hasattr(TFPyEnvironment.__init__, "__wrapped__"))
+"""
+
+    assert ["checked", "checked", "False", "True"] == run(BEGIN + program)

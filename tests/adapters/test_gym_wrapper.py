@@ -1,0 +1,1022 @@
+"""An environment of Gym, of whatever age, keeps envkit's contract."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envkit import (
+    BatchedPyEnvironment,
+    BoundedArraySpec,
+    ParallelPyEnvironment,
+    nest,
+)
+from envkit.adapters.gym_wrapper import GymWrapper
+from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.testing import check_environment
+from tests.adapters.old_gyms import (
+    AGES,
+    LIMIT,
+    Box,
+    Dict,
+    Discrete,
+    Gym17,
+    Gym23,
+    Gym26,
+    MultiBinary,
+    MultiDiscrete,
+    Tuple,
+    Wrapper,
+    gym17,
+    gym23,
+    gym26,
+)
+
+EVERY_AGE = pytest.mark.parametrize("make", AGES.values(), ids=AGES.keys())
+
+
+class Script:
+    """Says what it is told to say, and remembers what it was given."""
+
+    observation_space = Box(0, 100, (2,))
+    action_space = Discrete(2)
+
+    def __init__(self, *steps, first=(0, 0), spaces=None):
+        self.steps, self.first, self.actions = list(steps), first, []
+        if spaces is not None:
+            self.observation_space, self.action_space = spaces
+
+    def reset(self):
+        return self.first
+
+    def step(self, action):
+        self.actions.append(action)
+        return self.steps.pop(0)
+
+
+def scripted(*steps, first=(0, 0), spaces=None, **options):
+    env = GymWrapper(Script(*steps, first=first, spaces=spaces), **options)
+    env.reset()
+    return env
+
+
+def observing(space, observation, **options):
+    spaces = space, Discrete(2)
+    return GymWrapper(Script(first=observation, spaces=spaces), **options)
+
+
+def acting(space):
+    end = (0, 0), 0.0, True, {}
+    return scripted(end, spaces=(Script.observation_space, space))
+
+
+def end_of_episode(env):
+    """Steps to the end of an episode, and returns its last time step."""
+    time_step = env.reset()
+    while not time_step.is_last():
+        time_step = env.step(1)
+    return time_step
+
+
+def stream(env, steps=30):
+    """Steps, and shows all that came of it."""
+    return [repr((env.step(step % 2), env.get_info())) for step in range(steps)]
+
+
+@EVERY_AGE
+def test_specs_come_from_the_spaces(make):
+    env = GymWrapper(make())
+
+    assert BoundedArraySpec((2,), np.float32, -100, 100) == env.observation_spec()
+    assert BoundedArraySpec((), np.int64, 0, 1) == env.action_spec()
+    assert ("observation", "action") == (
+        env.observation_spec().name,
+        env.action_spec().name,
+    )
+
+
+def test_bounds_stay_arrays_if_that_is_asked_for():
+    env = GymWrapper(gym17(), simplify_box_bounds=False)
+
+    assert (2,) == env.observation_spec().maximum.shape
+
+
+def test_dtypes_of_the_specs_can_be_chosen():
+    env = GymWrapper(gym17(), spec_dtype_map={Box: np.float16, Discrete: np.int32})
+
+    time_step = env.step(np.array(1, np.int32))
+
+    assert np.float16 == env.observation_spec().dtype == time_step.observation.dtype
+    assert np.int32 == env.action_spec().dtype
+
+
+@EVERY_AGE
+def test_reset_begins_an_episode(make):
+    time_step = GymWrapper(make(), discount=0.5).reset()
+
+    assert time_step.is_first()
+    assert (0.0, 1.0) == (time_step.reward, time_step.discount)
+    assert (2,) == time_step.observation.shape
+
+
+@EVERY_AGE
+def test_a_step_in_the_middle_has_the_discount_of_the_wrapper(make):
+    env = GymWrapper(make(), discount=0.5)
+    env.reset()
+
+    time_step = env.step(0)
+
+    assert time_step.is_mid()
+    assert (0.0, 0.5) == (time_step.reward, time_step.discount)
+
+
+@EVERY_AGE
+def test_an_episode_that_ends_at_the_limit_keeps_its_discount(make):
+    env = GymWrapper(make(), discount=0.5)
+    env.seed(0)
+    time_step = env.reset()
+    while not time_step.is_last():  # It stays away from the edges.
+        time_step = env.step(int(time_step.observation[0] < 0))
+
+    assert LIMIT == time_step.observation[1]
+    assert (0.0, 0.5) == (time_step.reward, time_step.discount)
+
+
+@EVERY_AGE
+def test_an_episode_that_ends_by_itself_has_no_discount(make):
+    env = GymWrapper(make(), discount=0.5)
+    env.seed(0)
+
+    time_step = end_of_episode(env)
+
+    assert time_step.observation[1] < LIMIT
+    assert (1.0, 0.0) == (time_step.reward, time_step.discount)
+
+
+@pytest.mark.parametrize(
+    ("step", "discount", "terminated", "truncated"),
+    [
+        ((True, {}), 0.0, True, False),
+        ((True, {"TimeLimit.truncated": False}), 0.0, True, False),
+        ((True, {"TimeLimit.truncated": True}), 0.5, False, True),
+        ((True, False, {}), 0.0, True, False),
+        ((False, True, {}), 0.5, False, True),
+        ((True, True, {}), 0.0, True, True),
+        ((np.True_, {}), 0.0, True, False),
+        ((np.array([True]), {}), 0.0, True, False),
+        ((1, None), 0.0, True, False),
+    ],
+)
+def test_discount_and_info_tell_termination_from_truncation(
+    step, discount, terminated, truncated
+):
+    env = scripted(((1, 1), 1.0, *step), discount=0.5)
+
+    time_step = env.step(0)
+
+    assert time_step.is_last()
+    assert (1.0, discount) == (time_step.reward, time_step.discount)
+    flags = {"terminated": terminated, "truncated": truncated}
+    assert flags == {name: env.get_info()[name] for name in flags}
+
+
+def test_a_step_that_goes_on_need_not_be_a_tuple():
+    env = scripted([(1, 1), 1.0, False, {}])
+
+    assert env.step(0).is_mid()
+
+
+@EVERY_AGE
+def test_the_step_after_the_end_begins_the_next_episode(make):
+    env = GymWrapper(make())
+    end_of_episode(env)
+
+    assert env.step(0).is_first()
+
+
+def test_the_first_step_begins_an_episode():
+    env = GymWrapper(gym17())
+
+    assert env.step(0).is_first()
+
+
+@EVERY_AGE
+def test_without_auto_reset_a_step_after_the_end_is_refused_until_reset(make):
+    env = GymWrapper(make(), auto_reset=False)
+    end_of_episode(env)
+
+    with pytest.raises(CallOrderError) as caught:
+        env.step(0)
+
+    assert (
+        f"The episode of {type(env.gym.unwrapped).__name__} has ended, and this "
+        "GymWrapper was made with auto_reset=False. Call reset()."
+    ) == str(caught.value)
+    assert env.reset().is_first()
+    assert env.step(0).is_mid()
+
+
+@EVERY_AGE
+def test_done_says_whether_there_is_no_episode(make):
+    env = GymWrapper(make())
+    done = [env.done]
+    env.reset()
+    done.append(env.done)
+    end_of_episode(env)
+    done.append(env.done)
+
+    assert [True, False, True] == done
+
+
+@EVERY_AGE
+def test_there_is_no_info_before_the_first_reset(make):
+    assert GymWrapper(make()).get_info() is None
+
+
+@pytest.mark.parametrize(
+    ("make", "info"), [(gym17, None), (gym23, None), (gym26, {"began": True})]
+)
+def test_after_a_reset_there_is_an_info_if_the_environment_gave_one(make, info):
+    env = GymWrapper(make())
+    end_of_episode(env)
+
+    env.reset()
+
+    assert info == env.get_info()
+
+
+@EVERY_AGE
+def test_info_is_that_of_the_current_time_step(make):
+    env = GymWrapper(make())
+    env.reset()
+
+    time_step = env.step(0)
+
+    assert {"place": int(time_step.observation[0])} == env.get_info()
+
+
+def test_info_may_be_changed_by_whoever_asked():
+    env = GymWrapper(gym17())
+    env.reset()
+    env.step(0)
+
+    env.get_info().clear()
+
+    assert ["place"] == list(env.get_info())
+
+
+def test_an_info_that_is_no_dictionary_is_left_alone():
+    env = scripted(((1, 1), 1.0, True, ["a text"]))
+    env.step(0)
+
+    assert ["a text"] == env.get_info()
+
+
+@pytest.mark.parametrize(
+    ("observation", "is_all"),
+    [
+        (((1, 1), {"lives": 3}), True),
+        ((((1, 1), {"lives": 3}), {"lives": 9, "began": True}), False),
+    ],
+    ids=["alone", "with an info"],
+)
+def test_an_observation_that_ends_in_a_dictionary_is_not_taken_for_a_pair_with_an_info(
+    observation, is_all
+):
+    space = Tuple(Box(0, 9, (2,)), Dict(lives=Discrete(4)))
+    env = observing(space, observation)
+
+    place, rest = env.reset().observation
+
+    assert ([1, 1], 3) == (place.tolist(), rest["lives"])
+    assert is_all == (env.get_info() is None)
+
+
+@EVERY_AGE
+def test_observations_stay_although_the_environment_reuses_its_array(make):
+    env = GymWrapper(make())
+    observations = [env.step(0).observation for _ in range(3)]
+
+    assert [0, 1, 2] == [int(observation[1]) for observation in observations]
+
+
+@pytest.mark.parametrize(
+    ("space", "observation"),
+    [
+        (Box(0, 9, (2,)), [0.5, 1]),
+        (Box(0, 9, (2,)), np.array([0.5, 1.0])),
+        (Box(0, 9, (2,), np.uint8), np.array([3.0, 9.0])),
+        (Box(0, 9, (2,), np.uint8), np.array([3, 9])),
+        (Box(0, 1, (), np.float64), 0.5),
+        (Discrete(4), 3),
+        (Discrete(4), np.float64(3)),
+        (MultiDiscrete([4, 4]), np.array([3, 2])),
+        (MultiBinary(2), [True, False]),
+        (Tuple(Discrete(4), Box(0, 9, (1,))), [2, [0.5]]),
+        (Dict(place=Discrete(4), news=Box(0, 9, (1,))), {"news": [1], "place": 2}),
+    ],
+)
+def test_observations_are_converted_to_their_spec(space, observation):
+    env = observing(space, observation)
+
+    found = env.reset().observation
+
+    specs = nest.flatten(env.observation_spec())
+    for spec, leaf in zip(specs, nest.flatten(found), strict=True):
+        assert spec.check_array(leaf)
+    np.testing.assert_array_equal(
+        np.concatenate([np.ravel(leaf) for leaf in nest.flatten(found)]),
+        np.concatenate([np.ravel(leaf) for leaf in _in_order(space, observation)]),
+    )
+
+
+def _in_order(space, value):
+    if isinstance(space, Dict):
+        return [value[name] for name in sorted(space.spaces)]
+    return value if isinstance(space, Tuple) else [value]
+
+
+@pytest.mark.parametrize(
+    ("space", "observation"),
+    [
+        (Box(0, 9, (2,), np.uint8), np.array([0.5, 1.0])),
+        (Box(0, 9, (2,), np.uint8), np.array([np.nan, 1.0])),
+        (Box(0, 9, (2,), np.uint8), np.array([1.0, 256.0])),
+        (Box(0, 9, (2,), np.uint8), np.array([-1, 1])),
+        (Box(0, 9, (2,), np.uint8), [[1], [1, 2]]),
+        (Box(0, 9, (2,)), np.zeros((2, 1))),
+        (Discrete(4), "left"),
+        (Tuple(Discrete(4)), {"place": 1}),
+    ],
+)
+def test_observations_that_would_lose_something_are_refused(space, observation):
+    with pytest.raises(SpecError):
+        observing(space, observation).reset()
+
+
+def test_an_observation_that_does_not_fit_is_named():
+    space = Dict(camera=Box(0, 255, (2, 2), np.uint8))
+    env = observing(space, {"camera": np.full((2, 2), 0.5)})
+
+    with pytest.raises(SpecError) as caught:
+        env.reset()
+
+    assert (
+        "Script returned an observation that does not fit its spec at "
+        "observation['camera'].\n\n"
+        "  expected   BoundedArraySpec(shape=(2, 2), dtype=uint8, minimum=0, "
+        "maximum=255, name='observation/camera')\n"
+        "  got        array of shape (2, 2), dtype float64, values 0.5 … 0.5\n\n"
+        "dtype is float64; the spec says uint8. If that is meant, add "
+        ".astype(np.uint8)."
+    ) == str(caught.value)
+
+
+def test_observations_keep_their_dtype_if_that_is_asked_for():
+    given = np.array([1.0, 2.5])
+    env = observing(Box(0, 9, (2,), np.uint8), given, match_obs_space_dtype=False)
+
+    found = env.reset().observation
+
+    assert np.float64 == found.dtype
+    np.testing.assert_array_equal(given, found)
+    assert not np.shares_memory(given, found)
+
+
+@pytest.mark.parametrize("observation", [np.zeros(3), [[1], [1, 2]], None])
+def test_a_shape_is_looked_at_although_the_dtype_is_not(observation):
+    env = observing(Box(0, 9, (2,)), observation, match_obs_space_dtype=False)
+
+    with pytest.raises(SpecError):
+        env.reset()
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [2, 2.0, np.float64(2), np.float32(2), np.int8(2), np.array(2.0), np.array([2])],
+)
+def test_a_reward_becomes_a_float32_scalar(reward):
+    env = scripted(((1, 1), reward, False, {}))
+
+    time_step = env.step(0)
+
+    assert env.reward_spec().check_array(time_step.reward)
+    assert 2.0 == time_step.reward
+
+
+@pytest.mark.parametrize(
+    ("reward", "shown"),
+    [
+        (np.zeros(2), "array of shape (2,), dtype float64, values 0.0 … 0.0"),
+        (None, "None"),
+    ],
+)
+def test_a_reward_that_is_no_number_is_refused(reward, shown):
+    env = scripted(((1, 1), reward, False, {}))
+
+    with pytest.raises(SpecError) as caught:
+        env.step(0)
+
+    assert (
+        "Script returned a reward that does not fit its spec.\n\n"
+        "  expected   ArraySpec(shape=(), dtype=float32, name='reward')\n"
+        f"  got        {shown}\n\n"
+        "A reward of a Gym environment is one number."
+    ) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("result", "what"),
+    [
+        (None, "None"),
+        (((0, 0), 0.0, False), "a tuple of 3 elements"),
+        (np.zeros(4), "array of shape (4,), dtype float64, values 0.0 … 0.0"),
+    ],
+)
+def test_a_step_that_returns_something_else_is_refused(result, what):
+    env = scripted(result)
+
+    with pytest.raises(SpecError) as caught:
+        env.step(0)
+
+    assert (
+        f"Script.step() returned {what}; in Gym it returns the tuple (observation, "
+        "reward, done, info), and since 0.26 (observation, reward, terminated, "
+        "truncated, info)."
+    ) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "action", [1, True, np.int64(1), np.uint8(1), np.array(1), np.array(1, np.int32)]
+)
+def test_a_choice_reaches_the_environment_as_a_number_of_python(action):
+    env = acting(Discrete(2))
+
+    env.step(action)
+
+    assert [(int, 1)] == [(type(given), given) for given in env.gym.actions]
+
+
+@pytest.mark.parametrize(
+    ("space", "action"),
+    [
+        (Box(-1, 1, (2,)), np.array([0.5, -1.0])),
+        (Box(0, 9, (2,), np.uint8), [1, 2]),
+        (MultiDiscrete([2, 3]), np.array([1, 2], np.int32)),
+        (MultiBinary(3), np.array([1, 0, 1])),
+    ],
+)
+def test_an_array_reaches_the_environment_in_the_dtype_of_its_space(space, action):
+    env = acting(space)
+
+    env.step(action)
+
+    (given,) = env.gym.actions
+    assert (space.dtype, space.shape) == (given.dtype, given.shape)
+    np.testing.assert_array_equal(action, given)
+
+
+def test_an_array_stays_in_the_dtype_of_its_spec_if_the_space_has_none():
+    space = Box(-1, 1, (2,))
+    del space.dtype
+    env = acting(space)
+
+    env.step(np.zeros(2, np.float32))
+
+    assert np.float32 == env.gym.actions[0].dtype
+
+
+def test_a_nest_of_actions_has_numbers_of_python_at_its_choices():
+    env = acting(Dict(way=Tuple(Discrete(2), Box(-1, 1, (1,))), push=Discrete(3)))
+
+    env.step({"way": (np.array(1), [0.5]), "push": np.array(2)})
+
+    (given,) = env.gym.actions
+    assert (int, int) == (type(given["way"][0]), type(given["push"]))
+    assert (1, 0.5, 2) == (given["way"][0], given["way"][1][0], given["push"])
+
+
+def test_choices_may_begin_elsewhere():
+    space = Discrete(3)
+    space.start = 5
+    env = acting(space)
+
+    env.step(np.array(7))
+
+    assert BoundedArraySpec((), np.int64, 5, 7) == env.action_spec()
+    assert [7] == env.gym.actions
+
+
+def test_the_array_of_an_action_is_the_environments():
+    env = acting(Box(-1, 1, (2,)))
+    action = np.zeros(2, np.float32)
+
+    env.step(action)
+
+    assert not np.shares_memory(action, env.gym.actions[0])
+
+
+@pytest.mark.parametrize("action", [2, -1, np.array([1]), 0.5, "left", None])
+def test_an_action_that_does_not_fit_moves_nothing(action):
+    env = acting(Discrete(2))
+
+    with pytest.raises(SpecError):
+        env.step(action)
+
+    assert [] == env.gym.actions
+
+
+def test_an_action_that_does_not_fit_is_named():
+    with pytest.raises(SpecError) as caught:
+        acting(Discrete(2)).step(2)
+
+    assert (
+        "GymWrapper.step() was given an action that does not fit its spec.\n\n"
+        "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=1, "
+        "name='action')\n"
+        "  got        array of shape (), dtype int64, values 2 … 2\n\n"
+        "The value 2 is above the maximum 1."
+    ) == str(caught.value)
+
+
+def test_an_environment_with_a_seed_method_is_seeded_at_once():
+    env = GymWrapper(gym17())
+
+    answer = env.seed(7)
+    env.reset()
+    env.reset()
+
+    assert [7] == answer
+    assert [None, 7] == env.gym.seeds
+
+
+def test_a_seed_in_the_middle_of_an_episode_is_for_the_next():
+    streams = []
+    for steps in (0, 1):
+        env = GymWrapper(gym17())
+        env.reset()
+        env.seed(7)
+        for _ in range(steps):
+            env.step(0)
+        env.reset()
+        streams.append(stream(env))
+
+    assert streams[0] == streams[1]
+
+
+@pytest.mark.parametrize("make", [gym23, gym26])
+def test_an_environment_whose_reset_takes_a_seed_gets_it_there(make):
+    env = GymWrapper(make())
+
+    answer = env.seed(7)
+    env.reset()
+    env.reset()
+
+    assert 0 == answer
+    assert [7, None] == env.gym.seeds
+
+
+def test_an_environment_that_knows_both_ways_is_seeded_both_ways():
+    class Both(Gym23):
+        def seed(self, seed=None):
+            self.seeds.append(("method", seed))
+
+    env = GymWrapper(Wrapper(Both()))
+
+    answer = env.seed(7)
+    env.reset()
+
+    assert 0 == answer
+    assert [("method", 7), 7] == env.gym.seeds
+
+
+def test_a_wrapper_that_takes_no_seed_has_the_environment_seeded_by_its_method():
+    class Deaf(Wrapper):
+        def reset(self):
+            return self.env.reset()
+
+    class Both(Gym23):
+        def seed(self, seed=None):
+            self.rng = np.random.default_rng(seed)
+            return [seed]
+
+    streams = []
+    for _ in range(2):
+        env = GymWrapper(Deaf(Both()))
+        env.seed(7)
+        streams.append(stream(env))
+
+    assert streams[0] == streams[1]
+
+
+def test_a_reset_that_takes_anything_is_thought_to_take_a_seed():
+    class Open(Gym26):
+        def reset(self, **kwargs):
+            return super().reset(**kwargs)
+
+    env = GymWrapper(Open())
+    env.seed(7)
+    env.reset()
+
+    assert [7] == env.gym.seeds
+
+
+def test_a_reset_that_does_not_tell_what_it_takes_is_given_no_seed_it_need_not_have():
+    env = GymWrapper(Gym17())
+    env.gym.reset = Untold(env.gym.reset)
+
+    env.seed(7)
+
+    assert env.reset().is_first()
+    assert [None, 7] == env.gym.seeds
+
+
+class Untold:
+    """Can be called, and hides what with, as what is written in C often does."""
+
+    __signature__ = "none"
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self):
+        return self._function()
+
+
+def test_an_environment_without_seeds_says_so():
+    with pytest.raises(NotImplementedError) as caught:
+        GymWrapper(Script()).seed(7)
+
+    assert (
+        "Script cannot be seeded: it has no seed(), and its reset() takes no seed."
+    ) == str(caught.value)
+
+
+def test_a_seed_that_no_reset_has_used_is_kept_when_the_reset_fails():
+    env = GymWrapper(Gym26())
+    env.seed(7)
+    whole, env.gym.reset = env.gym.reset, lambda seed=None: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        env.reset()
+    env.gym.reset = whole
+
+    env.reset()
+
+    assert [7] == env.gym.seeds
+
+
+@pytest.mark.parametrize("seed", [np.int32(7), [7], (7,), np.array([7])])
+@EVERY_AGE
+def test_a_seed_reaches_gym_as_a_python_integer(make, seed):
+    env = GymWrapper(make())
+    env.seed(seed)
+    env.reset()
+
+    (used,) = (seed for seed in env.gym.seeds if seed is not None)
+
+    assert (int, 7) == (type(used), used)
+
+
+@EVERY_AGE
+def test_no_seed_means_a_new_one(make):
+    env = GymWrapper(make())
+    for _ in range(2):
+        env.seed(None)
+        env.reset()
+
+    first, second = (seed for seed in env.gym.seeds if seed is not None)
+
+    assert first != second
+
+
+@EVERY_AGE
+@given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 12))
+@settings(max_examples=8)
+def test_what_follows_a_seed_depends_on_it_alone(make, seed, steps):
+    streams = []
+    for before in (0, steps):
+        env = GymWrapper(make())
+        for _ in range(before):
+            env.step(1)
+        env.seed(seed)
+        env.reset()
+        streams.append(stream(env))
+
+    assert streams[0] == streams[1]
+
+
+@EVERY_AGE
+def test_a_batch_gives_each_row_a_stream_of_its_own(make):
+    rows = [GymWrapper(make()), GymWrapper(make())]
+    env = BatchedPyEnvironment(rows, multithreading=False)
+    env.seed(7)
+    env.reset()
+
+    first, second = (row.gym.seeds[-1] for row in rows)
+
+    assert first != second
+
+
+@EVERY_AGE
+def test_a_picture_is_a_copy(make):
+    env = GymWrapper(make())
+    env.seed(0)
+    env.reset()
+    first = env.render()
+    before = first.copy()
+    end_of_episode(env)
+
+    after = env.render("rgb_array")
+
+    assert before.max() < after.max()
+    np.testing.assert_array_equal(before, first)
+
+
+@pytest.mark.parametrize("make", [gym17, gym23])
+def test_what_is_no_picture_is_rendered_as_it_is(make):
+    env = GymWrapper(make())
+    env.reset()
+
+    assert env.render("human") is None
+
+
+def test_keyword_arguments_of_render_reach_the_environment():
+    class Sized(Gym17):
+        metadata = None
+
+        def render(self, mode="human", **kwargs):
+            return mode, kwargs
+
+    env = GymWrapper(Sized(), render_kwargs={"width": 96})
+
+    assert ("rgb_array", {"width": 96}) == env.render()
+    assert ("ansi", {"width": 96}) == env.render("ansi")
+
+
+def test_the_mode_cannot_be_given_twice():
+    env = GymWrapper(Gym17(), render_kwargs={"mode": "human"})
+
+    with pytest.raises(TypeError, match="multiple values"):
+        env.render()
+
+
+def test_keyword_arguments_reach_a_render_that_takes_no_mode():
+    class Sized(Gym26):
+        def render(self, **kwargs):
+            return kwargs
+
+    env = GymWrapper(Sized(), render_kwargs={"width": 96})
+
+    assert {"width": 96} == env.render()
+
+
+@pytest.mark.parametrize(
+    ("env", "mode", "why"),
+    [
+        (
+            Gym17(),
+            "ansi",
+            "Gym17 cannot render 'ansi': its metadata has the modes 'human', "
+            "'rgb_array'.",
+        ),
+        (
+            Gym26("human"),
+            "rgb_array",
+            "Gym26 cannot render 'rgb_array': the render_mode of this environment is "
+            "chosen when it is made, and it was made with render_mode='human'. Make it "
+            "with render_mode='rgb_array'.",
+        ),
+        (
+            Wrapper(Gym26(None)),
+            "rgb_array",
+            "Gym26 cannot render 'rgb_array': the render_mode of this environment is "
+            "chosen when it is made, and it was made without one. Make it with "
+            "render_mode='rgb_array'.",
+        ),
+        (Script(), "rgb_array", "Script cannot render: it has no render()."),
+    ],
+)
+def test_a_mode_that_cannot_be_had_is_refused(env, mode, why):
+    with pytest.raises(NotImplementedError) as caught:
+        GymWrapper(env).render(mode)
+
+    assert why == str(caught.value)
+
+
+def test_a_wrapper_that_passes_on_anything_asks_the_environment_for_a_mode():
+    class Passing(Wrapper):
+        def render(self, *args, **kwargs):
+            return self.env.render(*args, **kwargs)
+
+    pictures = [
+        GymWrapper(Passing(Passing(env))).render() for env in (Gym17(), Gym26())
+    ]
+
+    assert [(4, 4, 3)] * 2 == [picture.shape for picture in pictures]
+
+
+def test_a_render_that_takes_anything_is_given_the_mode():
+    class Open(Gym17):
+        def render(self, *args):
+            return args
+
+    assert ("rgb_array",) == GymWrapper(Open()).render()
+
+
+def test_closing_twice_closes_once():
+    env = GymWrapper(gym17())
+    env.close()
+    env.close()
+
+    assert 1 == env.gym.closed
+
+
+def test_an_environment_need_not_have_a_close():
+    GymWrapper(Script()).close()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("reset", lambda env: env.reset()),
+        ("step", lambda env: env.step(0)),
+        ("render", lambda env: env.render()),
+    ],
+)
+def test_a_closed_environment_says_so(name, call):
+    env = GymWrapper(gym17())
+    env.reset()
+    env.close()
+
+    with pytest.raises(ClosedError) as caught:
+        call(env)
+
+    assert (
+        f"GymWrapper.{name}() was called after close(). A closed environment stays "
+        "closed: make a new one."
+    ) == str(caught.value)
+
+
+def test_public_attributes_are_those_of_the_environment_within():
+    env = GymWrapper(gym17())
+
+    assert env.gym.unwrapped is env.unwrapped
+    assert env.gym.unwrapped.np_random is env.np_random
+
+
+@pytest.mark.parametrize("name", ["colour", "_canvas"], ids=["unknown", "private"])
+def test_other_attributes_do_not_exist(name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(GymWrapper(gym17()), name)
+
+    assert f"'GymWrapper' object has no attribute {name!r}" == str(caught.value)
+
+
+@EVERY_AGE
+def test_a_copy_is_an_environment_of_its_own(make):
+    env = GymWrapper(make())
+    env.seed(3)
+    env.reset()
+
+    copied = copy.deepcopy(env)
+
+    assert stream(copied) == stream(env)
+    assert env.gym is not copied.gym
+
+
+@EVERY_AGE
+@given(seed=st.integers(0, 2**31 - 1), before=st.integers(0, 30))
+@settings(max_examples=8)
+def test_after_set_state_the_same_actions_give_the_same_time_steps(make, seed, before):
+    env = GymWrapper(make())
+    env.seed(seed)
+    for _ in range(before):
+        env.step(1)
+    state = pickle.loads(pickle.dumps(env.get_state()))
+    ahead = stream(env)
+
+    env.set_state(state)
+
+    assert ahead == stream(env)
+
+
+@EVERY_AGE
+def test_a_state_has_the_seed_of_the_next_reset(make):
+    env = GymWrapper(make())
+    env.reset()
+    env.seed(7)
+    state = env.get_state()
+    streams = []
+    for steps in (0, 1):
+        env.set_state(state)
+        for _ in range(steps):
+            env.step(0)
+        env.reset()
+        streams.append(stream(env))
+
+    assert streams[0] == streams[1]
+
+
+def test_set_state_brings_back_that_an_episode_has_ended():
+    env = GymWrapper(gym17(), auto_reset=False)
+    end_of_episode(env)
+    state = env.get_state()
+    env.reset()
+
+    env.set_state(state)
+
+    assert env.done
+    with pytest.raises(CallOrderError):
+        env.step(0)
+
+
+@EVERY_AGE
+@pytest.mark.parametrize("form", ["single", "batched", "inline"])
+def test_every_age_keeps_the_contract_of_environments(make, form):
+    def one():
+        return GymWrapper(make(), discount=0.9)
+
+    makers = {
+        "single": one,
+        "batched": lambda: BatchedPyEnvironment([one(), one()], multithreading=False),
+        "inline": lambda: ParallelPyEnvironment([one] * 2, backend="inline"),
+    }
+    features = ["episodes", "info", "render", "seed", "state"]
+
+    assert () == check_environment(makers[form], require=features, steps=200).failed
+
+
+def test_workers_play_what_the_environment_plays_here():
+    def play(env):
+        with env:
+            env.seed(7)
+            return [repr(env.step(np.array([1, 0]))) for _ in range(12)]
+
+    makers = [lambda: GymWrapper(gym17()), lambda: GymWrapper(gym17())]
+    here = BatchedPyEnvironment([make() for make in makers], multithreading=False)
+
+    assert play(here) == play(ParallelPyEnvironment(makers, num_workers=1))
+
+
+@pytest.mark.parametrize(
+    ("given_env", "what"),
+    [
+        ("CartPole-v1", "the string 'CartPole-v1'"),
+        (None, "None"),
+        (Script, "the class Script"),
+    ],
+)
+def test_what_is_no_environment_is_refused(given_env, what):
+    with pytest.raises(TypeError) as caught:
+        GymWrapper(given_env)
+
+    assert (
+        f"GymWrapper was given {what}, which is not an environment of Gym. "
+        "gym.make(...) makes one."
+    ) == str(caught.value)
+
+
+def test_a_vector_environment_is_refused():
+    class Vector(Script):
+        single_observation_space = Script.observation_space
+
+    with pytest.raises(TypeError) as caught:
+        GymWrapper(Vector())
+
+    assert (
+        "GymWrapper was given the vector environment Vector; it takes a single "
+        "environment."
+    ) == str(caught.value)
+
+
+@pytest.mark.parametrize("discount", [-0.5, 1.5, float("nan")])
+def test_a_discount_outside_its_range_is_refused(discount):
+    with pytest.raises(ValueError, match=r"^discount is ") as caught:
+        GymWrapper(Script(), discount=discount)
+
+    assert f"discount is {discount}; it lies between 0 and 1." == str(caught.value)
+
+
+def test_an_environment_with_an_id_goes_by_it():
+    class Registered(Script):
+        spec = type("EnvSpec", (), {"id": "Script-v0"})()
+
+    with pytest.raises(NotImplementedError, match=r"^Script-v0 cannot be seeded"):
+        GymWrapper(Registered()).seed(7)
+
+
+def test_positional_arguments_come_in_the_order_of_tf_agents():
+    env = GymWrapper(gym17(), 0.5, {Box: np.float64}, True, False, False, {"a": 1})
+
+    env.reset()
+
+    assert 0.5 == env.step(0).discount
+    assert (np.float64, (2,)) == (
+        env.observation_spec().dtype,
+        env.observation_spec().minimum.shape,
+    )
