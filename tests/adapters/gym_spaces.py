@@ -52,8 +52,8 @@ def boxes(draw: st.DrawFn) -> spaces.Box:
     low, high = np.minimum(first, second), np.maximum(first, second)
     if dtype.kind == "f":
         open_ends = hnp.arrays(bool, shape, elements=st.booleans(), fill=st.booleans())
-        low = np.where(draw(open_ends), -np.inf, low)
-        high = np.where(draw(open_ends), np.inf, high)
+        low = np.where(draw(open_ends), -np.inf, low).astype(dtype)
+        high = np.where(draw(open_ends), np.inf, high).astype(dtype)
     return spaces.Box(low, high, shape, dtype)
 
 

@@ -169,7 +169,7 @@ class Odd(gymnasium.Env):
 
     def _observation(self):
         numbers = self.np_random.integers(0, 9, 4).tolist()
-        nodes = self.np_random.uniform(-1, 1, (numbers[0], 2))
+        nodes = self.np_random.uniform(-1, 1, (1 + numbers[0], 2))
         number = np.int64(5 + numbers[1] % 3)
         return {
             "path": tuple(np.int64(number) for number in numbers),

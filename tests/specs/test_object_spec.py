@@ -114,7 +114,9 @@ def test_a_spec_shows_its_kind():
 
 
 @pytest.mark.parametrize(
-    "make_rng", [np.random.default_rng, np.random.RandomState], ids=str
+    "make_rng",
+    [np.random.default_rng, np.random.RandomState],
+    ids=["Generator", "RandomState"],
 )
 def test_its_kind_draws_the_samples(make_rng):
     samples = sample_spec_nest(SPEC, make_rng(0), outer_dims=(40,))
