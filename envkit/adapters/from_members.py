@@ -124,7 +124,7 @@ class _Reader(SpaceWalk):
                 )
             tag = int(value[0])
             return OneOf(
-                np.array(tag),
+                np.array(tag, np.int64),
                 tuple(
                     read(value[1]) if index == tag else neutral_value(branch)
                     for index, (read, branch) in enumerate(
