@@ -33,6 +33,7 @@ from envkit.types import Array, RandomSource
 __all__ = [
     "Refuse",
     "Strings",
+    "integer_leaf",
     "reader",
     "spec_from_dm_env",
     "spec_to_dm_env",

@@ -177,7 +177,7 @@ def test_a_missing_reward_is_refused(message_of, reward, path):
         (tf.constant(["a"]), "a tensor of shape (1,), dtype string"),
         (10**400, f"1{'0' * 39} of type int"),
         (1j, "1j of type complex"),
-        (np.array(None), "array of shape (), dtype object"),
+        (np.array(None), "array of shape (), dtype object that holds None"),
     ],
 )
 @pytest.mark.parametrize("make", MAKERS)
