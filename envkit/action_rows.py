@@ -15,11 +15,16 @@ from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wording import counted
 
-__all__ = ["ActionRows"]
+__all__ = ["ACCEPTED_KINDS", "ActionRows"]
 
 _UNMOVED = "None of the environments has moved."
 # Which kinds of dtype may come where a kind is expected: what loses nothing.
-_KINDS = {"b": "b", **dict.fromkeys("iu", "biu"), "f": "biuf", "c": "biufc"}
+ACCEPTED_KINDS: dict[str, str] = {
+    "b": "b",
+    **dict.fromkeys("iu", "biu"),
+    "f": "biuf",
+    "c": "biufc",
+}
 
 
 class ActionRows:
@@ -77,7 +82,7 @@ class ActionRows:
         return columns
 
     def _converted(self, leaf: Any, index: int, spec: ArraySpec, count: int) -> Array:
-        kinds = _KINDS.get(spec.dtype.kind, spec.dtype.kind)
+        kinds = ACCEPTED_KINDS.get(spec.dtype.kind, spec.dtype.kind)
         is_object = spec.dtype.hasobject
         column = _objects(leaf, spec, count) if is_object else as_array(leaf)
         if not is_object and column.dtype.kind not in kinds:

@@ -33,6 +33,7 @@ INTERNAL = {
     "envkit.adapters.gin_names",
     "envkit.adapters.gin_registry",
     "envkit.adapters.gym_ages",
+    "envkit.adapters.gym_environments",
     "envkit.adapters.gymnasium_rows",
     "envkit.adapters.mujoco_state",
     "envkit.adapters.object_spaces",

@@ -10,6 +10,7 @@ import numpy as np
 
 from envkit.adapters.forwarding import forwarded
 from envkit.adapters.gym_ages import calls_seed, render_takes_mode, reset_takes_seed
+from envkit.adapters.gym_environments import as_discount, check_single, name_of
 from envkit.adapters.gym_spaces import (
     action_converter,
     observation_converter,
@@ -86,11 +87,11 @@ class GymWrapper(PyEnvironment):
                 become a single number in the specs.
             render_kwargs: Keyword arguments for the environment's `render`.
         """
-        _check_environment(gym_env)
+        check_single(gym_env, adapter="GymWrapper", library="Gym")
         super().__init__(handle_auto_reset=auto_reset)
         self._gym = gym_env
-        self._name = _name_of(gym_env)
-        self._discount = _as_discount(discount)
+        self._name = name_of(gym_env)
+        self._discount = as_discount(discount)
         # One for all steps, so nobody may write to it.
         self._discount_array = np.array(self._discount, np.float32)
         self._discount_array.setflags(write=False)
@@ -354,32 +355,3 @@ def _ending_keys(spec: NestedSpec) -> Any:
     if isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[1], dict):
         return spec[1].keys()
     return None
-
-
-def _check_environment(env: Any) -> None:
-    # Asked of the innermost: some wrappers of Gym warn about such questions.
-    if hasattr(getattr(env, "unwrapped", env), "single_observation_space"):
-        raise TypeError(
-            f"GymWrapper was given the vector environment {type(env).__name__}; it "
-            "takes a single environment."
-        )
-    needed = ("reset", "step", "observation_space", "action_space")
-    missing = [name for name in needed if not hasattr(env, name)]
-    if missing or isinstance(env, type):
-        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-        raise TypeError(
-            f"GymWrapper was given {what}, which is not an environment of Gym. "
-            "gym.make(...) makes one."
-        )
-
-
-def _name_of(env: Any) -> str:
-    registered_as = getattr(getattr(env, "spec", None), "id", None)
-    return registered_as or type(getattr(env, "unwrapped", env)).__name__
-
-
-def _as_discount(discount: float) -> float:
-    number = float(discount)
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"discount is {discount}; it lies between 0 and 1.")
-    return number

@@ -11,6 +11,11 @@ from envkit import nest
 from envkit.adapters.dependencies import require
 from envkit.adapters.forwarding import forwarded
 from envkit.adapters.from_members import from_members
+from envkit.adapters.gym_environments import (
+    as_discount,
+    check_render_mode,
+    name_of,
+)
 from envkit.adapters.spaces import spec_from_gym_space
 from envkit.adapters.vector_actions import VectorActions
 from envkit.adapters.vector_calls import access_envs, call_envs
@@ -93,7 +98,7 @@ class GymnasiumVectorWrapper(PyEnvironment):
         _check_vector_env(vector_env)
         super().__init__()
         self._vector_env = vector_env
-        self._name = _name_of(vector_env)
+        self._name = name_of(vector_env)
         self._rows = int(vector_env.num_envs)
         self._shape = (self._rows,)
         self._read_order(order_of(vector_env, autoreset_mode), auto_reset)
@@ -102,7 +107,7 @@ class GymnasiumVectorWrapper(PyEnvironment):
         self._infos = VectorInfos(self._rows)
         # What most steps return, to be copied.
         self._mids = np.full(self._rows, _MID, np.int32)
-        self._discounts = np.full(self._rows, _as_discount(discount), np.float32)
+        self._discounts = np.full(self._rows, as_discount(discount), np.float32)
         # Where the last step has ended an episode.
         self._ended = np.zeros(self._rows, bool)
         self._has_ended = False
@@ -239,14 +244,7 @@ class GymnasiumVectorWrapper(PyEnvironment):
                 not change it later.
         """
         self._check_open("render")
-        made_with = getattr(self._vector_env, "render_mode", None)
-        if made_with != mode:
-            how = f"with render_mode={made_with!r}" if made_with else "without one"
-            raise NotImplementedError(
-                f"{self._name} cannot render {mode!r}: the render_mode of a Gymnasium "
-                f"environment is chosen when it is made, and this one was made {how}. "
-                f"Make it with render_mode={mode!r}."
-            )
+        check_render_mode(self._vector_env, self._name, mode)
         pictures = self._vector_env.render()
         return np.array(pictures) if mode == "rgb_array" else pictures
 
@@ -480,18 +478,6 @@ def _check_vector_env(env: Any) -> None:
         f"GymnasiumVectorWrapper was given {what}, which is not a vector environment "
         f"of Gymnasium. {hint}"
     )
-
-
-def _name_of(env: Any) -> str:
-    spec = getattr(env, "spec", None)
-    return str(spec.id) if spec is not None else type(env.unwrapped).__name__
-
-
-def _as_discount(discount: float) -> float:
-    number = float(discount)
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"discount is {discount}; it lies between 0 and 1.")
-    return number
 
 
 def _has_true(mask: Array) -> bool:

@@ -12,6 +12,12 @@ import numpy as np
 from envkit.adapters.checked_members import action_converter
 from envkit.adapters.dependencies import require
 from envkit.adapters.from_members import from_member
+from envkit.adapters.gym_environments import (
+    as_discount,
+    check_render_mode,
+    check_single,
+    name_of,
+)
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
 from envkit.adapters.spaces import spec_from_gym_space
 from envkit.errors import CallOrderError, ClosedError, SpecError
@@ -85,13 +91,13 @@ class GymnasiumWrapper(PyEnvironment):
                 environments, which float32 rounds.
         """
         require("gymnasium", needed_by="GymnasiumWrapper", extra="gymnasium")
-        _check_environment(gym_env)
+        check_single(gym_env, adapter="GymnasiumWrapper", library="Gymnasium")
         super().__init__(handle_auto_reset=auto_reset)
         self._gym = gym_env
-        self._name = _name_of(gym_env)
+        self._name = name_of(gym_env)
         self._reward_spec = ArraySpec((), reward_dtype, "reward")
         self._reward_dtype = self._reward_spec.dtype
-        self._discount_array = _constant(_as_discount(discount))
+        self._discount_array = _constant(as_discount(discount))
         self._observation_spec = spec_from_gym_space(
             gym_env.observation_space, simplify_box_bounds, "observation"
         )
@@ -199,14 +205,7 @@ class GymnasiumWrapper(PyEnvironment):
                 not change it later.
         """
         self._check_open("render")
-        made_with = getattr(self._gym, "render_mode", None)
-        if made_with != mode:
-            how = f"with render_mode={made_with!r}" if made_with else "without one"
-            raise NotImplementedError(
-                f"{self._name} cannot render {mode!r}: the render_mode of a Gymnasium "
-                f"environment is chosen when it is made, and this one was made {how}. "
-                f"Make it with render_mode={mode!r}."
-            )
+        check_render_mode(self._gym, self._name, mode)
         picture = self._gym.render()
         return np.array(picture) if mode == "rgb_array" else picture
 
@@ -308,35 +307,6 @@ class GymnasiumWrapper(PyEnvironment):
         beside = restore_snapshot(self._gym, self._name, state)
         self._info, self._next_seed, self._ended, options = beside
         self._reset_options, self._next_options = options
-
-
-def _check_environment(env: Any) -> None:
-    # Asked of the innermost: before 1.0 Gymnasium's wrappers warn about such questions.
-    if hasattr(getattr(env, "unwrapped", env), "single_observation_space"):
-        raise TypeError(
-            f"GymnasiumWrapper was given the vector environment {type(env).__name__}; "
-            "it takes a single environment."
-        )
-    needed = ("reset", "step", "observation_space", "action_space")
-    missing = [name for name in needed if not hasattr(env, name)]
-    if missing or isinstance(env, type):
-        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-        raise TypeError(
-            f"GymnasiumWrapper was given {what}, which is not an environment of "
-            "Gymnasium. gymnasium.make(...) makes one."
-        )
-
-
-def _name_of(env: Any) -> str:
-    spec = getattr(env, "spec", None)
-    return str(spec.id) if spec is not None else type(env.unwrapped).__name__
-
-
-def _as_discount(discount: float) -> float:
-    number = float(discount)
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"discount is {discount}; it lies between 0 and 1.")
-    return number
 
 
 def _as_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:

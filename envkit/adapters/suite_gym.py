@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from envkit.adapters.dependencies import require
+from envkit.adapters.gym_environments import id_without_module, limited_and_wrapped
 from envkit.adapters.gym_wrapper import GymWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.wrappers import TimeLimit
@@ -93,21 +93,14 @@ def wrap_env(
         auto_reset=auto_reset,
         render_kwargs=render_kwargs,
     )
-    if max_episode_steps is not None and max_episode_steps > 0:
-        env = time_limit_wrapper(env, max_episode_steps)
-    for wrap in env_wrappers:
-        env = wrap(env)
-    return env
+    return limited_and_wrapped(env, max_episode_steps, time_limit_wrapper, env_wrappers)
 
 
 def _spec_of(name: str) -> Any:
     """Returns what an id is registered with."""
     import gym
 
-    module, _, bare_name = name.rpartition(":")
-    if module:
-        importlib.import_module(module)
-    return gym.spec(bare_name)
+    return gym.spec(id_without_module(name))
 
 
 def _make(spec: Any, **kwargs: Any) -> Any:

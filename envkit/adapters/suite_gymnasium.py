@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from envkit.adapters.dependencies import require
+from envkit.adapters.gym_environments import id_without_module, limited_and_wrapped
 from envkit.adapters.gymnasium_wrapper import GymnasiumWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.wrappers.limits import TimeLimit
@@ -98,20 +98,14 @@ def wrap_env(
     for wrap_gym in gym_env_wrappers:
         gym_env = wrap_gym(gym_env)
     env: PyEnvironment = GymnasiumWrapper(gym_env, discount, auto_reset)
-    if max_episode_steps is not None and max_episode_steps > 0:
-        env = time_limit_wrapper(env, max_episode_steps)
-    for wrap in env_wrappers:
-        env = wrap(env)
-    return env
+    return limited_and_wrapped(env, max_episode_steps, time_limit_wrapper, env_wrappers)
 
 
 def _spec_of(name: str) -> Any:
     """Returns what an id is registered with."""
     import gymnasium
 
-    module, _, bare_name = name.rpartition(":")
-    if module:
-        importlib.import_module(module)
+    bare_name = id_without_module(name)
     try:
         return gymnasium.spec(bare_name)
     except gymnasium.error.Error:

@@ -149,7 +149,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
             handle_auto_reset: Makes no difference: the wrapper begins every episode
                 itself, and a reset after the first `LAST` would leave nothing to pad.
         """
-        super().__init__(env)
+        super().__init__(env, handle_auto_reset)
         self._fix_length = checked_size("fix_length", fix_length)
         self._check_holds_rows()
         self._check_resets_rows()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
+from envkit.action_rows import ACCEPTED_KINDS
 from envkit.arrays import as_array
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
@@ -20,18 +21,10 @@ from envkit.wrappers.actions.nearest_bounds import nearest_within
 from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.rows import beside
 
-__all__ = ["ACCEPTED_KINDS", "GivenActions", "Ignored"]
+__all__ = ["GivenActions", "Ignored"]
 
 # Says in which rows the action is not used. It is asked only where one does not fit.
 Ignored: TypeAlias = Callable[[], Array]
-
-# Which kinds of dtype may come where a kind is expected: what loses nothing.
-ACCEPTED_KINDS: dict[str, str] = {
-    "b": "b",
-    **dict.fromkeys("iu", "biu"),
-    "f": "biuf",
-    "c": "biufc",
-}
 
 
 class GivenActions:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.action_rows import ACCEPTED_KINDS
 from envkit.arrays import as_array
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.bounds import within
 from envkit.specs.validation import check_fits, flatten_as
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wrappers.actions.given_actions import ACCEPTED_KINDS
 from envkit.wrappers.checking.faults import fault, same_values, unlike
 from envkit.wrappers.rows import beside
 

@@ -1,0 +1,85 @@
+"""What the adapters of Gymnasium and of Gym ask of an environment, and of arguments."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from envkit.py_environment import PyEnvironment
+from envkit.specs.validation import describe
+
+__all__ = [
+    "as_discount",
+    "check_render_mode",
+    "check_single",
+    "id_without_module",
+    "limited_and_wrapped",
+    "name_of",
+]
+
+
+def check_single(env: Any, *, adapter: str, library: str) -> None:
+    """Raises unless this can be a single environment of the library."""
+    # Asked of the innermost: some wrappers warn about such questions.
+    if hasattr(getattr(env, "unwrapped", env), "single_observation_space"):
+        raise TypeError(
+            f"{adapter} was given the vector environment {type(env).__name__}; it "
+            "takes a single environment."
+        )
+    needed = ("reset", "step", "observation_space", "action_space")
+    missing = [name for name in needed if not hasattr(env, name)]
+    if missing or isinstance(env, type):
+        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        raise TypeError(
+            f"{adapter} was given {what}, which is not an environment of {library}. "
+            f"{library.lower()}.make(...) makes one."
+        )
+
+
+def name_of(env: Any) -> str:
+    """Returns the id that an environment is registered with, or its class's name."""
+    registered_as = getattr(getattr(env, "spec", None), "id", None)
+    return registered_as or type(getattr(env, "unwrapped", env)).__name__
+
+
+def as_discount(discount: float) -> float:
+    """Returns a discount as a number, if it is one between 0 and 1."""
+    number = float(discount)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"discount is {discount}; it lies between 0 and 1.")
+    return number
+
+
+def check_render_mode(env: Any, name: str, mode: str) -> None:
+    """Raises unless an environment of Gymnasium was made with this `render_mode`."""
+    made_with = getattr(env, "render_mode", None)
+    if made_with != mode:
+        how = f"with render_mode={made_with!r}" if made_with else "without one"
+        raise NotImplementedError(
+            f"{name} cannot render {mode!r}: the render_mode of a Gymnasium "
+            f"environment is chosen when it is made, and this one was made {how}. "
+            f"Make it with render_mode={mode!r}."
+        )
+
+
+def id_without_module(name: str) -> str:
+    """Imports the module that stands before an id, if one does; returns the id."""
+    module, _, bare_name = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return bare_name
+
+
+def limited_and_wrapped(
+    env: PyEnvironment,
+    max_episode_steps: int | None,
+    time_limit_wrapper: Callable[[PyEnvironment, int], PyEnvironment],
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]],
+) -> PyEnvironment:
+    """Puts a limit around an environment, if there is one, and then the wrappers."""
+    if max_episode_steps is not None and max_episode_steps > 0:
+        env = time_limit_wrapper(env, max_episode_steps)
+    for wrap in env_wrappers:
+        env = wrap(env)
+    return env
