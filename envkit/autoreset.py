@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 __all__ = ["AutoReset"]
 
@@ -41,3 +42,14 @@ class AutoReset(enum.Enum):
             f"autoreset is {value!r:.80}; it is one of "
             f"{', '.join(f'AutoReset.{member.name}' for member in cls)}."
         )
+
+    @classmethod
+    def kept_by(cls, env: Any) -> AutoReset:
+        """Returns the order that an environment keeps, whatever kind it is of.
+
+        Example:
+            >>> AutoReset.kept_by(object()) is AutoReset.NEXT_STEP
+            True
+        """
+        value = getattr(getattr(env, "autoreset", None), "value", None)
+        return next((order for order in cls if order.value == value), cls.NEXT_STEP)

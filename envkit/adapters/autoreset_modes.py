@@ -75,7 +75,7 @@ def reset_mode(env: Any, wanted: AutoReset, adapter: str) -> ResetMode:
     Raises:
         ValueError: The batch cannot; the message says why, and what can.
     """
-    own = _own_order(env)
+    own = AutoReset.kept_by(env)
     if own is not wanted and _can_choose(env):
         env.autoreset = wanted
         own = wanted
@@ -94,11 +94,6 @@ def reset_mode(env: Any, wanted: AutoReset, adapter: str) -> ResetMode:
     if wanted is not _NEXT and own is not _SAME and (one or env.resets_rows):
         return _BeginsAfterTheStep(env) if wanted is _SAME else _AsItIs(env)
     _refuse(env, wanted, own, adapter)
-
-
-def _own_order(env: Any) -> AutoReset:
-    value = getattr(getattr(env, "autoreset", None), "value", _NEXT.value)
-    return next((order for order in AutoReset if order.value == value), _NEXT)
 
 
 def _can_choose(env: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.autoreset import AutoReset
 from envkit.time_step import StepType
 from envkit.wording import a_or_an, listed
 
@@ -19,11 +20,11 @@ _FIRST, _LAST = StepType.FIRST, StepType.LAST
 
 def check_autoreset(env: Any) -> None:
     """Refuses a pool that `to_tf_agents` was given, if its order is another one."""
-    order = getattr(getattr(env, "autoreset", None), "value", None)
-    if order in {"same_step", "disabled"}:
+    order = AutoReset.kept_by(env)
+    if order is not AutoReset.NEXT_STEP:
         raise ValueError(
             f"to_tf_agents() was given {a_or_an(type(env).__name__)} whose autoreset "
-            f"is {order.upper()}; in TF-Agents the step after a LAST returns the FIRST "
+            f"is {order.name}; in TF-Agents the step after a LAST returns the FIRST "
             "of the next episode. Set its autoreset to NEXT_STEP."
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from envkit.envs.base import checked_size
 from envkit.specs.validation import describe
 
-__all__ = ["checked_flag", "checked_key", "known_dtype", "limited_size"]
+__all__ = ["checked_flag", "checked_key", "is_number", "known_dtype", "limited_size"]
 
 
 def limited_size(
@@ -86,3 +87,16 @@ def known_dtype(name: str, dtype: Any) -> np.dtype[Any]:
         f"{name} is {dtype!r:.80}, which NumPy does not know as a dtype. It must be "
         "one of numbers or booleans, such as np.float32."
     ) from problem
+
+
+def is_number(value: Any) -> bool:
+    """Says whether a value is one finite number, of Python or NumPy.
+
+    Example:
+        >>> is_number(np.float32(0.5)), is_number(True), is_number("3")
+        (True, False, False)
+    """
+    is_real = isinstance(value, int | float | np.integer | np.floating)
+    return bool(
+        is_real and not isinstance(value, bool) and -math.inf < value < math.inf
+    )

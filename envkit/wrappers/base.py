@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 from envkit.async_environment import AsyncEnvironment
+from envkit.autoreset import AutoReset
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
@@ -94,8 +95,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
             )
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             raise TypeError(f"{name} wraps an environment, not {no_environment(env)}")
-        order = getattr(getattr(env, "autoreset", None), "value", None)
-        if order == "same_step":
+        if AutoReset.kept_by(env) is AutoReset.SAME_STEP:
             raise ValueError(
                 f"{name} cannot wrap {type(env).__name__} with AutoReset.SAME_STEP, "
                 "which hands the FIRST of an episode out beside its time steps. Wrap "

@@ -12,6 +12,7 @@ from envkit.envs.base import checked_size
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.actions.given_actions import GivenActions
+from envkit.wrappers.arguments import is_number
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.randomness import Branch, wrapper_streams
 from envkit.wrappers.reward_sums import add_in_rows, sum_spec
@@ -128,10 +129,10 @@ class StickyAction(PyEnvironmentBaseWrapper):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        is_number = isinstance(
-            repeat_action_probability, int | float | np.integer | np.floating
-        ) and not isinstance(repeat_action_probability, bool)
-        if not is_number or not 0 <= repeat_action_probability < 1:
+        if (
+            not is_number(repeat_action_probability)
+            or not 0 <= repeat_action_probability < 1
+        ):
             raise ValueError(
                 f"repeat_action_probability is {repeat_action_probability!r:.80}; it "
                 "is a number from 0 to less than 1: some action must be taken."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,11 +14,11 @@ from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedSpec
 from envkit.wording import counted, listed
-from envkit.wrappers.arguments import checked_flag
+from envkit.wrappers.arguments import checked_flag, is_number
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
 from envkit.wrappers.normalization.running_statistics import RunningStatistics
 
-__all__ = ["NormalizedLeaf", "Normalizer", "is_number"]
+__all__ = ["NormalizedLeaf", "Normalizer"]
 
 _LAST = StepType.LAST
 _LARGEST = float(np.finfo(np.float32).max)
@@ -234,9 +233,3 @@ class Normalizer(PyEnvironmentBaseWrapper):
         self._frozen = saved["frozen"]
         for leaf, state in zip(self._leaves, saved["statistics"], strict=True):
             leaf.statistics.set_state(state)  # in place: others may share it
-
-
-def is_number(value: Any) -> bool:
-    """Says whether a value is one finite number, of Python or NumPy."""
-    is_real = isinstance(value, int | float | np.integer | np.floating)
-    return is_real and not isinstance(value, bool) and -math.inf < value < math.inf

@@ -9,8 +9,9 @@ import numpy as np
 from envkit import nest
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.arguments import is_number
 from envkit.wrappers.fresh_nests import fresh_nest
-from envkit.wrappers.normalization.normalizer import Normalizer, is_number
+from envkit.wrappers.normalization.normalizer import Normalizer
 from envkit.wrappers.normalization.running_statistics import RunningStatistics
 from envkit.wrappers.rows import beside, where_rows
 
