@@ -240,10 +240,35 @@ class RowWriter:
                     array[slot, block] = leaf
                 else:
                     array[slot, block][rows] = leaf[rows]
-        if self._private and self._send_objects is not None:
-            for index in np.flatnonzero(wanted).tolist():
-                objects = {leaf: leaves[leaf][index, ...] for leaf in self._private}
-                self._send_objects(first + index, int(slots[index]), objects)
+        self._send_rows(first, np.flatnonzero(wanted).tolist(), slots.tolist(), leaves)
+
+    def write_whole_batch(
+        self, first: int, slot: int, time_step: TimeStep, size: int
+    ) -> None:
+        """Writes all rows of a batch's time step into one slot."""
+        # Hot: called once per batch step.
+        leaves = self._batch_leaves(first, size, time_step)
+        if self._may_write is not None:
+            self._may_write()
+        block = slice(first, first + size)
+        for array, leaf in zip(self._slab.steps, leaves, strict=True):
+            array[slot, block] = leaf
+        self._send_rows(first, range(size), [slot] * size, leaves)
+
+    def _send_rows(
+        self,
+        first: int,
+        indices: Sequence[int],
+        slots: Sequence[int],
+        leaves: Sequence[Array],
+    ) -> None:
+        """Sends what memory cannot hold of some rows of a batch."""
+        if not self._private or self._send_objects is None:
+            return
+        for index in indices:
+            # With the dots it stays an array, also where it holds one object.
+            objects = {leaf: leaves[leaf][index, ...] for leaf in self._private}
+            self._send_objects(first + index, slots[index], objects)
 
     def check_batch(self, first: int, size: int, time_step: Any, occasion: str) -> None:
         """Raises a `MisfitError` unless a batch's time step fits in every respect."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -36,16 +37,21 @@ from envkit.wording import listed
 __all__ = ["EnvRunner"]
 
 _COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
-_MID, _LAST = StepType.MID, StepType.LAST
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+# How long the other side may take to write a request, in seconds, and how often to look.
+_TO_WRITE, _A_MOMENT = 10.0, 1e-5
 _LARGEST = 2**32 - 1
 
 
 class EnvRunner:
     """Runs environments on rows of a slab.
 
-    A runner does no input or output and never waits. Whoever carries it decides when
-    rows are ready and whom to tell when they are done: `tell_failure` is called before
-    a row that raised is marked, `after_row`, if there is one, after every row.
+    A runner does no input or output and waits for nobody. Whoever carries it decides
+    when rows are ready and whom to tell when they are done: `tell_failure` is called
+    before a row that raised is marked, `after_row`, if there is one, after every row.
+
+    Attributes:
+        is_single: Whether each environment is one row; the others are batches.
     """
 
     def __init__(
@@ -98,7 +104,8 @@ class EnvRunner:
             and (spec.dtype.kind not in "iufc" or not spec.dtype.isnative)
         ]
         self._action_is_leaf = not nest.is_nested(self._structure.template)
-        self._is_single = not any(env.batched for env in self._host.envs)
+        self.is_single = not any(env.batched for env in self._host.envs)
+        self._has_one_env = len(self._host.envs) == 1
         # By row of this block: which environment it belongs to.
         self._env_of_row = [
             index
@@ -130,21 +137,39 @@ class EnvRunner:
 
     def pending(self) -> list[int]:
         """Returns the rows that were asked and have not answered."""
+        if self.is_single:
+            return self._slab.pending(self._first, self._stop)
+        # A ring may be heard late, while the next request is being written; the rows
+        # of a batch are to be seen together.
+        give_up = time.monotonic() + _TO_WRITE
+        while time.monotonic() < give_up:
+            rows = self._slab.pending_as_asked(self._first, self._stop)
+            if rows is not None:
+                return rows
+            time.sleep(_A_MOMENT)
         return self._slab.pending(self._first, self._stop)
 
     def run_pending(self) -> int:
         """Runs the rows that were asked and have not answered; returns how many."""
         # Hot: called at every wake-up of a worker.
         number = self._sequence[self._first]
-        if self._is_single and self.after_row is None and self._all_step_to(number):
+        if self._moves_together and self._all_step_to(number):
             fence()
             self._meters[STEPS] += len(self._rows)
-            self._run_lockstep(number)
+            if self.is_single:
+                self._run_lockstep(number)
+            else:
+                self._run_whole_batch(number)
             return len(self._rows)
         rows = self.pending()
         if rows:
             self.run(rows)
         return len(rows)
+
+    @property
+    def _moves_together(self) -> bool:
+        """Whether a step of all rows may be done in one piece."""
+        return self.after_row is None and (self.is_single or self._has_one_env)
 
     def _all_step_to(self, number: int) -> bool:
         """Says whether all rows are to step, and answer with this number."""
@@ -165,7 +190,7 @@ class EnvRunner:
     def run(self, rows: Sequence[int]) -> None:
         """Executes the command in each row and writes the answer beside it."""
         self._meters[STEPS] += len(rows)
-        if self._is_single:
+        if self.is_single:
             self._run_single(rows)
         else:
             self._run_batches(rows)
@@ -483,6 +508,27 @@ class EnvRunner:
         else:
             for row in rows:
                 self._slab.commit(row)
+
+    def _run_whole_batch(self, number: int) -> None:
+        """Steps all rows of the only environment, which is a batch."""
+        # Hot: what `_run_batch` does if nothing but that is to be done.
+        first, slot = self._first, slot_of(number)
+        block = slice(first, self._stop)
+        try:
+            columns = [array[block].copy() for array in self._slab.actions]
+            time_step = self._steps[0](self._structure.unflatten(columns))
+            self.writer.write_whole_batch(first, slot, time_step, len(self._rows))
+            step_types = np.asarray(time_step.step_type).tolist()
+            self._meters[RESETS] += step_types.count(_FIRST)
+            if _LAST in step_types and self._slab.autoreset == SAME_STEP_ORDER:
+                ended = np.asarray(time_step.step_type) == _LAST
+                self._begin_batch_at_once(0, first, ended, time_step)
+        except BaseException as error:
+            self._host.let_through(error)
+            self._fail(self._rows, 0, error)
+        else:
+            fence()
+            self._slab.answered[block] = number
 
     def _step_batch(
         self, index: int, stepping: Array, beginning: Array, block: slice

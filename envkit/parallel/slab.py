@@ -1,7 +1,7 @@
 """`Slab`: one block of memory with an array per leaf and a row per environment.
 
 ```
-modes      uint8 [64]            parent writes   autoreset order, count of requests
+modes      uint8 [64]            parent writes   autoreset order, counts of requests
 sequence   uint32[N]             parent writes   the number of a row's last request
 command    uint8 [N]             parent writes   IDLE STEP RESET REBUILD
 answered   uint32[N]             worker writes   the number it has answered
@@ -229,6 +229,8 @@ class Slab:
         layout: Where everything stands.
         announcements: One number: how often rows were asked. It grows when all has been
             written that was asked for, so whoever watches it never sees half of that.
+        asking: One number: what `announcements` is going to be while rows are being
+            asked, and is at other times.
         sequence: The number of each row's last request.
         command: What each row was last asked for.
         answered: The number each row has answered, with the bit `RAISED`.
@@ -245,6 +247,7 @@ class Slab:
         modes, sequence, command, answered, meters, *arrays = layout.arrays(buffer)
         self._modes = modes
         self.announcements = view_of(modes[8:16].view(np.uint64))
+        self.asking = view_of(modes[16:24].view(np.uint64))
         self.sequence = sequence
         self.command = command
         self.answered = answered
@@ -272,20 +275,28 @@ class Slab:
     def request_all(self, command: int) -> None:
         """Asks every row; its action, if there is one, has been written before."""
         # Hot: called once per batch step.
-        if command != self._command_of_all:
-            self.command.fill(command)
-            self._command_of_all = command
-        fence()
-        self.sequence += _TWO
-        self.announcements[0] += 1
+        try:
+            self.asking[0] = self.announcements[0] + 1
+            if command != self._command_of_all:
+                self.command.fill(command)
+                self._command_of_all = command
+            fence()
+            self.sequence += _TWO
+        finally:
+            fence()
+            self.announcements[0] = self.asking[0]
 
     def request(self, rows: Array, command: int | Array) -> None:
         """Asks the given rows."""
-        self._command_of_all = IDLE
-        self.command[rows] = command
-        fence()
-        self.sequence[rows] += _TWO
-        self.announcements[0] += 1
+        try:
+            self.asking[0] = self.announcements[0] + 1
+            self._command_of_all = IDLE
+            self.command[rows] = command
+            fence()
+            self.sequence[rows] += _TWO
+        finally:
+            fence()
+            self.announcements[0] = self.asking[0]
 
     def all_answered(self) -> bool:
         """Says whether every row has answered and none has raised."""
@@ -416,6 +427,20 @@ class Slab:
             and 0 < (number - last) & _LARGEST < 2**31
             and sequence[row] == number
         ]
+
+    def pending_as_asked(self, first: int, stop: int) -> list[int] | None:
+        """Returns what `pending` does, of requests that have been written as a whole.
+
+        `None` says that one is being written now. To most workers that is all the same,
+        for their rows have nothing to do with each other; those of a batch do.
+        """
+        number = self.announcements[0]
+        fence()
+        if self.asking[0] != number:
+            return None
+        fence()
+        rows = self.pending(first, stop)
+        return rows if self.asking[0] == number else None
 
     def commit(self, row: int) -> None:
         """Says that a row's answer is complete; it has been written before."""

@@ -265,11 +265,15 @@ class _Worker:
     def _run_with_objects(self) -> int:
         """Runs the rows whose actions have come as a whole; returns how many."""
         sequence, arrived = self._sequence, self._objects
+        pending = self._runner.pending()
         rows = [
             row
-            for row in self._runner.pending()
+            for row in pending
             if arrived.get(row) == sequence[row] or self._command[row] != STEP
         ]
+        if len(rows) < len(pending) and not self._runner.is_single:
+            # The rows of a batch go together; what is missing rings when it comes.
+            return 0
         for row in rows:
             # A number that was taken back comes again, with other objects.
             arrived.pop(row, None)

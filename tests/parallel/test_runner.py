@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -315,6 +316,25 @@ def test_rows_of_one_batch_may_be_told_different_things(way):
         (FIRST, 0.0, [1, 0]),
         (FIRST, 0.0, [2, 0]),
     ] == answers
+
+
+@each_way
+def test_a_batch_waits_until_all_of_a_request_is_written(way):
+    pool = rig(BatchEnv, way=way)
+    pool.do(RESET)
+    pool.slab.asking[0] += 1
+    pool.slab.command[pool.rows] = STEP
+    pool.slab.sequence[2] += 2
+    # A ring for the request before, which is heard now.
+    worker = threading.Thread(target=pool.runner.run_pending)
+    worker.start()
+    pool.slab.sequence[3] += 2
+    pool.slab.announcements[0] += 1
+    worker.join()
+
+    assert ["reset", "step"] == pool.envs[0].calls
+    assert {} == pool.failures
+    assert [MID, MID] == [step_type for step_type, *_ in pool.answers()]
 
 
 @each_way

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envkit import StepType, TimeStep, nest
+from envkit.parallel import slab as slab_module
 from envkit.parallel.slab import (
     DISABLED_ORDER,
     IDLE,
@@ -374,6 +375,45 @@ def test_both_sides_see_how_often_rows_were_asked():
     parent.request(some(0, 2), RESET)
 
     assert before + 2 == worker.announcements[0]
+
+
+def test_what_is_being_asked_is_not_seen_before_it_is_whole():
+    layout = layout_of(3)
+    memory = bytearray(layout.size)
+    parent, worker = Slab(layout, memory), Slab(layout, memory)
+    parent.asking[0] += 1
+    parent.command[:] = STEP
+    parent.sequence[0] += 2
+    half = worker.pending_as_asked(0, 3)
+    parent.sequence[1:] += 2
+    parent.announcements[0] += 1
+
+    assert half is None
+    assert [0, 1, 2] == worker.pending_as_asked(0, 3)
+
+
+@pytest.mark.parametrize("ask", ["request_all", "request"])
+def test_a_request_that_was_interrupted_keeps_nobody_waiting(ask, monkeypatch):
+    class Interrupted(BaseException):
+        pass
+
+    calls = []
+
+    def interrupt():
+        calls.append(None)
+        # It stands between the numbers, and once more on the way out.
+        if len(calls) == 1:
+            raise Interrupted
+
+    slab = Slab(layout_of(3))
+    arguments = {"request_all": (STEP,), "request": (some(0, 2), STEP)}[ask]
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(slab_module, "fence", interrupt)
+        getattr(slab, ask)(*arguments)
+
+    assert [] == slab.pending_as_asked(0, 3)
+    getattr(slab, ask)(*arguments)
+    assert slab.pending_as_asked(0, 3)
 
 
 def test_rows_may_be_asked_different_things():

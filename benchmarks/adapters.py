@@ -1,0 +1,256 @@
+"""What each adapter adds to a step of the library that it adapts.
+
+    python benchmarks/adapters.py
+
+The bare environment steps beside the adapted one, with the same actions, and begins
+anew what has ended. Single environments are compared by difference, in microseconds:
+what an adapter adds does not depend on how much the environment does. Vector
+environments of so many rows are compared by ratio. At the end envkit's processes step
+Gymnasium's CartPole beside Gymnasium's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dm_env
+import gymnasium
+import numpy as np
+import peers
+from side_by_side import Contender, Figures, Report, opened, options, take_turns
+
+import envkit
+from envkit import ParallelPyEnvironment, adapters
+from envkit.adapters import vectorize
+from envkit.envs import CartPole, Catch
+
+TARGET = "CartPole-v1"
+WORKERS = 2
+Makers = dict[str, Callable[[], Contender] | None]
+
+
+def batches(rows: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 2, rows) for _ in range(50)]
+
+
+def over(step: Callable[[Any], object], actions: Sequence[Any], env: Any) -> Contender:
+    """Steps with one action after the other, over and over."""
+    given = itertools.cycle(actions)
+    return Contender(lambda: step(next(given)), env.close)
+
+
+def singles() -> list[Any]:
+    return [int(batch[0]) for batch in batches(1)]
+
+
+def theirs(make: Callable[[], Any]) -> Contender:
+    """Steps a Gymnasium environment as a loop for training does."""
+    env = make()
+    env.reset(seed=0)
+
+    def step(action: Any) -> None:
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            env.reset()
+
+    return over(step, singles(), env)
+
+
+def ours(make: Callable[[], Any], actions: Sequence[Any]) -> Contender:
+    """Steps an envkit environment or a dm_env one, which begin anew by themselves."""
+    env = make()
+    env.reset()
+    return over(env.step, actions, env)
+
+
+def vector(make: Callable[[], Any], rows: int) -> Contender:
+    """Steps a vector environment of Gymnasium."""
+    env = make()
+    env.reset(seed=0)
+    return over(env.step, batches(rows), env)
+
+
+def sb3(make: Callable[[], Any], rows: int) -> Contender:
+    env = make()
+    env.reset()
+    return over(env.step, batches(rows), env)
+
+
+class Bare(dm_env.Environment):
+    """A dm_env environment that does nearly nothing."""
+
+    def __init__(self) -> None:
+        self._spec = dm_env.specs.Array((4,), np.float32)
+        self._moment = 0
+
+    def observation_spec(self) -> Any:
+        return self._spec
+
+    def action_spec(self) -> Any:
+        return dm_env.specs.DiscreteArray(2)
+
+    def reset(self) -> dm_env.TimeStep:
+        self._moment = 0
+        return dm_env.restart(np.zeros(4, np.float32))
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        if self._moment == 200:
+            return self.reset()
+        self._moment += 1
+        end = dm_env.termination if self._moment == 200 else dm_env.transition
+        return end(1.0, np.zeros(4, np.float32))
+
+
+def single_pairs() -> dict[str, tuple[Callable[[], Contender], ...]]:
+    """Returns by adapter: the bare environment, and the adapted one."""
+    make = functools.partial(gymnasium.make, TARGET)
+    bare_actions = singles()
+    return {
+        "GymnasiumWrapper": (
+            lambda: theirs(make),
+            lambda: ours(lambda: adapters.GymnasiumWrapper(make()), bare_actions),
+        ),
+        "DmEnvWrapper": (
+            lambda: ours(Bare, bare_actions),
+            lambda: ours(lambda: adapters.DmEnvWrapper(Bare()), bare_actions),
+        ),
+        "PyToGymnasium": (
+            lambda: ours(lambda: CartPole(seed=0), bare_actions),
+            lambda: theirs(lambda: adapters.PyToGymnasium(CartPole(seed=0))),
+        ),
+        "PyToDMWrapper": (
+            lambda: ours(lambda: CartPole(seed=0), bare_actions),
+            lambda: ours(
+                lambda: adapters.PyToDMWrapper(CartPole(seed=0)), bare_actions
+            ),
+        ),
+    }
+
+
+def vector_pairs(rows: int) -> dict[str, tuple[Callable[[], Contender], ...]]:
+    """Returns by adapter and what it adapts: bare, and adapted."""
+    pairs = {}
+    kinds = {
+        "SyncVectorEnv": "sync",
+        "AsyncVectorEnv": "async",
+        "CartPole of its own": "vector_entry_point",
+    }
+    for title, kind in kinds.items():
+        make = functools.partial(
+            gymnasium.make_vec, TARGET, num_envs=rows, vectorization_mode=kind
+        )
+        pairs[f"GymnasiumVectorWrapper: {title}"] = (
+            functools.partial(vector, make, rows),
+            lambda make=make: ours(  # type: ignore[misc]  # a default binds it
+                lambda: adapters.GymnasiumVectorWrapper(make()), batches(rows)
+            ),
+        )
+    batch = functools.partial(Catch, batch_size=rows, seed=0)
+    pool = functools.partial(
+        ParallelPyEnvironment, [f"gymnasium:{TARGET}"] * rows, num_workers=WORKERS
+    )
+    for title, make_batch in {"batch of Catch": batch, "pool of CartPole": pool}.items():
+        bare = functools.partial(ours, make_batch, batches(rows))
+        pairs[f"PyToGymnasiumVector: {title}"] = (
+            bare,
+            lambda make=make_batch: vector(  # type: ignore[misc]  # likewise
+                lambda: adapters.PyToGymnasiumVector(make(), infos="none"), rows
+            ),
+        )
+    return pairs
+
+
+# What is asked of the adapters of whole vector environments.
+ASKED = "GymnasiumVectorWrapper"
+
+
+def taken_turns(makers: Makers, told: Any) -> Figures:
+    with opened(makers) as contenders:
+        return take_turns(contenders, told.rounds, told.seconds)
+
+
+def compare_singles(report: Report, told: Any) -> None:
+    for name, (bare, adapted) in single_pairs().items():
+        figures = taken_turns({"bare": bare, name: adapted}, told)
+        report.table(f"{name}, one environment", figures)
+        added = np.subtract(figures[name], figures["bare"])
+        report.ratio(
+            f"{name}: microseconds added",
+            list(added),
+            [1.0] * len(added),
+            at_most=3.0 if name == "GymnasiumWrapper" else None,
+        )
+
+
+def compare_vectors(report: Report, told: Any) -> None:
+    for name, (bare, adapted) in vector_pairs(told.rows).items():
+        figures = taken_turns({"bare": bare, "adapted": adapted}, told)
+        report.table(f"{name}, {told.rows} rows", figures)
+        report.ratio(
+            f"{name}: time over bare",
+            figures["adapted"],
+            figures["bare"],
+            at_most=1.15 if name.startswith(ASKED) else None,
+        )
+
+
+def compare_engines(report: Report, told: Any) -> None:
+    rows = told.rows
+    makers = [functools.partial(gymnasium.make, TARGET)] * rows
+    figures = taken_turns(
+        {
+            "Gymnasium AsyncVectorEnv": functools.partial(
+                peers.gymnasium_async, makers, batches(rows)
+            ),
+            "Gymnasium SyncVectorEnv": functools.partial(
+                peers.gymnasium_sync, makers, batches(rows)
+            ),
+            "PyToGymnasiumVector over a pool": lambda: vector(
+                lambda: adapters.PyToGymnasiumVector(
+                    envkit.make(
+                        f"gymnasium:{TARGET}", num_envs=rows, num_workers=WORKERS
+                    ),
+                ),
+                rows,
+            ),
+            "PyToGymnasiumVector, infos='final'": lambda: vector(
+                lambda: adapters.PyToGymnasiumVector(
+                    envkit.make(
+                        f"gymnasium:{TARGET}", num_envs=rows, num_workers=WORKERS
+                    ),
+                    infos="final",
+                ),
+                rows,
+            ),
+            "vectorize": lambda: vector(
+                lambda: vectorize(makers, num_workers=WORKERS), rows
+            ),
+        },
+        told,
+    )
+    report.table(f"{rows} of Gymnasium's CartPole, {WORKERS} workers", figures)
+    for name in list(figures)[2:]:
+        report.ratio(
+            f"{name}: as fast as AsyncVectorEnv",
+            figures["Gymnasium AsyncVectorEnv"],
+            figures[name],
+            at_least=10.0,
+        )
+
+
+def main() -> None:
+    parser = options(__doc__, rounds=9, seconds=0.3, rows=64)
+    told = parser.parse_args()
+    report = Report("adapters")
+    compare_singles(report, told)
+    compare_vectors(report, told)
+    compare_engines(report, told)
+    report.finish(told.json)
+
+
+if __name__ == "__main__":
+    main()
