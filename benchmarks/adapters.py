@@ -153,7 +153,7 @@ def vector_pairs(rows: int) -> dict[str, tuple[Callable[[], Contender], ...]]:
     pool = functools.partial(
         ParallelPyEnvironment, [f"gymnasium:{TARGET}"] * rows, num_workers=WORKERS
     )
-    for title, make_batch in {"batch of Catch": batch, "pool of CartPole": pool}.items():
+    for title, make_batch in {"batch of Catch": batch, "CartPole's pool": pool}.items():
         bare = functools.partial(ours, make_batch, batches(rows))
         pairs[f"PyToGymnasiumVector: {title}"] = (
             bare,

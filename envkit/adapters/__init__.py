@@ -1,6 +1,7 @@
 """Environments of other libraries as envkit environments, and some the other way.
 
-Names are loaded when they are first used, and each adapter imports its library only
+The modules here are what users name; the folders hold what those are made of. Names
+are loaded when they are first used, and each adapter imports its library only
 when it is asked for an environment, so nobody pays for a library that is not used.
 """
 
@@ -19,14 +20,18 @@ if TYPE_CHECKING:
     from envkit.adapters.dm_control_wrapper import DmControlWrapper
     from envkit.adapters.dm_env_wrapper import DmEnvWrapper
     from envkit.adapters.gym_wrapper import GymWrapper
-    from envkit.adapters.gymnasium_vector_wrapper import GymnasiumVectorWrapper
+    from envkit.adapters.gymnasium_vector_wrapper import (
+        GymnasiumVectorWrapper,
+    )
     from envkit.adapters.gymnasium_wrapper import GymnasiumWrapper
     from envkit.adapters.py_to_dm_wrapper import PyToDMWrapper
     from envkit.adapters.py_to_gymnasium import PyToGymnasium
-    from envkit.adapters.py_to_gymnasium_vector import PyToGymnasiumVector
+    from envkit.adapters.py_to_gymnasium_vector import (
+        PyToGymnasiumVector,
+    )
     from envkit.adapters.py_to_sb3 import to_sb3
-    from envkit.adapters.spaces import spec_from_gym_space
-    from envkit.adapters.spaces_from_specs import space_from_spec
+    from envkit.adapters.spaces.spaces_from_specs import space_from_spec
+    from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
     from envkit.adapters.tf_agents import from_tf_agents, to_tf_agents
     from envkit.adapters.vectorized_envs import vectorize
 
@@ -40,8 +45,8 @@ _HOMES = {
     "PyToGymnasium": "envkit.adapters.py_to_gymnasium",
     "PyToGymnasiumVector": "envkit.adapters.py_to_gymnasium_vector",
     "from_tf_agents": "envkit.adapters.tf_agents",
-    "space_from_spec": "envkit.adapters.spaces_from_specs",
-    "spec_from_gym_space": "envkit.adapters.spaces",
+    "space_from_spec": "envkit.adapters.spaces.spaces_from_specs",
+    "spec_from_gym_space": "envkit.adapters.spaces.specs_from_spaces",
     "to_sb3": "envkit.adapters.py_to_sb3",
     "to_tf_agents": "envkit.adapters.tf_agents",
     "vectorize": "envkit.adapters.vectorized_envs",

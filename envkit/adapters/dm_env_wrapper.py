@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from envkit.adapters.dm_env_parts import generators_of, parts_of, reseed
-from envkit.adapters.dm_env_specs import Refuse, reader, spec_from_dm_env, writer
-from envkit.adapters.dm_env_state import restore_state, save_state
+from envkit.adapters.dm.dm_env_parts import generators_of, parts_of, reseed
+from envkit.adapters.dm.dm_env_specs import Refuse, reader, spec_from_dm_env, writer
+from envkit.adapters.dm.dm_env_state import restore_state, save_state
 from envkit.adapters.forwarding import forwarded
 from envkit.adapters.py_to_dm_wrapper import PyToDMWrapper
-from envkit.adapters.values import Converter, Leaf, map_specs, map_with_paths
+from envkit.adapters.spaces.values import Converter, Leaf, map_specs, map_with_paths
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row

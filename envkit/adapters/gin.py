@@ -29,9 +29,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from envkit.adapters.dependencies import require
-from envkit.adapters.gin_imports import around_imports, imports_of_files
-from envkit.adapters.gin_names import HOMES, LATER, MODULES
-from envkit.adapters.gin_registry import Entries
+from envkit.adapters.gin_config.gin_imports import around_imports, imports_of_files
+from envkit.adapters.gin_config.gin_names import HOMES, LATER, MODULES
+from envkit.adapters.gin_config.gin_registry import Entries
 
 __all__ = ["register", "unregister", "worker_setup"]
 

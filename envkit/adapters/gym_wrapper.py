@@ -9,9 +9,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit.adapters.forwarding import forwarded
-from envkit.adapters.gym_ages import calls_seed, render_takes_mode, reset_takes_seed
 from envkit.adapters.gym_environments import as_discount, check_single, name_of
-from envkit.adapters.gym_spaces import (
+from envkit.adapters.old_gym.gym_ages import (
+    calls_seed,
+    render_takes_mode,
+    reset_takes_seed,
+)
+from envkit.adapters.old_gym.gym_spaces import (
     action_converter,
     observation_converter,
     spec_from_gym_space,

@@ -10,21 +10,30 @@ import numpy as np
 from envkit import nest
 from envkit.adapters.dependencies import require
 from envkit.adapters.forwarding import forwarded
-from envkit.adapters.from_members import from_members
 from envkit.adapters.gym_environments import (
     as_discount,
     check_render_mode,
     name_of,
 )
-from envkit.adapters.spaces import spec_from_gym_space
-from envkit.adapters.vector_actions import VectorActions
-from envkit.adapters.vector_calls import access_envs, call_envs
-from envkit.adapters.vector_ends import FinalObservations, merged
-from envkit.adapters.vector_infos import VectorInfos, final_observations
-from envkit.adapters.vector_kinds import finish_resets, order_of
-from envkit.adapters.vector_resets import ResetArguments
-from envkit.adapters.vector_spaces import check_shared_memory, spec_of_all_rows
-from envkit.adapters.vector_state import restore_vector_state, take_vector_state
+from envkit.adapters.gymnasium_vector.vector_actions import VectorActions
+from envkit.adapters.gymnasium_vector.vector_calls import access_envs, call_envs
+from envkit.adapters.gymnasium_vector.vector_ends import FinalObservations, merged
+from envkit.adapters.gymnasium_vector.vector_infos import (
+    VectorInfos,
+    final_observations,
+)
+from envkit.adapters.gymnasium_vector.vector_kinds import finish_resets, order_of
+from envkit.adapters.gymnasium_vector.vector_resets import ResetArguments
+from envkit.adapters.gymnasium_vector.vector_spaces import (
+    check_shared_memory,
+    spec_of_all_rows,
+)
+from envkit.adapters.gymnasium_vector.vector_state import (
+    restore_vector_state,
+    take_vector_state,
+)
+from envkit.adapters.spaces.from_members import from_members
+from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
 from envkit.autoreset import AutoReset
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment

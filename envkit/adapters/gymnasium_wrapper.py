@@ -9,9 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from envkit.adapters.checked_members import action_converter
 from envkit.adapters.dependencies import require
-from envkit.adapters.from_members import from_member
 from envkit.adapters.gym_environments import (
     as_discount,
     check_render_mode,
@@ -19,7 +17,9 @@ from envkit.adapters.gym_environments import (
     name_of,
 )
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
-from envkit.adapters.spaces import spec_from_gym_space
+from envkit.adapters.spaces.checked_members import action_converter
+from envkit.adapters.spaces.from_members import from_member
+from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row

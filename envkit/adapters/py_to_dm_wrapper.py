@@ -10,11 +10,11 @@ import numpy as np
 
 from envkit import nest
 from envkit.adapters.dependencies import require
-from envkit.adapters.dm_env_specs import integer_leaf, spec_to_dm_env
+from envkit.adapters.dm.dm_env_specs import integer_leaf, spec_to_dm_env
 from envkit.adapters.forwarding import forwarded
 from envkit.adapters.late_base import LateBase
-from envkit.adapters.repacking import Repacker
-from envkit.adapters.values import Leaf, bounded_leaf
+from envkit.adapters.spaces.repacking import Repacker
+from envkit.adapters.spaces.values import Leaf, bounded_leaf
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec, is_discrete

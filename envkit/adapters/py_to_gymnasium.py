@@ -10,10 +10,10 @@ from envkit import nest
 from envkit.adapters.dependencies import require
 from envkit.adapters.episode_ends import as_info, take_flags
 from envkit.adapters.forwarding import forwarded
-from envkit.adapters.from_members import from_member
 from envkit.adapters.late_base import LateBase
-from envkit.adapters.members import to_member
-from envkit.adapters.spaces_from_specs import space_from_spec
+from envkit.adapters.spaces.from_members import from_member
+from envkit.adapters.spaces.members import to_member
+from envkit.adapters.spaces.spaces_from_specs import space_from_spec
 from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe

@@ -13,18 +13,26 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from envkit.adapters.autoreset_modes import as_order, check_begun, reset_mode
 from envkit.adapters.dependencies import require
 from envkit.adapters.forwarding import forwarded
-from envkit.adapters.from_members import from_members
+from envkit.adapters.gymnasium_vector.autoreset_modes import (
+    as_order,
+    check_begun,
+    reset_mode,
+)
+from envkit.adapters.gymnasium_vector.pending_calls import PendingCall, timeout_error
+from envkit.adapters.gymnasium_vector.row_infos import Infos, MaskedColumn, RowInfos
+from envkit.adapters.gymnasium_vector.vector_rows import BatchRows, Rows, check_infos
 from envkit.adapters.late_base import LateBase
-from envkit.adapters.members import to_member, to_members
-from envkit.adapters.pending_calls import PendingCall, timeout_error
-from envkit.adapters.py_to_gymnasium import check_scalars, metadata_of, render_mode_of
-from envkit.adapters.row_infos import Infos, MaskedColumn, RowInfos
-from envkit.adapters.spaces_from_specs import space_from_spec
-from envkit.adapters.values import map_specs
-from envkit.adapters.vector_rows import BatchRows, Rows, check_infos
+from envkit.adapters.py_to_gymnasium import (
+    check_scalars,
+    metadata_of,
+    render_mode_of,
+)
+from envkit.adapters.spaces.from_members import from_members
+from envkit.adapters.spaces.members import to_member, to_members
+from envkit.adapters.spaces.spaces_from_specs import space_from_spec
+from envkit.adapters.spaces.values import map_specs
 from envkit.autoreset import AutoReset
 from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec

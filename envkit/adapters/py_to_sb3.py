@@ -10,18 +10,23 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.adapters.autoreset_modes import reset_mode
-from envkit.adapters.chosen_rows import chosen_rows
 from envkit.adapters.dependencies import require
+from envkit.adapters.gymnasium_vector.autoreset_modes import reset_mode
+from envkit.adapters.gymnasium_vector.chosen_rows import chosen_rows
+from envkit.adapters.gymnasium_vector.row_attributes import (
+    call_rows,
+    envs_of,
+    get_rows,
+    set_rows,
+)
+from envkit.adapters.gymnasium_vector.row_infos import RowInfos
+from envkit.adapters.gymnasium_vector.vector_infos import infos_by_row
+from envkit.adapters.gymnasium_vector.vector_rows import BatchRows, check_infos
 from envkit.adapters.late_base import LateBase
-from envkit.adapters.members import to_member, to_members
 from envkit.adapters.py_to_gymnasium import check_scalars, metadata_of
-from envkit.adapters.row_attributes import call_rows, envs_of, get_rows, set_rows
-from envkit.adapters.row_infos import RowInfos
-from envkit.adapters.spaces_from_specs import space_from_spec
-from envkit.adapters.values import map_specs
-from envkit.adapters.vector_infos import infos_by_row
-from envkit.adapters.vector_rows import BatchRows, check_infos
+from envkit.adapters.spaces.members import to_member, to_members
+from envkit.adapters.spaces.spaces_from_specs import space_from_spec
+from envkit.adapters.spaces.values import map_specs
 from envkit.autoreset import AutoReset
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError

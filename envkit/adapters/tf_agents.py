@@ -12,9 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from envkit.adapters.dependencies import require
-from envkit.adapters.tf_agents_environments import as_py_environment, as_tf_environment
-from envkit.adapters.tf_agents_order import check_autoreset
-from envkit.adapters.tf_agents_wrapper import TFAgentsWrapper
+from envkit.adapters.of_tf_agents.tf_agents_environments import (
+    as_py_environment,
+    as_tf_environment,
+)
+from envkit.adapters.of_tf_agents.tf_agents_order import check_autoreset
+from envkit.adapters.of_tf_agents.tf_agents_wrapper import TFAgentsWrapper
 from envkit.errors import MissingDependencyError
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe

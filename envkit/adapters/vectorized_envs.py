@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from envkit import targets
-from envkit.adapters.autoreset_modes import as_order
 from envkit.adapters.dependencies import require
-from envkit.adapters.gymnasium_rows import (
+from envkit.adapters.gymnasium_vector.autoreset_modes import as_order
+from envkit.adapters.gymnasium_vector.gymnasium_rows import (
     HAS_INFO,
     TERMINATED,
     TRUNCATED,
     GymnasiumRows,
     RowSpaces,
 )
-from envkit.adapters.plain_spaces import plain_spec
+from envkit.adapters.gymnasium_vector.row_attributes import values_by_row
+from envkit.adapters.gymnasium_vector.row_infos import DictInfos, RowInfos
+from envkit.adapters.gymnasium_vector.vector_rows import Ends, check_infos
 from envkit.adapters.py_to_gymnasium_vector import PyToGymnasiumVector
-from envkit.adapters.row_attributes import values_by_row
-from envkit.adapters.row_infos import DictInfos, RowInfos
-from envkit.adapters.vector_rows import Ends, check_infos
+from envkit.adapters.spaces.plain_spaces import plain_spec
 from envkit.autoreset import AutoReset
 from envkit.constructors import constructor
 from envkit.specs.validation import describe

@@ -38,7 +38,7 @@ __all__ = ["EnvRunner"]
 
 _COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
-# How long the other side may take to write a request, in seconds, and how often to look.
+# How long writing a request may take, in seconds, and how often to look for its end.
 _TO_WRITE, _A_MOMENT = 10.0, 1e-5
 _LARGEST = 2**32 - 1
 

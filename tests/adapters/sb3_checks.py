@@ -14,7 +14,9 @@ import pytest
 
 from envkit import BatchedPyEnvironment, ParallelPyEnvironment
 from envkit.adapters import GymnasiumWrapper
-from envkit.adapters.gymnasium_vector_wrapper import GymnasiumVectorWrapper
+from envkit.adapters.gymnasium_vector_wrapper import (
+    GymnasiumVectorWrapper,
+)
 from envkit.adapters.py_to_sb3 import to_sb3
 from envkit.envs import CartPole, Catch
 from tests.adapters.sb3_games import Dials, Seeing, Switches, Walk

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec, TimeStep
-from envkit.adapters.dm_env_specs import Strings
+from envkit.adapters.dm.dm_env_specs import Strings
 from envkit.adapters.dm_env_wrapper import DmEnvWrapper
 from envkit.adapters.py_to_dm_wrapper import PyToDMWrapper
 from envkit.errors import ClosedError, SpecError

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 import envkit
 import envkit.adapters.gin
 from envkit import BatchedPyEnvironment, BoundedArraySpec, ParallelPyEnvironment
-from envkit.adapters import gin_names, suite_gym, suite_gymnasium
+from envkit.adapters import suite_gym, suite_gymnasium
 from envkit.adapters.gin import register, unregister, worker_setup
+from envkit.adapters.gin_config import gin_names
 from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.testing import (
     CountingEnv,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from envkit.adapters import GymnasiumWrapper, spec_from_gym_space
-from envkit.adapters.from_members import from_member
-from envkit.adapters.members import to_member
-from envkit.adapters.spaces_from_specs import space_from_spec
+from envkit.adapters.spaces.from_members import from_member
+from envkit.adapters.spaces.members import to_member
+from envkit.adapters.spaces.spaces_from_specs import space_from_spec
 from tests.adapters.gym_spaces import same
 
 # By where an environment's class is: the package that it needs, if any.

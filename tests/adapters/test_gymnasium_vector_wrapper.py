@@ -20,8 +20,10 @@ from envkit import (
     ParallelPyEnvironment,
 )
 from envkit.adapters import GymnasiumWrapper
-from envkit.adapters.gymnasium_vector_wrapper import GymnasiumVectorWrapper
-from envkit.adapters.vector_kinds import finish_resets
+from envkit.adapters.gymnasium_vector.vector_kinds import finish_resets
+from envkit.adapters.gymnasium_vector_wrapper import (
+    GymnasiumVectorWrapper,
+)
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.seeding import seed_per_row
 from envkit.testing import check_environment

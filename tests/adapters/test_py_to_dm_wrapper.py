@@ -27,7 +27,7 @@ from envkit import (
     transition,
     wrappers,
 )
-from envkit.adapters.dm_env_specs import Strings
+from envkit.adapters.dm.dm_env_specs import Strings
 from envkit.adapters.py_to_dm_wrapper import PyToDMWrapper
 from envkit.errors import ClosedError, SpecError
 from envkit.parallel import ParallelPyEnvironment

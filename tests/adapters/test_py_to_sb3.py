@@ -23,13 +23,23 @@ from envkit import (
     ParallelPyEnvironment,
 )
 from envkit.adapters import GymnasiumWrapper
-from envkit.adapters.gymnasium_vector_wrapper import GymnasiumVectorWrapper
+from envkit.adapters.gymnasium_vector_wrapper import (
+    GymnasiumVectorWrapper,
+)
 from envkit.adapters.py_to_sb3 import to_sb3
 from envkit.envs import CartPole
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
 from envkit.testing import EpisodeCountingEnv, NestedCountingEnv
 from envkit.wrappers import TimeLimit
-from tests.adapters.sb3_games import LIMIT, Dials, Odd, Seeing, Silent, Switches, Walk
+from tests.adapters.sb3_games import (
+    LIMIT,
+    Dials,
+    Odd,
+    Seeing,
+    Silent,
+    Switches,
+    Walk,
+)
 
 POOLS = []
 STAND_INS = Path(__file__).parent / "stand_ins"

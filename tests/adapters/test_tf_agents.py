@@ -21,7 +21,7 @@ from envkit.envs import CartPole
 from envkit.errors import ClosedError, MissingDependencyError, SpecError
 from envkit.testing import CountingEnv
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 class TimeStep(NamedTuple):
@@ -731,7 +731,12 @@ def index_answers(python: Path, folder: Path) -> bool:
 @pytest.mark.watchdog(480)
 def test_agents_of_tf_agents_train_on_environments_of_envkit(tf_agents_python):
     finished = subprocess.run(
-        [tf_agents_python, "-W", "ignore", "tests/adapters/tf_agents_dqn.py"],
+        [
+            tf_agents_python,
+            "-W",
+            "ignore",
+            "tests/adapters/of_tf_agents/tf_agents_dqn.py",
+        ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,

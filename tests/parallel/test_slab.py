@@ -407,8 +407,8 @@ def test_a_request_that_was_interrupted_keeps_nobody_waiting(ask, monkeypatch):
 
     slab = Slab(layout_of(3))
     arguments = {"request_all": (STEP,), "request": (some(0, 2), STEP)}[ask]
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(slab_module, "fence", interrupt)
+    monkeypatch.setattr(slab_module, "fence", interrupt)
+    with pytest.raises(Interrupted):
         getattr(slab, ask)(*arguments)
 
     assert [] == slab.pending_as_asked(0, 3)

@@ -1,0 +1,1 @@
+"""What gin needs to know of envkit."""

@@ -1,0 +1,1 @@
+"""What the adapters of Gymnasium's vector environments are made of."""

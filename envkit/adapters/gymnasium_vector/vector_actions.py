@@ -1,0 +1,111 @@
+"""`VectorActions`: batches of actions as Gymnasium's vector environments take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from envkit.action_rows import ActionRows
+from envkit.adapters.spaces.members import to_members
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.bounds import within
+from envkit.specs.text_spec import TextSpec
+from envkit.specs.validation import check_fits
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = ["VectorActions"]
+
+_CALL = "GymnasiumVectorWrapper.step()"
+
+
+class VectorActions:
+    """Checks a batch of actions, and makes a member of a batched space of it.
+
+    Example:
+        >>> from gymnasium import spaces
+        >>> spec = BoundedArraySpec((), np.int64, 0, 2)
+        >>> VectorActions(spaces.Discrete(3), spec, rows=2).members([0, 2])
+        array([0, 2])
+    """
+
+    def __init__(self, space: Any, spec: NestedSpec, rows: int) -> None:
+        """Prepares.
+
+        Args:
+            space: The space of one row's action.
+            spec: Its specs.
+            rows: How many rows there are.
+        """
+        self._rows = rows
+        self._columns = ActionRows(spec, rows, _CALL)
+        self._structure = self._columns.structure
+        self._to_members: Callable[[Any], Any] = to_members(space, spec)
+        self._choices = _choices(spec)
+        self._shape = (rows,)
+
+    def members(self, action: NestedArray, ignored: Array | None = None) -> Any:
+        """Returns the actions in arrays of their own, or raises.
+
+        Args:
+            action: A batch of actions.
+            ignored: A mask of rows whose action is not used. There the vector
+                environment gets any that fits.
+        """
+        # Hot: called once per batch step. The first case is what nearly all have, and
+        # as numbers without a sign those below 0 are too large as well.
+        if (
+            self._choices
+            and type(action) is np.ndarray
+            and action.dtype == np.int64
+            and action.shape == self._shape
+            and np.maximum.reduce(action.view(np.uint64)) < self._choices
+        ):
+            return action.copy()
+        columns = self._columns.columns(action, ignored=ignored)
+        if ignored is not None:
+            columns = [
+                self._without_ignored(*pair, ignored)
+                for pair in zip(columns, self._structure.leaves, strict=True)
+            ]
+        for index, column in enumerate(columns):
+            self._check_further(index, column, ignored)
+        own = [
+            np.array(column, spec.dtype)
+            for column, spec in zip(columns, self._structure.leaves, strict=True)
+        ]
+        return self._to_members(self._structure.unflatten(own))
+
+    def _without_ignored(self, column: Array, spec: ArraySpec, ignored: Array) -> Array:
+        """Replaces the actions of rows that begin an episode by what fits."""
+        if not isinstance(spec, BoundedArraySpec):
+            return column
+        where = ignored.reshape(-1, *[1] * len(spec.shape))
+        return np.where(where, spec.minimum, column)
+
+    def _check_further(self, index: int, column: Array, ignored: Array | None) -> None:
+        """Looks at what `ActionRows` leaves to environments: bounds of floats, text."""
+        spec = self._structure.leaves[index]
+        if isinstance(spec, BoundedArraySpec) and spec.dtype.kind == "f":
+            if within(column, spec.minimum, spec.maximum):
+                return
+        elif not isinstance(spec, TextSpec):
+            return
+        column = column if ignored is None else column[~ignored]
+        check_fits(
+            column.astype(spec.dtype),
+            spec,
+            subject=f"{_CALL} was given an action that",
+            root="action",
+            path=self._structure.paths[index],
+            outer_dims=column.shape[:1],
+        )
+
+
+def _choices(spec: NestedSpec) -> int:
+    """Returns how many choices an action is one of, 0 if it is something else."""
+    is_one = isinstance(spec, BoundedArraySpec) and spec.shape == ()
+    if is_one and spec.dtype == np.int64 and spec.minimum == 0:
+        return int(spec.maximum) + 1
+    return 0

@@ -1,0 +1,1 @@
+"""What the adapters of TF-Agents are made of."""

@@ -1,0 +1,1 @@
+"""What the adapter of the old Gym is made of."""

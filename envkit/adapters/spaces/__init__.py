@@ -1,0 +1,1 @@
+"""Spaces of Gymnasium and specs of envkit, and the values in them."""
