@@ -1,0 +1,381 @@
+"""`RealTimeEnvironment`: an environment that goes on while the agent thinks."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit.autoreset import AutoReset
+from envkit.constructors import constructor
+from envkit.errors import ClosedError
+from envkit.py_environment import PyEnvironment
+from envkit.realtime.hosts import Host
+from envkit.realtime.late_actions import LateActions
+from envkit.realtime.process_host import ProcessHost
+from envkit.realtime.report import LAG_SPEC, Lag
+from envkit.realtime.schedule import as_schedule
+from envkit.realtime.thread_host import ThreadHost
+from envkit.realtime.ticking import TickLoop
+from envkit.realtime.virtual_host import VirtualHost
+from envkit.specs.validation import check_fits, describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["RealTimeEnvironment"]
+
+HOSTS = ("process", "thread", "virtual")
+_LAST = int(StepType.LAST)
+
+
+class RealTimeEnvironment(PyEnvironment):
+    """Lets a clock step an environment, and the agent act when it is ready.
+
+    The clock ticks `hz` times a second. `step` hands in an action, which acts from the
+    next tick on, and returns what has happened since the last time step: rewards are
+    merged with their discounts, and never across the end of an episode, so to a learner
+    it is an environment like any other whose steps are of different lengths. Every
+    `LAST` comes once, with its own observation. `lag()` and `get_info()["realtime"]`
+    say how old, how late and how much it was.
+
+    | `wait`    | `step` returns                                                      |
+    |-----------|---------------------------------------------------------------------|
+    | "next"    | when the action has acted for a tick, or for `act_every`; at the    |
+    |           | end or beginning of an episode at once                              |
+    | "newest"  | at once, with what there is; if that is nothing new, the same       |
+    |           | observation again, with reward 0                                    |
+    | seconds   | like "next", but after so many seconds with what there is           |
+
+    | `late_action` | acts in ticks for which the agent's action comes too late       |
+    |---------------|-----------------------------------------------------------------|
+    | "repeat"      | its last one again                                              |
+    | "no_op"       | `no_op`, or the action nearest to 0                             |
+    | a function    | `late_action(tick, last_action)`                                |
+
+    Until the agent has acted in an episode, the no-op does.
+
+    | `host`    | the clock runs in                                                   |
+    |-----------|---------------------------------------------------------------------|
+    | "process" | a process, where nothing that the agent does can delay it           |
+    | "thread"  | a thread of this process: for environments that mostly wait, and    |
+    |           | inside of workers, which have nothing else to do                    |
+    | "virtual" | nowhere: time is only counted, and passes as fast as the machine    |
+    |           | can. The agent thinks for `think_time`                              |
+
+    An environment that runs by itself, and says so with `realtime = True`, gets no
+    second clock: leave `hz` out.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = RealTimeEnvironment(Catch, hz=10, host="virtual", think_time=0.25)
+        >>> time_step = env.reset()
+        >>> time_step = env.step(2)  # two ticks pass meanwhile, in the third it acts
+        >>> lag = env.lag()
+        >>> int(lag.ticks_merged), int(lag.missed_ticks), float(lag.think_time)
+        (3, 2, 0.25)
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        make_env: Any,
+        hz: float | None = None,
+        *,
+        host: str = "process",
+        wait: str | float = "next",
+        act_every: int = 1,
+        late_action: str | Callable[[int, NestedArray], NestedArray] = "repeat",
+        no_op: NestedArray = None,
+        at_end: str = "run",
+        overrun: str = "skip",
+        merge: str = "discounted",
+        think_time: float | Callable[[], float] | None = None,
+        reset_timeout: float | None = None,
+        worker_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Builds the environment where it is to run.
+
+        Args:
+            make_env: What makes the environment: a function, or a name for
+                `envkit.make`. Where it does not leave this process, it may be the
+                environment itself.
+            hz: Ticks per second.
+            host: Where the clock runs.
+            wait: For what `step` waits.
+            act_every: How many ticks an action is meant for: the agent is late only
+                after so many.
+            late_action: What acts when the agent is late.
+            no_op: The action that does nothing.
+            at_end: What the environment does at the end of an episode: "run" on, into
+                the next one, or "pause" until the agent has seen the `LAST`.
+            overrun: What becomes of ticks that are due before the environment is
+                through with the one before: "skip" them, "stretch" time, or "raise".
+            merge: How rewards are merged: "discounted", or as a "sum".
+            think_time: With a virtual clock, for how many seconds the agent thinks
+                before each step, or what is called for it.
+            reset_timeout: For how many seconds to wait for an episode to begin; after
+                that a `WorkerTimeout` is raised, and the next call waits on.
+            worker_options: Keyword arguments of the `ParallelPyEnvironment` that holds
+                the process, such as `on_worker_failure`.
+        """
+        super().__init__()
+        _check_choice("host", host, HOSTS)
+        _check_choice("at_end", at_end, ("run", "pause"))
+        _check_choice("merge", merge, ("discounted", "sum"))
+        _check_wait(wait)
+        if think_time is not None and host != "virtual":
+            raise ValueError(
+                f"think_time is for host='virtual'; with host={host!r} the agent "
+                "thinks for as long as it does."
+            )
+        self._is_closed = False
+        self._seeded = False
+        make_loop = functools.partial(
+            _make_loop,
+            make_env,
+            hz=hz,
+            overrun=overrun,
+            late_action=late_action,
+            no_op=no_op,
+            act_every=_as_count(act_every),
+            pauses=at_end == "pause",
+            discounted=merge == "discounted",
+        )
+        self._host: Host
+        if host == "virtual":
+            self._host = VirtualHost(make_loop, wait, think_time)
+        elif host == "thread":
+            self._host = ThreadHost(make_loop, wait, reset_timeout)
+        else:
+            _refuse_environment(make_env)
+            options = {"reset_timeout": reset_timeout, **(worker_options or {})}
+            inside = functools.partial(
+                RealTimeEnvironment,
+                make_env,
+                hz,
+                host="thread",
+                wait=wait,
+                act_every=act_every,
+                late_action=late_action,
+                no_op=no_op,
+                at_end=at_end,
+                overrun=overrun,
+                merge=merge,
+            )
+            self._host = ProcessHost(inside, options)
+        # An environment that nobody holds any more goes on for nobody.
+        weakref.finalize(self, self._host.close)
+
+    @property
+    def batched(self) -> bool:
+        """Whether the environment is a batch, whose rows share one clock."""
+        return self._host.batch_size is not None
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows it has if it is a batch, else `None`."""
+        return self._host.batch_size
+
+    @property
+    def resets_rows(self) -> bool:
+        """Whether single rows can be reset: where the environment can do that."""
+        return self._host.resets_rows
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of an observation."""
+        return self._host.spec.observation
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action."""
+        return self._host.spec.action
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of the reward."""
+        return self._host.spec.reward
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of the discount."""
+        return self._host.spec.discount
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what `get_info()` has of timing."""
+        return {"realtime": LAG_SPEC._asdict()}
+
+    def lag(self) -> Lag:
+        """Returns the timing of the current time step."""
+        self.current_time_step()
+        return self._host.lag()
+
+    def get_info(self) -> Any:
+        """Returns the environment's info, with the timing as `"realtime"`.
+
+        The info is that of the tick whose observation was returned.
+        """
+        lag = self.lag()._asdict()
+        info = self.inner_info()
+        if isinstance(info, list):
+            return [
+                {**_as_mapping(one), "realtime": _row_of(lag, row)}
+                for row, one in enumerate(info)
+            ]
+        return {**_as_mapping(info), "realtime": lag}
+
+    def inner_info(self) -> Any:
+        """Returns the environment's own info; `None` if it has none."""
+        return self._host.info()
+
+    def seed(self, seed: Seed) -> Any:
+        """Makes what is random from the next reset on depend on `seed` alone.
+
+        An episode that has begun by itself is not that reset; `reset()` is.
+        """
+        self._check_open("seed")
+        self._seeded = True
+        return self._host.seed(seed)
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns a picture of the environment as it is now."""
+        self._check_open("render")
+        return self._host.render(mode)
+
+    def close(self) -> None:
+        """Lets time stand still, and closes the environment."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._host.close()
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        if self._stands_at_end(None):
+            return self._host.next_episode(None)
+        self._seeded = False
+        return self._host.reset(None)
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        self._check_open("reset")
+        if self._stands_at_end(mask):
+            return self._host.next_episode(mask)
+        self._seeded = False
+        return self._host.reset(mask)
+
+    def _stands_at_end(self, mask: Array | None) -> bool:
+        """Says whether an episode begins by itself, so that none has to be begun."""
+        current = self._current_time_step
+        if current is None or self._seeded:
+            return False
+        ended = np.asarray(current.step_type) == _LAST
+        return bool(np.all(ended if mask is None else ended[mask]))
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        self._check_open("step")
+        if not self.batched and self._stands_at_end(None):
+            return self._host.next_episode(None)
+        check_fits(
+            action,
+            self.action_spec(),
+            subject="RealTimeEnvironment.step() was given an action that",
+            root="action",
+            outer_dims=(self._host.batch_size,) if self._host.batch_size else (),
+        )
+        return self._host.step(action)
+
+    def _check_open(self, call: str) -> None:
+        if self._is_closed:
+            raise ClosedError.used("RealTimeEnvironment", call)
+
+    def _get_state(self) -> Any:
+        return self._host.get_state()
+
+    def _set_state(self, state: Any) -> None:
+        self._host.set_state(state)
+
+
+def _make_loop(
+    make_env: Any,
+    *,
+    hz: float | None,
+    overrun: str,
+    late_action: Any,
+    no_op: NestedArray,
+    act_every: int,
+    pauses: bool,
+    discounted: bool,
+) -> tuple[Any, TickLoop]:
+    """Builds the environment, and what steps it."""
+    env = make_env if _is_environment(make_env) else constructor(make_env)()
+    name = type(env).__name__
+    if env.batched and AutoReset.kept_by(env) is not AutoReset.NEXT_STEP:
+        raise ValueError(
+            f"RealTimeEnvironment cannot run {name} with "
+            f"AutoReset.{AutoReset.kept_by(env).name}: rows have to begin their next "
+            "episodes by themselves. Make it with AutoReset.NEXT_STEP."
+        )
+    if pauses and env.batched and not env.holds_rows:
+        raise ValueError(
+            f"RealTimeEnvironment cannot pause single rows of {name}, which steps all "
+            "its rows together. Use at_end='run', or a RealTimeEnvironment for each."
+        )
+    schedule = as_schedule(hz, overrun, getattr(env, "realtime", False) is True, name)
+    late = LateActions(late_action, env.action_spec(), no_op, env.batch_size)
+    return env, TickLoop(
+        env,
+        schedule,
+        late,
+        act_every=act_every,
+        pauses=pauses,
+        discounted=discounted,
+    )
+
+
+def _is_environment(value: Any) -> bool:
+    return hasattr(value, "time_step_spec") and not isinstance(value, type)
+
+
+def _refuse_environment(make_env: Any) -> None:
+    if _is_environment(make_env):
+        raise TypeError(
+            f"make_env is the environment {describe(make_env)}, which exists already, "
+            "and the clock runs in another process. Pass what makes it, or use "
+            "host='thread'."
+        )
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(
+            f"{name} is {describe(value)}; it is one of "
+            f"{', '.join(map(repr, choices))}."
+        )
+
+
+def _check_wait(wait: Any) -> None:
+    if wait in ("next", "newest"):
+        return
+    is_number = isinstance(wait, numbers.Real) and not isinstance(wait, bool)
+    if not is_number or not 0 <= wait < math.inf:
+        raise ValueError(
+            f"wait is {describe(wait)}; it is 'next', 'newest', or a number of seconds."
+        )
+
+
+def _as_count(act_every: Any) -> int:
+    if isinstance(act_every, bool) or not isinstance(act_every, numbers.Integral):
+        raise TypeError(f"act_every is {describe(act_every)}; it is a number of ticks.")
+    if act_every < 1:
+        raise ValueError(f"act_every is {act_every}; it is at least one tick.")
+    return int(act_every)
+
+
+def _as_mapping(info: Any) -> Mapping[str, Any]:
+    if info is None:
+        return {}
+    return info if isinstance(info, Mapping) else {"info": info}
+
+
+def _row_of(lag: Mapping[str, Array], row: int) -> dict[str, Any]:
+    return {name: value[row] for name, value in lag.items()}

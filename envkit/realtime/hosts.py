@@ -1,0 +1,142 @@
+"""`Host`: where an environment runs in real time, and what one asks of it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from envkit.realtime.report import Lag
+from envkit.realtime.ticking import TickLoop
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, Seed
+
+__all__ = ["Host", "LocalHost", "MakeLoop", "RealTimeState"]
+
+Result = TypeVar("Result")
+MakeLoop = Callable[[], tuple[Any, TickLoop]]
+# What `get_state` of an environment gives, and that of the loop which steps it.
+RealTimeState = tuple[Any, Any]
+
+
+class Host(abc.ABC):
+    """Carries an environment that goes on by itself.
+
+    Attributes:
+        spec: The specs of one row.
+        batch_size: How many rows there are; `None` for a single environment.
+        resets_rows: Whether single rows can be reset.
+    """
+
+    spec: EnvironmentSpec
+    batch_size: int | None
+    resets_rows: bool
+
+    @abc.abstractmethod
+    def reset(self, mask: Array | None) -> TimeStep:
+        """Begins an episode, in all rows or in some, and shows it."""
+
+    @abc.abstractmethod
+    def step(self, action: NestedArray) -> TimeStep:
+        """Hands in an action of every row, waits, and shows what has happened."""
+
+    @abc.abstractmethod
+    def next_episode(self, mask: Array | None) -> TimeStep:
+        """Waits for the episode after one whose end has been seen, and shows it."""
+
+    @abc.abstractmethod
+    def lag(self) -> Lag:
+        """Returns the timing of what was shown last."""
+
+    @abc.abstractmethod
+    def info(self) -> Any:
+        """Returns the environment's info of what was shown last."""
+
+    @abc.abstractmethod
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+
+    @abc.abstractmethod
+    def render(self, mode: str) -> Any:
+        """Returns a picture of the environment as it is now."""
+
+    @abc.abstractmethod
+    def get_state(self) -> Any:
+        """Returns everything that later ticks depend on."""
+
+    @abc.abstractmethod
+    def set_state(self, state: Any) -> None:
+        """Brings that back."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets time stand still, and closes the environment."""
+
+
+class LocalHost(Host):
+    """Carries a `TickLoop` in this process."""
+
+    env: Any
+    loop: TickLoop
+
+    def __init__(self, wait: str | float) -> None:
+        """Prepares.
+
+        Args:
+            wait: For what a step waits: "next" for something new, "newest" for nothing,
+                or for how many seconds it waits for something new.
+        """
+        self._wait = wait
+        self._lag: Lag
+        self._info: Any = None
+
+    def _take_over(self, env: Any, loop: TickLoop) -> None:
+        self.env, self.loop = env, loop
+        self.spec = EnvironmentSpec.of(env)
+        self.batch_size = loop.rows if loop.batched else None
+        self.resets_rows = bool(getattr(env, "resets_rows", False))
+
+    def _shown(self, mask: Array | None, now: float) -> TimeStep:
+        time_step, self._lag, self._info = self.loop.take(mask, now)
+        return time_step
+
+    @abc.abstractmethod
+    def ask(self, question: Callable[[], Result]) -> Result:
+        """Calls a function between two ticks."""
+
+    @abc.abstractmethod
+    def _go_on_at(self) -> float | None:
+        """Returns when time goes on after `set_state`; `None` as the state says."""
+
+    def lag(self) -> Lag:
+        """Returns the timing of what was shown last."""
+        return self._lag
+
+    def info(self) -> Any:
+        """Returns the environment's info of what was shown last."""
+        return self._info
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+        return self.ask(lambda: self.env.seed(seed))
+
+    def render(self, mode: str) -> Any:
+        """Returns a picture of the environment as it is now."""
+        return self.ask(lambda: self.env.render(mode))
+
+    def get_state(self) -> Any:
+        """Returns everything that later ticks depend on."""
+        return self.ask(self._state)
+
+    def _state(self) -> RealTimeState:
+        return self.env.get_state(), self.loop.get_state()
+
+    def set_state(self, state: Any) -> None:
+        """Brings that back."""
+        self.ask(lambda: self._restore(state))
+
+    def _restore(self, state: RealTimeState) -> None:
+        environment, loop = state
+        self.env.set_state(environment)
+        self.loop.set_state(loop, self._go_on_at())

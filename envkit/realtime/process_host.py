@@ -1,0 +1,99 @@
+"""`ProcessHost`: a clock in a process of its own, where no agent can delay it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.constructors import make
+from envkit.errors import WorkerError
+from envkit.realtime.hosts import Host
+from envkit.realtime.report import Lag
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, Seed
+
+__all__ = ["ProcessHost"]
+
+_STEP_TYPES = {int(one): one for one in (StepType.FIRST, StepType.MID, StepType.LAST)}
+
+
+class ProcessHost(Host):
+    """Carries an environment that runs in real time in a worker: a pool of one."""
+
+    def __init__(self, make_env: Callable[[], Any], options: Mapping[str, Any]) -> None:
+        """Starts the process, and waits until the environment is built.
+
+        Args:
+            make_env: Makes the environment, which keeps its own time, in the process.
+            options: Keyword arguments of `ParallelPyEnvironment`.
+        """
+        self._pool = make(make_env, num_envs=1, num_workers=1, **options)
+        self.spec = EnvironmentSpec.of(self._pool)
+        self._is_batch = bool(self._pool.access("batched")[0])
+        self.batch_size = self._pool.batch_size if self._is_batch else None
+        self.resets_rows = self._is_batch and bool(self._pool.access("resets_rows")[0])
+        self._action = nest.Structure(self.spec.action)
+        self._time_step = nest.Structure(self._pool.time_step_spec())
+
+    def _one(self, time_step: TimeStep) -> TimeStep:
+        """Returns what was asked for, without the dimension of a pool of one."""
+        if self._is_batch:
+            return time_step
+        one = self._time_step.map(lambda leaf: leaf[0, ...], time_step)
+        step_type = _STEP_TYPES[int(one.step_type)]
+        return one._replace(step_type=step_type)  # type: ignore[no-any-return]
+
+    def reset(self, mask: Array | None) -> TimeStep:
+        """Begins an episode, in all rows or in some, and shows it."""
+        return self._one(self._pool.reset(mask))
+
+    def step(self, action: NestedArray) -> TimeStep:
+        """Hands in an action of every row, waits, and shows what has happened."""
+        if not self._is_batch:
+            action = self._action.map(lambda leaf: np.asarray(leaf)[None], action)
+        return self._one(self._pool.step(action))
+
+    def next_episode(self, mask: Array | None) -> TimeStep:
+        """Waits for the episode after one whose end has been seen, and shows it."""
+        return self.reset(mask)
+
+    def lag(self) -> Lag:
+        """Returns the timing of what was shown last."""
+        return self._asked("lag")  # type: ignore[no-any-return]
+
+    def info(self) -> Any:
+        """Returns the environment's info of what was shown last."""
+        return self._asked("inner_info")
+
+    def _asked(self, method: str, *arguments: Any) -> Any:
+        try:
+            return self._pool.call(method, *arguments)[0]
+        except WorkerError as error:
+            # Whether an environment can is not a matter of where it runs.
+            if isinstance(error.__cause__, NotImplementedError):
+                raise error.__cause__ from None
+            raise
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+        return self._asked("seed", seed)
+
+    def render(self, mode: str) -> Any:
+        """Returns a picture of the environment as it is now."""
+        return self._asked("render", mode)
+
+    def get_state(self) -> Any:
+        """Returns everything that later ticks depend on."""
+        return self._pool.get_state()
+
+    def set_state(self, state: Any) -> None:
+        """Brings that back."""
+        self._pool.set_state(state)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._pool.close()
