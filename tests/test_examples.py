@@ -160,3 +160,16 @@ def test_the_benchmark_of_batches_prints_all_contenders():
         "Gymnasium, one in a loop",
     ):
         assert contender in output
+
+
+def test_an_agent_that_thinks_longer_catches_less(tmp_path):
+    picture = tmp_path / "returns.png"
+    output = run("examples/realtime_catch.py", "--episodes=40", f"--out={picture}")
+
+    rows = re.findall(r"│ +(\d+) │ +([\d.]+) │ +([-+][\d.]+) │", output)
+    assert ["0", "50", "150"] == [think_time for think_time, *_ in rows]
+    ticks = [float(ticks) for _, ticks, _ in rows]
+    returns = [float(mean) for *_, mean in rows]
+    assert 1.0 == ticks[0] < ticks[1] < ticks[2]
+    assert 1.0 == returns[0] > returns[1] > returns[2]
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,99 @@
+"""How much an agent loses by thinking: Catch goes on meanwhile.
+
+    python examples/realtime_catch.py
+
+The ball falls 20 times a second, whether the agent has made up its mind or not; until
+it has, its last action goes on. Its think time is declared, and the clock is counted
+and not waited for, so hundreds of episodes take a second, and the same numbers come out
+on every machine. A picture shows the mean return against the think time.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from absl import app, flags
+from rich.console import Console
+from rich.table import Table
+
+from envkit import TimeStep
+from envkit.envs import Catch
+from envkit.realtime import RealTimeEnvironment
+
+_THINK_TIMES = flags.DEFINE_list("think_times", ["0", "50", "150"], "In milliseconds.")
+_HZ = flags.DEFINE_float("hz", 20.0, "How often the ball falls, in a second.")
+_EPISODES = flags.DEFINE_integer("episodes", 300, "For each think time.")
+_OUT = flags.DEFINE_string("out", "realtime_catch.png", "Where the picture goes.")
+
+LEFT, STAY, RIGHT = range(3)
+
+
+def follow(time_step: TimeStep) -> int:
+    """Moves the paddle towards the column of the ball: what a quick agent does."""
+    board = time_step.observation
+    paddle = int(np.argmax(board[-1]))
+    ball = int(np.argmax(board[:-1].max(axis=0)))
+    return STAY if ball == paddle else RIGHT if ball > paddle else LEFT
+
+
+def returns_of(think_time: float) -> tuple[list[float], float]:
+    """Returns what each episode brought, and how many ticks passed per action."""
+    returns: list[float] = []
+    merged: list[int] = []
+    game = Catch(seed=0, rows=20, columns=9)
+    with RealTimeEnvironment(
+        game, _HZ.value, host="virtual", think_time=think_time
+    ) as env:
+        time_step = env.reset()
+        while len(returns) < _EPISODES.value:
+            time_step = env.step(follow(time_step))
+            if time_step.is_mid():
+                merged.append(int(env.lag().ticks_merged))
+            if time_step.is_last():
+                returns.append(float(time_step.reward))
+    return returns, float(np.mean(merged))
+
+
+def draw(think_times: Sequence[float], means: Sequence[float]) -> pathlib.Path:
+    """Draws the picture; returns where it is."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(think_times, means, marker="o")
+    axes.set(
+        title=f"Catch at {_HZ.value:g} Hz, and an agent that thinks",
+        xlabel="think time (ms)",
+        ylabel=f"mean return of {_EPISODES.value} episodes",
+        ylim=(-1.05, 1.05),
+    )
+    axes.grid(alpha=0.3)
+    path = pathlib.Path(_OUT.value).resolve()
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def main(_: Sequence[str]) -> None:
+    table = Table(title=f"Catch at {_HZ.value:g} Hz")
+    for heading in ("think time (ms)", "ticks per action", "mean return"):
+        table.add_column(heading, justify="right")
+    think_times = sorted(float(text) for text in _THINK_TIMES.value)
+    means = []
+    for milliseconds in think_times:
+        returns, ticks = returns_of(milliseconds / 1000)
+        means.append(float(np.mean(returns)))
+        table.add_row(f"{milliseconds:g}", f"{ticks:.2f}", f"{means[-1]:+.2f}")
+    console = Console()
+    console.print(table)
+    try:
+        path = draw(think_times, means)
+    except ModuleNotFoundError:
+        console.print('No picture: pip install "envkit\\[plot]" for that.')
+        return
+    console.print(f"The picture: {path}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    app.run(main)
