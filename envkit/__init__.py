@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from envkit import specs as specs
     from envkit import testing as testing
     from envkit import wrappers as wrappers
-    from envkit.async_environment import AsyncBatch, AsyncEnvironment, Blocking
+    from envkit.async_environment import AsyncBatch, AsyncEnvironment
     from envkit.autoreset import AutoReset
     from envkit.batched_py_environment import BatchedPyEnvironment
+    from envkit.blocking import Blocking
     from envkit.constructors import constructor, make, register
     from envkit.parallel import (
         AsyncParallelPyEnvironment,
@@ -49,7 +50,7 @@ _HOMES = {
     "AsyncParallelPyEnvironment": "envkit.parallel",
     "AutoReset": "envkit.autoreset",
     "BatchedPyEnvironment": "envkit.batched_py_environment",
-    "Blocking": "envkit.async_environment",
+    "Blocking": "envkit.blocking",
     "BoundedArraySpec": "envkit.specs",
     "EnvironmentSpec": "envkit.specs",
     "ParallelPyEnvironment": "envkit.parallel",

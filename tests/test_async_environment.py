@@ -17,6 +17,7 @@ from envkit import (
     Blocking,
     BoundedArraySpec,
     EnvironmentSpec,
+    StepType,
     nest,
     time_step_spec,
 )
@@ -30,6 +31,7 @@ from envkit.errors import (
 from envkit.testing import CountingEnv, ManualClock, NestedCountingEnv
 
 NEVER = math.inf
+FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
 
 
 class Rehearsed(AsyncEnvironment):
@@ -778,3 +780,146 @@ def test_a_closed_one_stays_closed(name, call):
     )
 
     assert (ClosedError, expected) == told(call, env)
+
+
+# Without waiting for episodes to begin.
+
+
+def unwaiting(lengths, delays=(), **options):
+    """Rows that nobody waits for while they reset."""
+    env = Rehearsed([CountingEnv(length) for length in lengths], delays)
+    return env, Blocking(env, wait=False, now=env.clock, **options)
+
+
+def shown(env, time_step):
+    """Returns step type, observation and validity of each row."""
+    return [
+        (int(step_type), int(observation), bool(valid))
+        for step_type, observation, valid in zip(
+            time_step.step_type, time_step.observation, env.valid, strict=True
+        )
+    ]
+
+
+def test_a_reset_that_is_not_waited_for_returns_at_once():
+    inner, env = unwaiting([3, 3], delays=[5.0, 5.0])
+    time_step = env.reset()
+
+    assert [(LAST, 0, False), (LAST, 0, False)] == shown(env, time_step)
+    assert [True, True] == env.resetting.tolist()
+    assert 0.0 == inner.clock()
+
+
+def test_a_step_waits_for_one_row_at_least():
+    inner, env = unwaiting([3, 3], delays=[5.0, 9.0])
+    env.reset()
+    time_step = env.step(np.zeros(2, np.int64))
+
+    assert [(FIRST, 0, True), (LAST, 0, False)] == shown(env, time_step)
+    assert 5.0 == inner.clock()
+
+
+def test_one_slow_reset_delays_nobody():
+    inner, env = unwaiting([1, 9], delays=[0, 0, 0, 0, 50.0, 1, 1, 1])
+    seen = [shown(env, env.reset())]
+    actions = np.zeros(2, np.int64)
+    seen += [shown(env, env.step(actions)) for _ in range(4)]
+
+    assert [(FIRST, 0, True), (LAST, 1, True)] == [rows[0] for rows in seen[:2]]
+    # Its next episode takes long to begin, and what is shown meanwhile is its end.
+    assert [(LAST, 1, False)] * 3 == [rows[0] for rows in seen[2:]]
+    assert [0, 1, 2, 3, 4] == [rows[1][1] for rows in seen]
+    assert 3.0 == inner.clock()
+
+
+def test_what_is_shown_of_a_resetting_row_is_worth_nothing():
+    _, env = unwaiting([1, 9], delays=[0, 0, 0, 0, 50.0])
+    env.reset()
+    for _ in range(3):
+        time_step = env.step(np.zeros(2, np.int64))
+
+    assert (0.0, 0.0) == (time_step.reward[0], time_step.discount[0])
+
+
+def test_the_first_of_a_slow_reset_comes_when_it_is_there():
+    _, env = unwaiting([1, 9], delays=[0, 0, 0, 0, 1.5, 1, 1, 1, 1, 1])
+    seen = [shown(env, env.reset())[0]]
+    seen += [shown(env, env.step(np.zeros(2, np.int64)))[0] for _ in range(5)]
+
+    assert [
+        (FIRST, 0, True),
+        (LAST, 1, True),
+        (LAST, 1, False),
+        (FIRST, 10, True),
+        (LAST, 11, True),
+    ] == seen[:5]
+
+
+def test_actions_for_resetting_rows_are_dropped():
+    inner, env = unwaiting([1, 9], delays=[0, 0, 0, 0, 50.0])
+    env.reset()
+    for _ in range(5):
+        env.step(np.zeros(2, np.int64))
+
+    # The last of these two steps is what begins the next episode.
+    assert 2 == inner.requests.count(("step", 0))
+    assert 5 == inner.requests.count(("step", 1))
+
+
+def test_rows_may_be_reset_in_their_middle_without_waiting():
+    _, env = unwaiting([9, 9], delays=[0, 0, 0, 0, 7.0])
+    env.reset()
+    env.step(np.zeros(2, np.int64))
+    reset = shown(env, env.reset(np.array([True, False])))
+    stepped = shown(env, env.step(np.zeros(2, np.int64)))
+
+    assert [(LAST, 1, False), (MID, 1, True)] == reset
+    assert [(LAST, 1, False), (MID, 2, True)] == stepped
+
+
+def test_a_reset_under_way_is_not_begun_again():
+    inner, env = unwaiting([3, 3], delays=[5.0, 5.0])
+    env.reset()
+    env.reset()
+    env.reset(np.array([True, False]))
+
+    assert [("reset", 0), ("reset", 1)] == inner.requests
+
+
+def test_rows_in_an_episode_are_waited_for_no_longer_than_the_timeout():
+    inner, env = unwaiting([9, 9], delays=[0, 0, 50.0], timeout=4.0)
+    env.reset()
+    with pytest.raises(WorkerTimeout) as caught:
+        env.step(np.zeros(2, np.int64))
+    inner.hurry()
+
+    assert [0] == list(caught.value.envs)
+    assert [(MID, 1, True), (MID, 1, True)] == shown(env, env.wait())
+
+
+def test_with_waiting_all_rows_are_valid():
+    env = Blocking(Rehearsed([CountingEnv(3), CountingEnv(3)]))
+    env.reset()
+    env.step(np.zeros(2, np.int64))
+
+    assert [True, True] == env.valid.tolist()
+    assert not env.repeats_last
+
+
+@given(st.lists(st.floats(0, 3), max_size=60), st.integers(1, 20))
+def test_each_rows_valid_steps_are_its_own_stream(delays, steps):
+    lengths = [1, 2, 4]
+    _, env = unwaiting(lengths, delays)
+    streams = [[], [], []]
+    seen = [shown(env, env.reset())]
+    seen += [shown(env, env.step(np.zeros(3, np.int64))) for _ in range(steps)]
+    for rows in seen:
+        for stream, (*facts, valid) in zip(streams, rows, strict=True):
+            if valid:
+                stream.append(tuple(facts))
+
+    for length, stream in zip(lengths, streams, strict=True):
+        alone = CountingEnv(length)
+        expected = [alone.reset()] + [alone.step(0) for _ in stream]
+        facts = [(int(one.step_type), int(one.observation)) for one in expected]
+        assert stream == facts[: len(stream)]

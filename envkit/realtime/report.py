@@ -9,7 +9,7 @@ import numpy as np
 from envkit.specs.array_spec import ArraySpec
 from envkit.types import Array
 
-__all__ = ["LAG_SPEC", "Lag"]
+__all__ = ["LAG_SPEC", "Lag", "lag_of"]
 
 
 class Lag(NamedTuple):

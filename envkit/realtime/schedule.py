@@ -9,7 +9,13 @@ from typing import Any, Protocol
 from envkit.errors import EnvkitError
 from envkit.specs.validation import describe
 
-__all__ = ["EngineSchedule", "OverrunError", "Schedule", "TickSchedule"]
+__all__ = [
+    "EngineSchedule",
+    "OverrunError",
+    "Schedule",
+    "TickSchedule",
+    "as_schedule",
+]
 
 OVERRUNS = ("skip", "stretch", "raise")
 

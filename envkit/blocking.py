@@ -1,0 +1,419 @@
+"""`Blocking`: rows that take their own time as one batch of a fixed size."""
+
+from __future__ import annotations
+
+import numbers
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.arrays import as_array
+from envkit.async_environment import AsyncBatch, AsyncEnvironment
+from envkit.errors import (
+    CallOrderError,
+    ClosedError,
+    SpecError,
+    WorkerError,
+    WorkerTimeout,
+)
+from envkit.py_environment import PyEnvironment
+from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wording import counted, listed
+
+__all__ = ["Blocking"]
+
+
+class Blocking(PyEnvironment):
+    """Makes an `AsyncEnvironment` wait for all its rows: an ordinary batch.
+
+    Each `step` and `reset` returns when every row concerned has answered. Past the
+    timeout a `WorkerTimeout` names the rows that are late; nothing is lost: the
+    answers that came are kept, `wait()` completes the batch, `reset()` starts over.
+
+    With `wait=False` nobody waits for an episode to begin. `reset` returns at once, and
+    `step` when the rows have answered that are in an episode; their number may be any,
+    but not 0. A row that is still resetting shows a `LAST` with reward 0, discount 0
+    and its last observation, as often as it takes, and is false in the mask `valid`.
+    Its actions are dropped, and its `FIRST` comes when it is there. Whoever learns from
+    such a batch leaves out what is not valid, or what comes after a `LAST`, which is
+    the same.
+
+    Example:
+        >>> from envkit import AsyncParallelPyEnvironment
+        >>> pool = AsyncParallelPyEnvironment(["Catch"] * 2, backend="inline")
+        >>> env = Blocking(pool, wait=False)
+        >>> env.reset().step_type, env.valid
+        (array([0, 0], dtype=int32), array([ True,  True]))
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env: AsyncEnvironment,
+        timeout: float | None = None,
+        *,
+        wait: bool = True,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Wraps an asynchronous environment.
+
+        Args:
+            env: The environment; closing this one closes it.
+            timeout: Seconds that one `step` or `reset` may take; `None` for ever.
+            wait: Whether to wait for episodes to begin.
+            now: The clock that the timeout is measured with.
+        """
+        if not isinstance(env, AsyncEnvironment):
+            raise TypeError(f"Blocking needs an AsyncEnvironment, not {describe(env)}.")
+        if timeout is not None and not isinstance(timeout, numbers.Real):
+            raise TypeError(f"timeout is {describe(timeout)}; it is seconds or None.")
+        super().__init__()
+        self._env = env
+        self._timeout = timeout
+        self._now = now
+        self._waits = bool(wait)
+        self._rows = env.num_envs
+        self._action = nest.Structure(env.action_spec())
+        self._structure = nest.Structure(env.time_step_spec())
+        self._columns = [
+            np.zeros((self._rows, *spec.shape), spec.dtype)
+            for spec in self._structure.leaves
+        ]
+        # Which rows owe an answer, and how many were asked with them.
+        self._owing = np.zeros(self._rows, bool)
+        self._asked = 0
+        # Which rows have raised or died, and not been reset since.
+        self._failed = np.zeros(self._rows, bool)
+        # The rows to reset as soon as they owe no answer to something earlier.
+        self._to_reset = np.zeros(self._rows, bool)
+        # Which rows owe the beginning of an episode, and which showed what happened.
+        self._beginning = np.zeros(self._rows, bool)
+        self._valid = np.ones(self._rows, bool)
+        self._closed = False
+
+    @property
+    def batched(self) -> bool:
+        """True: the rows are a batch."""
+        return True
+
+    @property
+    def batch_size(self) -> int:
+        """How many rows the environment has."""
+        return self._rows
+
+    @property
+    def repeats_last(self) -> bool:
+        """Whether rows that are resetting show a `LAST` again: if nobody waits."""
+        return not self._waits
+
+    @property
+    def valid(self) -> Array:
+        """A mask of the rows whose time step was new; the others are resetting."""
+        return self._valid.copy()
+
+    @property
+    def resetting(self) -> Array:
+        """A mask of the rows whose next episode has yet to begin."""
+        return self._beginning | self._to_reset
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one row's observation."""
+        return self._env.observation_spec()
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one row's action."""
+        return self._env.action_spec()
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one row's reward."""
+        return self._env.reward_spec()
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of one row's discount."""
+        return self._env.discount_spec()
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+        self._check_open("seed")
+        return self._env.seed(seed)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        if not self._closed:
+            self._closed = True
+            self._env.close()
+
+    def wait(self) -> TimeStep:
+        """Completes a `step` or `reset` that ran into its timeout, and returns it."""
+        self._check_open("wait")
+        self._check_none_failed("wait()")
+        if not (self._owing | self._to_reset).any():
+            raise CallOrderError(
+                "Blocking.wait() was called although no row owes an answer. It is for "
+                "completing a step() or reset() that ran into its timeout."
+            )
+        self._current_time_step = self._complete("wait")
+        return self._current_time_step
+
+    def reset_async(self, mask: Array | None = None) -> None:
+        """Lets the masked rows, or all, begin an episode, and does not wait for it.
+
+        They are `resetting` then. With `wait=False` that is how `reset` does it, too;
+        otherwise the next `wait()` returns the whole batch.
+
+        Args:
+            mask: Which rows; `None` for all.
+        """
+        self._check_open("reset_async")
+        if mask is not None:
+            mask = self._as_mask(mask, "reset_async", "a row is to begin an episode")
+        self._begin(np.ones(self._rows, bool) if mask is None else mask)
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        # Answers that are still out belong to the episodes given up here.
+        self._begin(np.ones(self._rows, bool))
+        return self._complete("reset")
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        self._check_open("reset")
+        if self._waits:
+            self._check_nothing_owed("reset(mask)")
+        self._begin(mask)
+        return self._complete("reset")
+
+    def _begin(self, mask: Array) -> None:
+        """Resets rows, those that owe an answer as soon as that has come."""
+        if not self._waits:
+            # One that is beginning already need not begin again.
+            mask = mask & ~self._beginning
+        self._to_reset |= mask
+        self._reset_free_rows()
+
+    def _reset_free_rows(self) -> None:
+        free = self._to_reset & ~self._owing
+        if self._waits and self._owing.any():
+            return  # All of them together.
+        if free.any():
+            self._beginning |= free
+            self._ask(free, self._env.reset_async)
+            self._failed[free] = False
+            self._to_reset &= ~free
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        self._check_open("step")
+        self._check_nothing_owed("step()")
+        self._check_length(action)
+        moving = ~(self._owing | self._to_reset)
+        if moving.any():
+            # These begin an episode, whatever their action.
+            self._beginning |= moving & (self._columns[0] == StepType.LAST)
+            if not moving.all():
+                action = self._action.map(lambda leaf: as_array(leaf)[moving], action)
+            self._ask(moving, lambda rows: self._env.send(action, rows))
+        return self._complete("step")
+
+    def _check_length(self, action: NestedArray) -> None:
+        """Refuses a batch of another length; what else is wrong, `send` says."""
+        subject = "Blocking.step() was given an action that"
+        leaves = flatten_as(self._action, action, subject=subject, root="action")
+        for path, spec, leaf in zip(
+            self._action.paths, self._action.leaves, leaves, strict=True
+        ):
+            array = as_array(leaf)
+            if array.shape[:1] == (self._rows,):
+                continue
+            expected = (self._rows, *spec.shape)
+            raise SpecError.does_not_fit(
+                subject,
+                path=nest.join("action", path),
+                root="action",
+                expected=repr(spec.replace(shape=expected)),
+                got=describe(leaf),
+                reason=f"One action is needed for each of "
+                f"{counted(self._rows, 'environment')}; none of them has moved.",
+            )
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise ClosedError.used(type(self).__name__, call)
+
+    def _check_none_failed(self, call: str) -> None:
+        if self._failed.any():
+            noun = "environment" if self._failed.sum() == 1 else "environments"
+            raise CallOrderError(
+                f"Blocking.{call} was called after {noun} "
+                f"{listed(np.flatnonzero(self._failed))} failed, whose episodes cannot "
+                "go on. Call reset(), which begins new ones."
+            )
+
+    def _check_nothing_owed(self, call: str) -> None:
+        self._check_none_failed(call)
+        late = np.flatnonzero(self._awaited())
+        if late.size:
+            noun, verb = (
+                ("environment", "owes") if late.size == 1 else ("environments", "owe")
+            )
+            raise CallOrderError(
+                f"Blocking.{call} was called while {noun} {listed(late)} still {verb} "
+                "an answer. Call wait() for it, or reset()."
+            )
+
+    def _awaited(self) -> Array:
+        """Returns the rows that owe an answer that is waited for."""
+        if self._waits:
+            return self._owing | self._to_reset
+        return self._owing & ~self._beginning
+
+    def _ask(self, mask: Array, ask: Callable[[Array], None]) -> None:
+        # Noted first: an interrupt may come when the rows have been asked already.
+        self._owing |= mask
+        self._asked = int(np.count_nonzero(mask))
+        try:
+            ask(np.flatnonzero(mask))
+        except Exception:
+            self._owing &= ~mask  # Refused, so no row has been asked.
+            self._beginning &= ~mask
+            raise
+
+    def _complete(self, call: str) -> TimeStep:
+        """Waits for what is owed, and for resets that had to wait for that."""
+        deadline = None if self._timeout is None else self._now() + self._timeout
+        new = np.zeros(self._rows, bool)
+        self._collect(call, deadline, new)
+        if not self._waits:
+            self._receive_what_is_there(new)
+            if call != "reset" and not new.any() and self._owing.any():
+                # With nothing to show, there is nothing to do but to wait for one.
+                self._collect(call, deadline, new, at_least=1)
+        self._show_fillers(~new & self._owing)
+        self._valid = ~self._owing
+        # Copies: the caller keeps this time step while the next fills the columns.
+        time_step: TimeStep = self._structure.unflatten(
+            [column.copy() for column in self._columns]
+        )
+        return time_step
+
+    def _show_fillers(self, rows: Array) -> None:
+        """Lets rows that are resetting show what learners leave out."""
+        if not rows.any():
+            return
+        filler = TimeStep(
+            np.int32(StepType.LAST),
+            nest.map_structure(lambda spec: 0, self._env.reward_spec()),
+            nest.map_structure(lambda spec: 0, self._env.discount_spec()),
+            None,
+        )
+        values = [filler.step_type, *nest.flatten(filler.reward)]
+        values += nest.flatten(filler.discount)
+        # What comes after these is the observation, which stays.
+        for column, value in zip(self._columns, values, strict=False):
+            column[rows] = value
+
+    def _receive_what_is_there(self, new: Array) -> None:
+        """Takes the beginnings that have come, and waits for none."""
+        while self._owing.any():
+            count = int(np.count_nonzero(self._owing))
+            before = count
+            self._receive(count, 0.0, new)
+            if np.count_nonzero(self._owing) == before:
+                return
+
+    def _collect(
+        self, call: str, deadline: float | None, new: Array, *, at_least: int = 0
+    ) -> None:
+        """Receives until no row is awaited any more, and puts each in its place."""
+        while True:
+            self._reset_free_rows()
+            missing = int(np.count_nonzero(self._awaited() & self._owing))
+            missing = missing or at_least - int(np.count_nonzero(new))
+            if missing <= 0:
+                return
+            left = None if deadline is None else max(deadline - self._now(), 0.0)
+            self._receive(missing, left, new)
+            # A pool may return early with what is ready, so the clock decides.
+            late = self._awaited() if self._awaited().any() else self._owing
+            if (
+                deadline is not None
+                and late.any()
+                and not (at_least and new.any())
+                and self._now() >= deadline
+            ):
+                raise WorkerTimeout.waiting(
+                    f"Blocking.{call}",
+                    envs=np.flatnonzero(late).tolist(),
+                    total=self._asked,
+                    timeout=self._timeout or 0.0,
+                )
+
+    def _receive(self, count: int, timeout: float | None, new: Array) -> None:
+        try:
+            batch = self._env.recv(count, timeout)
+        except CallOrderError:
+            if not self._to_reset.any():
+                raise
+            # Ctrl-C came between noting whom to ask and asking them.
+            self._owing[:] = self._beginning[:] = False
+            return
+        except WorkerError as error:
+            # The error is the answer of these rows; they owe no other.
+            failed = list(error.envs)
+            self._owing[failed] = self._beginning[failed] = False
+            self._failed[failed] = True
+            raise
+        rows = self._place(batch, timeout)
+        self._beginning[rows] = False
+        # What was to be reset meanwhile has given this episode up.
+        new[rows] = ~self._to_reset[rows]
+
+    def _place(self, batch: AsyncBatch, timeout: float | None) -> Array:
+        rows = self._rows_of(batch)
+        if not rows.size:
+            if timeout is None:
+                raise self._broken("returned no row although it had no timeout")
+            return rows
+        leaves = [as_array(leaf) for leaf in self._structure.flatten(batch.time_step)]
+        if any(
+            leaf.shape != (rows.size, *column.shape[1:]) or leaf.dtype != column.dtype
+            for leaf, column in zip(leaves, self._columns, strict=True)
+        ):
+            check_fits(
+                batch.time_step,
+                self._structure.template,
+                subject=f"{type(self._env).__name__}.recv() returned a time step that",
+                outer_dims=(rows.size,),
+            )
+        for column, leaf in zip(self._columns, leaves, strict=True):
+            column[rows] = leaf
+        self._owing[rows] = False
+        return rows
+
+    def _rows_of(self, batch: Any) -> Array:
+        """Returns the ids of a batch, each of which must owe an answer, once."""
+        if not hasattr(batch, "env_ids") or not hasattr(batch, "time_step"):
+            raise self._broken(f"returned {describe(batch)}, not an AsyncBatch")
+        rows = as_array(batch.env_ids)
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise self._broken(f"returned {describe(batch.env_ids)} as env_ids")
+        unknown = [row for row in rows.tolist() if not 0 <= row < self._rows]
+        if unknown:
+            raise self._broken(
+                f"returned env_ids {listed(unknown)}; there are {self._rows} rows"
+            )
+        if len(set(rows.tolist())) < rows.size or not self._owing[rows].all():
+            raise self._broken(
+                f"returned env_ids {listed(rows.tolist())}, of which "
+                f"{listed(np.flatnonzero(self._owing))} owe an answer"
+            )
+        return rows.astype(np.intp)
+
+    def _broken(self, what: str) -> CallOrderError:
+        return CallOrderError(
+            f"{type(self._env).__name__}.recv() {what}. It returns each row that owes "
+            "an answer, exactly once."
+        )
