@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +14,7 @@ import numpy as np
 from envkit import nest
 from envkit.envs.base import checked_size
 from envkit.specs.array_spec import ArraySpec
-from envkit.specs.validation import check_fits
+from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
@@ -23,10 +28,11 @@ _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 class TimeLimit(PyEnvironmentBaseWrapper):
     """Truncates episodes: their step number `duration` is the last.
 
-    That step becomes a `LAST` and keeps its discount, so that what would have come can
-    still be estimated. Each row counts for itself. An environment that ends an episode
-    earlier does so. Where it pads its episodes, as with `FixedLength`, the padding is
-    left alone.
+    Or the first step after so many `seconds`, whichever comes first. That step becomes
+    a `LAST` and keeps its discount, so that what would have come can still be
+    estimated. Each row counts for itself. An environment that ends an episode earlier
+    does so. Where it pads its episodes, as with `FixedLength`, the padding is left
+    alone.
 
     The environment does not know that an episode was cut, so the wrapper begins the
     next one with the next step. A batch has to be able to reset single rows for that,
@@ -39,23 +45,43 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         array(0, dtype=int32)
         >>> [int(env.step(1).step_type) for _ in range(4)]
         [1, 2, 0, 1]
+        >>> TimeLimit(CartPole(), seconds=60)
+        TimeLimit(CartPole(), seconds=60)
     """
 
     _kept = ("_steps", "_cut")
-    _shown = ("duration",)
 
     def __init__(
-        self, env: Any, duration: int, handle_auto_reset: bool = False
+        self,
+        env: Any,
+        duration: int | None = None,
+        handle_auto_reset: bool = False,
+        *,
+        seconds: float | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Wraps an environment.
 
         Args:
             env: The environment to wrap.
-            duration: The most steps an episode has.
+            duration: The most steps an episode has; `None` for any number.
             handle_auto_reset: As with every wrapper.
+            seconds: How long an episode lasts at most; `None` for any time.
+            now: The clock for that.
         """
         super().__init__(env, handle_auto_reset)
-        self._duration = checked_size("duration", duration)
+        if duration is None and seconds is None:
+            raise TypeError("TimeLimit needs a duration in steps, or seconds, or both.")
+        self._duration = (
+            sys.maxsize if duration is None else checked_size("duration", duration)
+        )
+        self._seconds = _as_seconds(seconds)
+        # Only what was chosen.
+        chosen = {"duration": duration, "seconds": seconds}
+        self._shown = tuple(name for name in chosen if chosen[name] is not None)  # type: ignore[misc]  # of this one
+        self._now = now
+        # When the episode of each row began.
+        self._began: Any = np.full(self._dims, now() if seconds is not None else 0.0)
         self._check_resets_rows()
         self._steps: Any = np.zeros(self._dims, np.int64)
         # Where the current time step is a LAST only here. Of a single environment it
@@ -65,9 +91,14 @@ class TimeLimit(PyEnvironmentBaseWrapper):
             self._steps, self._cut = 0, False
 
     @property
-    def duration(self) -> int:
-        """The most steps an episode has."""
-        return self._duration
+    def duration(self) -> int | None:
+        """The most steps an episode has; `None` for any number."""
+        return None if self._duration == sys.maxsize else self._duration
+
+    @property
+    def seconds(self) -> float | None:
+        """How long an episode lasts at most; `None` for any time."""
+        return self._seconds
 
     def _step(self, action: NestedArray) -> TimeStep:
         # Hot: called once per step.
@@ -84,13 +115,21 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         time_step: TimeStep = self._env.step(action)
         self._steps += 1
         if time_step.step_type is _MID or time_step.step_type == _MID:
-            if self._steps < self._duration:
+            if self._steps < self._duration and (
+                self._seconds is None or self._now() - self._began < self._seconds
+            ):
                 return time_step
             self._cut = True
             return time_step._replace(step_type=_LAST)
         if time_step.step_type == _FIRST:
-            self._steps = 0
+            self._begin()
         return time_step
+
+    def _begin(self) -> None:
+        """Begins to count for a single environment."""
+        self._steps = 0
+        if self._seconds is not None:
+            self._began = self._now()
 
     def _step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array
@@ -101,11 +140,15 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         if not self._dims:  # It has been reset.
-            self._steps, self._cut = 0, False
+            self._begin()
+            self._cut = False
             return time_step
         step_type = time_step.step_type
         steps = np.where(step_type == _FIRST, 0, self._steps + 1)
-        cut = (steps >= self._duration) & (step_type == _MID)
+        over = steps >= self._duration
+        if self._seconds is not None:
+            over |= self._is_out_of_time(step_type == _FIRST, rows)
+        cut = over & (step_type == _MID)
         if rows is not None:
             steps = np.where(rows, steps, self._steps)
             cut = np.where(rows, cut, self._cut)
@@ -113,6 +156,23 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         if not cut.any():
             return time_step
         return time_step._replace(step_type=np.where(cut, _LAST, step_type))
+
+    def _is_out_of_time(self, begun: Array, rows: Array | None) -> Array:
+        """Returns which rows have had their time; those that begin have all of it."""
+        now = self._now()
+        self._began = np.where(
+            begun if rows is None else begun & rows, now, self._began
+        )
+        out: Array = now - self._began >= self._seconds
+        return out
+
+    def _save(self) -> Any:
+        # What counts is how long it has been, on whatever clock.
+        return {**super()._save(), "elapsed": self._now() - self._began}
+
+    def _restore(self, saved: Any) -> None:
+        super()._restore(saved)
+        self._began = self._now() - saved["elapsed"]
 
 
 class FixedLength(PyEnvironmentBaseWrapper):
@@ -269,3 +329,15 @@ class FixedLength(PyEnvironmentBaseWrapper):
 
 def _without_bounds(spec: ArraySpec) -> ArraySpec:
     return ArraySpec(spec.shape, spec.dtype, spec.name)
+
+
+def _as_seconds(seconds: Any) -> float | None:
+    if seconds is None:
+        return None
+    is_number = isinstance(seconds, numbers.Real) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds < math.inf:
+        raise ValueError(
+            f"seconds is {describe(seconds)}; it is how long an episode lasts at most, "
+            "such as 60."
+        )
+    return seconds  # type: ignore[no-any-return]  # it is a number

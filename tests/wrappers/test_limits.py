@@ -15,7 +15,7 @@ from envkit import (
     RandomPyEnvironment,
 )
 from envkit.envs import Catch, TicTacToe
-from envkit.testing import CountingEnv, ScriptedEnv
+from envkit.testing import CountingEnv, ManualClock, ScriptedEnv
 from envkit.time_step import restart, transition, truncation
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.limits import FixedLength, TimeLimit
@@ -155,7 +155,7 @@ def test_every_episode_is_as_long_as_its_own_end_and_the_limit_allow(lengths, du
         assert expected == types[:, row].tolist()
 
 
-@pytest.mark.parametrize("duration", [0, -1, 2.5, True, "3", None])
+@pytest.mark.parametrize("duration", [0, -1, 2.5, True, "3"])
 def test_a_limit_is_a_positive_integer(duration):
     with pytest.raises(ValueError, match="duration is ") as caught:
         TimeLimit(CountingEnv(), duration)
@@ -163,6 +163,79 @@ def test_a_limit_is_a_positive_integer(duration):
     assert str(caught.value) == (
         f"duration is {duration!r}; it must be an integer of at least 1."
     )
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, "3", float("inf"), float("nan")])
+def test_a_limit_in_seconds_is_a_positive_number(seconds):
+    with pytest.raises(ValueError, match="it is how long an episode lasts at most"):
+        TimeLimit(CountingEnv(), seconds=seconds)
+
+
+def test_a_limit_is_one_of_steps_or_of_seconds_or_both():
+    with pytest.raises(TypeError) as caught:
+        TimeLimit(CountingEnv())
+
+    assert "TimeLimit needs a duration in steps, or seconds, or both." == str(
+        caught.value
+    )
+
+
+class Ageing(CountingEnv):
+    """Each step takes a second of a clock."""
+
+    def __init__(self, clock, length=10):
+        super().__init__(length)
+        self.clock = clock
+
+    def _step(self, action):
+        self.clock.advance(1.0)
+        return super()._step(action)
+
+
+def test_the_first_step_after_so_many_seconds_is_the_last():
+    clock = ManualClock()
+    env = TimeLimit(Ageing(clock), seconds=2.5, now=clock)
+
+    assert [FIRST, MID, MID, LAST, FIRST, MID] == step_types(env, 5)
+    assert "TimeLimit(" in repr(env)
+    assert repr(env).endswith(", seconds=2.5)")
+
+
+def test_time_and_steps_may_both_be_limited():
+    clock = ManualClock()
+    quick = TimeLimit(Ageing(clock), 2, seconds=3.5, now=clock)
+    slow = TimeLimit(Ageing(clock), 4, seconds=1.5, now=clock)
+
+    assert [FIRST, MID, LAST, FIRST] == step_types(quick, 3)
+    assert [FIRST, MID, LAST, FIRST] == step_types(slow, 3)
+
+
+def test_each_row_has_its_own_time():
+    clock = ManualClock()
+    rows = BatchedPyEnvironment([Ageing(clock, 2), Ageing(clock)], False)
+    env = TimeLimit(rows, seconds=7.0, now=clock)
+
+    # All rows together take two seconds a step, and a beginning takes none.
+    assert [
+        [FIRST, FIRST],
+        [MID, MID],
+        [LAST, MID],
+        [FIRST, MID],
+        [MID, LAST],
+        [LAST, FIRST],
+    ] == step_types(env, 5)
+
+
+def test_the_time_that_has_passed_is_a_part_of_the_state():
+    clock = ManualClock()
+    env = TimeLimit(Ageing(clock), seconds=2.5, now=clock)
+    env.reset()
+    env.step(0)
+    state = env.get_state()
+    clock.advance(100.0)
+    env.set_state(state)
+
+    assert [MID, LAST] == [int(env.step(0).step_type) for _ in range(2)]
 
 
 class BeginsTogether(Catch):
