@@ -1,7 +1,21 @@
 """Real time: environments that go on while the agent thinks."""
 
 from envkit.realtime.environment import RealTimeEnvironment
+from envkit.realtime.joint import Joint
+from envkit.realtime.logger import Logger
 from envkit.realtime.report import LAG_SPEC, Lag
 from envkit.realtime.schedule import OverrunError
+from envkit.realtime.throttle import Throttle
+from envkit.realtime.timer import Timer, Timing
 
-__all__ = ["LAG_SPEC", "Lag", "OverrunError", "RealTimeEnvironment"]
+__all__ = [
+    "LAG_SPEC",
+    "Joint",
+    "Lag",
+    "Logger",
+    "OverrunError",
+    "RealTimeEnvironment",
+    "Throttle",
+    "Timer",
+    "Timing",
+]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from envkit.wrappers.checking.faults import EnvironmentWarning
     from envkit.wrappers.checking.passive_checker import PassiveChecker
     from envkit.wrappers.composition import wrap
+    from envkit.wrappers.episode_limit import EpisodeLimit
     from envkit.wrappers.goals import GoalReplayEnvWrapper
     from envkit.wrappers.history.frames import DelayObservation, FrameStack
     from envkit.wrappers.history.history_wrapper import HistoryWrapper
@@ -78,6 +79,7 @@ _HOMES = {
     "DelayObservation": "envkit.wrappers.history.frames",
     "DtypeObservation": "envkit.wrappers.observations.transforms",
     "EnvironmentWarning": "envkit.wrappers.checking.faults",
+    "EpisodeLimit": "envkit.wrappers.episode_limit",
     "ExtraDisabledActionsWrapper": "envkit.wrappers.actions.disabled",
     "FireOnReset": "envkit.wrappers.atari.openings",
     "FixedLength": "envkit.wrappers.limits",
@@ -129,6 +131,7 @@ __all__ = [
     "DelayObservation",
     "DtypeObservation",
     "EnvironmentWarning",
+    "EpisodeLimit",
     "ExtraDisabledActionsWrapper",
     "FireOnReset",
     "FixedLength",

@@ -1,0 +1,236 @@
+"""`Joint`: several batches, each with a pace of its own, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.arrays import as_array
+from envkit.autoreset import AutoReset
+from envkit.errors import ClosedError, SpecError
+from envkit.py_environment import PyEnvironment
+from envkit.row_calls import RowCalls
+from envkit.seeding import seed_per_row
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.validation import describe
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["Joint"]
+
+
+class Joint(PyEnvironment):
+    """Puts batches of any sizes one behind the other, and moves them at the same time.
+
+    The rows of the first batch come first. All of them have the same specs; batches of
+    different specs are not made one by force: step them side by side.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = Joint([CartPole(batch_size=2), CartPole(batch_size=3)])
+        >>> env.batch_size, env.reset().observation.shape
+        (5, (5, 4))
+        >>> env.step([0, 1, 0, 1, 0]).reward
+        array([1., 1., 1., 1., 1.], dtype=float32)
+        >>> env.close()
+    """
+
+    def __init__(self, envs: Sequence[Any], multithreading: bool = True) -> None:
+        """Takes batches; closing this environment closes them.
+
+        Args:
+            envs: The batches, such as pools, or environments in real time.
+            multithreading: Whether they move in threads, so that nobody waits for the
+                others to begin.
+        """
+        super().__init__()
+        self._envs = _checked(envs)
+        self._spec = EnvironmentSpec.of(self._envs[0])
+        EnvironmentSpec.check_all_equal(
+            [EnvironmentSpec.of(env) for env in self._envs],
+            [type(env).__name__ for env in self._envs],
+        )
+        stops = np.cumsum([0, *(env.batch_size for env in self._envs)]).tolist()
+        self._rows: int = stops[-1]
+        # By batch: its rows.
+        self._parts = [slice(*ends) for ends in pairwise(stops)]
+        self._action = nest.Structure(self._spec.action)
+        self._time_step = nest.Structure(self._envs[0].time_step_spec())
+        self._calls = RowCalls(self._envs, multithreading=multithreading)
+        self._closed = False
+
+    @property
+    def batched(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def batch_size(self) -> int:
+        """How many rows all batches have together."""
+        return self._rows
+
+    @property
+    def envs(self) -> list[Any]:
+        """The batches."""
+        return list(self._envs)
+
+    @property
+    def resets_rows(self) -> bool:
+        """Whether every batch can reset single rows."""
+        return all(env.resets_rows for env in self._envs)
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether every batch can leave rows where they are while others step."""
+        return all(env.holds_rows for env in self._envs)
+
+    @property
+    def repeats_last(self) -> bool:
+        """Whether a `LAST` may be followed by another one in some batch."""
+        return any(getattr(env, "repeats_last", False) is True for env in self._envs)
+
+    @property
+    def adapts(self) -> bool:
+        """Whether some batch does."""
+        return any(getattr(env, "adapts", False) is True for env in self._envs)
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one row's observation."""
+        return self._spec.observation
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one row's action."""
+        return self._spec.action
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one row's reward."""
+        return self._spec.reward
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of one row's discount."""
+        return self._spec.discount
+
+    def get_info(self) -> Any:
+        """Returns the infos of all rows; a list with each batch's if they differ."""
+        infos = self._for_each("get_info", lambda env, _: env.get_info())
+        if all(isinstance(info, list) for info in infos):
+            return [one for info in infos for one in info]
+        try:
+            return nest.map_structure(lambda *parts: np.concatenate(parts), *infos)
+        except (SpecError, ValueError):
+            return infos
+
+    def seed(self, seed: Seed) -> list[Any]:
+        """Seeds every row with its own stream, or with its own seed."""
+        seeds = seed_per_row(seed, self._rows)
+        return self._for_each("seed", lambda env, rows: env.seed(seeds[rows]))
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns the pictures of all rows."""
+        pictures = self._for_each("render", lambda env, _: env.render(mode))
+        return np.concatenate(pictures) if mode == "rgb_array" else pictures
+
+    def close(self) -> None:
+        """Closes every batch, also if closing another one fails."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._calls.run("close", lambda env, _: env.close(), range(len(self._envs)))
+        finally:
+            self._calls.close()
+
+    def _reset(self) -> TimeStep:
+        return self._joined("reset", lambda env, _: env.reset())
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        def reset(env: Any, rows: slice) -> TimeStep:
+            if not mask[rows].any():
+                return env.current_time_step()  # type: ignore[no-any-return]
+            return env.reset(mask[rows])  # type: ignore[no-any-return]
+
+        return self._joined("reset", reset)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        whole = self._whole(action)
+        return self._joined("step", lambda env, rows: env.step(self._part(whole, rows)))
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        whole = self._whole(action)
+
+        def step(env: Any, rows: slice) -> TimeStep:
+            if not (stepping[rows] | beginning[rows]).any():
+                return env.current_time_step()  # type: ignore[no-any-return]
+            part = self._part(whole, rows)
+            return env.step_rows(part, stepping[rows], beginning[rows])  # type: ignore[no-any-return]
+
+        return self._joined("step", step)
+
+    def _whole(self, action: NestedArray) -> NestedArray:
+        """Returns the action of all rows in arrays, or refuses it."""
+        whole = self._action.map(as_array, action)
+        for leaf in self._action.flatten(whole):
+            if leaf.shape[:1] != (self._rows,):
+                raise SpecError(
+                    f"Joint.step() was given an action of shape {leaf.shape}; it needs "
+                    f"one for each of {self._rows} rows. None of them has moved."
+                )
+        return whole
+
+    def _part(self, action: NestedArray, rows: slice) -> NestedArray:
+        return self._action.map(lambda leaf: leaf[rows], action)
+
+    def _joined(self, call: str, move: Callable[[Any, slice], TimeStep]) -> TimeStep:
+        time_steps = self._for_each(call, move)
+        leaves = [self._time_step.flatten(time_step) for time_step in time_steps]
+        columns = [np.concatenate(column) for column in zip(*leaves, strict=True)]
+        return self._time_step.unflatten(columns)  # type: ignore[no-any-return]
+
+    def _for_each(self, call: str, function: Callable[[Any, slice], Any]) -> list[Any]:
+        if self._closed:
+            raise ClosedError.used("Joint", call)
+        return self._calls.run(
+            call,
+            lambda env, index: function(env, self._parts[index]),
+            range(len(self._envs)),
+        )
+
+    def _get_state(self) -> list[Any]:
+        return self._for_each("get_state", lambda env, _: env.get_state())
+
+    def _set_state(self, state: Any) -> None:
+        if not isinstance(state, list) or len(state) != len(self._envs):
+            raise ValueError(
+                f"Joint.set_state() was given the state {describe(state)}; it is of "
+                f"{len(self._envs)} batches."
+            )
+        states = iter(state)
+        for env in self._envs:
+            env.set_state(next(states))
+
+
+def _checked(envs: Sequence[Any]) -> list[Any]:
+    """Returns the batches, or says what is none."""
+    batches = list(envs)
+    if not batches:
+        raise ValueError("Joint was given no batch; it needs one at least.")
+    for index, env in enumerate(batches):
+        place = f"envs[{index}]"
+        if not getattr(env, "batched", False):
+            raise ValueError(
+                f"{place} is {describe(env)}, which is no batch. BatchedPyEnvironment "
+                "makes one of single environments."
+            )
+        if AutoReset.kept_by(env) is not AutoReset.NEXT_STEP:
+            raise ValueError(
+                f"{place} is {describe(env)} with "
+                f"AutoReset.{AutoReset.kept_by(env).name}; Joint takes batches with "
+                "AutoReset.NEXT_STEP."
+            )
+    return batches
