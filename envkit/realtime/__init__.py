@@ -7,6 +7,7 @@ from envkit.realtime.report import LAG_SPEC, Lag
 from envkit.realtime.schedule import OverrunError
 from envkit.realtime.throttle import Throttle
 from envkit.realtime.timer import Timer, Timing
+from envkit.realtime.universe import UniverseView, universe_view
 
 __all__ = [
     "LAG_SPEC",
@@ -18,4 +19,6 @@ __all__ = [
     "Throttle",
     "Timer",
     "Timing",
+    "UniverseView",
+    "universe_view",
 ]
