@@ -1,0 +1,1 @@
+"""What the adapter of PySC2 is made of."""
