@@ -1,0 +1,1 @@
+"""What `envkit.adapters.ple_wrapper` is made of."""
