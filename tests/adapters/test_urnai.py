@@ -1,0 +1,528 @@
+"""URNAI's environments with its interface, and both kinds as one another."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import textwrap
+
+import gymnasium
+import numpy as np
+import pytest
+
+from envkit import ArraySpec, BatchedPyEnvironment, StepType, make
+from envkit.adapters import from_urnai, to_urnai, urnai
+from envkit.adapters.urnai import GymEnv, Menu, PLEEnv, SC2Env, VizdoomEnv
+from envkit.errors import MissingDependencyError
+from envkit.parallel import ParallelPyEnvironment
+from envkit.testing import CountingEnv, check_environment
+from tests.adapters import ple_games
+from tests.adapters.adapter_games import UrnaiMenu, UrnaiWalk
+
+# from_urnai
+
+
+@pytest.mark.parametrize(
+    "make_env",
+    [
+        functools.partial(from_urnai, UrnaiWalk, actions=[-1, 1], num_actions=2),
+        lambda: from_urnai(UrnaiWalk(edge=2), action_wrapper=Menu([-1, 1])),
+        lambda: BatchedPyEnvironment(
+            [from_urnai(UrnaiWalk, action_wrapper=UrnaiMenu()) for _ in range(2)]
+        ),
+    ],
+    ids=["class", "instance", "batched"],
+)
+def test_what_somebody_wrote_for_urnai_keeps_every_promise(make_env):
+    check_environment(make_env, steps=80, require=["state", "info"])
+
+
+def test_worker_processes_start_it_themselves():
+    make_env = functools.partial(from_urnai, UrnaiWalk, action_wrapper=Menu([-1, 1]))
+    with ParallelPyEnvironment([make_env] * 2, num_workers=2) as env:
+        env.reset()
+        time_step = env.step(np.array([0, 1]))
+
+    assert [[-1, 1], [1, 1]] == time_step.observation.tolist()
+
+
+def test_an_environment_that_has_started_is_not_started_again():
+    theirs = UrnaiWalk()
+    theirs.start()
+    env = from_urnai(theirs, num_actions=2)
+    env.reset()
+
+    assert (1, theirs) == (theirs.starts, env.env_instance)
+
+
+def test_restart_starts_it_again():
+    theirs = UrnaiWalk()
+    env = from_urnai(theirs, num_actions=2)
+    env.reset()
+    env.restart()
+
+    assert 2 == theirs.starts
+
+
+def test_what_an_action_wrapper_excludes_is_not_legal():
+    env = from_urnai(UrnaiWalk, action_wrapper=UrnaiMenu())
+    env.reset()
+    masks = [env.get_info()["legal_actions"].tolist()]
+    env.step(0)
+    masks.append(env.get_info()["legal_actions"].tolist())
+
+    assert [[True, True], [True, False]] == masks
+
+
+def test_an_action_takes_as_many_steps_as_its_wrapper_says():
+    env = from_urnai(UrnaiWalk, action_wrapper=UrnaiMenu)
+    env.reset()
+    one, two = env.step(0), env.step(1)
+
+    assert ("one", "two") == env.action_names
+    assert [1, 3] == [one.observation[1], two.observation[1]]
+    assert (1.0, 5.0) == (one.reward, two.reward)  # places 1; then 2 and 3
+
+
+def test_builders_make_observations_and_rewards():
+    class State:
+        def build_state(self, obs):
+            return np.array([obs], np.float32)
+
+    class Reward:
+        def get_reward(self, obs, reward, done):
+            return -float(done)
+
+    env = from_urnai(
+        functools.partial(UrnaiWalk, edge=1),
+        actions=["stay", "go"],
+        state_builder=State(),
+        reward_builder=Reward(),
+    )
+    env.reset()
+    time_steps = [env.step(1)]
+    while not time_steps[-1].is_last():
+        time_steps.append(env.step(1))
+
+    assert ArraySpec((1, 2), np.float32) == env.observation_spec()
+    assert -1.0 == time_steps[-1].reward
+
+
+def test_specs_can_be_declared():
+    spec = ArraySpec((2,), np.float32)
+    env = from_urnai(UrnaiWalk, observation_spec=spec, action_spec=spec)
+
+    assert (spec, spec) == (env.observation_spec(), env.action_spec())
+    assert np.float32 == env.reset().observation.dtype
+
+
+def test_what_is_no_environment_of_urnai_is_refused(message_of):
+    assert message_of(TypeError, lambda: from_urnai(3)) == (
+        "from_urnai() was given 3 of type int, which is no environment of URNAI: that "
+        "has the methods start, step, reset, close."
+    )
+    assert message_of(TypeError, lambda: from_urnai(CountingEnv)) == (
+        "from_urnai() was given the class CountingEnv, which is no environment of "
+        "URNAI: that has the methods start, step, reset, close."
+    )
+    assert message_of(TypeError, from_urnai(lambda: 3).action_spec) == (
+        "from_urnai() made 3 of type int, which is no environment of URNAI: that has "
+        "the methods start, step, reset, close."
+    )
+
+
+# to_urnai
+
+
+def test_an_environment_of_envkit_returns_three_values():
+    env = to_urnai(CountingEnv(steps_per_episode=2))
+    env.start()
+
+    assert (0, (1, 0.0, False), (2, 1.0, True)) == (
+        int(env.reset()),
+        env.step(0),
+        env.step(0),
+    )
+
+
+def test_it_can_be_restarted_if_another_can_be_made():
+    env = to_urnai(functools.partial(make, "Catch", rows=4))
+    first = env.reset()
+    instance = env.env_instance
+    env.restart()
+
+    assert (4, True) == (len(first), env.env_instance is not instance)
+
+
+def test_without_that_it_goes_on_in_the_same_one(message_of):
+    env = to_urnai(CountingEnv())
+    instance = env.env_instance
+    env.restart()
+
+    assert env.env_instance is instance
+    env.close()
+    env.close()
+    assert message_of(RuntimeError, env.reset) == (
+        "CountingEnv was closed. To start again, give to_urnai() something to call "
+        "that makes an environment."
+    )
+
+
+def test_its_actions_are_numbered_if_they_are_numbers(message_of):
+    env = to_urnai(functools.partial(make, "gymnasium:Pendulum-v1"))
+
+    assert [0, 1] == to_urnai(CountingEnv()).get_action_wrapper().get_actions()
+    assert message_of(TypeError, env.get_action_wrapper).startswith(
+        "env has no numbered actions, but BoundedArraySpec(shape=(1,), dtype=float32"
+    )
+    env.close()
+
+
+def test_a_batch_has_no_such_interface(message_of):
+    batch = BatchedPyEnvironment([CountingEnv()])
+
+    assert message_of(TypeError, lambda: to_urnai(batch)) == (
+        "to_urnai() was given BatchedPyEnvironment, which is batched; URNAI knows "
+        "single environments."
+    )
+
+
+def test_there_and_back_nothing_changes():
+    env, plain = from_urnai(to_urnai(CountingEnv())), CountingEnv()
+
+    for _ in range(8):
+        ours, theirs = env.step(1), plain.step(1)
+
+        assert int(theirs.step_type) == int(ours.step_type)
+        assert (theirs.observation, theirs.reward) == (ours.observation, ours.reward)
+
+
+# GymEnv
+
+
+def test_the_arguments_are_those_of_urnai():
+    def names(kind):
+        return list(inspect.signature(kind).parameters)
+
+    assert ["id", "render", "reset_done", "num_steps", "_id"] == names(GymEnv)
+    assert ["game", "_id", "render", "reset_done", "num_steps"] == names(PLEEnv)
+    assert [
+        "map_name",
+        "players",
+        "player_race",
+        "enemy_race",
+        "difficulty",
+        "render",
+        "reset_done",
+        "spatial_dim",
+        "step_mul",
+        "game_steps_per_ep",
+        "obs_features",
+        "realtime",
+        "self_play",
+    ] == names(SC2Env)[:-1]
+    assert [
+        "wad",
+        "doommap",
+        "_id",
+        "render",
+        "reset_done",
+        "num_steps",
+        "res",
+        "auto_map",
+    ] == names(VizdoomEnv)
+
+
+def test_gym_env_plays_gymnasium_bit_for_bit():
+    env, bare = GymEnv(_id="CartPole-v1"), gymnasium.make("CartPole-v1")
+    env.seed(5)
+    theirs, _ = bare.reset(seed=5)
+
+    assert theirs.tolist() == env.reset().tolist()
+    for action in (0, 1, 1, 0):
+        observation, reward, terminated, truncated, _ = bare.step(action)
+        ours = env.step(action)
+
+        assert (observation.tolist(), reward, terminated or truncated) == (
+            ours[0].tolist(),
+            ours[1],
+            ours[2],
+        )
+    env.close()
+    env.close()
+
+
+def test_gym_env_has_started_when_it_is_made_and_restarts():
+    env = GymEnv("CartPole-v1")
+    first = env.env_instance
+    env.start()
+    still = env.env_instance
+    env.restart()
+
+    assert (True, True) == (still is first, env.env_instance is not first)
+    assert ("CartPole-v1", False, True, 100) == (
+        env.id,
+        env.render,
+        env.reset_done,
+        env.num_steps,
+    )
+
+
+def test_gym_env_is_an_environment_of_envkit_with_seeds_and_state():
+    check_environment(
+        functools.partial(from_urnai, functools.partial(GymEnv, "CartPole-v1")),
+        steps=60,
+        require=["seed", "state"],
+    )
+
+
+def test_actions_without_numbers_have_no_wrapper(message_of):
+    env = GymEnv("Pendulum-v1")
+
+    assert message_of(TypeError, env.get_action_wrapper) == (
+        "Pendulum-v1 has no numbered actions; its action space is "
+        "Box(-2.0, 2.0, (1,), float32)."
+    )
+    env.close()
+
+
+def test_gym_env_needs_an_id(message_of):
+    assert message_of(TypeError, GymEnv) == (
+        "GymEnv needs the id of an environment: GymEnv('Name-v1')."
+    )
+
+
+OLD_GYM = """
+__version__ = "0.21.0"
+
+class Space:
+    n = 3
+
+class Env:
+    action_space = Space()
+    drawn = 0
+    def seed(self, seed): self.begin = seed
+    def reset(self): return getattr(self, "begin", 0)
+    def step(self, action): return action, 1.0, action == 2, {}
+    def render(self): self.drawn += 1
+    def close(self): pass
+
+def make(id): return Env()
+"""
+
+
+@pytest.fixture
+def old_gym(tmp_path, monkeypatch):
+    """A Gym of the days of four values, for as long as a test lasts."""
+    (tmp_path / "gym.py").write_text(textwrap.dedent(OLD_GYM))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gym", raising=False)
+    yield
+    sys.modules.pop("gym", None)
+
+
+def test_gym_env_asks_gym_for_what_gymnasium_does_not_know(old_gym):
+    env = GymEnv("Ancient-v0", render=True)
+    env.seed(9)
+
+    assert (9, (1, 1.0, False), (2, 1.0, True), 3) == (
+        env.reset(),
+        env.step(1),
+        env.step(2),
+        env.env_instance.drawn,
+    )
+    assert [0, 1, 2] == env.get_action_wrapper().get_actions()
+
+
+def test_gym_env_asks_gymnasium_first(old_gym):
+    env = GymEnv("CartPole-v1")
+
+    assert isinstance(env.env_instance, gymnasium.Env)
+    env.close()
+
+
+def test_gym_alone_is_enough(old_gym, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+
+    assert 0 == GymEnv("CartPole-v1").reset()
+
+
+def test_without_both_it_says_what_to_install(message_of, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    monkeypatch.setitem(sys.modules, "gym", None)
+
+    assert message_of(MissingDependencyError, lambda: GymEnv("CartPole-v1")) == (
+        "GymEnv needs the package gymnasium, which is not installed. pip install "
+        '"envkit[gymnasium]"'
+    )
+
+
+# PLEEnv, on a stand-in with the exact interface
+
+
+def make_ple():
+    return ple_games.PLE(ple_games.QuietCatcher())
+
+
+def test_ple_env_returns_states_and_takes_keys():
+    ple = make_ple()
+    bare = make_ple()
+    bare.init()
+    bare.reset_game()
+    env = PLEEnv(ple, "catcher", render=False)
+
+    assert bare.getGameState() == env.reset()
+    for key in (ple_games.K_a, None, ple_games.K_d):
+        reward = bare.act(key)
+        expected = bare.getGameState(), reward, bare.game_over()
+
+        assert expected == env.step(key)
+    env.close()
+    assert ("catcher", None) == (env.id, env.env_instance)
+
+
+def test_ple_env_has_a_menu_of_its_keys():
+    env = PLEEnv(make_ple())
+
+    assert ("PLE", make_ple().getActionSet()) == (
+        env.id,
+        [env.get_action_wrapper().get_action(n, None) for n in range(3)],
+    )
+
+
+def test_ple_env_is_an_environment_of_envkit():
+    env = from_urnai(functools.partial(PLEEnv, make_ple, render=False), probe_steps=20)
+    time_step = env.reset()
+    while not time_step.is_last():
+        time_step = env.step(0)
+
+    assert 0.0 == time_step.discount
+
+
+def test_ple_env_makes_a_ple_of_a_game(tmp_path, monkeypatch):
+    pytest.importorskip("pygame", reason="pygame is not installed")
+    (tmp_path / "ple.py").write_text("from tests.adapters.ple_games import PLE")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ple", raising=False)
+    env = PLEEnv(ple_games.QuietCatcher(), render=False)
+    monkeypatch.delitem(sys.modules, "ple")
+
+    assert ("QuietCatcher", 30, False) == (
+        env.id,
+        env.env_instance.fps,
+        env.env_instance.display_screen,
+    )
+
+
+# SC2Env, on PySC2's own stand-in for the game
+
+
+@pytest.fixture(scope="module")
+def mock_sc2():
+    pytest.importorskip("pysc2", reason="pysc2 is not installed")
+    from envkit.adapters.pysc2 import prepare
+
+    prepare()
+    from pysc2.env import mock_sc2_env
+    from pysc2.lib import actions
+
+    return functools.partial(
+        SC2Env, make_env=mock_sc2_env.SC2TestEnv
+    ), actions.RAW_FUNCTIONS.no_op()
+
+
+def test_sc2_env_returns_the_first_players_step(mock_sc2):
+    make_env, no_op = mock_sc2
+    env = make_env("Simple64", self_play=True, step_mul=8)
+    observation = env.reset()
+    results = [env.step([no_op, no_op]) for _ in range(10)]
+
+    assert (8, (64, 64)) == (observation["step_mul"], tuple(observation["map_size"]))
+    assert observation.raw_units.ndim == 2
+    assert [False] * 9 + [True] == [done for _, _, done in results]
+    assert env.done
+    env.close()
+    env.close()
+
+
+def test_sc2_env_takes_one_action_for_one_agent(mock_sc2):
+    make_env, no_op = mock_sc2
+    env = make_env()
+    env.reset()
+
+    assert (0.0, False) == env.step(no_op)[1:]
+
+
+def test_sc2_env_is_an_environment_of_envkit(mock_sc2):
+    make_env, no_op = mock_sc2
+    env = from_urnai(
+        make_env, action_wrapper=Menu([no_op]), state_builder=lambda obs: obs["player"]
+    )
+    time_steps = [env.reset(), *(env.step(0) for _ in range(10))]
+
+    assert ArraySpec((11,), np.int32) == env.observation_spec()
+    assert StepType.LAST == time_steps[-1].step_type
+
+
+def test_sc2_env_knows_races(message_of, mock_sc2):
+    make_env, _ = mock_sc2
+
+    assert message_of(ValueError, lambda: make_env(player_race="human")) == (
+        "player_race is 'human'; it is one of random, protoss, terran, zerg."
+    )
+
+
+# VizdoomEnv
+
+
+@pytest.fixture(scope="module")
+def make_doom():
+    pytest.importorskip("vizdoom", reason="vizdoom is not installed")
+    return functools.partial(VizdoomEnv, "basic.wad", render=False, num_steps=30)
+
+
+def test_vizdoom_env_returns_the_last_state_again_at_the_end(make_doom):
+    env = make_doom()
+    before = env.reset()
+    menu = env.get_action_wrapper()
+    attack = menu.get_action(menu.get_named_actions().index("attack"), before)
+    rewards, done = [], False
+    while not done:
+        state, reward, done = env.step(attack)
+        rewards.append(reward)
+        before = state
+
+    assert env.game.get_state() is None
+    assert ((120, 160), 17) == (state.screen_buffer.shape, len(state.game_variables))
+    assert -1.0 == rewards[0]
+    assert (160, 120) == (env.get_screen_width(), env.get_screen_height())
+    env.close()
+    env.close()
+
+
+def test_vizdoom_env_is_an_environment_of_envkit(make_doom):
+    def numbers(state):
+        return {"screen": state.screen_buffer, "variables": state.game_variables}
+
+    with from_urnai(make_doom, state_builder=numbers) as env:
+        streams = []
+        for seed in (5, 6, 5):
+            env.seed(seed)
+            time_steps = [env.reset(), *(env.step(n % 8) for n in range(6))]
+            streams.append([t.observation["screen"].tobytes() for t in time_steps])
+
+    assert (True, False) == (streams[0] == streams[2], streams[0] == streams[1])
+
+
+def test_vizdoom_env_refuses_what_there_is_not(message_of, make_doom):
+    assert message_of(ValueError, lambda: VizdoomEnv("")) == (
+        "VizdoomEnv needs the file of a scenario, such as 'basic.wad'."
+    )
+    assert message_of(ValueError, lambda: make_doom(res="RES_1X1")) == (
+        "res is 'RES_1X1'; it is one of RES_640X480, RES_320X240, RES_160X120."
+    )
+
+
+def test_the_module_is_a_name_of_the_adapters():
+    assert urnai.from_urnai is from_urnai
