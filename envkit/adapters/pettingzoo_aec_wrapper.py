@@ -1,0 +1,252 @@
+"""`PettingZooAECWrapper`: a game of PettingZoo in which agents take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.adapters.dependencies import require
+from envkit.adapters.pettingzoo_parts.game_environment import GameEnvironment
+from envkit.adapters.pettingzoo_parts.games import as_aec, opened
+from envkit.adapters.pettingzoo_parts.layouts import (
+    AxisLayout,
+    DictLayout,
+    Layout,
+    OneLayout,
+)
+from envkit.adapters.pettingzoo_parts.players import check_alike
+from envkit.errors import SpecError
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.time_step import StepType, TimeStep
+from envkit.types import NestedArray, NestedSpec
+
+__all__ = ["PettingZooAECWrapper"]
+
+_LAYOUTS: dict[str, type[Layout]] = {"turn": AxisLayout, "dict": DictLayout}
+_IS_ALIVE = ArraySpec((), np.bool_, "alive")
+
+
+class PettingZooAECWrapper(GameEnvironment):
+    """Makes an envkit environment of a game for several agents who take turns.
+
+    Each step is the decision of one agent. What PettingZoo asks for besides, steps
+    without an action for agents that have ended, the wrapper does itself.
+
+    | part of the time step            | with `agents="turn"`, where agents are alike |
+    |----------------------------------|----------------------------------------------|
+    | `observation["agent"]`           | whose turn it is: a place in                 |
+    |                                  | `possible_agents`                            |
+    | `observation["observation"]`     | what that agent observes                     |
+    | `observation["action_mask"]`     | which of its actions are legal, if the game  |
+    |                                  | tells                                        |
+    | `observation["alive"]`           | who is still in the game                     |
+    | `reward`                         | what each agent earned by this step          |
+    | `discount`                       | 0 for each for whom the game terminated      |
+    | `step_type`                      | `LAST` when the last agent has ended         |
+
+    With `agents="dict"` all agents' observations, masks, actions, rewards and discounts
+    stand under their names, and the action of whose turn it is counts.
+
+    An agent may end when it is not its turn. Its final observation is then in its part
+    of `get_info()`, as `final_observation`, and with `agents="dict"` in the observation
+    itself. Public attributes that the wrapper does not have, such as `state()` and
+    `observe(agent)`, are those of the game.
+
+    Example:
+        >>> from pettingzoo.classic.tictactoe.tictactoe import env as tictactoe
+        >>> env = PettingZooAECWrapper(tictactoe)
+        >>> first = env.reset().observation
+        >>> int(first["agent"]), first["action_mask"].tolist()
+        (0, [1, 1, 1, 1, 1, 1, 1, 1, 1])
+        >>> second = env.step(4).observation
+        >>> int(second["agent"]), second["action_mask"].tolist()
+        (1, [1, 1, 1, 1, 0, 1, 1, 1, 1])
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env_or_factory: Any,
+        agents: str = "turn",
+        *,
+        possible_agents: Sequence[Any] | None = None,
+        discount: float = 1.0,
+        action_mask: str = "auto",
+        reset_options: Mapping[str, Any] | None = None,
+        reward_dtype: Any = np.float32,
+    ) -> None:
+        """Wraps a game; closing the wrapper closes it.
+
+        Args:
+            env_or_factory: An `AECEnv`, a `ParallelEnv`, whose agents then decide one
+                after the other, or something to call that makes either.
+            agents: Whether an observation is that of the agent whose turn it is, or
+                those of all by name: "turn" or "dict".
+            possible_agents: As for `PettingZooWrapper`.
+            discount: As for `PettingZooWrapper`.
+            action_mask: As for `PettingZooWrapper`.
+            reset_options: As for `PettingZooWrapper`.
+            reward_dtype: As for `PettingZooWrapper`.
+        """
+        require("pettingzoo", needed_by="PettingZooAECWrapper", extra="pettingzoo")
+        if agents not in _LAYOUTS:
+            raise ValueError(f'agents is {agents!r}; it is "turn" or "dict".')
+        super().__init__(
+            as_aec(opened(env_or_factory, "PettingZooAECWrapper")),
+            _LAYOUTS[agents],
+            possible_agents=possible_agents,
+            discount=discount,
+            action_mask=action_mask,
+            reset_options=reset_options,
+            reward_dtype=reward_dtype,
+        )
+        self._shows_all = agents == "dict"
+        if not self._shows_all:
+            check_alike(
+                self._players,
+                self._name,
+                'PettingZooAECWrapper(env, agents="dict") keeps them apart, by name.',
+            )
+        self._turn = 0
+        self._compile(self._layout)
+
+    def _compile(self, layout: Layout) -> None:
+        """Makes the specs, and the functions that put parts together."""
+        self._with_numbers_of(layout)
+        flags: list[NestedSpec] = [_IS_ALIVE] * len(self._agents)
+        self._join_flags = layout.joining(flags)
+        view = layout if self._shows_all else OneLayout(self._agents[:1])
+        seen = [player.observation_spec for player in self._players]
+        actions = [player.action_spec for player in self._players]
+        self._observation_spec: dict[str, NestedSpec] = {
+            "agent": BoundedArraySpec((), np.int64, 0, len(self._agents) - 1, "agent"),
+            "observation": view.join_specs(seen),
+            "alive": layout.join_specs(flags),
+        }
+        self._join_observations = view.joining(seen)
+        if self._has_mask:
+            masks = [player.mask_spec for player in self._players]
+            self._observation_spec["action_mask"] = view.join_specs(masks)
+            self._join_masks = view.joining(masks)
+        self._action_spec = view.join_specs(actions)
+        self._split_action = view.choosing(
+            self._action_spec, "PettingZooAECWrapper.step() was given an action that"
+        )
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of whose turn it is, and of what it observes."""
+        return self._observation_spec
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the spec of an agent's action, or those of all agents by name."""
+        return self._action_spec
+
+    def _reset(self) -> TimeStep:
+        game = self._game
+        game.reset(**self._reset_arguments())
+        self._begin(game.agents)
+        self._keep_infos()
+        self._turn = self._place_of(game.agent_selection)
+        # An agent may be out of the game before it begins.
+        self._take_out_the_ended()
+        self._check_anybody()
+        self._look_around()
+        rewards, discounts = self._first_numbers()
+        return TimeStep(StepType.FIRST, rewards, discounts, self._observation())
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        self._check_open("step")
+        game = self._game
+        choices = self._split_action(action)
+        choice = choices[self._turn] if self._shows_all else choices[0]
+        game.step(self._players[self._turn].to_action(choice))
+        rewards = self._rewards(dict(game.rewards), [True] * len(self._agents))
+        self._keep_infos()
+        self._turn = self._place_of(game.agent_selection)
+        self._take_out_the_ended()
+        self._look_around()
+        return TimeStep(
+            StepType.LAST if self._roster.is_over else StepType.MID,
+            rewards,
+            self._discounts(),
+            self._observation(),
+        )
+
+    def _take_out_the_ended(self) -> None:
+        """Makes the steps without an action that PettingZoo asks for."""
+        game = self._game
+        while True:
+            self._follow_ends()
+            if not game.agents:
+                return
+            agent = game.agent_selection
+            if not (game.terminations[agent] or game.truncations[agent]):
+                self._turn = self._place_of(agent)
+                return
+            game.step(None)
+            if agent in game.agents:
+                raise SpecError(
+                    f"{self._name}.step(None) left {agent!r} in its list `agents`, "
+                    "although the game has ended for it. Games call "
+                    "self._was_dead_step(action) for that."
+                )
+
+    def _follow_ends(self) -> None:
+        """Keeps how the game ended for some agents, and what they saw last."""
+        game = self._game
+        self._check_known(game.agents)
+        ended = self._roster.go_on(game.agents, game.terminations, game.truncations)
+        for place in ended:
+            agent = self._agents[place]
+            if agent in game.agents:
+                self._look(place, game.observe(agent), self._info.get(agent))
+            if not self._shows_all:
+                final = self._sights[place].observation
+                self._info[agent] = {
+                    "final_observation": final,
+                    **self._info.get(agent, {}),
+                }
+        self._flag(ended, game.terminations, game.truncations)
+
+    def _look_around(self) -> None:
+        """Keeps what the agents see that are to be shown."""
+        if self._roster.is_over:
+            return
+        alive = self._roster.alive
+        places = [place for place, is_alive in enumerate(alive) if is_alive]
+        for place in places if self._shows_all else [self._turn]:
+            agent = self._agents[place]
+            self._look(place, self._game.observe(agent), self._info.get(agent))
+
+    def _keep_infos(self) -> None:
+        # Some games change their infos later.
+        infos = self._game.infos
+        self._info = {agent: dict(info) for agent, info in infos.items()}
+
+    def _observation(self) -> dict[str, NestedArray]:
+        alive = [np.array(is_alive) for is_alive in self._roster.alive]
+        shown = self._sights if self._shows_all else [self._sights[self._turn]]
+        observation = {
+            "agent": np.array(self._turn, np.int64),
+            "observation": self._join_observations(
+                [sight.observation for sight in shown]
+            ),
+            "alive": self._join_flags(alive),
+        }
+        if self._has_mask:
+            masks = [sight.mask for sight in shown]
+            observation["action_mask"] = self._join_masks(masks)
+        return observation
+
+    def _place_of(self, agent: Any) -> int:
+        self._check_known([agent])
+        return self._agents.index(agent)
+
+    def _kept(self) -> tuple[Any, ...]:
+        return *super()._kept(), self._turn
+
+    def _take_back(self, kept: tuple[Any, ...]) -> None:
+        *others, self._turn = kept
+        super()._take_back(tuple(others))

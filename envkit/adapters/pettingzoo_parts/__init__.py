@@ -1,0 +1,1 @@
+"""What the adapters of PettingZoo are made of."""
