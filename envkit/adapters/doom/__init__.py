@@ -1,0 +1,1 @@
+"""What `VizDoomWrapper` is made of: games, buttons and what a state shows."""

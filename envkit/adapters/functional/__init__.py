@@ -1,0 +1,1 @@
+"""What `FunctionalEnvironment` is made of: the compiled functions, trees and specs."""

@@ -1,0 +1,146 @@
+"""Environments of gymnax by name, with the numbers of gymnax."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import envkit
+from envkit import ArraySpec, ParallelPyEnvironment
+from envkit.adapters import suite_gymnax
+from envkit.seeding import seed_per_row
+from envkit.specs import sample_spec_nest
+from envkit.testing import check_environment
+
+gymnax = pytest.importorskip("gymnax", reason="gymnax is not installed")
+
+jax = pytest.importorskip("jax", reason="jax is not installed")
+
+# What JAX has to compile takes its time.
+pytestmark = [pytest.mark.slow, pytest.mark.watchdog(240)]
+
+ROWS = 3
+
+
+def by_hand(env, params, seeds, moves):
+    """Plays gymnax's own functions, mapped over the rows and compiled by hand."""
+    begin = jax.jit(jax.vmap(env.reset_env, (0, None)))
+    go_on = jax.jit(jax.vmap(env.step_env, (0, 0, 0, None)))
+    is_over = jax.jit(jax.vmap(env.is_truncated, (0, None)))
+    split = jax.vmap(jax.random.split)
+    keys = split(jax.vmap(jax.random.PRNGKey)(np.array(seeds, np.uint32)))
+    observation, state = begin(keys[:, 1], params)
+    yield np.zeros(ROWS), np.zeros(ROWS), np.ones(ROWS), observation
+    ended = np.zeros(ROWS, bool)
+    for action in moves:
+        keys = split(keys[:, 0])
+        seen, after, reward, terminated, _ = go_on(keys[:, 1], state, action, params)
+        truncated = is_over(after, params)
+        if ended.any():
+            first, began = begin(keys[:, 1], params)
+            pick = functools.partial(_pick, ended)
+            seen = jax.tree.map(pick, first, seen)
+            after = jax.tree.map(pick, began, after)
+        last = np.array(terminated | truncated) & ~ended
+        yield (
+            np.where(ended, 0, 1 + last),
+            np.where(ended, 0, reward),
+            np.where(np.array(terminated) & ~ended, 0, 1),
+            seen,
+        )
+        state, ended = after, last
+
+
+def _pick(mask, ours, theirs):
+    return jax.numpy.where(mask.reshape(-1, *[1] * (ours.ndim - 1)), ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Breakout-MinAtar"])
+def test_the_numbers_are_those_of_gymnax_bit_for_bit(name):
+    env = suite_gymnax.load(name, ROWS, seed=3)
+    rng = np.random.default_rng(0)
+    moves = [sample_spec_nest(env.action_spec(), rng, (ROWS,)) for _ in range(60)]
+
+    bare = by_hand(env.gymnax, env.params, seed_per_row(3, ROWS), moves)
+    for index, expected in enumerate(bare):
+        time_step = env.step(moves[index - 1]) if index else env.reset()
+        for ours, theirs in zip(time_step, expected, strict=True):
+            np.testing.assert_array_equal(ours, np.asarray(theirs).astype(ours.dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("CartPole-v1", ROWS), ("Catch-bsuite", None)]
+)
+def test_it_keeps_the_contract(name, rows):
+    check_environment(functools.partial(suite_gymnax.load, name, rows), steps=60)
+
+
+def test_what_leaves_its_bounds_has_none():
+    env = suite_gymnax.load("GaussianBandit-misc")
+
+    assert ArraySpec((4,), np.float32, "observation") == env.observation_spec()
+
+
+def test_a_time_limit_of_gymnax_truncates():
+    env = suite_gymnax.load("CartPole-v1", params={"max_steps_in_episode": 3})
+    env.reset()
+    env.step(0), env.step(1)
+
+    time_step = env.step(0)
+
+    assert (2, 1.0) == (time_step.step_type, time_step.discount)
+
+
+def test_make_knows_the_scheme():
+    env = envkit.make("gymnax:FrozenLake-misc", batch_size=2, seed=1)
+
+    assert (2,) == env.reset().observation.shape
+
+
+def test_the_same_environment_serves_everybody():
+    first, second = (suite_gymnax.load("FrozenLake-misc") for _ in range(2))
+
+    assert first.gymnax is second.gymnax
+
+
+def test_arguments_go_to_the_environment():
+    env = suite_gymnax.load("DeepSea-bsuite", size=5)
+
+    assert (5, 5) == env.observation_spec().shape
+
+
+def test_wrappers_go_around_it():
+    from envkit.wrappers import TimeLimit
+
+    env = suite_gymnax.load(
+        "FrozenLake-misc", env_wrappers=[lambda env: TimeLimit(env, 2)]
+    )
+
+    assert 2 == env.duration
+
+
+def test_a_name_that_is_nearly_right_is_suggested():
+    with pytest.raises(ValueError, match="gymnax has no environment") as error:
+        suite_gymnax.load("CartPole")
+
+    assert str(error.value).startswith(
+        "gymnax has no environment 'CartPole'. Did you mean 'CartPole-v1'? It has "
+        "Acrobot-v1, "
+    )
+
+
+def test_it_does_the_same_in_worker_processes():
+    make_env = envkit.constructor("gymnax:FrozenLake-misc", batch_size=2)
+    with (
+        ParallelPyEnvironment([make_env] * 2) as there,
+        ParallelPyEnvironment([make_env] * 2, backend="inline") as here,
+    ):
+        for env in (here, there):
+            env.seed(5)
+        assert here.reset().observation.tolist() == there.reset().observation.tolist()
+        for _ in range(6):
+            move = np.arange(4)
+            ours, theirs = here.step(move), there.step(move)
+            assert ours.observation.tolist() == theirs.observation.tolist()
