@@ -19,6 +19,7 @@ from envkit.errors import (
     WorkerError,
     WorkerTimeout,
 )
+from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
@@ -95,6 +96,9 @@ class Blocking(PyEnvironment):
         self._beginning = np.zeros(self._rows, bool)
         self._valid = np.ones(self._rows, bool)
         self._closed = False
+        # Not where an environment of a pool is a batch itself.
+        access = getattr(env, "access", None)
+        self._rows_are_environments = access is not None and not any(access("batched"))
 
     @property
     def batched(self) -> bool:
@@ -140,7 +144,34 @@ class Blocking(PyEnvironment):
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
         self._check_open("seed")
+        self._noted_seed = seed
         return self._env.seed(seed)
+
+    def get_info(self) -> Any:
+        """Returns the infos of all rows, as the environment does.
+
+        With `wait=False`, while rows are resetting, it is a list, and theirs are empty.
+        """
+        self._check_open("get_info")
+        env: Any = self._env
+        if not hasattr(env, "get_info"):
+            return super().get_info()
+        if not (self._rows_are_environments and self._owing.any()):
+            return env.get_info()  # Which refuses it while a batch is busy.
+        infos: list[Any] = [{} for _ in range(self._rows)]
+        idle = np.flatnonzero(~self._owing).tolist()
+        for row, info in zip(idle, env.call("get_info", env_ids=idle), strict=True):
+            infos[row] = info
+        return infos
+
+    def _made_of(self) -> dict[str, Any]:
+        inner = recipe_of(self._env)
+        arguments = {"timeout": self._timeout, "wait": self._waits}
+        layer = {"class": name_of(type(self)), "arguments": plain_arguments(arguments)}
+        return {**inner, "wrappers": [layer, *inner["wrappers"]]}
+
+    def _packages_behind(self) -> set[str]:
+        return self._env._packages_behind()
 
     def close(self) -> None:
         """Closes the environment."""

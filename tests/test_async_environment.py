@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from envkit import (
     ArraySpec,
     AsyncBatch,
     AsyncEnvironment,
+    AsyncParallelPyEnvironment,
     BatchedPyEnvironment,
     Blocking,
     BoundedArraySpec,
@@ -767,8 +770,9 @@ def test_closing_twice_is_fine():
         ("step", lambda env: env.step([0, 0, 0])),
         ("wait", lambda env: env.wait()),
         ("seed", lambda env: env.seed(3)),
+        ("get_info", lambda env: env.get_info()),
     ],
-    ids=["reset", "masked reset", "step", "wait", "seed"],
+    ids=["reset", "masked reset", "step", "wait", "seed", "get_info"],
 )
 def test_a_closed_one_stays_closed(name, call):
     env = Blocking(rehearsed())
@@ -923,3 +927,56 @@ def test_each_rows_valid_steps_are_its_own_stream(delays, steps):
         expected = [alone.reset()] + [alone.step(0) for _ in stream]
         facts = [(int(one.step_type), int(one.observation)) for one in expected]
         assert stream == facts[: len(stream)]
+
+
+# Infos.
+
+
+class GatedEnv(CountingEnv):
+    """Begins an episode when its gate is open."""
+
+    def __init__(self, gate):
+        super().__init__(2)
+        self._gate = gate
+
+    def _reset(self):
+        self._gate.wait()
+        return super()._reset()
+
+    def get_info(self):
+        return {"seen": int(self.current_time_step().observation)}
+
+
+def test_infos_are_those_of_the_pool():
+    makers = [functools.partial(GatedEnv, opened()) for _ in range(2)]
+    with Blocking(AsyncParallelPyEnvironment(makers, backend="inline")) as env:
+        env.reset()
+        env.step([0, 0])
+
+        assert [1, 1] == env.get_info()["seen"].tolist()
+
+
+def test_rows_that_are_resetting_have_no_info():
+    closed = threading.Event()
+    makers = [functools.partial(GatedEnv, gate) for gate in (opened(), closed)]
+    pool = AsyncParallelPyEnvironment(makers, backend="thread", num_workers=2)
+    with Blocking(pool, wait=False) as env:
+        env.reset()
+        env.step([0, 0])
+        info, valid = env.get_info(), env.valid
+        closed.set()
+
+    assert [True, False] == valid.tolist()
+    assert [{}] == info[1:]
+    assert ["seen"] == list(info[0])
+
+
+def test_what_has_no_infos_has_none_here():
+    with pytest.raises(NotImplementedError, match=r"^Blocking has no info\.$"):
+        Blocking(Rehearsed([CountingEnv(3)])).get_info()
+
+
+def opened():
+    gate = threading.Event()
+    gate.set()
+    return gate

@@ -185,6 +185,7 @@ class VizDoomWrapper(PyEnvironment):
         Every episode has a seed of its own, which `get_info()` tells: that of the first
         is the number itself, and those of later ones are drawn after it.
         """
+        self._noted_seed = seed
         seeds: Any = [seed] if np.ndim(seed) == 0 else seed  # type: ignore[arg-type]  # None has no dimensions
         (self._next_seed,) = seed_per_row(seeds, 1)
         self._random = np.random.default_rng(self._next_seed)
@@ -279,6 +280,11 @@ class VizDoomWrapper(PyEnvironment):
     def _check_open(self, call: str) -> None:
         if self._closed:
             raise ClosedError.used(type(self).__name__, call)
+
+    @property
+    def realtime(self) -> bool:
+        """Whether the game goes on by itself, so that it needs no clock of envkit's."""
+        return not self._repeatable
 
     def _get_state(self) -> dict[str, Any]:
         self._check_open("get_state")

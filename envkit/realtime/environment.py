@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import math
-import numbers
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,24 +11,26 @@ from typing import Any
 import numpy as np
 
 from envkit.autoreset import AutoReset
-from envkit.constructors import constructor
+from envkit.constructors import constructor, recipe_of_constructor
 from envkit.errors import ClosedError
+from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
+from envkit.realtime.choices import check_choices, is_environment
+from envkit.realtime.given_actions import GivenActions
 from envkit.realtime.hosts import Host
 from envkit.realtime.late_actions import LateActions
+from envkit.realtime.merged_specs import check_mergeable
 from envkit.realtime.process_host import ProcessHost
 from envkit.realtime.report import LAG_SPEC, Lag
 from envkit.realtime.schedule import as_schedule
 from envkit.realtime.thread_host import ThreadHost
 from envkit.realtime.ticking import TickLoop
 from envkit.realtime.virtual_host import VirtualHost
-from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = ["RealTimeEnvironment"]
 
-HOSTS = ("process", "thread", "virtual")
 _LAST = int(StepType.LAST)
 
 
@@ -94,7 +95,7 @@ class RealTimeEnvironment(PyEnvironment):
         at_end: str = "run",
         overrun: str = "skip",
         merge: str = "discounted",
-        think_time: float | Callable[[], float] | None = None,
+        think_time: float | str | Callable[[], float] | None = None,
         reset_timeout: float | None = None,
         worker_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -117,59 +118,64 @@ class RealTimeEnvironment(PyEnvironment):
                 through with the one before: "skip" them, "stretch" time, or "raise".
             merge: How rewards are merged: "discounted", or as a "sum".
             think_time: With a virtual clock, for how many seconds the agent thinks
-                before each step, or what is called for it.
+                before each step, what is called for that, or "measured": for as long
+                as it does.
             reset_timeout: For how many seconds to wait for an episode to begin; after
-                that a `WorkerTimeout` is raised, and the next call waits on.
+                that a `WorkerTimeout` is raised, and the same call waits on.
             worker_options: Keyword arguments of the `ParallelPyEnvironment` that holds
-                the process, such as `on_worker_failure`.
+                the process, such as `on_worker_failure`. A `reset_timeout` there ends
+                the process.
         """
         super().__init__()
-        _check_choice("host", host, HOSTS)
-        _check_choice("at_end", at_end, ("run", "pause"))
-        _check_choice("merge", merge, ("discounted", "sum"))
-        _check_wait(wait)
-        if think_time is not None and host != "virtual":
-            raise ValueError(
-                f"think_time is for host='virtual'; with host={host!r} the agent "
-                "thinks for as long as it does."
-            )
+        told = {
+            "hz": hz,
+            "host": host,
+            "wait": wait,
+            "act_every": act_every,
+            "late_action": late_action,
+            "no_op": no_op,
+            "at_end": at_end,
+            "overrun": overrun,
+            "merge": merge,
+            "think_time": think_time,
+            "reset_timeout": reset_timeout,
+            "worker_options": worker_options,
+        }
+        check_choices(make_env, told)
         self._is_closed = False
         self._seeded = False
+        self._inside = recipe_of if is_environment(make_env) else recipe_of_constructor
+        self._make_env = make_env
+        self._given = plain_arguments(told)
         make_loop = functools.partial(
             _make_loop,
             make_env,
             hz=hz,
+            is_virtual=host == "virtual",
             overrun=overrun,
             late_action=late_action,
             no_op=no_op,
-            act_every=_as_count(act_every),
+            act_every=int(act_every),
             pauses=at_end == "pause",
             discounted=merge == "discounted",
         )
         self._host: Host
         if host == "virtual":
-            self._host = VirtualHost(make_loop, wait, think_time)
+            self._host = VirtualHost(make_loop, wait, think_time or 0.0)
         elif host == "thread":
             self._host = ThreadHost(make_loop, wait, reset_timeout)
         else:
-            _refuse_environment(make_env)
-            options = {"reset_timeout": reset_timeout, **(worker_options or {})}
+            here = ("think_time", "worker_options")
+            there = {name: told[name] for name in told if name not in here}
             inside = functools.partial(
-                RealTimeEnvironment,
-                make_env,
-                hz,
-                host="thread",
-                wait=wait,
-                act_every=act_every,
-                late_action=late_action,
-                no_op=no_op,
-                at_end=at_end,
-                overrun=overrun,
-                merge=merge,
+                RealTimeEnvironment, make_env, **{**there, "host": "thread"}
             )
-            self._host = ProcessHost(inside, options)
-        # An environment that nobody holds any more goes on for nobody.
-        weakref.finalize(self, self._host.close)
+            self._host = ProcessHost(inside, worker_options or {})
+        self._actions = GivenActions(self.action_spec(), self.batch_size)
+        # One that nobody holds any more would go on for nobody.
+        self._finalizer = weakref.finalize(self, _forgotten, self._host)
+        if host == "virtual":
+            self._finalizer.detach()
 
     @property
     def batched(self) -> bool:
@@ -206,6 +212,16 @@ class RealTimeEnvironment(PyEnvironment):
         """Returns the specs of what `get_info()` has of timing."""
         return {"realtime": LAG_SPEC._asdict()}
 
+    def peek(self) -> TimeStep:
+        """Returns what has happened since the current time step, and leaves it there.
+
+        The next `step` returns it too, with what happens until then. If nothing has, it
+        is the same observation with reward 0; at the end of an episode, before the next
+        has begun, that `LAST` with reward and discount 0.
+        """
+        self._check_open("peek")
+        return self._host.peek(self.current_time_step())
+
     def lag(self) -> Lag:
         """Returns the timing of the current time step."""
         self.current_time_step()
@@ -236,7 +252,16 @@ class RealTimeEnvironment(PyEnvironment):
         """
         self._check_open("seed")
         self._seeded = True
+        self._noted_seed = seed
         return self._host.seed(seed)
+
+    def _made_of(self) -> dict[str, Any]:
+        inner = self._inside(self._make_env)
+        layer = {"class": name_of(type(self)), "arguments": self._given}
+        seed = plain_arguments(self._noted_seed)
+        if seed is None:
+            seed = inner["seed"]
+        return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns a picture of the environment as it is now."""
@@ -247,6 +272,7 @@ class RealTimeEnvironment(PyEnvironment):
         """Lets time stand still, and closes the environment."""
         if not self._is_closed:
             self._is_closed = True
+            self._finalizer.detach()
             self._host.close()
 
     def _reset(self) -> TimeStep:
@@ -275,14 +301,8 @@ class RealTimeEnvironment(PyEnvironment):
         self._check_open("step")
         if not self.batched and self._stands_at_end(None):
             return self._host.next_episode(None)
-        check_fits(
-            action,
-            self.action_spec(),
-            subject="RealTimeEnvironment.step() was given an action that",
-            root="action",
-            outer_dims=(self._host.batch_size,) if self._host.batch_size else (),
-        )
-        return self._host.step(action)
+        taken = self._actions.take(action, "RealTimeEnvironment.step()")
+        return self._host.step(taken)
 
     def _check_open(self, call: str) -> None:
         if self._is_closed:
@@ -295,19 +315,31 @@ class RealTimeEnvironment(PyEnvironment):
         self._host.set_state(state)
 
 
-def _make_loop(
-    make_env: Any,
-    *,
+def _make_loop(make_env: Any, hz: float | None, **options: Any) -> tuple[Any, TickLoop]:
+    """Builds the environment, and what steps it."""
+    if is_environment(make_env):
+        return make_env, _loop_of(make_env, hz, **options)
+    env = constructor(make_env)()
+    try:
+        return env, _loop_of(env, hz, **options)
+    except BaseException:
+        env.close()
+        raise
+
+
+def _loop_of(
+    env: Any,
     hz: float | None,
+    *,
+    is_virtual: bool,
     overrun: str,
     late_action: Any,
     no_op: NestedArray,
     act_every: int,
     pauses: bool,
     discounted: bool,
-) -> tuple[Any, TickLoop]:
-    """Builds the environment, and what steps it."""
-    env = make_env if _is_environment(make_env) else constructor(make_env)()
+) -> TickLoop:
+    """Builds what steps an environment, or says why it cannot be run."""
     name = type(env).__name__
     if env.batched and AutoReset.kept_by(env) is not AutoReset.NEXT_STEP:
         raise ValueError(
@@ -320,9 +352,16 @@ def _make_loop(
             f"RealTimeEnvironment cannot pause single rows of {name}, which steps all "
             "its rows together. Use at_end='run', or a RealTimeEnvironment for each."
         )
-    schedule = as_schedule(hz, overrun, getattr(env, "realtime", False) is True, name)
+    check_mergeable(env, discounted)
+    is_native = getattr(env, "realtime", False) is True
+    if is_native and is_virtual:
+        raise ValueError(
+            f"{name} runs on a clock of its own (realtime = True), which no virtual "
+            "one can stop. Use host='process' or 'thread'."
+        )
+    schedule = as_schedule(hz, overrun, is_native, name)
     late = LateActions(late_action, env.action_spec(), no_op, env.batch_size)
-    return env, TickLoop(
+    return TickLoop(
         env,
         schedule,
         late,
@@ -332,43 +371,15 @@ def _make_loop(
     )
 
 
-def _is_environment(value: Any) -> bool:
-    return hasattr(value, "time_step_spec") and not isinstance(value, type)
-
-
-def _refuse_environment(make_env: Any) -> None:
-    if _is_environment(make_env):
-        raise TypeError(
-            f"make_env is the environment {describe(make_env)}, which exists already, "
-            "and the clock runs in another process. Pass what makes it, or use "
-            "host='thread'."
-        )
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(
-            f"{name} is {describe(value)}; it is one of "
-            f"{', '.join(map(repr, choices))}."
-        )
-
-
-def _check_wait(wait: Any) -> None:
-    if wait in ("next", "newest"):
-        return
-    is_number = isinstance(wait, numbers.Real) and not isinstance(wait, bool)
-    if not is_number or not 0 <= wait < math.inf:
-        raise ValueError(
-            f"wait is {describe(wait)}; it is 'next', 'newest', or a number of seconds."
-        )
-
-
-def _as_count(act_every: Any) -> int:
-    if isinstance(act_every, bool) or not isinstance(act_every, numbers.Integral):
-        raise TypeError(f"act_every is {describe(act_every)}; it is a number of ticks.")
-    if act_every < 1:
-        raise ValueError(f"act_every is {act_every}; it is at least one tick.")
-    return int(act_every)
+def _forgotten(host: Host) -> None:
+    """Closes what was not closed, and says so."""
+    host.close()
+    warnings.warn(
+        "A RealTimeEnvironment was not closed. Use it in a with statement, or call "
+        "close().",
+        ResourceWarning,
+        stacklevel=2,
+    )
 
 
 def _as_mapping(info: Any) -> Mapping[str, Any]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import abc
+import copy
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
+from envkit.realtime.merged_specs import merged_spec
 from envkit.realtime.report import Lag
+from envkit.realtime.shown_rows import with_row
 from envkit.realtime.ticking import TickLoop
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.time_step import TimeStep
@@ -16,8 +22,9 @@ __all__ = ["Host", "LocalHost", "MakeLoop", "RealTimeState"]
 
 Result = TypeVar("Result")
 MakeLoop = Callable[[], tuple[Any, TickLoop]]
-# What `get_state` of an environment gives, and that of the loop which steps it.
-RealTimeState = tuple[Any, Any]
+# What `get_state` of an environment gives, that of the loop which steps it, and the
+# timing and info of what was shown last.
+RealTimeState = tuple[Any, Any, Any]
 
 
 class Host(abc.ABC):
@@ -44,6 +51,14 @@ class Host(abc.ABC):
     @abc.abstractmethod
     def next_episode(self, mask: Array | None) -> TimeStep:
         """Waits for the episode after one whose end has been seen, and shows it."""
+
+    @abc.abstractmethod
+    def peek(self, current: TimeStep) -> TimeStep:
+        """Returns what there is to show, and leaves it there.
+
+        Args:
+            current: What was shown last.
+        """
 
     @abc.abstractmethod
     def lag(self) -> Lag:
@@ -79,6 +94,8 @@ class LocalHost(Host):
 
     env: Any
     loop: TickLoop
+    # What the environment has raised, and will until it begins an episode.
+    _error: BaseException | None = None
 
     def __init__(self, wait: str | float) -> None:
         """Prepares.
@@ -88,18 +105,29 @@ class LocalHost(Host):
                 or for how many seconds it waits for something new.
         """
         self._wait = wait
-        self._lag: Lag
+        # Of what was shown last; there is a lag as soon as there is that.
+        self._lag: Any = None
         self._info: Any = None
 
     def _take_over(self, env: Any, loop: TickLoop) -> None:
         self.env, self.loop = env, loop
-        self.spec = EnvironmentSpec.of(env)
+        self.spec = merged_spec(EnvironmentSpec.of(env))
         self.batch_size = loop.rows if loop.batched else None
         self.resets_rows = bool(getattr(env, "resets_rows", False))
 
     def _shown(self, mask: Array | None, now: float) -> TimeStep:
-        time_step, self._lag, self._info = self.loop.take(mask, now)
+        time_step, lag, info = self.loop.take(mask, now)
+        if mask is not None and not mask.all():
+            # The other rows stay where they are, and so does what is known of them.
+            lag = Lag(*map(functools.partial(np.where, mask), lag, self._lag))
+            for row in np.flatnonzero(~mask).tolist():
+                info = with_row(info, self._info, row, self.loop.rows)
+        self._lag, self._info = lag, info
         return time_step
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     @abc.abstractmethod
     def ask(self, question: Callable[[], Result]) -> Result:
@@ -109,9 +137,13 @@ class LocalHost(Host):
     def _go_on_at(self) -> float | None:
         """Returns when time goes on after `set_state`; `None` as the state says."""
 
+    def peek(self, current: TimeStep) -> TimeStep:
+        """Returns what there is to show, and leaves it there."""
+        return self.loop.peek(current)
+
     def lag(self) -> Lag:
         """Returns the timing of what was shown last."""
-        return self._lag
+        return self._lag  # type: ignore[no-any-return]
 
     def info(self) -> Any:
         """Returns the environment's info of what was shown last."""
@@ -130,13 +162,16 @@ class LocalHost(Host):
         return self.ask(self._state)
 
     def _state(self) -> RealTimeState:
-        return self.env.get_state(), self.loop.get_state()
+        shown = copy.deepcopy((self._lag, self._info))
+        return self.env.get_state(), self.loop.get_state(), shown
 
     def set_state(self, state: Any) -> None:
         """Brings that back."""
         self.ask(lambda: self._restore(state))
 
     def _restore(self, state: RealTimeState) -> None:
-        environment, loop = state
+        environment, loop, shown = state
         self.env.set_state(environment)
         self.loop.set_state(loop, self._go_on_at())
+        self._lag, self._info = copy.deepcopy(shown)
+        self._error = None

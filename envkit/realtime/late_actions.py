@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
+from envkit.realtime.given_actions import GivenActions
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe
 from envkit.types import Array, NestedArray, NestedSpec
 
-__all__ = ["LateActions", "no_op_of"]
+__all__ = ["LateActions", "check_way", "no_op_of"]
 
 WAYS = ("repeat", "no_op")
 
@@ -40,38 +42,36 @@ class LateActions:
             no_op: The action that does nothing; `None` for `no_op_of(spec)`.
             rows: How many rows a batch has; `None` for a single environment.
         """
-        if not (callable(way) or way in WAYS):
-            raise ValueError(
-                f"late_action is {describe(way)}; it is 'repeat', 'no_op', or a "
-                "function late_action(tick, last_action)."
-            )
+        check_way(way)
         self._way = way
+        self._given = GivenActions(spec, rows)
         self._structure = nest.Structure(spec)
         self._dims = () if rows is None else (rows,)
         if no_op is None:
             no_op = no_op_of(spec)
         else:
             check_fits(no_op, spec, subject="The action given as no_op", root="no_op")
-        self._no_op: NestedArray = self._structure.map(self._for_all, no_op)
+        self._no_op: NestedArray = self._structure.map(self._for_all, no_op, spec)
 
-    def _for_all(self, leaf: Any) -> Array:
-        array = np.asarray(leaf)
+    def _for_all(self, leaf: Any, spec: ArraySpec) -> Array:
+        array = np.asarray(leaf, spec.dtype)
         return np.broadcast_to(array, (*self._dims, *array.shape)).copy()
 
     def own(self, action: NestedArray) -> NestedArray:
-        """Returns an action in arrays that are nobody else's."""
-        return self._structure.map(np.array, action)
+        """Returns a copy of an action: an environment may do with it what it likes."""
+        return self._structure.map(copy.copy, action)
 
     def first(self) -> NestedArray:
         """Returns what acts until the agent does."""
-        return self._structure.map(np.copy, self._no_op)
+        return self.own(self._no_op)
 
     def choose(self, tick: int, last: NestedArray) -> NestedArray:
         """Returns what acts after the agent's last action has had its time."""
         if self._way == "repeat":
-            return last
+            return self.own(last)
         if callable(self._way):
-            return self._way(tick, last)
+            chosen = self._way(tick, self.own(last))
+            return self._given.take(chosen, "RealTimeEnvironment, by late_action,")
         return self.first()
 
     def mixed(self, mask: Array, chosen: NestedArray, other: NestedArray) -> Any:
@@ -86,6 +86,15 @@ class LateActions:
             ),
             chosen,
             other,
+        )
+
+
+def check_way(way: Any) -> None:
+    """Refuses what is no way to choose an action."""
+    if not (callable(way) or way in WAYS):
+        raise ValueError(
+            f"late_action is {describe(way)}; it is 'repeat', 'no_op', or a function "
+            "late_action(tick, last_action)."
         )
 
 

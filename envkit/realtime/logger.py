@@ -75,6 +75,8 @@ observation 37.5), reward -0.5/s, 1 episodes
         self._has_lag = callable(getattr(env, "lag", None))
         # Whether what is seen next comes of an action, and not of a reset.
         self._has_acted = False
+        # By row: whether its episode had ended before.
+        self._stood_at_end: Any = np.ones(self._dims, bool)
         self._start_over(now())
 
     @property
@@ -97,7 +99,10 @@ observation 37.5), reward -0.5/s, 1 episodes
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         chosen: Any = ... if rows is None else rows
-        self._episodes += int((np.asarray(time_step.step_type)[chosen] == _LAST).sum())
+        stands = np.asarray(time_step.step_type) == _LAST
+        # A LAST after another one only pads.
+        self._episodes += int((stands & ~self._stood_at_end)[chosen].sum())
+        self._stood_at_end = stands
         self._reward += sum(
             float(np.sum(np.asarray(leaf)[chosen]))
             for leaf in nest.flatten(time_step.reward)

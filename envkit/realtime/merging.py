@@ -219,31 +219,29 @@ class EpisodeMerger:
         )
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the newest tick is the end of an episode, or there is none."""
-        return self._newest is None or self._newest.step_type == _LAST
-
-    @property
     def waits_to_be_seen(self) -> bool:
         """Whether the newest tick is the end of an episode that nobody has seen."""
         return self._newest is not None and self._newest.step_type == _LAST
 
-    def take(self) -> Merged:
-        """Returns what there is to see, which has been seen then.
+    def look(self) -> Merged:
+        """Returns what there is to see, and lets it wait to be seen.
 
         If nothing has happened since, that is the same observation again, with reward
         0 and discount 1.
         """
-        episode = self._ending or self._newest
-        if episode is None:
-            raise RuntimeError("There is nothing to take: no episode has begun.")
-        if episode is self._ending:
-            self._ending = None
-        elif not episode.is_seen:
-            return self._take_first(episode)
-        elif episode.step_type == _LAST:
-            self._newest = None
-        merged = Merged(
+        episode = self._shown()
+        if not episode.is_seen:
+            return Merged(
+                _FIRST,
+                _zeros(episode.reward),
+                _ones(episode.discount),
+                episode.first,
+                0,
+                episode.number,
+                False,
+                self._skipped,
+            )
+        return Merged(
             # Before the first tick, what is seen again is no FIRST.
             max(episode.step_type, _MID),
             episode.reward,
@@ -254,23 +252,26 @@ class EpisodeMerger:
             episode.interrupted,
             Skipped(),
         )
+
+    def take(self) -> Merged:
+        """Returns what there is to see, which has been seen then."""
+        merged, episode = self.look(), self._shown()
+        if not episode.is_seen:
+            episode.is_seen, self._skipped = True, Skipped()
+            return merged
+        if episode is self._ending:
+            self._ending = None
+        elif episode.step_type == _LAST:
+            self._newest = None
         episode.reward, episode.discount = _zeros(merged.reward), _ones(merged.discount)
         episode.ticks = 0
         return merged
 
-    def _take_first(self, episode: _Episode) -> Merged:
-        episode.is_seen = True
-        skipped, self._skipped = self._skipped, Skipped()
-        return Merged(
-            _FIRST,
-            _zeros(episode.reward),
-            _ones(episode.discount),
-            episode.first,
-            0,
-            episode.number,
-            False,
-            skipped,
-        )
+    def _shown(self) -> _Episode:
+        episode = self._ending or self._newest
+        if episode is None:
+            raise RuntimeError("There is nothing to take: no episode has begun.")
+        return episode
 
 
 def _zeros(parts: Sequence[Array]) -> list[Array]:

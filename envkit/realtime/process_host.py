@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
 from envkit.constructors import make
-from envkit.errors import WorkerError
+from envkit.errors import CallOrderError, WorkerError, WorkerTimeout
 from envkit.realtime.hosts import Host
-from envkit.realtime.report import Lag
+from envkit.realtime.report import NOTHING_KNOWN, Lag, lag_of
+from envkit.realtime.shown_rows import nothing_earned
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
@@ -49,13 +51,25 @@ class ProcessHost(Host):
 
     def reset(self, mask: Array | None) -> TimeStep:
         """Begins an episode, in all rows or in some, and shows it."""
-        return self._one(self._pool.reset(mask))
+        with _raising_timeouts():
+            return self._one(self._pool.reset(mask))
 
     def step(self, action: NestedArray) -> TimeStep:
         """Hands in an action of every row, waits, and shows what has happened."""
         if not self._is_batch:
             action = self._action.map(lambda leaf: np.asarray(leaf)[None], action)
-        return self._one(self._pool.step(action))
+        try:
+            with _raising_timeouts():
+                return self._one(self._pool.step(action))
+        except WorkerTimeout as late:
+            if not self._is_batch or late.command is not None:
+                raise
+            # To the pool the batch has failed, and all its rows are to begin.
+            first_sentence = str(late).partition(" It goes on")[0]
+            raise WorkerTimeout(
+                f"{first_sentence} Call reset(), which begins one in every row, or "
+                "close()."
+            ) from None
 
     def next_episode(self, mask: Array | None) -> TimeStep:
         """Waits for the episode after one whose end has been seen, and shows it."""
@@ -63,7 +77,22 @@ class ProcessHost(Host):
 
     def lag(self) -> Lag:
         """Returns the timing of what was shown last."""
-        return self._asked("lag")  # type: ignore[no-any-return]
+        try:
+            return self._asked("lag")  # type: ignore[no-any-return]
+        except CallOrderError:
+            # The process has been replaced, and has shown nothing yet: what was shown
+            # last is the end that the pool made up.
+            rows = self.batch_size or 1
+            return lag_of(
+                [{**NOTHING_KNOWN, "interrupted": True}] * rows, self._is_batch
+            )
+
+    def peek(self, current: TimeStep) -> TimeStep:
+        """Returns what there is to show, and leaves it there."""
+        try:
+            return self._asked("peek")  # type: ignore[no-any-return]
+        except CallOrderError:
+            return nothing_earned(current)
 
     def info(self) -> Any:
         """Returns the environment's info of what was shown last."""
@@ -97,3 +126,14 @@ class ProcessHost(Host):
     def close(self) -> None:
         """Ends the process."""
         self._pool.close()
+
+
+@contextlib.contextmanager
+def _raising_timeouts() -> Iterator[None]:
+    """Lets a timeout of the clock's be one here: nothing has gone wrong there."""
+    try:
+        yield
+    except WorkerError as error:
+        if isinstance(error.__cause__, WorkerTimeout):
+            raise error.__cause__ from None
+        raise

@@ -9,7 +9,7 @@ import numpy as np
 from envkit.specs.array_spec import ArraySpec
 from envkit.types import Array
 
-__all__ = ["LAG_SPEC", "Lag", "lag_of"]
+__all__ = ["LAG_SPEC", "NOTHING_KNOWN", "Lag", "lag_of"]
 
 
 class Lag(NamedTuple):
@@ -30,6 +30,7 @@ class Lag(NamedTuple):
         episode_id: The number of the episode, counted from 0.
         episodes_skipped: With a FIRST, how many episodes passed unseen before it.
         steps_skipped: How many steps these had.
+        reward_skipped: The sum of their rewards, of all elements where it has several.
         interrupted: Whether the episode was left in its middle, so that its LAST is
             made up.
     """
@@ -46,6 +47,7 @@ class Lag(NamedTuple):
     episode_id: Any
     episodes_skipped: Any
     steps_skipped: Any
+    reward_skipped: Any
     interrupted: Any
 
 
@@ -66,8 +68,16 @@ LAG_SPEC = Lag(
     episode_id=_spec("episode_id", np.int64),
     episodes_skipped=_spec("episodes_skipped", np.int64),
     steps_skipped=_spec("steps_skipped", np.int64),
+    reward_skipped=_spec("reward_skipped", np.float64),
     interrupted=_spec("interrupted", np.bool_),
 )
+
+
+# Of a row that shows nothing new.
+NOTHING_KNOWN: dict[str, Any] = {
+    **dict.fromkeys(LAG_SPEC._fields, 0),
+    **dict.fromkeys(("observation_tick", "action_tick", "episode_id"), -1),
+}
 
 
 def lag_of(by_row: list[dict[str, Any]], batched: bool) -> Lag:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+import numpy as np
+
 from envkit.errors import ClosedError, WorkerTimeout
-from envkit.realtime.hosts import LocalHost, MakeLoop, Result
+from envkit.realtime.hosts import LocalHost, MakeLoop, RealTimeState, Result
 from envkit.time_step import TimeStep
-from envkit.types import Array, NestedArray
+from envkit.types import Array, NestedArray, Seed
 
 __all__ = ["ThreadHost"]
 
@@ -50,16 +53,22 @@ class ThreadHost(LocalHost):
         self._changed = threading.Condition()
         self._is_running = False
         self._is_closed = False
-        self._error: BaseException | None = None
         self._questions: list[tuple[Callable[[], Any], Future[Any]]] = []
-        # A reset that the agent did not wait for any longer.
+        # A reset that the agent did not wait for any longer, and the rows it is of.
         self._reset: Future[None] | None = None
+        self._reset_mask: Array | None = None
+        self._process = os.getpid()
         built: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(built,), name="envkit-clock", daemon=True
         )
         self._thread.start()
-        built.result()
+        try:
+            built.result()
+        except BaseException:
+            # What interrupts the waiting must not leave a clock behind.
+            self._is_closed = True
+            raise
 
     # In the thread.
 
@@ -120,19 +129,18 @@ class ThreadHost(LocalHost):
                 self._changed.notify_all()
 
     def _begin(self, mask: Array | None) -> None:
-        self._error = None
-        if mask is None:
-            self.loop.begin(self._now)
-        else:
-            self.loop.begin_rows(mask, self._now)
-        self._is_running = True
+        try:
+            time_step = self.loop.reset(mask)
+            with self._changed:
+                self.loop.begin(mask, time_step, self._now())
+                self._is_running, self._error = True, None
+                self._changed.notify_all()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+            raise
 
     # What the agent does.
-
-    @property
-    def is_resetting(self) -> bool:
-        """Whether a reset is under way."""
-        return self._reset is not None and not self._reset.done()
 
     def reset(self, mask: Array | None) -> TimeStep:
         """Begins an episode, in all rows or in some, and shows it.
@@ -140,8 +148,9 @@ class ThreadHost(LocalHost):
         A reset that takes longer than `reset_timeout` goes on, and the next `reset`
         waits for it.
         """
-        if self._reset is None:
+        if self._reset is None or not _are_equal(mask, self._reset_mask):
             self._reset = self._ask(lambda: self._begin(mask))
+            self._reset_mask = mask
         try:
             self._reset.result(self._reset_timeout)
         except FutureTimeoutError:
@@ -154,8 +163,15 @@ class ThreadHost(LocalHost):
         with self._changed:
             return self._take(mask)
 
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+        # What is beginning without the seed is not what the next reset is to return.
+        self._reset = None
+        return super().seed(seed)
+
     def step(self, action: NestedArray) -> TimeStep:
         """Hands in an action of every row, waits, and shows what has happened."""
+        self._check_process()
         began = self._now()
         with self._changed:
             self._check()
@@ -165,6 +181,7 @@ class ThreadHost(LocalHost):
 
     def next_episode(self, mask: Array | None) -> TimeStep:
         """Waits for the episode after one whose end has been seen, and shows it."""
+        self._check_process()
         with self._changed:
             self._check()
             self._wait_until_ready(mask, self._now())
@@ -189,14 +206,24 @@ class ThreadHost(LocalHost):
 
     def _is_beginning(self, mask: Array | None) -> bool:
         """Says whether it is an episode's beginning that is waited for."""
-        return not self.loop.is_ready(mask, at_once=True)
+        is_resetting = self._reset is not None and not self._reset.done()
+        return is_resetting or not self.loop.is_ready(mask, at_once=True)
 
     def _take(self, mask: Array | None) -> TimeStep:
         self._check()
+        if self._reset is not None and self._reset.done():
+            self._reset = None  # Its episode is what is shown now.
         shown = self._shown(mask, self._now())
         # What waited to be seen goes on.
         self._changed.notify_all()
         return shown
+
+    def peek(self, current: TimeStep) -> TimeStep:
+        """Returns what there is to show, and leaves it there."""
+        self._check_process()
+        with self._changed:
+            self._check()
+            return super().peek(current)
 
     def ask(self, question: Callable[[], Result]) -> Result:
         """Calls a function in the thread, between two ticks."""
@@ -204,11 +231,16 @@ class ThreadHost(LocalHost):
         return answer.result()
 
     def _go_on_at(self) -> float | None:
-        self._is_running, self._error = True, None
         return self._now()
+
+    def _restore(self, state: RealTimeState) -> None:
+        with self._changed:
+            super()._restore(state)
+            self._is_running = self.loop.has_begun
 
     def _ask(self, question: Callable[[], Any]) -> Future[Any]:
         answer: Future[Any] = Future()
+        self._check_process()
         with self._changed:
             if self._is_closed:
                 raise ClosedError.used("RealTimeEnvironment", "ask")
@@ -219,8 +251,15 @@ class ThreadHost(LocalHost):
     def _check(self) -> None:
         if self._is_closed:
             raise ClosedError.used("RealTimeEnvironment", "step")
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "This RealTimeEnvironment runs in a thread of another process, of "
+                "which this one is a fork, and threads are not forked along. Make "
+                "another here."
+            )
 
     def _late(self, call: str) -> WorkerTimeout:
         return WorkerTimeout(
@@ -231,6 +270,8 @@ class ThreadHost(LocalHost):
 
     def close(self) -> None:
         """Lets time stand still, and closes the environment in its thread."""
+        if os.getpid() != self._process:
+            return  # The thread is in the other process, and may hold the lock.
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -244,3 +285,9 @@ class ThreadHost(LocalHost):
                 self._name,
                 _TO_END,
             )
+
+
+def _are_equal(mask: Array | None, other: Array | None) -> bool:
+    if mask is None or other is None:
+        return mask is other
+    return np.array_equal(mask, other)

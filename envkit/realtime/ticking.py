@@ -3,13 +3,12 @@
 The loop decides; it does not wait, and it knows the time only from its caller. Whoever
 carries it calls `decide`, `move` and `note` for each tick. Only `move` takes long, so a
 carrier with threads lets others in meanwhile: `publish` hands in an action, and `take`
-hands out what has happened.
+hands out what has happened. Likewise `reset` takes long, and `begin` does not.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +17,16 @@ from envkit import nest
 from envkit.errors import SpecError
 from envkit.realtime.late_actions import LateActions
 from envkit.realtime.merging import EpisodeMerger, Merged
-from envkit.realtime.report import Lag, lag_of
+from envkit.realtime.report import NOTHING_KNOWN, Lag, lag_of
 from envkit.realtime.schedule import TickSchedule
+from envkit.realtime.shown_rows import ShownRows, nothing_earned
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
+from envkit.wrappers.rows import where_rows
 
 __all__ = ["Move", "TickLoop"]
 
-_FIRST, _MID, _LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
-_STEP_TYPES = {int(one): one for one in (StepType.FIRST, StepType.MID, StepType.LAST)}
+_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 _KEPT = (
     "tick",
     "_schedule",
@@ -118,6 +118,7 @@ class TickLoop:
         self._reward = nest.Structure(env.reward_spec())
         self._discount = nest.Structure(env.discount_spec())
         self._observation = nest.Structure(env.observation_spec())
+        self._shown = ShownRows(env)
         self._has_info = True
         self._start_over()
         self.tick = -1
@@ -156,21 +157,30 @@ class TickLoop:
         """Whether no row is to move before somebody looks."""
         return self._pauses and all(merger.waits_to_be_seen for merger in self._mergers)
 
-    def begin(self, now: Callable[[], float]) -> None:
-        """Begins an episode in every row, and lets the time begin when that is done."""
-        time_step = self._env.reset()
-        self._start_over()
-        self.tick += 1
-        self._schedule.begin(now())
-        self._add(time_step, None, now())
+    @property
+    def has_begun(self) -> bool:
+        """Whether there has been an episode."""
+        return self.tick >= 0
 
-    def begin_rows(self, mask: Array, now: Callable[[], float]) -> None:
-        """Begins an episode in some rows of a batch."""
-        time_step = self._env.reset(mask)
-        for row in np.flatnonzero(mask).tolist():
-            self._mergers[row] = EpisodeMerger(self._discounted)
-        self._forget(mask)
-        self._add(time_step, mask, now())
+    def reset(self, mask: Array | None) -> TimeStep:
+        """Resets the environment; what comes of it is for `begin`."""
+        time_step: TimeStep = (
+            self._env.reset() if mask is None else self._env.reset(mask)
+        )
+        return time_step
+
+    def begin(self, mask: Array | None, time_step: TimeStep, now: float) -> None:
+        """Takes in the beginning of an episode, in all rows or in some."""
+        if mask is None:
+            self._start_over()
+            self.tick += 1
+            # However long it took: the time of an episode begins with it.
+            self._schedule.begin(now)
+        else:
+            for row in np.flatnonzero(mask).tolist():
+                self._mergers[row] = EpisodeMerger(self._discounted)
+            self._forget(mask)
+        self._add(time_step, mask, now)
 
     def decide(self, now: float) -> Move:
         """Says what the tick that begins now is to do."""
@@ -200,7 +210,7 @@ class TickLoop:
         self._used += 1
         self._missed[(late | (~in_time & self._seen())) & ~ended] += 1
         if in_time.all():
-            return self._action
+            return self._late.own(self._action)
         if not self.batched:
             if late[0]:
                 return self._late.choose(self.tick, self._action)
@@ -229,12 +239,12 @@ class TickLoop:
     def note(self, move: Move, time_step: TimeStep, now: float) -> None:
         """Takes in what a tick has shown."""
         if move.resets:
-            # However long it took: the time of an episode begins with it.
             self._schedule.begin(now)
         self._add(time_step, move.stepping, now)
 
     def _add(self, time_step: TimeStep, mask: Array | None, now: float) -> None:
         """Gives the rows that have moved to their mergers."""
+        time_step = time_step._replace(observation=self._kept(time_step.observation))
         tick = _Tick(self.tick, time_step, self._info(), now)
         step_types = np.asarray(time_step.step_type).reshape(self.rows)
         rewards = self._columns(self._reward, time_step.reward, "reward")
@@ -261,6 +271,14 @@ class TickLoop:
         self._has_acted[rows] = False
         self._used[rows] = 0
 
+    def _kept(self, observation: NestedArray) -> NestedArray:
+        """Returns an observation that stays as it is."""
+        leaves = self._observation.flatten(observation)
+        if all(np.asarray(leaf).flags.writeable for leaf in leaves):
+            return observation
+        # With zero_copy=True a pool shows its memory, and writes there again.
+        return self._observation.unflatten([np.copy(leaf) for leaf in leaves])
+
     def _columns(self, structure: nest.Structure, value: Any, name: str) -> list[Array]:
         """Returns arrays with one element for each row."""
         columns = [np.asarray(leaf) for leaf in structure.flatten(value)]
@@ -281,8 +299,11 @@ class TickLoop:
     # What the agent does.
 
     def publish(self, action: NestedArray, now: float) -> None:
-        """Hands in an action; rows whose next episode has not been seen ignore it."""
-        self._action = self._late.own(action)
+        """Hands in an action, in arrays that nobody changes.
+
+        Rows whose next episode has not been seen ignore it.
+        """
+        self._action = action
         self._is_new = self._seen()
         self._acted_in[:] = self.tick
         self._published = now
@@ -296,7 +317,7 @@ class TickLoop:
             at_once: Whether anything at all will do. If not, the agent's action has to
                 have acted for the ticks that it is meant for, or an episode to end.
         """
-        rows = range(self.rows) if mask is None else np.flatnonzero(mask).tolist()
+        rows = self._rows_in(mask)
         if not all(self._mergers[row].has_any for row in rows):
             return False
         enough = self._moved_in - self._acted_in >= self._every
@@ -306,88 +327,61 @@ class TickLoop:
 
     def take(self, mask: Array | None, now: float) -> tuple[TimeStep, Lag, Any]:
         """Hands out what these rows have to show: time step, timing, and info."""
-        rows = range(self.rows) if mask is None else np.flatnonzero(mask).tolist()
-        merged: dict[int, Merged] = {row: self._mergers[row].take() for row in rows}
+        rows = self._rows_in(mask)
+        merged = {row: self._mergers[row].take() for row in rows}
         by_row = [self._report(row, merged.get(row), now) for row in range(self.rows)]
-        time_step = self._stacked(merged)
         self._handed_out = now
         for counters in (self._missed, self._overrun, self._lateness):
             counters[rows] = 0
-        info = self._infos(merged)
-        return time_step, lag_of(by_row, self.batched), info
+        lag = lag_of(by_row, self.batched)
+        return self._shown.time_step(merged), lag, self._shown.info(merged)
+
+    def peek(self, current: TimeStep) -> TimeStep:
+        """Returns what `take` would, and leaves it there.
+
+        Args:
+            current: What rows stand at whose next episode has yet to begin. They show
+                it again, with nothing earned.
+        """
+        shown = np.array([merger.has_any for merger in self._mergers])
+        looks = {
+            row: self._mergers[row].look() for row in np.flatnonzero(shown).tolist()
+        }
+        if shown.all():
+            return self._shown.time_step(looks)
+        filler = nothing_earned(current)
+        if not looks:
+            return filler
+        time_step: TimeStep = nest.map_structure(
+            lambda new, old: where_rows(shown, new, old),
+            self._shown.time_step(looks),
+            filler,
+        )
+        return time_step
+
+    def _rows_in(self, mask: Array | None) -> list[int]:
+        return list(range(self.rows)) if mask is None else np.flatnonzero(mask).tolist()
 
     def _report(self, row: int, merged: Merged | None, now: float) -> dict[str, Any]:
+        if merged is None:
+            return NOTHING_KNOWN
+        skipped = merged.skipped
         return {
-            "observation_tick": merged.tick.number if merged else -1,
-            "observation_age": max(now - merged.tick.done, 0.0) if merged else 0.0,
+            "observation_tick": merged.tick.number,
+            "observation_age": max(now - merged.tick.done, 0.0),
             "action_tick": self._action_tick[row],
             "action_latency": self._latency[row],
-            "ticks_merged": merged.ticks if merged else 0,
+            "ticks_merged": merged.ticks,
             "missed_ticks": self._missed[row],
             "overrun_ticks": self._overrun[row],
             "clock_lateness": self._lateness[row],
             "think_time": self._thought,
-            "episode_id": merged.episode if merged else -1,
-            "episodes_skipped": merged.skipped.episodes if merged else 0,
-            "steps_skipped": merged.skipped.steps if merged else 0,
-            "interrupted": bool(merged and merged.interrupted),
+            "episode_id": merged.episode,
+            "episodes_skipped": skipped.episodes,
+            "steps_skipped": skipped.steps,
+            "reward_skipped": sum(float(np.sum(part)) for part in skipped.reward or ()),
+            "interrupted": merged.interrupted,
         }
-
-    def _stacked(self, merged: dict[int, Merged]) -> TimeStep:
-        """Puts together what the rows show; the others have anything."""
-        step_type = self._step_type(merged)
-        return TimeStep(
-            step_type,
-            self._numbers(self._reward, [m.reward for m in merged.values()], merged),
-            self._numbers(
-                self._discount, [m.discount for m in merged.values()], merged
-            ),
-            self._seen_by(merged),
-        )
-
-    def _step_type(self, merged: dict[int, Merged]) -> Array:
-        if not self.batched:
-            return _STEP_TYPES[merged[0].step_type]
-        step_types = np.full(self.rows, _MID, np.int32)
-        for row, one in merged.items():
-            step_types[row] = one.step_type
-        return step_types
-
-    def _numbers(
-        self, structure: nest.Structure, parts: list[list[Array]], merged: Any
-    ) -> NestedArray:
-        """Returns rewards or discounts as their spec has them."""
-        leaves = []
-        for index, spec in enumerate(structure.leaves):
-            dims = (self.rows,) if self.batched else ()
-            leaf = np.zeros((*dims, *spec.shape), spec.dtype)
-            for row, part in zip(merged, parts, strict=True):
-                leaf[row if self.batched else ()] = part[index]
-            leaves.append(leaf)
-        return structure.unflatten(leaves)
-
-    def _seen_by(self, merged: dict[int, Merged]) -> NestedArray:
-        """Returns the observations, each of the tick that its row shows."""
-        ticks = [one.tick for one in merged.values()]
-        observation = ticks[-1].time_step.observation
-        # Copies: what is handed out now may have to be shown again.
-        leaves = [np.copy(leaf) for leaf in self._observation.flatten(observation)]
-        if not all(tick is ticks[0] for tick in ticks):
-            for row, tick in zip(merged, ticks, strict=True):
-                given = self._observation.flatten(tick.time_step.observation)
-                for leaf, one in zip(leaves, given, strict=True):
-                    leaf[row] = one[row]
-        return self._observation.unflatten(leaves)
-
-    def _infos(self, merged: dict[int, Merged]) -> Any:
-        """Returns the infos, each of the tick that its row shows."""
-        ticks = [one.tick for one in merged.values()]
-        if not self.batched or all(tick is ticks[0] for tick in ticks):
-            return ticks[0].info
-        by_row: list[Any] = [{}] * self.rows
-        for row, tick in zip(merged, ticks, strict=True):
-            by_row[row] = _row_of(tick.info, row, self.rows)
-        return by_row
 
     # Everything, to be kept.
 
@@ -407,11 +401,3 @@ class TickLoop:
         if now is not None:
             self._schedule.begin(now)
             self._handed_out = now
-
-
-def _row_of(value: Any, row: int, rows: int) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _row_of(part, row, rows) for key, part in value.items()}
-    if isinstance(value, list | tuple | np.ndarray) and len(value) == rows:
-        return value[row]
-    return value

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from envkit.async_environment import AsyncEnvironment
 from envkit.autoreset import AutoReset
+from envkit.provenance import MadeBy, plain_arguments, plain_recipe, recipe_of
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
@@ -184,6 +185,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
+        self._noted_seed = seed
         return self._env.seed(seed)
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -193,6 +195,25 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
+
+    def _made_of(self) -> dict[str, Any]:
+        own = plain_recipe(self)
+        inner = recipe_of(self._env)
+        seed = inner["seed"] if own["seed"] is None else own["seed"]
+        if self._made_from is not None:
+            return {**own, "seed": seed}
+        shown = {name: getattr(self, name, None) for name in self._shown}
+        layer = {"class": own["class"], "arguments": plain_arguments(shown)}
+        return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
+
+    def _packages_behind(self) -> set[str]:
+        inner = getattr(self._env, "_packages_behind", None)
+        return super()._packages_behind() | (inner() if callable(inner) else set())
+
+    def _made_by(self) -> MadeBy | None:
+        # The state of what is wrapped is in that of the wrapper, and says it.
+        own = super()._made_by()
+        return None if own is None or own.id is None else own
 
     def _act(self, action: NestedArray) -> NestedArray:
         """Returns what the environment is given for an action; called once a step."""

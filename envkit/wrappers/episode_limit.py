@@ -36,7 +36,7 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         (5, 12)
     """
 
-    _kept = ("_ended", "_was_over", "_end")
+    _kept = ("_ended", "_was_over", "_stood_at_end", "_end")
     _shown = ("episodes",)
 
     def __init__(self, env: Any, episodes: int) -> None:
@@ -55,6 +55,8 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         # the last step came.
         self._ended: Any = np.zeros(self._dims, np.int64)
         self._was_over: Any = np.zeros(self._dims, bool)
+        # By row: whether its episode had ended before, so that another LAST pads.
+        self._stood_at_end: Any = np.ones(self._dims, bool)
         self._end: TimeStep | None = None
 
     @property
@@ -113,9 +115,12 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         return self._rows_of(over, self._again(), moved)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
-        ended = np.asarray(time_step.step_type) == _LAST
+        stands = np.asarray(time_step.step_type) == _LAST
+        ended = stands & ~self._stood_at_end
         if rows is not None:
             ended &= rows
+            stands = np.where(rows, stands, self._stood_at_end)
+        self._stood_at_end = stands
         if ended.any():
             self._ended = self._ended + ended
             before = time_step if self._end is None else self._end

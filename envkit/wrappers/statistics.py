@@ -54,6 +54,7 @@ class RunStats(PyEnvironmentBaseWrapper):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
+        self._has_fillers = hasattr(env, "valid")
         self._episodes = np.zeros(self._dims, np.int64)
         self._resets = np.zeros(self._dims, np.int64)
         self._episode_steps = np.zeros(self._dims, np.int64)
@@ -99,6 +100,8 @@ class RunStats(PyEnvironmentBaseWrapper):
         step_type = np.asarray(time_step.step_type)
         first, last = step_type == _FIRST, step_type == _LAST
         stepped = ~first
+        if self._has_fillers:
+            rows = _new_rows(self._env, rows)
         if rows is not None:
             first, last, stepped = first & rows, last & rows, stepped & rows
         self._resets += first
@@ -183,6 +186,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
             )
         self.stats_key = stats_key
         self._clock = clock
+        self._has_fillers = hasattr(env, "valid")
         spec = env.reward_spec()
         self._reward = nest.Structure(spec)
         self._is_scalar = not nest.is_nested(spec) and spec.shape == ()
@@ -265,6 +269,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         # Hot: called once per step.
         now = self._clock()
+        if self._has_fillers:
+            rows = _new_rows(self._env, rows)
         step_type = np.asarray(time_step.step_type)
         first, last = step_type == _FIRST, step_type == _LAST
         counts = ~(first | self._over)
@@ -325,3 +331,9 @@ def _one_by_one(structure: nest.Structure, columns: list[Array], rows: int) -> A
         structure.unflatten([column[row, ...] for column in columns])
         for row in range(rows)
     ]
+
+
+def _new_rows(env: Any, rows: Array | None) -> Array:
+    """Returns the rows that have moved and show what is new, and no filler."""
+    valid: Array = env.valid
+    return valid if rows is None else valid & rows

@@ -1128,7 +1128,7 @@ class Ruled(EnvAdapter):
         {"up", "left"},
         iter(["up", 2]),
     ],
-    ids=str,
+    ids=["mask", "bytes", "ones", "numbers", "set", "names", "set of names", "mixed"],
 )
 def test_legal_actions_are_said_in_any_way(legal):
     env = Ruled(legal=legal)

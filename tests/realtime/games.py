@@ -10,6 +10,7 @@ from envkit import (
     ArraySpec,
     BoundedArraySpec,
     PyEnvironment,
+    nest,
     restart,
     termination,
     transition,
@@ -87,3 +88,36 @@ class OwnTime(Diary):
     def close(self):
         self.tick.release()
         super().close()
+
+
+class Paying(Diary):
+    """Pays 3 in each step, in whatever form, and discounts what comes by 0.5."""
+
+    def __init__(self, reward, discount):
+        super().__init__()
+        self._specs = reward, discount
+
+    def reward_spec(self):
+        return self._specs[0]
+
+    def discount_spec(self):
+        return self._specs[1]
+
+    def _paid(self, time_step):
+        pay = 0 if time_step.is_first() else 3
+        gamma = 1 if time_step.is_first() else 0.5
+
+        def filled(spec, value):
+            return nest.map_structure(
+                lambda leaf: np.full(leaf.shape, value, leaf.dtype), spec
+            )
+
+        return time_step._replace(
+            reward=filled(self._specs[0], pay), discount=filled(self._specs[1], gamma)
+        )
+
+    def _reset(self):
+        return self._paid(super()._reset())
+
+    def _step(self, action):
+        return self._paid(super()._step(action))

@@ -7,6 +7,7 @@ import pytest
 from envkit.envs import CartPole
 from envkit.realtime import Logger, RealTimeEnvironment
 from envkit.testing import CountingEnv, ManualClock, check_environment
+from envkit.wrappers import FixedLength
 
 
 def logged(env, every=2.0):
@@ -36,6 +37,13 @@ def test_rewards_and_ends_of_episodes_of_all_rows_are_counted():
     assert "1 steps/s" == rates
     assert 3.0 < float(reward.removeprefix("reward ").removesuffix("/s")) <= 4.0
     assert 4 <= int(episodes.removesuffix(" episodes"))
+
+
+def test_an_end_that_is_shown_again_is_counted_once():
+    env, clock, lines = logged(FixedLength(CountingEnv(1), 4), every=5.0)
+    play(env, clock, 5, 1.0)
+
+    assert ["1 steps/s, reward 0.2/s, 1 episodes"] == lines
 
 
 def test_what_is_lost_in_real_time_is_told():

@@ -16,12 +16,13 @@ from envkit import (
     ParallelPyEnvironment,
     StepType,
 )
-from envkit.adapters import PyToGymnasium
+from envkit.adapters import PLEWrapper, PyToGymnasium
 from envkit.envs import CartPole, Catch
 from envkit.errors import ClosedError, SpecError, WorkerTimeout
 from envkit.realtime import LAG_SPEC, RealTimeEnvironment
 from envkit.testing import check_environment
 from envkit.wrappers import TimeLimit
+from tests.adapters.ple_games import PLE, QuietCatcher
 from tests.realtime.games import Diary, OwnTime
 
 FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
@@ -294,8 +295,21 @@ def test_in_a_batch_every_row_has_its_own_timing():
         # A pole that stands earns 1 in each tick.
         assert merged.tolist() == time_step.reward.tolist()
     assert (3,) == env.lag().episode_id.shape
-    infos = [info["realtime"]["ticks_merged"] for info in env.get_info()]
-    assert merged.tolist() == infos
+    assert merged.tolist() == env.get_info()["realtime"]["ticks_merged"].tolist()
+
+
+def test_infos_of_rows_that_differ_have_their_timing_each():
+    class Odd(Diary):
+        def get_info(self):
+            return {"odd": self.moment}
+
+    env = virtual(lambda: BatchedPyEnvironment([Diary(), Odd()]), think_time=0.25)
+    env.reset()
+    env.step([5, 6])
+    infos = env.get_info()
+
+    assert [["step", "realtime"], ["odd", "realtime"]] == [list(one) for one in infos]
+    assert [3, 3] == [int(one["realtime"]["ticks_merged"]) for one in infos]
 
 
 # It is an environment like any other.
@@ -320,16 +334,16 @@ def test_it_keeps_the_contract_of_environments(options, rows):
         virtual, make_env, think_time=functools.partial(float, 0.07), **options
     )
 
-    check_environment(make, steps=100, require=("seed", "state", "render", "info"))
+    check_environment(make, steps=40, require=("seed", "state", "render", "info"))
 
 
 @pytest.mark.slow
 def test_it_keeps_the_contract_in_a_batch_and_in_a_pool():
     make = functools.partial(virtual, Catch, think_time=0.15)
 
-    check_environment(lambda: BatchedPyEnvironment([make(), make()]), steps=100)
+    check_environment(lambda: BatchedPyEnvironment([make(), make()]), steps=40)
     check_environment(
-        lambda: ParallelPyEnvironment([make] * 2, backend="inline"), steps=100
+        lambda: ParallelPyEnvironment([make] * 2, backend="inline"), steps=40
     )
 
 
@@ -481,6 +495,38 @@ def test_an_engine_with_a_clock_of_its_own_is_not_clocked_twice(running):
     assert [(MID, 0.0, [1, 0, 0]), (MID, 1.0, [1, 1, 0])] == [facts(idle), facts(after)]
 
 
+class Running(QuietCatcher):
+    """Keeps its own time, which is as fast as can be."""
+
+    def tick(self, fps):
+        return 1000.0 / fps
+
+
+@pytest.mark.parametrize("host", ["thread", "process"])
+def test_an_adapter_says_whether_its_engine_keeps_its_own_time(running, host):
+    def make():
+        return PLEWrapper(PLE(Running(), force_fps=False))
+
+    env = running(make, None, host=host)
+    env.reset()
+    time_step, lag = env.step(1), env.lag()
+
+    assert 1 <= lag.ticks_merged <= lag.observation_tick
+    assert (0, 0.0) == (lag.overrun_ticks, lag.clock_lateness)
+    assert not time_step.is_first()
+
+
+def test_an_adapter_whose_engine_keeps_its_own_time_gets_no_second_clock():
+    message = (
+        "PLEWrapper runs on a clock of its own (realtime = True), and hz=30 would be a "
+        "second one. Leave hz out; the engine sets the pace."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RealTimeEnvironment(
+            lambda: PLEWrapper(PLE(Running(), force_fps=False)), 30, host="thread"
+        )
+
+
 def test_an_episode_that_takes_too_long_to_begin_is_told_and_waited_for(running):
     gate = threading.Event()
 
@@ -528,6 +574,32 @@ def test_an_episode_that_takes_too_long_to_begin_is_told_and_waited_for(running)
         ),
         ({"act_every": 0}, "act_every is 0; it is at least one tick."),
         (
+            {"reset_timeout": 1.0},
+            "reset_timeout is for clocks that run by themselves; with host='virtual' "
+            "everything waits for the environment.",
+        ),
+        (
+            {"host": "thread", "reset_timeout": -1},
+            "reset_timeout is -1 of type int; it is a number of seconds.",
+        ),
+        (
+            {"worker_options": {"start_method": "fork"}},
+            "worker_options are for host='process'; with host='virtual' there is no "
+            "worker.",
+        ),
+        (
+            {"think_time": "long"},
+            "think_time is the string 'long'; it is a number of seconds.",
+        ),
+        (
+            {"host": "process", "hz": -5},
+            "hz is -5 of type int; it is how many ticks a second has, such as 60.",
+        ),
+        (
+            {"host": "process", "overrun": "hurry"},
+            "overrun is the string 'hurry'; it is one of 'skip', 'stretch', 'raise'.",
+        ),
+        (
             {"late_action": "panic"},
             "late_action is the string 'panic'; it is 'repeat',",
         ),
@@ -538,6 +610,12 @@ def test_choices_are_looked_at(options, message):
     options = {"host": "virtual", "hz": 10, **options}
     with pytest.raises(ValueError, match=re.escape(message)):
         RealTimeEnvironment(Diary, **options)
+
+
+def test_a_number_of_ticks_is_a_whole_one():
+    message = "act_every is 1.5 of type float; it is a number of ticks."
+    with pytest.raises(TypeError, match=re.escape(message)):
+        virtual(act_every=1.5)
 
 
 def test_only_a_virtual_agent_has_a_think_time_to_declare():

@@ -7,7 +7,7 @@ import pytest
 
 from envkit import BatchedPyEnvironment
 from envkit.testing import CountingEnv
-from envkit.wrappers import EpisodeLimit
+from envkit.wrappers import EpisodeLimit, FixedLength
 from tests.wrappers.environments import MovesTogether
 
 FIRST, MID, LAST = 0, 1, 2
@@ -51,6 +51,19 @@ def test_each_row_has_its_own_episodes():
         stream
     )
     assert [True, True, True, False, False] == [row[0] for row in valid]
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+def test_an_end_that_is_shown_again_is_no_end_of_another_episode(rows):
+    inner = CountingEnv(1) if rows is None else counters(*[1] * rows)
+    env = EpisodeLimit(FixedLength(inner, 3), 2)
+    env.reset()
+    stream = []
+    while not env.is_over:
+        action = 0 if rows is None else np.zeros(rows, int)
+        stream.append(int(np.max(env.step(action).step_type)))
+
+    assert [LAST, LAST, LAST, FIRST, LAST] == stream
 
 
 def test_a_reset_begins_a_new_run():

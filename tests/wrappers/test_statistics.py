@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import threading
 import time
 from collections import deque
 from functools import partial
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from envkit import (
     ArraySpec,
+    AsyncParallelPyEnvironment,
     BatchedPyEnvironment,
+    Blocking,
     ParallelPyEnvironment,
     RestartPolicy,
     StepType,
@@ -24,6 +27,7 @@ from envkit import (
 )
 from envkit.envs import CartPole, Catch
 from envkit.testing import CountingEnv, CrashingEnv, ManualClock, ScriptedEnv
+from envkit.wrappers.episode_limit import EpisodeLimit
 from envkit.wrappers.limits import FixedLength, TimeLimit
 from envkit.wrappers.statistics import RecordEpisodeStatistics, RunStats
 
@@ -720,3 +724,41 @@ def test_the_first_step_of_a_new_environment_is_a_reset(wrapper):
     env = wrapper(Paid([FIRST, LAST], floats(0, 1)))
 
     assert restart(np.zeros(())) == env.step(0)
+
+
+# Rows that show nothing new count for nothing.
+
+
+@pytest.mark.parametrize("wrapper", [RunStats, RecordEpisodeStatistics])
+def test_what_is_shown_of_rows_that_are_resetting_is_not_counted(wrapper):
+    gate = threading.Event()
+
+    class SlowToReset(CountingEnv):
+        def _reset(self):
+            gate.wait()
+            return super()._reset()
+
+    pool = AsyncParallelPyEnvironment(
+        [SlowToReset, partial(CountingEnv, 2)], backend="thread", num_workers=2
+    )
+    with wrapper(Blocking(pool, wait=False)) as env:
+        env.reset()
+        steps = [env.step(np.zeros(2, np.int64)) for _ in range(4)]
+        gate.set()
+        ends = sum(int(time_step.is_last()[1]) for time_step in steps)
+        if wrapper is RunStats:
+            counted = env.episodes_per_row.tolist()
+        else:
+            counted = [0, len(env.length_queue)]
+
+    assert all(time_step.is_last()[0] for time_step in steps)
+    assert [0, ends] == counted
+
+
+def test_episodes_that_are_shown_again_at_the_end_of_a_run_count_once():
+    env = RunStats(EpisodeLimit(CountingEnv(2), 1))
+    env.reset()
+    for _ in range(5):
+        env.step(0)
+
+    assert (1, 2) == (env.episodes, env.total_steps)

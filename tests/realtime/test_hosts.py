@@ -1,0 +1,513 @@
+"""Where an environment runs in real time, and what may go wrong there."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envkit import ArraySpec, BatchedPyEnvironment, StepType
+from envkit.envs import CartPole
+from envkit.errors import ClosedError, WorkerCrashed, WorkerTimeout
+from envkit.parallel import RestartPolicy
+from envkit.realtime import RealTimeEnvironment
+from envkit.realtime.late_actions import LateActions
+from envkit.realtime.schedule import Schedule
+from envkit.realtime.ticking import TickLoop
+from envkit.realtime.virtual_host import VirtualHost
+from envkit.testing import ManualClock
+from tests.parallel.test_life_and_death import is_running, until
+from tests.realtime.games import Diary, OwnTime
+
+FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
+ROOT = Path(__file__).parents[2]
+# So seldom that no tick comes while a test runs.
+NEVER = 1e-3
+
+
+@pytest.fixture
+def running():
+    """Makes environments that run in real time, and closes them."""
+    made = []
+
+    def make(make_env, hz=200, **options):
+        made.append(RealTimeEnvironment(make_env, hz, **options))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+@pytest.fixture(params=["virtual", "thread", "process"])
+def host(request):
+    """Each of the hosts."""
+    return request.param
+
+
+def facts(time_step):
+    return int(time_step.step_type), np.asarray(time_step.observation).tolist()
+
+
+def play(env, steps):
+    for _ in range(steps):
+        env.step(1)
+
+
+def persist(call):
+    """Calls until it is not too late."""
+    while True:
+        try:
+            return call()
+        except WorkerTimeout:
+            continue
+
+
+def two_diaries():
+    return BatchedPyEnvironment([Diary(), Diary()])
+
+
+class Gated(Diary):
+    """Begins an episode when somebody opens the gate."""
+
+    def __init__(self, gate):
+        super().__init__(3)
+        self._gate = gate
+
+    def _reset(self):
+        if isinstance(self._gate, threading.Event):
+            self._gate.wait()
+        else:
+            Path(self._gate).read_bytes()  # of a pipe: waits for somebody to write
+        return super()._reset()
+
+
+class Unwilling(Diary):
+    """Begins every second episode only when it is asked again."""
+
+    asked = 0
+
+    def _reset(self):
+        self.asked += 1
+        if self.asked == 2:
+            raise OSError("no start")
+        return super()._reset()
+
+
+class Mortal(Diary):
+    """Ends its process in its third step."""
+
+    def _step(self, action):
+        if self.moment == 2:
+            os._exit(3)
+        return super()._step(action)
+
+
+# All of them.
+
+
+def test_what_has_happened_can_be_peeked_at_and_is_still_there(running, host):
+    env = running(Diary, hz=10 if host == "virtual" else 200, host=host)
+    env.reset()
+    first = env.step(5)
+    peeked, stepped = env.peek(), env.step(6)
+
+    assert MID == peeked.step_type
+    # All that has happened since the first step, what was peeked at included.
+    assert stepped.reward == stepped.observation[1] - first.observation[1]
+    assert first.observation[1] <= peeked.observation[1] < stepped.observation[1]
+
+
+def test_a_reset_that_fails_leaves_no_episode_to_go_on_with(running, host):
+    env = running(Unwilling, host=host)
+    env.reset()
+    env.step(1)
+    with pytest.raises(OSError, match="no start"):
+        env.reset()
+    with pytest.raises(Exception, match=r"no start|step\(\) was called after"):
+        env.step(1)
+
+    assert (FIRST, [2, 0, 0]) == facts(env.reset())
+    assert MID == env.step(1).step_type
+
+
+def test_a_state_brings_back_what_is_known_of_timing(running, host):
+    make = functools.partial(running, Diary, hz=100, host=host, wait="newest")
+    env = make()
+    env.reset()
+    env.step(1)
+    state, lag, info = env.get_state(), env.lag(), env.get_info()["step"]
+    other = make()
+    other.set_state(state)
+
+    assert lag == other.lag()
+    assert info == other.get_info()["step"]
+    assert MID == other.step(1).step_type
+
+
+def test_a_state_before_the_first_episode_may_be_brought_back(running, host):
+    env = running(Diary, host=host)
+    state = env.get_state()
+    env.reset()
+    env.set_state(state)
+
+    assert (FIRST, [1, 0, 0]) == facts(env.step(1))
+
+
+def test_rows_that_are_not_reset_keep_what_is_known_of_them(running, host):
+    env = running(two_diaries, host=host, wait="newest")
+    env.reset()
+    before = env.step([1, 2])
+    lag, info = env.lag(), env.get_info()
+    after = env.reset(np.array([True, False]))
+
+    assert [FIRST, MID] == after.step_type.tolist()
+    assert before.observation[1].tolist() == after.observation[1].tolist()
+    assert lag.observation_tick[1] == env.lag().observation_tick[1]
+    assert [0, lag.ticks_merged[1]] == env.lag().ticks_merged.tolist()
+    assert [0, info["step"][1]] == env.get_info()["step"].tolist()
+
+
+# A thread.
+
+
+def test_a_step_that_waits_ends_when_another_thread_closes(running):
+    env = running(Diary, NEVER, host="thread")
+    env.reset()
+    raised = []
+
+    def act():
+        with pytest.raises(ClosedError) as caught:
+            env.step(1)
+        raised.append(caught.value)
+
+    agent = threading.Thread(target=act)
+    agent.start()
+    env.close()
+    agent.join(30)
+
+    assert [ClosedError] == [type(error) for error in raised]
+
+
+def test_an_interrupt_ends_the_waiting_and_nothing_else(running):
+    env = running(Diary, NEVER, host="thread")
+    env.reset()
+    loop = env._host.loop
+
+    def interrupt():
+        until(lambda: loop._is_new.any(), 30.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    finger = threading.Thread(target=interrupt)
+    finger.start()
+    with pytest.raises(KeyboardInterrupt):
+        env.step(1)
+    finger.join(30)
+
+    assert (FIRST, [2, 0, 0]) == facts(env.reset())
+
+
+def test_a_reset_that_took_too_long_is_done_when_a_step_shows_it(running):
+    gate = threading.Event()
+    env = running(lambda: Gated(gate), host="thread", reset_timeout=0.01)
+    with pytest.raises(WorkerTimeout):
+        env.reset()
+    gate.set()
+    seen = [facts(persist(lambda: env.step(1)))[0], facts(env.step(1))[0]]
+
+    assert [FIRST, MID] == seen
+    assert (FIRST, [2, 0, 0]) == facts(persist(env.reset))
+
+
+def test_an_episode_that_was_beginning_before_the_seed_is_not_the_one(running):
+    gate = threading.Event()
+    env = running(lambda: Gated(gate), host="thread", reset_timeout=0.01)
+    with pytest.raises(WorkerTimeout):
+        env.reset()
+    gate.set()
+    env.seed(3)
+
+    assert (FIRST, [2, 0, 0]) == facts(persist(env.reset))
+
+
+def test_a_reset_of_other_rows_is_another_one(running):
+    gate = threading.Event()
+
+    def make():
+        return BatchedPyEnvironment([Gated(gate), Gated(gate)])
+
+    env = running(make, 50, host="thread", reset_timeout=0.01)
+    gate.set()
+    persist(env.reset)
+    gate.clear()
+    with pytest.raises(WorkerTimeout):
+        env.reset(np.array([True, False]))
+    gate.set()
+    time_step = persist(lambda: env.reset(np.array([False, True])))
+
+    assert FIRST == time_step.step_type[1]
+    assert 2 == time_step.observation[1][0]
+
+
+def test_one_that_nobody_closed_says_so_and_ends(running):
+    env = RealTimeEnvironment(Diary, NEVER, host="thread")
+    thread = env._host._thread
+    message = (
+        "A RealTimeEnvironment was not closed. Use it in a with statement, or call "
+        "close()."
+    )
+    with pytest.warns(ResourceWarning, match=re.escape(message)):
+        env = gc.collect()
+
+    assert not thread.is_alive()
+
+
+def test_an_environment_that_cannot_be_run_is_closed_again():
+    made = []
+
+    class Counting(Diary):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+        def reward_spec(self):
+            return ArraySpec((), np.int64)
+
+    with pytest.raises(ValueError, match="Use merge='sum'"):
+        RealTimeEnvironment(Counting, 10, host="thread")
+    with pytest.raises(ValueError, match="Use merge='sum'"):
+        RealTimeEnvironment(given := Counting(), 10, host="virtual")
+
+    assert [True, False] == [env.is_closed for env in made]
+    assert given is made[1]
+
+
+def test_closing_an_environment_that_cannot_close_is_told(running, caplog):
+    class Stuck(Diary):
+        def close(self):
+            raise OSError("no end")
+
+    env = running(Stuck, host="thread")
+    env.close()
+
+    assert "Closing Stuck, which ran in real time, failed." == caplog.messages[0]
+
+
+# The virtual clock.
+
+
+def test_think_time_may_be_measured():
+    clock, env = ManualClock(), Diary()
+    loop = TickLoop(env, Schedule(10), LateActions("repeat", env.action_spec()))
+    host = VirtualHost(lambda: (env, loop), "next", "measured", watch=clock)
+    host.reset(None)
+    clock.advance(0.25)
+    time_step = host.step(np.array(5))
+
+    assert (MID, [1, 3, 5]) == facts(time_step)
+    assert 0.25 == host.lag().think_time
+
+
+def test_a_function_has_to_return_seconds():
+    env = RealTimeEnvironment(Diary, 10, host="virtual", think_time=lambda: -1)
+    env.reset()
+
+    message = "think_time is -1 of type int; it is a number of seconds."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        env.step(1)
+
+
+def test_no_virtual_clock_can_stop_an_engine_of_its_own():
+    message = (
+        "OwnTime runs on a clock of its own (realtime = True), which no virtual one "
+        "can stop. Use host='process' or 'thread'."
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RealTimeEnvironment(OwnTime, host="virtual")
+
+
+# A process.
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_told_of():
+    with RealTimeEnvironment(Mortal, 200) as env:
+        env.reset()
+        with pytest.raises(WorkerCrashed, match=r"exited with code 3 while env 0 was"):
+            play(env, 3)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_may_be_replaced():
+    """What went on is cut off, and known to be."""
+    options = {"on_worker_failure": RestartPolicy(max_restarts=2)}
+    with RealTimeEnvironment(Mortal, 50, worker_options=options) as env:
+        env.reset()
+        while (end := env.step(1)).step_type != LAST:
+            pass
+        lag, peeked, info = env.lag(), env.peek(), env.get_info()
+        begun = env.step(1)
+
+        assert (1.0, 0.0) == (float(end.discount), float(peeked.discount))
+        assert (True, -1, 0) == (lag.interrupted, lag.episode_id, lag.ticks_merged)
+        assert ["realtime"] == list(info)
+        assert (FIRST, [1, 0, 0]) == facts(begun)
+        assert 0 == env.lag().episode_id
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_process_that_begins_too_slowly_goes_on_beginning(tmp_path, batched):
+    os.mkfifo(gate := tmp_path / "gate")
+    make = functools.partial(Gated, str(gate))
+    if batched:
+        make = functools.partial(_batch_of, make)
+    with RealTimeEnvironment(make, 200, reset_timeout=0.01) as env:
+        with pytest.raises(WorkerTimeout) as caught:
+            env.reset()
+        # Waits until the environment reads, and lets it go on.
+        gate.write_bytes(b"")
+        begun = persist(env.reset)
+        late = None
+        try:
+            while True:
+                env.step([1] if batched else 1)
+        except WorkerTimeout as error:
+            late = error
+        gate.write_bytes(b"")
+        again = persist(
+            env.reset if not batched else functools.partial(_open, env, gate)
+        )
+
+    name = "BatchedPyEnvironment" if batched else "Gated"
+    assert (
+        f"RealTimeEnvironment.reset() waited 0.01 s for {name} to begin an episode. It "
+        "goes on beginning: call reset() again to wait for it, or close()."
+    ) == str(caught.value)
+    assert str(late).endswith(
+        "Call reset(), which begins one in every row, or close()."
+        if batched
+        else "It goes on beginning: call step() again to wait for it, or close()."
+    )
+    assert [FIRST, FIRST] == [int(np.squeeze(one.step_type)) for one in (begun, again)]
+
+
+def _batch_of(make):
+    return BatchedPyEnvironment([make()])
+
+
+def _open(env, gate):
+    """Resets an environment at whose gate it has to be let in again."""
+    opener = threading.Thread(target=gate.write_bytes, args=(b"",))
+    opener.start()
+    try:
+        return persist(env.reset)
+    finally:
+        opener.join(30)
+
+
+def script(text):
+    """Runs a program, and returns what it has printed."""
+    program = textwrap.dedent(text)
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return finished.returncode, finished.stdout.strip(), finished.stderr
+
+
+def test_a_fork_has_no_clock():
+    code, told, errors = script(
+        """
+        import os, warnings
+        from envkit.envs import Catch
+        from envkit.realtime import RealTimeEnvironment
+
+        warnings.simplefilter("ignore")
+        env = RealTimeEnvironment(Catch, 50, host="thread")
+        env.reset()
+        if not os.fork():
+            for call in (env.reset, lambda: env.step(1), env.peek, env.get_state):
+                try:
+                    call()
+                except Exception as error:
+                    print(type(error).__name__, error, flush=True)
+            env.close()
+            os._exit(0)
+        os.wait()
+        env.step(1)
+        env.close()
+        """
+    )
+    message = (
+        "ClosedError This RealTimeEnvironment runs in a thread of another process, of "
+        "which this one is a fork, and threads are not forked along. Make another here."
+    )
+
+    assert (0, [message] * 4) == (code, told.splitlines()), errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["thread", "process"])
+def test_the_interpreter_ends_although_time_goes_on(host):
+    code, told, errors = script(
+        f"""
+        from envkit.envs import Catch
+        from envkit.realtime import RealTimeEnvironment
+
+        env = RealTimeEnvironment(Catch, 50, host="{host}")
+        env.reset()
+        env.step(1)
+        print("done")
+        """
+    )
+
+    assert (0, "done", "") == (code, told, errors)
+
+
+@pytest.mark.slow
+def test_the_clock_ends_with_the_process_that_made_it():
+    code, told, errors = script(
+        """
+        import os, signal
+        from envkit.envs import Catch
+        from envkit.realtime import RealTimeEnvironment
+
+        class Telling(Catch):
+            def get_info(self):
+                return {"pid": os.getpid()}
+
+        env = RealTimeEnvironment(Telling, 50)
+        env.reset()
+        print(env.get_info()["pid"], flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+
+    assert -signal.SIGKILL == code, errors
+    assert until(lambda: not is_running(int(told)), 20.0)
+
+
+def test_seeds_of_a_batch_are_those_of_its_rows(host, running):
+    env = running(functools.partial(CartPole, batch_size=2), host=host)
+    env.seed([3, 4])
+    begun = env.reset()
+
+    np.testing.assert_array_equal(
+        [CartPole(seed=seed).reset().observation for seed in (3, 4)],
+        begun.observation,
+    )
