@@ -19,9 +19,9 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 help:
 	@echo "make demo      step environments, print how fast, and learn to balance a pole"
 	@echo "make test      run the whole test suite"
-	@echo "make test-all  the same beside dm_control, bsuite and torch, which are large"
+	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
 	@echo "make check     formatting, lint, types and docs"
-	@echo "make bench     run the benchmarks: some eight minutes"
+	@echo "make bench     run the benchmarks: some ten minutes"
 	@echo "make soak      kill workers at random for two minutes; nothing may be wrong"
 	@echo "make clean     remove .venv and everything that was built"
 	@echo "Another interpreter: make PYTHON=python3.12 test"
@@ -38,9 +38,11 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	@"$(RUN)" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
-# Some tests need libraries that are too large for every run, and are skipped without.
+# Some tests need libraries that are too large for every run, and are skipped without;
+# here a library that is missing is a failure.
+# PLE is in no registry: make test-all PLE=path names a checkout to test with.
 test-all: $(VENV)/.test-all
-	@"$(RUN)" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	@"$(RUN)" -m pytest --nothing-missing --numprocesses=auto --maxprocesses=4 --dist=loadfile $(if $(PLE),--ple="$(PLE)")
 	@"$(RUN)" -m pytest tests/adapters/sb3_checks.py
 
 check: lint types docs
@@ -67,6 +69,9 @@ bench: $(VENV)/.test
 	@"$(RUN)" benchmarks/startup.py
 	@"$(RUN)" benchmarks/tf_environment.py
 	@"$(RUN)" benchmarks/wrappers.py
+	@"$(RUN)" benchmarks/native_vectors.py
+	@"$(RUN)" benchmarks/adapters.py
+	@"$(RUN)" benchmarks/realtime.py
 
 soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py

@@ -2,11 +2,12 @@
 
     python benchmarks/adapters.py
 
-The bare environment steps beside the adapted one, with the same actions, and begins
-anew what has ended. Single environments are compared by difference, in microseconds:
-what an adapter adds does not depend on how much the environment does. Vector
-environments of so many rows are compared by ratio. At the end envkit's processes step
-Gymnasium's CartPole beside Gymnasium's own.
+The bare environment steps beside the adapted one, with the same actions and seeds, and
+begins anew what has ended. Single environments are compared by difference, in
+microseconds: what an adapter adds does not depend on how much the environment does.
+Vector environments of so many rows are compared by ratio. At the end envkit's processes
+step Gymnasium's CartPole beside Gymnasium's own, all with their default arguments but
+for the number of workers.
 """
 
 from __future__ import annotations
@@ -67,6 +68,18 @@ def ours(make: Callable[[], Any], actions: Sequence[Any]) -> Contender:
     return over(env.step, actions, env)
 
 
+def with_infos(make: Callable[[], Any]) -> Contender:
+    """Steps an envkit environment, and asks what Gymnasium's step returns anyway."""
+    env = make()
+    env.reset()
+
+    def step(action: Any) -> None:
+        env.step(action)
+        env.get_info()
+
+    return over(step, singles(), env)
+
+
 def vector(make: Callable[[], Any], rows: int) -> Contender:
     """Steps a vector environment of Gymnasium."""
     env = make()
@@ -74,8 +87,10 @@ def vector(make: Callable[[], Any], rows: int) -> Contender:
     return over(env.step, batches(rows), env)
 
 
-def sb3(make: Callable[[], Any], rows: int) -> Contender:
+def batch(make: Callable[[], Any], rows: int) -> Contender:
+    """Steps a batch of envkit's."""
     env = make()
+    env.seed(0)
     env.reset()
     return over(env.step, batches(rows), env)
 
@@ -108,25 +123,24 @@ class Bare(dm_env.Environment):
 def single_pairs() -> dict[str, tuple[Callable[[], Contender], ...]]:
     """Returns by adapter: the bare environment, and the adapted one."""
     make = functools.partial(gymnasium.make, TARGET)
-    bare_actions = singles()
+    cartpole = functools.partial(CartPole, seed=0)
+    actions = singles()
     return {
         "GymnasiumWrapper": (
             lambda: theirs(make),
-            lambda: ours(lambda: adapters.GymnasiumWrapper(make()), bare_actions),
+            lambda: ours(lambda: adapters.GymnasiumWrapper(make()), actions),
         ),
         "DmEnvWrapper": (
-            lambda: ours(Bare, bare_actions),
-            lambda: ours(lambda: adapters.DmEnvWrapper(Bare()), bare_actions),
+            lambda: ours(Bare, actions),
+            lambda: ours(lambda: adapters.DmEnvWrapper(Bare()), actions),
         ),
         "PyToGymnasium": (
-            lambda: ours(lambda: CartPole(seed=0), bare_actions),
-            lambda: theirs(lambda: adapters.PyToGymnasium(CartPole(seed=0))),
+            lambda: with_infos(cartpole),
+            lambda: theirs(lambda: adapters.PyToGymnasium(cartpole())),
         ),
         "PyToDMWrapper": (
-            lambda: ours(lambda: CartPole(seed=0), bare_actions),
-            lambda: ours(
-                lambda: adapters.PyToDMWrapper(CartPole(seed=0)), bare_actions
-            ),
+            lambda: ours(cartpole, actions),
+            lambda: ours(lambda: adapters.PyToDMWrapper(cartpole()), actions),
         ),
     }
 
@@ -145,26 +159,31 @@ def vector_pairs(rows: int) -> dict[str, tuple[Callable[[], Contender], ...]]:
         )
         pairs[f"GymnasiumVectorWrapper: {title}"] = (
             functools.partial(vector, make, rows),
-            lambda make=make: ours(  # type: ignore[misc]  # a default binds it
-                lambda: adapters.GymnasiumVectorWrapper(make()), batches(rows)
+            functools.partial(
+                batch, adapted(adapters.GymnasiumVectorWrapper, make), rows
             ),
         )
-    batch = functools.partial(Catch, batch_size=rows, seed=0)
+    catch = functools.partial(Catch, batch_size=rows)
     pool = functools.partial(
         ParallelPyEnvironment, [f"gymnasium:{TARGET}"] * rows, num_workers=WORKERS
     )
-    for title, make_batch in {"batch of Catch": batch, "CartPole's pool": pool}.items():
-        bare = functools.partial(ours, make_batch, batches(rows))
+    for title, make in {"batch of Catch": catch, "CartPole's pool": pool}.items():
         pairs[f"PyToGymnasiumVector: {title}"] = (
-            bare,
-            lambda make=make_batch: vector(  # type: ignore[misc]  # likewise
-                lambda: adapters.PyToGymnasiumVector(make(), infos="none"), rows
+            functools.partial(batch, make, rows),
+            functools.partial(
+                vector, adapted(adapters.PyToGymnasiumVector, make), rows
             ),
         )
     return pairs
 
 
-# What is asked of the adapters of whole vector environments.
+def adapted(adapter: Any, make: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: adapter(make())
+
+
+# Of which adapters something is asked: of those of single environments how many
+# microseconds they add, of those of vector environments by which factor.
+AT_MOST = {"GymnasiumWrapper": 3.0, "PyToGymnasium": 3.0}
 ASKED = "GymnasiumVectorWrapper"
 
 
@@ -182,7 +201,7 @@ def compare_singles(report: Report, told: Any) -> None:
             f"{name}: microseconds added",
             list(added),
             [1.0] * len(added),
-            at_most=3.0 if name == "GymnasiumWrapper" else None,
+            at_most=AT_MOST.get(name),
         )
 
 
@@ -201,6 +220,16 @@ def compare_vectors(report: Report, told: Any) -> None:
 def compare_engines(report: Report, told: Any) -> None:
     rows = told.rows
     makers = [functools.partial(gymnasium.make, TARGET)] * rows
+
+    def over_a_pool(**arguments: Any) -> Callable[[], Contender]:
+        def make() -> Any:
+            pool = envkit.make(
+                f"gymnasium:{TARGET}", num_envs=rows, num_workers=WORKERS
+            )
+            return adapters.PyToGymnasiumVector(pool, **arguments)
+
+        return functools.partial(vector, make, rows)
+
     figures = taken_turns(
         {
             "Gymnasium AsyncVectorEnv": functools.partial(
@@ -209,23 +238,10 @@ def compare_engines(report: Report, told: Any) -> None:
             "Gymnasium SyncVectorEnv": functools.partial(
                 peers.gymnasium_sync, makers, batches(rows)
             ),
-            "PyToGymnasiumVector over a pool": lambda: vector(
-                lambda: adapters.PyToGymnasiumVector(
-                    envkit.make(
-                        f"gymnasium:{TARGET}", num_envs=rows, num_workers=WORKERS
-                    ),
-                ),
-                rows,
-            ),
-            "PyToGymnasiumVector, infos='final'": lambda: vector(
-                lambda: adapters.PyToGymnasiumVector(
-                    envkit.make(
-                        f"gymnasium:{TARGET}", num_envs=rows, num_workers=WORKERS
-                    ),
-                    infos="final",
-                ),
-                rows,
-            ),
+            "PyToGymnasiumVector over a pool": over_a_pool(),
+            "PyToGymnasiumVector, SameStep": over_a_pool(autoreset_mode="SameStep"),
+            "PyToGymnasiumVector, infos='final'": over_a_pool(infos="final"),
+            "PyToGymnasiumVector, infos='none'": over_a_pool(infos="none"),
             "vectorize": lambda: vector(
                 lambda: vectorize(makers, num_workers=WORKERS), rows
             ),

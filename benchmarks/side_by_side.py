@@ -29,7 +29,7 @@ from rich.table import Table
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = [
     "numpy", "gymnasium", "stable-baselines3", "pufferlib", "envpool", "torchrl",
-    "tf-agents", "tensorflow", "tensorflow-cpu",
+    "ale-py", "tf-agents", "tensorflow", "tensorflow-cpu",
 ]  # fmt: skip
 
 # A figure for each round; none where the package is not installed.

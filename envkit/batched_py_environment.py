@@ -11,6 +11,7 @@ import numpy as np
 from envkit import nest
 from envkit.action_rows import ActionRows
 from envkit.errors import ClosedError, SpecError
+from envkit.provenance import recipe_of, recipe_of_rows
 from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
@@ -125,6 +126,7 @@ class BatchedPyEnvironment(PyEnvironment):
     def seed(self, seed: Seed) -> list[Any]:
         """Seeds every environment: each with its own stream, or with its own seed."""
         seeds = seed_per_row(seed, len(self._envs))
+        self._noted_seed = seed
         return self._for_each("seed", lambda env, row: env.seed(seeds[row]))
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -165,6 +167,13 @@ class BatchedPyEnvironment(PyEnvironment):
             self._calls.run("close", lambda env, _: env.close(), range(len(self._envs)))
         finally:
             self._calls.close()
+
+    def _made_of(self) -> dict[str, Any]:
+        return recipe_of_rows(self, map(recipe_of, self._envs))
+
+    def _packages_behind(self) -> set[str]:
+        asked = [getattr(env, "_packages_behind", None) for env in self._envs]
+        return set().union(*(ask() for ask in asked if callable(ask)))
 
     def _reset(self) -> TimeStep:
         return self._answer("reset", lambda env, _: env.reset())

@@ -2,11 +2,14 @@
 
 A target is one of
 
-- `"CartPole"`: a name, of `envkit.envs` or given to `register`;
+- `"CartPole-v1"`: a name with its version, of `envkit.envs` or given to `register`;
+  what an environment does is fixed in each version. Without one, as in `"CartPole"`, it
+  is the newest;
 - `"my_package.envs:make_env"`: an attribute of a module;
 - `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
-  The schemes are `bsuite`, `dm_control`, `gym` and `gymnasium`, and those that packages
-  of anybody's add (`envkit.targets` says how);
+  The schemes are `ale`, `bsuite`, `dm_control`, `envpool`, `gym`, `gymnasium`,
+  `gymnax`, `minigrid`, `pettingzoo`, `ple`, `pysc2` and `vizdoom`, and those that
+  packages of anybody's add (`envkit.targets` says how);
 - anything that can be called and returns an environment.
 
 A constructor made from a string pickles as that string, so it travels to a worker that
@@ -15,6 +18,7 @@ has nothing but the import path. Nothing is imported before it is called.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 from collections.abc import Callable
@@ -22,19 +26,34 @@ from typing import Any
 
 from envkit import targets
 from envkit.errors import ConstructorError
+from envkit.provenance import (
+    Origin,
+    origin_of,
+    plain_arguments,
+    version_of,
+    without_version,
+)
+from envkit.specified import Specified
 from envkit.specs.validation import describe
 
-__all__ = ["Constructor", "constructor", "make", "register", "registered"]
+__all__ = [
+    "Constructor",
+    "constructor",
+    "make",
+    "recipe_of_constructor",
+    "register",
+    "registered",
+]
 
 # A string, because the engine stands on a higher floor than this module.
 _POOL = "envkit.parallel:ParallelPyEnvironment"
 
 _registry: dict[str, str | Callable[..., Any]] = {
-    "Bandit": "envkit.envs.bandit:Bandit",
-    "CartPole": "envkit.envs.cartpole:CartPole",
-    "Catch": "envkit.envs.catch:Catch",
-    "GridWorld": "envkit.envs.gridworld:GridWorld",
-    "TicTacToe": "envkit.envs.tictactoe:TicTacToe",
+    "Bandit-v1": "envkit.envs.bandit:Bandit",
+    "CartPole-v1": "envkit.envs.cartpole:CartPole",
+    "Catch-v1": "envkit.envs.catch:Catch",
+    "GridWorld-v1": "envkit.envs.gridworld:GridWorld",
+    "TicTacToe-v1": "envkit.envs.tictactoe:TicTacToe",
 }
 
 
@@ -49,25 +68,52 @@ class Constructor:
         2
     """
 
-    __slots__ = ("_build", "_kwargs", "_name")
+    __slots__ = ("_build", "_id", "_kwargs", "_name")
 
     def __init__(
-        self, name: str, build: str | Callable[..., Any], kwargs: dict[str, Any]
+        self,
+        name: str,
+        build: str | Callable[..., Any],
+        kwargs: dict[str, Any],
+        identifier: str | None = None,
     ) -> None:
         """Keeps the recipe; `constructor` makes these."""
         self._name = name
         self._build = build
         self._kwargs = kwargs
+        # The name with its version.
+        self._id = name if identifier is None else identifier
 
     def __call__(self, **kwargs: Any) -> Any:
         """Builds an environment; arguments given here replace those of the recipe."""
         build = self._build
         if isinstance(build, str):
             build = targets.load(self._name, build)
-        env = build(**{**self._kwargs, **kwargs})
+        kwargs = {**self._kwargs, **kwargs}
+        env = build(**kwargs)
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             raise ConstructorError.no_environment(repr(self), env)
+        if isinstance(env, Specified):
+            env._made_from = self._origin(kwargs, origin_of(env))
         return env
+
+    def _origin(self, kwargs: dict[str, Any], inner: Origin | None = None) -> Origin:
+        build = self._build
+        if isinstance(build, functools.partial):
+            return _origin_of_partial(build, kwargs, inner)
+        return Origin(self._id, plain_arguments(kwargs), inner)
+
+    def plain_recipe(self) -> dict[str, Any]:
+        """Returns what environments that this makes say of themselves."""
+        origin = self._origin(self._kwargs)
+        return {
+            "id": origin.id,
+            "version": version_of(origin.id),
+            "class": None,
+            "arguments": origin.arguments,
+            "seed": None,
+            "wrappers": [],
+        }
 
     def __repr__(self) -> str:
         kwargs = "".join(f", {name}={value!r}" for name, value in self._kwargs.items())
@@ -86,7 +132,7 @@ class Constructor:
     def __reduce__(self) -> tuple[Any, ...]:
         # What `register` was told stays in this process; the recipe carries what it
         # stands for.
-        return Constructor, (self._name, self._build, self._kwargs)
+        return Constructor, (self._name, self._build, self._kwargs, self._id)
 
 
 def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Constructor:
@@ -105,7 +151,8 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
         (5, 5, 3)
     """
     if isinstance(target, Constructor):
-        return Constructor(target._name, target._build, {**target._kwargs, **kwargs})
+        merged = {**target._kwargs, **kwargs}
+        return Constructor(target._name, target._build, merged, target._id)
     if not isinstance(target, str):
         return Constructor(_name_of(target), target, kwargs)
     if ":" in target:
@@ -121,14 +168,70 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
                 "name, from the package on."
             )
         return Constructor(target, target, kwargs)
-    if target not in _registry:
-        nearest = targets.suggestion(target, _registry)
-        raise ValueError(
-            f"There is no environment named {target!r}.{nearest} "
-            f"Known names are {', '.join(sorted(_registry))}; an environment of your "
-            "own is 'module:attribute'."
+    identifier = _newest(target)
+    if identifier is None:
+        raise ValueError(_unknown_name(target))
+    return Constructor(target, _registry[identifier], kwargs, identifier)
+
+
+def _newest(name: str) -> str | None:
+    """Returns the registered name: with the newest version if there is none in it."""
+    if name in _registry:
+        return name
+    versions = _versions_of(name)
+    return versions[-1] if versions else None
+
+
+def _versions_of(name: str) -> list[str]:
+    """Returns the registered versions of a name, the newest last."""
+    found = [other for other in _registry if without_version(other) == name != other]
+    return sorted(found, key=lambda other: (version_of(other), other))
+
+
+def _unknown_name(name: str) -> str:
+    bare = without_version(name)
+    versions = _versions_of(bare)
+    if versions:
+        there_are = "there is" if len(versions) == 1 else "there are"
+        return (
+            f"There is no environment named {name!r}; {there_are} "
+            f"{', '.join(map(repr, versions))}."
         )
-    return Constructor(target, _registry[target], kwargs)
+    known = sorted({without_version(other) for other in _registry})
+    return (
+        f"There is no environment named {name!r}.{targets.suggestion(bare, known)} "
+        f"Known names are {', '.join(known)}; an environment of your own is "
+        "'module:attribute'."
+    )
+
+
+def recipe_of_constructor(make_env: str | Callable[..., Any]) -> dict[str, Any]:
+    """Returns what environments that something makes are made of.
+
+    Example:
+        >>> recipe_of_constructor(constructor("Catch", rows=5))["id"]
+        'Catch-v1'
+    """
+    return constructor(make_env).plain_recipe()
+
+
+def _origin_of_partial(
+    build: functools.partial[Any], kwargs: dict[str, Any], inner: Origin | None
+) -> Origin:
+    """Says what a function is called with, by name where that can be known."""
+    import inspect
+
+    merged = {**build.keywords, **kwargs}
+    function = build.func
+    if isinstance(function, Constructor):
+        return function._origin({**function._kwargs, **merged}, inner)
+    if function is make and build.args:
+        return constructor(*build.args)._origin(merged, inner)
+    arguments = None
+    with contextlib.suppress(TypeError, ValueError):
+        bound = inspect.signature(function).bind_partial(*build.args)
+        arguments = plain_arguments({**bound.arguments, **merged})
+    return Origin(_name_of(function), arguments, inner)
 
 
 def make(
@@ -139,7 +242,8 @@ def make(
     Args:
         target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
         num_envs: How many to make in a `ParallelPyEnvironment`, even if it is one;
-            `None` for the environment itself.
+            `None` for the environment itself. EnvPool makes so many rows itself, and
+            ale-py does with `vectorization="native"`.
         **kwargs: What to pass when an environment is made. With `num_envs`, those that
             `ParallelPyEnvironment` knows, such as `num_workers`, go to the pool; where
             an environment has one of the same name, a recipe keeps it apart:
@@ -158,6 +262,9 @@ def make(
     import inspect
 
     count = _as_count(num_envs)
+    whole = constructor(target, **kwargs, num_envs=count)
+    if targets.makes_batches(whole._build, whole._kwargs):
+        return whole()
     pool = targets.load("num_envs", _POOL)
     _, *known = inspect.signature(pool).parameters
     options = {name: kwargs.pop(name) for name in known if name in kwargs}
@@ -181,11 +288,14 @@ def register(name: str, target: str | Callable[..., Any]) -> None:
     """Gives an environment a name for `make` and `constructor` in this process.
 
     Args:
-        name: The name; a name that exists is refused unless the target is the same.
+        name: The name, best with a version: `"Maze-v2"`. What an environment does is
+            fixed in each version; whoever changes that registers the next one, and
+            `"Maze"` is then the newest. A name that exists is refused unless the target
+            is the same.
         target: `"module:attribute"`, `"scheme:id"` or a callable.
 
     Example:
-        >>> register("Countdown", "envkit.testing:CountingEnv")
+        >>> register("Countdown-v1", "envkit.testing:CountingEnv")
         >>> make("Countdown", steps_per_episode=3).reset().observation
         array(0, dtype=int32)
     """
@@ -198,15 +308,22 @@ def register(name: str, target: str | Callable[..., Any]) -> None:
             )
     else:
         _name_of(target)
-    if _registry.get(name, target) != target:
+    taken = _newest(name)
+    if taken is None:
+        _registry[name] = target
+    elif _registry[taken] != target:
         raise ValueError(
-            f"The name {name!r} is taken by {_registry[name]!r}; choose another."
+            f"The name {name!r} is taken by {_registry[taken]!r}; choose another."
         )
-    _registry[name] = target
 
 
 def registered() -> list[str]:
-    """Returns the names that `make` knows, sorted."""
+    """Returns the names that `make` knows, with their versions, sorted.
+
+    Example:
+        >>> [name for name in registered() if name.startswith("CartPole")]
+        ['CartPole-v1']
+    """
     return sorted(_registry)
 
 

@@ -12,6 +12,8 @@ EnvkitError
 │   ├── WorkerCrashed                 the process is gone
 │   └── WorkerTimeout(TimeoutError)   alive, but past its deadline
 ├── TransportError(ConnectionError)   the network between us, not the environment
+├── RecordingError(ValueError)        a recording that cannot be written, read or played
+│   └── RecordingEnded                all its episodes have been played
 └── MissingDependencyError(ImportError)
 ```
 
@@ -44,6 +46,8 @@ __all__ = [
     "EnvironmentRaised",
     "EnvkitError",
     "MissingDependencyError",
+    "RecordingEnded",
+    "RecordingError",
     "SpecError",
     "SpecMismatchError",
     "TransportError",
@@ -596,6 +600,14 @@ class WorkerTimeout(WorkerError, TimeoutError):
 
 class TransportError(EnvkitError, ConnectionError):
     """The network between us failed, not the environment."""
+
+
+class RecordingError(EnvkitError, ValueError):
+    """A recording cannot be written, read or played."""
+
+
+class RecordingEnded(RecordingError):
+    """All episodes of a recording have been played."""
 
 
 class MissingDependencyError(EnvkitError, ImportError):

@@ -16,6 +16,7 @@ import numpy as np
 
 from envkit.errors import CallOrderError
 from envkit.masked_rows import STEPS, MaskedRows
+from envkit.provenance import MadeBy, check_made_by, made_by
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
@@ -33,10 +34,12 @@ class EnvironmentState(NamedTuple):
     Attributes:
         environment: What the environment's `_get_state` returned.
         time_step: The current time step; `None` before the first reset.
+        made_by: Which versions it is of; `None` if it does not say.
     """
 
     environment: Any
     time_step: TimeStep | None
+    made_by: MadeBy | None = None
 
 
 class PyEnvironment(MaskedRows):
@@ -235,19 +238,30 @@ class PyEnvironment(MaskedRows):
         The token is a copy: later steps do not change it. It pickles.
         """
         return copy.deepcopy(
-            EnvironmentState(self._get_state(), self._current_time_step)
+            EnvironmentState(
+                self._get_state(), self._current_time_step, self._made_by()
+            )
         )
+
+    def _made_by(self) -> MadeBy | None:
+        """Returns which versions the state is of; `None` if something in it says so."""
+        return made_by(self)
 
     def set_state(self, state: Any) -> None:
         """Brings back everything a token of `get_state` holds.
 
         The same actions then give the same time steps as they did.
+
+        Raises:
+            ValueError: It is the state of another version of the environment. Of that
+                which another version of envkit has saved, a `VersionWarning` tells.
         """
         if not isinstance(state, EnvironmentState):
             raise TypeError(
                 f"{type(self).__name__}.set_state() was given {describe(state)}; it "
                 "takes what get_state() returned."
             )
+        check_made_by(self, state.made_by)
         state = copy.deepcopy(state)
         self._set_state(state.environment)
         self._current_time_step = state.time_step

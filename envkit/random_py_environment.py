@@ -116,6 +116,7 @@ class RandomPyEnvironment(PyEnvironment):
 
         The rows of a batch share one generator; a sequence has one seed for each.
         """
+        self._noted_seed = seed
         seeds = checked_seeds(seed, 1 if self._batch_size is None else self._batch_size)
         if None in seeds:
             fresh = int(np.random.SeedSequence().generate_state(1)[0])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+from typing import Any
 
+from envkit import provenance
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, STEP_TYPE_SPEC, TimeStep
 from envkit.types import NestedSpec
@@ -16,6 +18,10 @@ class Specified(abc.ABC):
 
     The specs are those of one environment, without the dimensions of a batch.
     """
+
+    # What `Constructor` leaves on what it has built, and what `seed` was called with.
+    _made_from: provenance.Origin | None = None
+    _noted_seed: Any = None
 
     @abc.abstractmethod
     def observation_spec(self) -> NestedSpec:
@@ -45,3 +51,28 @@ class Specified(abc.ABC):
     def environment_spec(self) -> EnvironmentSpec:
         """Returns the four specs together, ready to be compared."""
         return EnvironmentSpec.of(self)
+
+    def provenance(self) -> dict[str, Any]:
+        """Returns where the environment comes from, as data that JSON can hold.
+
+        That are its `id` and `version`, the `class`, the `arguments` it was made with
+        (`None` where nobody has noted them: `envkit.make` does), the last `seed`, the
+        `wrappers` around it, the outermost first, in a batch its `environments`, the
+        versions of `envkit`, of `python` and of the `packages` that matter, and the
+        `machine`.
+
+        Example:
+            >>> from envkit import make
+            >>> found = make("Catch", seed=7).provenance()
+            >>> found["id"], found["version"], found["arguments"], found["seed"]
+            ('Catch-v1', 1, {'seed': 7}, 7)
+        """
+        return provenance.provenance_of(self)
+
+    def _made_of(self) -> dict[str, Any]:
+        """Returns the part of the provenance that it takes to make another one."""
+        return provenance.plain_recipe(self)
+
+    def _packages_behind(self) -> set[str]:
+        """Names the packages that the environment depends on."""
+        return provenance.packages_behind(self)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.errors import ConstructorError, MissingDependencyError
@@ -29,29 +29,48 @@ from envkit.wording import listed
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["load", "suggestion"]
+__all__ = ["load", "makes_batches", "suggestion"]
 
 _GROUP = "envkit.schemes"
 
 
 class _Scheme(NamedTuple):
-    """A library's environments: who loads them, and what has to be installed."""
+    """A library's environments: who loads them, and what has to be installed.
+
+    With the argument `batched_by` the library steps `num_envs` rows by itself.
+    """
 
     loader: str
     package: str
     extra: str
+    batched_by: str = ""
 
 
 # Strings, because adapters stand on a higher floor than this module.
 _SCHEMES = {
+    "ale": _Scheme(
+        "envkit.adapters.suite_ale:load", "ale_py", "atari", "vectorization"
+    ),
     "bsuite": _Scheme("envkit.adapters.suite_bsuite:load_by_id", "bsuite", "bsuite"),
     "dm_control": _Scheme(
         "envkit.adapters.suite_dm_control:load_by_path", "dm_control", "dm_control"
+    ),
+    "envpool": _Scheme(
+        "envkit.adapters.suite_envpool:load", "envpool", "envpool", "num_envs"
     ),
     "gym": _Scheme("envkit.adapters.suite_gym:load", "gym", "gym"),
     "gymnasium": _Scheme(
         "envkit.adapters.suite_gymnasium:load", "gymnasium", "gymnasium"
     ),
+    "gymnax": _Scheme("envkit.adapters.suite_gymnax:load", "gymnax", "gymnax"),
+    "minigrid": _Scheme("envkit.adapters.suite_minigrid:load", "minigrid", "minigrid"),
+    "pettingzoo": _Scheme(
+        "envkit.adapters.suite_pettingzoo:load", "pettingzoo", "pettingzoo"
+    ),
+    # What it needs beside itself; that PLE is missing, its loader explains better.
+    "ple": _Scheme("envkit.adapters.suite_ple:load", "pygame", "ple"),
+    "pysc2": _Scheme("envkit.adapters.pysc2:load", "pysc2", "pysc2"),
+    "vizdoom": _Scheme("envkit.adapters.suite_vizdoom:load", "vizdoom", "vizdoom"),
 }
 
 
@@ -84,6 +103,23 @@ def load(name: str, target: str) -> Callable[..., Any]:
         if found is None:
             raise
         return found
+
+
+def makes_batches(target: Any, arguments: Collection[str]) -> bool:
+    """Says whether a target's library makes `num_envs` rows itself, without workers.
+
+    Args:
+        target: What `load` takes, or anything else.
+        arguments: The names of what its environment is made with.
+
+    Example:
+        >>> makes_batches("envpool:CartPole-v1", ["num_envs"])
+        True
+        >>> makes_batches("gymnasium:CartPole-v1", ["num_envs"])
+        False
+    """
+    prefix = target.partition(":")[0] if isinstance(target, str) else ""
+    return prefix in _SCHEMES and _SCHEMES[prefix].batched_by in arguments
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

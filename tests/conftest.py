@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -26,8 +31,21 @@ EXAMPLES = hypothesis.settings.get_profile("envkit").max_examples
 SECONDS = 60.0
 PARALLEL = Path(__file__).parent / "parallel"
 
+# The words of the reasons for which tests are skipped.
+_MISSING = re.compile(r"not (be )?installed")
 _stderr = pytest.StashKey[int]()
 _watchdog = pytest.StashKey[residue.Watchdog]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--ple", metavar="PATH", help="a checkout of PLE, to test with real games"
+    )
+    parser.addoption(
+        "--nothing-missing",
+        action="store_true",
+        help="fail what needs a library that is not installed, instead of skipping it",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,6 +68,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if _watchdog in config.stash:
         config.stash[_watchdog].close()
         os.close(config.stash[_stderr])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Fails a test that would be skipped for want of a library, if asked to."""
+    return _unless_missing(item.config, (yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Does the same for files that would be skipped."""
+    return _unless_missing(collector.config, (yield))
+
+
+def _unless_missing(config: pytest.Config, report: Any) -> Any:
+    # Where it is, and why it is skipped; what is expected to fail tells something else.
+    why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else ""
+    if config.getoption("--nothing-missing") and _MISSING.search(why):
+        report.outcome, report.longrepr = "failed", f"--nothing-missing: {why}"
+    return report
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -151,3 +189,51 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def pygame() -> Iterator[ModuleType]:
+    """The library, with nobody's display open before and after."""
+    library = pytest.importorskip("pygame", reason="pygame is not installed")
+    gc.collect()
+    library.display.quit()
+    yield library
+    gc.collect()
+    library.display.quit()
+
+
+@pytest.fixture
+def ple_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lets `import ple` find what stands in for PLE."""
+    modules = {
+        "__init__": "from tests.adapters.ple_games import PLE",
+        "games/__init__": "",
+        "games/catcher": "from tests.adapters.ple_games import Catcher",
+        "games/monsterkong": "from tests.adapters.ple_games import MonsterKong",
+        "games/quietcatcher": "from tests.adapters.ple_games import QuietCatcher",
+        "games/broken": "import no_such_library",
+    }
+    (tmp_path / "ple/games").mkdir(parents=True)
+    for name, source in modules.items():
+        (tmp_path / f"ple/{name}.py").write_text(f"{source}\n", "utf-8")
+    for name in [name for name in sys.modules if name.split(".")[0] == "ple"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "ple"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def ple_checkout(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The folder of the real PLE; workers find it, too."""
+    option = request.config.getoption("--ple")
+    if option is None:
+        pytest.skip("needs the real PLE: pytest --ple=PATH, make test-all PLE=PATH")
+    path = (request.config.invocation_params.dir / option).resolve()
+    if not (path / "ple/__init__.py").is_file():
+        pytest.fail(f"--ple={option} is no checkout of PLE: it has no folder ple")
+    monkeypatch.syspath_prepend(path)
+    return path

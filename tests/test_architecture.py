@@ -22,6 +22,7 @@ FLOORS: dict[int, set[str]] = {
     0: {
         "arrays",
         "autoreset",
+        "ending_flags",
         "error_texts",
         "errors",
         "exception_copies",
@@ -29,13 +30,21 @@ FLOORS: dict[int, set[str]] = {
         "types",
         "nest",
         "nest_walk",
+        "plain_data",
         "seeding",
         "wording",
         "_tensor_bridge",
     },
     1: {"specs"},
     2: {"time_step"},
-    3: {"specified", "masked_rows", "py_environment", "async_environment"},
+    3: {
+        "async_environment",
+        "blocking",
+        "masked_rows",
+        "provenance",
+        "py_environment",
+        "specified",
+    },
     4: {
         "action_rows",
         "constructors",
@@ -48,12 +57,12 @@ FLOORS: dict[int, set[str]] = {
         "utils",
     },
     5: {"parallel"},
-    6: {"adapters", "tf", "realtime", "remote", "distributed"},
+    6: {"adapters", "tf", "realtime", "recording", "remote", "distributed"},
     7: {"testing"},
     8: {"cli", "__main__"},
 }
 # The packages of floor 6 do not know one another, and these do not know the engine.
-NO_ENGINE = {"adapters", "tf", "realtime"}
+NO_ENGINE = {"adapters", "tf", "realtime", "recording"}
 
 # Beside NumPy and the standard library: which package a part of envkit may import when
 # it is imported itself, and which only inside a function.
@@ -63,15 +72,27 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.parallel": {"cloudpickle"},
     "envkit.wrappers": {"imageio", "imageio_ffmpeg"},
     "envkit.adapters": {
+        "absl",
+        "ale_py",
         "bsuite",
         "dm_control",
         "dm_env",
+        "envpool",
         "gin",
+        "google",
         "gym",
         "gymnasium",
+        "gymnax",
+        "jax",
+        "minigrid",
         "mujoco",
+        "pettingzoo",
+        "ple",
+        "pygame",
+        "pysc2",
         "stable_baselines3",
         "tf_agents",
+        "vizdoom",
     },
 }
 
@@ -217,6 +238,10 @@ def test_other_packages_are_imported_only_behind_their_doors():
 
 # It hands on the environment variables of this process to those it starts.
 HANDS_ON_VARIABLES = {"envkit.parallel.launch"}
+# It tells SDL what SDL can be told in no other way, and looks for a display.
+HANDS_ON_VARIABLES |= {"envkit.adapters.ple_parts.sdl_settings"}
+# It tells pygame in the only way that there is not to greet.
+HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2_parts.old_imports"}
 
 
 def test_no_behaviour_is_chosen_by_an_environment_variable():

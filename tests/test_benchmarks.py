@@ -23,6 +23,9 @@ SCRIPTS = {
     "stragglers": (["--num-envs=4", "--work=1"], 3),
     "tf_environment": (["--sizes", "2", "--compiled=8"], 3),
     "wrappers": (["--rows=4"], 39),
+    "adapters": (["--rows=4"], 14),
+    "native_vectors": (["--rows=4"], 5),
+    "realtime": (["--hz", "60", "--think=0.01"], 2),
     "startup": (["--num-envs=2", "--without-tensorflow"], 4),
 }
 

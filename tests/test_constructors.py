@@ -25,7 +25,10 @@ from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.testing import CountingEnv
 
 BUILT_IN = "Bandit, CartPole, Catch, GridWorld, TicTacToe"
-SCHEMES = "bsuite, dm_control, gym, gymnasium"
+SCHEMES = (
+    "ale, bsuite, dm_control, envpool, gym, gymnasium, gymnax, minigrid, pettingzoo, "
+    "ple, pysc2, vizdoom"
+)
 
 
 def told(call, *args, **kwargs):
@@ -279,7 +282,7 @@ def test_half_a_target_is_refused_at_once(target):
             "gymnasum:CartPole-v1",
             "gymnasum",
             "gymnasum",
-            " Did you mean 'gymnasium'?",
+            " Did you mean 'gymnasium' or 'gymnax'?",
         ),
     ],
 )
@@ -557,7 +560,8 @@ def test_registered_names_are_listed_in_order(monkeypatch):
     names = registered()
 
     assert sorted(names) == names
-    assert {"Mine", *BUILT_IN.split(", ")} <= set(names)
+    built_in = {f"{name}-v1" for name in BUILT_IN.split(", ")}
+    assert {"Mine", *built_in} <= set(names)
 
 
 def test_a_registered_name_is_suggested(monkeypatch):

@@ -21,6 +21,8 @@ from envkit.errors import (
     EnvironmentRaised,
     EnvkitError,
     MissingDependencyError,
+    RecordingEnded,
+    RecordingError,
     SpecError,
     SpecMismatchError,
     TransportError,
@@ -172,6 +174,8 @@ ONE_OF_EACH = [
     WorkerTimeout("what happened", worker=2, envs=(7,)),
     WorkerTimeout.waiting("step", envs=[1, 2], total=4, timeout=1.5),
     TransportError("what happened"),
+    RecordingError("what happened"),
+    RecordingEnded("what happened"),
     MissingDependencyError.needed_by("X", package="gymnasium", extra="gymnasium"),
 ]
 BASES = {
@@ -186,6 +190,8 @@ BASES = {
     WorkerCrashed: (WorkerError,),
     WorkerTimeout: (WorkerError, TimeoutError),
     TransportError: (EnvkitError, ConnectionError),
+    RecordingError: (EnvkitError, ValueError),
+    RecordingEnded: (RecordingError,),
     MissingDependencyError: (EnvkitError, ImportError),
 }
 

@@ -70,6 +70,25 @@ def test_the_halves_print_what_both_ways_make():
         assert way in output
 
 
+def test_the_new_library_is_landed_by_who_brakes():
+    output = run(
+        "examples/new_library.py", "--num_envs=4", "--num_workers=2", "--steps=80"
+    )
+
+    soft = {
+        name.strip(): int(share)
+        for name, share in re.findall(r"^(.{13}).* (\d+)% soft", output, re.M)
+    }
+    assert soft["at random"] < 50 < soft["careful"]
+
+
+def test_the_new_library_is_supported_in_fifteen_lines():
+    program = (ROOT / "examples/new_library.py").read_text("utf-8")
+    (adapter,) = re.findall(r"^class LanderEnv.*?(?=^#|^class )", program, re.M | re.S)
+
+    assert len(list(filter(str.strip, adapter.splitlines()))) <= 15
+
+
 @pytest.mark.slow
 def test_reinforce_learns_and_shows_it_in_pictures(tmp_path):
     from PIL import Image  # the other tests of this file need the install needs only

@@ -245,6 +245,7 @@ def test_installed_schemes_are_listed_and_suggested(tmp_path, monkeypatch):
 
     assert (
         "'maize:Small-v1' names the module 'maize', and there is no module 'maize' to "
-        "import. Did you mean 'maze'? Schemes are bsuite, dm_control, gym, gymnasium, "
-        "maze; otherwise check the spelling, and that the package is installed."
+        "import. Did you mean 'maze'? Schemes are ale, bsuite, dm_control, envpool, "
+        "gym, gymnasium, gymnax, maze, minigrid, pettingzoo, ple, pysc2, vizdoom; "
+        "otherwise check the spelling, and that the package is installed."
     ) == told(make, "maize:Small-v1")

@@ -11,6 +11,8 @@ import numpy as np
 from envkit.adapters.dm.dm_env_parts import generators_of, parts_of, reseed
 from envkit.adapters.dm.dm_env_specs import Refuse, reader, spec_from_dm_env, writer
 from envkit.adapters.dm.dm_env_state import restore_state, save_state
+from envkit.adapters.dm.mujoco_drawing import check_can_draw
+from envkit.adapters.dm.mujoco_state import is_mujoco
 from envkit.adapters.forwarding import forwarded
 from envkit.adapters.py_to_dm_wrapper import PyToDMWrapper
 from envkit.adapters.spaces.values import Converter, Leaf, map_specs, map_with_paths
@@ -184,6 +186,7 @@ class DmEnvWrapper(PyEnvironment):
                 "when you make it."
             )
         seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
+        self._noted_seed = seed
         (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
         if self._next_seed is None:
             self._next_seed = int(np.random.SeedSequence().generate_state(1)[0])
@@ -195,8 +198,9 @@ class DmEnvWrapper(PyEnvironment):
     def render(self, mode: str = "rgb_array") -> Array:
         """Returns a picture from the physics, if there is one.
 
-        MuJoCo needs a way to draw: on a machine without a display, set the environment
-        variable `MUJOCO_GL` to `egl` or `osmesa` before dm_control is imported.
+        MuJoCo needs a way to draw. On a machine without a display,
+        `suite_dm_control.load` has it look for EGL and OSMesa; who imports dm_control
+        before sets the environment variable `MUJOCO_GL` to one of them.
         """
         self._check_open("render")
         if isinstance(self._env, PyToDMWrapper) and self._env.row is None:
@@ -208,6 +212,8 @@ class DmEnvWrapper(PyEnvironment):
             )
         if mode != "rgb_array":
             raise ValueError(f"{self._name} renders 'rgb_array' only, not {mode!r}.")
+        if is_mujoco(physics):
+            check_can_draw(self._name)
         return np.array(physics.render(**self._render_kwargs))
 
     def close(self) -> None:

@@ -230,6 +230,7 @@ class EnvAdapter(PyEnvironment):
                 f"{author.name} cannot be seeded: write seed(seed), which is called "
                 "before reset(), or let reset() take an argument seed."
             )
+        self._noted_seed = seed
         seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
         (next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
         if next_seed is None:

@@ -18,22 +18,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+from envkit.ending_flags import FLAGS, flags_in
 
 __all__ = ["FLAGS", "as_info", "take_flags"]
-
-FLAGS = ("terminated", "truncated")
 
 
 def as_info(info: Any) -> dict[str, Any]:
     """Returns the info of an environment as Gymnasium has it: a dictionary."""
-    return dict(info) if isinstance(info, Mapping) else {"info": info}
+    # Hot: called once per step.
+    if type(info) is dict or isinstance(info, Mapping):
+        return dict(info)
+    return {"info": info}
 
 
 def take_flags(info: dict[str, Any]) -> tuple[bool, bool] | None:
     """Takes the two flags out of an info, if it has both.
 
     Example:
+        >>> import numpy as np
         >>> info = {"terminated": np.array(True), "truncated": np.array(False), "a": 1}
         >>> take_flags(info), info
         ((True, False), {'a': 1})
@@ -41,13 +43,8 @@ def take_flags(info: dict[str, Any]) -> tuple[bool, bool] | None:
         True
     """
     # Hot: called once per step.
-    if "terminated" not in info or "truncated" not in info:
+    flags = flags_in(info)
+    if flags is None:
         return None
-    if not all(_is_flag(info[name]) for name in FLAGS):
-        return None
-    return bool(info.pop("terminated")), bool(info.pop("truncated"))
-
-
-def _is_flag(value: Any) -> bool:
-    is_scalar = isinstance(value, np.ndarray) and value.shape == ()
-    return isinstance(value, bool | np.bool_) or (is_scalar and value.dtype == np.bool_)
+    del info["terminated"], info["truncated"]
+    return bool(flags[0]), bool(flags[1])

@@ -183,6 +183,7 @@ class FunctionalEnvironment(PyEnvironment):
         The key of a seed is `jax.random.PRNGKey(seed)`. One integer gives each row of a
         batch a seed of its own, and a single environment that very seed.
         """
+        self._noted_seed = seed
         seeds: Any = seed
         if self._batch_size is None and np.ndim(seeds) == 0:
             seeds = [seed]  # It is used as it is, like that of one row in a sequence.

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe
 
@@ -16,6 +18,7 @@ __all__ = [
     "id_without_module",
     "limited_and_wrapped",
     "name_of",
+    "number_of",
 ]
 
 
@@ -49,6 +52,21 @@ def as_discount(discount: float) -> float:
     if not 0.0 <= number <= 1.0:
         raise ValueError(f"discount is {discount}; it lies between 0 and 1.")
     return number
+
+
+def number_of(reward: Any) -> float | None:
+    """Returns a reward as a number, if it is one, of whatever kind.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> number_of(Fraction(1, 2)), number_of(np.array([3])), number_of("3")
+        (0.5, 3.0, None)
+    """
+    array = np.asarray(reward)
+    if array.dtype == object and hasattr(reward, "__float__"):
+        return float(reward)
+    is_one = array.size == 1 and array.dtype.kind in "biuf"
+    return float(array.reshape(())) if is_one else None
 
 
 def check_render_mode(env: Any, name: str, mode: str) -> None:

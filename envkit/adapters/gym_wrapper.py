@@ -9,7 +9,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit.adapters.forwarding import forwarded
-from envkit.adapters.gym_environments import as_discount, check_single, name_of
+from envkit.adapters.gym_environments import (
+    as_discount,
+    check_single,
+    name_of,
+    number_of,
+)
 from envkit.adapters.old_gym.gym_ages import (
     calls_seed,
     render_takes_mode,
@@ -165,6 +170,7 @@ class GymWrapper(PyEnvironment):
                 f"{self._name} cannot be seeded: it has no seed(), and its reset() "
                 "takes no seed."
             )
+        self._noted_seed = seed
         is_one = seed is None or isinstance(seed, numbers.Integral)
         (number,) = seed_per_row([seed] if is_one else seed, 1)  # type: ignore[list-item]  # it refuses what is no seed
         if number is None:
@@ -289,9 +295,9 @@ class GymWrapper(PyEnvironment):
         return truncation(observation, reward, self._discount)
 
     def _as_number(self, reward: Any) -> float:
-        array = np.asarray(reward)
-        if array.size == 1 and array.dtype.kind in "biuf":
-            return float(array.reshape(()))
+        number = number_of(reward)
+        if number is not None:
+            return number
         raise SpecError.does_not_fit(
             f"{self._name} returned a reward that",
             path="",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,10 @@ from envkit.adapters.gym_environments import (
 )
 from envkit.adapters.gymnasium_vector.vector_actions import VectorActions
 from envkit.adapters.gymnasium_vector.vector_calls import access_envs, call_envs
-from envkit.adapters.gymnasium_vector.vector_ends import FinalObservations, merged
-from envkit.adapters.gymnasium_vector.vector_infos import (
-    VectorInfos,
-    final_observations,
-)
-from envkit.adapters.gymnasium_vector.vector_kinds import finish_resets, order_of
+from envkit.adapters.gymnasium_vector.vector_ends import FinalObservations
+from envkit.adapters.gymnasium_vector.vector_kinds import check_vector_env, order_of
 from envkit.adapters.gymnasium_vector.vector_resets import ResetArguments
+from envkit.adapters.gymnasium_vector.vector_results import VectorResults
 from envkit.adapters.gymnasium_vector.vector_spaces import (
     check_shared_memory,
     spec_of_all_rows,
@@ -32,20 +29,18 @@ from envkit.adapters.gymnasium_vector.vector_state import (
     restore_vector_state,
     take_vector_state,
 )
+from envkit.adapters.gymnasium_vector.vector_steps import Beginnings, VectorSteps
 from envkit.adapters.spaces.from_members import from_members
 from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
 from envkit.autoreset import AutoReset
-from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.errors import ClosedError
 from envkit.py_environment import PyEnvironment
-from envkit.specs.validation import describe
-from envkit.time_step import StepType, TimeStep
+from envkit.specs.array_spec import ArraySpec
+from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wording import listed
 
 __all__ = ["GymnasiumVectorWrapper"]
-
-_FIRST, _MID, _LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
-_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 class GymnasiumVectorWrapper(PyEnvironment):
@@ -87,6 +82,7 @@ class GymnasiumVectorWrapper(PyEnvironment):
         *,
         reset_options: Mapping[str, Any] | None = None,
         autoreset_mode: Any = None,
+        reward_dtype: Any = np.float32,
     ) -> None:
         """Wraps a vector environment; closing the wrapper closes it.
 
@@ -102,60 +98,75 @@ class GymnasiumVectorWrapper(PyEnvironment):
                 `set_reset_options`.
             autoreset_mode: The vector environment's `AutoresetMode`, where its metadata
                 does not have it.
+            reward_dtype: What rewards are made of. Gymnasium's are float64 in most
+                vector environments, which float32 rounds.
         """
         require("gymnasium", needed_by="GymnasiumVectorWrapper", extra="gymnasium")
-        _check_vector_env(vector_env)
+        check_vector_env(vector_env, "GymnasiumVectorWrapper")
         super().__init__()
         self._vector_env = vector_env
         self._name = name_of(vector_env)
         self._rows = int(vector_env.num_envs)
-        self._shape = (self._rows,)
-        self._read_order(order_of(vector_env, autoreset_mode), auto_reset)
-        self._read_spaces(simplify_box_bounds)
-        self._arguments = ResetArguments(vector_env, reset_options)
-        self._infos = VectorInfos(self._rows)
-        # What most steps return, to be copied.
-        self._mids = np.full(self._rows, _MID, np.int32)
-        self._discounts = np.full(self._rows, as_discount(discount), np.float32)
-        # Where the last step has ended an episode.
-        self._ended = np.zeros(self._rows, bool)
-        self._has_ended = False
-        # What those rows see now, if the next episode has begun there.
-        self._begun: NestedArray = None
-        self._closed = False
-
-    def _read_order(self, order: AutoReset, auto_reset: bool) -> None:
-        """Keeps who begins the next episode of a row, and when."""
+        order = order_of(vector_env, autoreset_mode)
+        beginnings = self._beginnings(order, auto_reset)
+        self._order = AutoReset.SAME_STEP if beginnings.after_step else order
+        # Whether it resets rows when it is told, and only then.
         self._has_masks = order is AutoReset.DISABLED
-        self._begins_next = order is AutoReset.NEXT_STEP
-        self._begins_same = order is AutoReset.SAME_STEP
-        self._waits = self._has_masks and not auto_reset
-        self._begins_rows = self._has_masks and auto_reset
-        if not (auto_reset or self._has_masks):
+        self._arguments = ResetArguments(vector_env, reset_options)
+        self._reward_spec = ArraySpec((), reward_dtype, "reward")
+        self._read_spaces(simplify_box_bounds)
+        self._steps = VectorSteps(
+            vector_env,
+            beginnings,
+            name=self._name,
+            arguments=self._arguments,
+            actions=VectorActions(
+                vector_env.single_action_space, self._action_spec, self._rows
+            ),
+            results=self._results(),
+            finals=self._finals,
+            discount=as_discount(discount),
+        )
+
+    def _beginnings(self, order: AutoReset, auto_reset: bool) -> Beginnings:
+        """Returns who begins the next episode of a row, and when."""
+        if order is AutoReset.DISABLED:
+            return Beginnings(after_step=auto_reset, when_told=not auto_reset)
+        if not auto_reset:
             raise ValueError(
                 f"GymnasiumVectorWrapper was given auto_reset=False with {self._name}, "
                 f"which resets by itself: its autoreset_mode is {order.name}. Make it "
                 "with AutoresetMode.DISABLED."
             )
-        self._order = AutoReset.SAME_STEP if self._begins_rows else order
+        is_next = order is AutoReset.NEXT_STEP
+        return Beginnings(with_next_step=is_next, with_same_step=not is_next)
 
     def _read_spaces(self, simplify: bool) -> None:
-        env, rows = self._vector_env, self._rows
+        env = self._vector_env
         check_shared_memory(env, self._name)
         space, actions = env.single_observation_space, env.single_action_space
         spec = spec_from_gym_space(space, simplify, "observation")
         self._observation_spec = spec_of_all_rows(spec, env.observation_space)
         self._action_spec = spec_from_gym_space(actions, simplify, "action")
-        self._actions = VectorActions(actions, self._action_spec, rows)
         self._observations = nest.Structure(self._observation_spec)
-        self._to_observations = from_members(
-            space,
+        self._finals = FinalObservations(space, spec, self._rows, self._name)
+
+    def _results(self) -> VectorResults:
+        """Returns what reads the results of the vector environment."""
+        to_observations = from_members(
+            self._vector_env.single_observation_space,
             self._observation_spec,
-            rows,
+            self._rows,
             subject=f"{self._name} returned an observation that",
             root="observation",
         )
-        self._finals = FinalObservations(space, spec, rows, self._name)
+        return VectorResults(
+            self._name,
+            self._rows,
+            to_observations=to_observations,
+            observation_spec=self._observation_spec,
+            reward_dtype=self._reward_spec.dtype,
+        )
 
     @property
     def vector_env(self) -> Any:
@@ -208,6 +219,10 @@ class GymnasiumVectorWrapper(PyEnvironment):
         """Returns the specs of one row's action."""
         return self._action_spec
 
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one row's reward: one number."""
+        return self._reward_spec
+
     def seed(self, seed: Seed) -> None:
         """Has the next reset seed each row: with its own stream, or with its own seed.
 
@@ -216,6 +231,7 @@ class GymnasiumVectorWrapper(PyEnvironment):
         seed for each row one is made. Episodes that vector environments begin by
         themselves are not seeded, so these are not resets in this sense.
         """
+        self._noted_seed = seed
         self._arguments.note_seed(seed)
 
     def set_reset_options(self, options: Mapping[str, Any] | None) -> None:
@@ -236,14 +252,14 @@ class GymnasiumVectorWrapper(PyEnvironment):
         has begun since. Besides what the environment says, each row has `terminated`
         and `truncated`. Before the first reset they are empty.
         """
-        return self._infos.shown()
+        return self._steps.infos.shown()
 
     def current_info(self) -> Any:
         """Returns the infos that belong to the `current_time_step()`.
 
         They differ from `get_info()` where an episode has ended and the next begun.
         """
-        return self._infos.standing()
+        return self._steps.infos.standing()
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns what the vector environment renders; its pictures are stacked.
@@ -259,8 +275,8 @@ class GymnasiumVectorWrapper(PyEnvironment):
 
     def close(self) -> None:
         """Closes the vector environment; calling it again does nothing."""
-        if not self._closed:
-            self._closed = True
+        if not self._steps.is_closed:
+            self._steps.is_closed = True
             self._vector_env.close()
 
     def call(
@@ -294,26 +310,11 @@ class GymnasiumVectorWrapper(PyEnvironment):
 
         Where an episode has ended and the next begun, that is the next one's `FIRST`.
         """
-        current = super().current_time_step()
-        if self._begun is None or not self._has_ended:
-            return current
-        ended = self._ended
-        return TimeStep(
-            np.where(ended, np.int32(_FIRST), current.step_type),
-            np.where(ended, _ZERO, current.reward),
-            np.where(ended, _ONE, current.discount),
-            merged(self._observations, ended, self._begun, current.observation),
-        )
+        return self._steps.standing(super().current_time_step(), self._observations)
 
     def _reset(self) -> TimeStep:
         self._check_open("reset")
-        if self._begins_next and self._has_ended:
-            finish_resets(self._vector_env, self._ended)
-        observation, infos = self._begin()
-        self._infos.step(infos)
-        self._ended = np.zeros(self._rows, bool)
-        self._has_ended = False
-        return self._first_time_step(observation)
+        return self._steps.reset()
 
     def _reset_rows(self, mask: Array) -> TimeStep:
         self._check_open("reset")
@@ -323,177 +324,29 @@ class GymnasiumVectorWrapper(PyEnvironment):
                 f"autoreset_mode is {self._order.name}. Make it with "
                 "AutoresetMode.DISABLED."
             )
-        observation, infos = self._begin(mask)
-        self._infos.reset_rows(infos, mask)
-        self._ended = self._ended & ~mask
-        self._has_ended = _has_true(self._ended)
-        return self._first_time_step(observation)
-
-    def _begin(self, mask: Array | None = None) -> tuple[NestedArray, Any]:
-        """Resets all rows, or some; returns observations and infos."""
-        result = self._vector_env.reset(**self._arguments.of_reset(mask))
-        self._arguments.use_seeds(mask)
-        if not isinstance(result, tuple) or len(result) != 2:
-            self._refuse_result("reset", result, "(observations, infos)")
-        return self._to_observations(result[0]), result[1]
-
-    def _first_time_step(self, observation: NestedArray) -> TimeStep:
-        return TimeStep(
-            np.full(self._rows, _FIRST, np.int32),
-            np.zeros(self._rows, np.float32),
-            np.ones(self._rows, np.float32),
-            observation,
-        )
+        return self._steps.reset_rows(mask)
 
     def _step(self, action: NestedArray) -> TimeStep:
-        # Hot: called once per batch step.
-        if self._closed or (self._waits and self._has_ended):
-            self._refuse_step()
-        beginning = self._ended if self._has_ended and self._begins_next else None
-        result = self._vector_env.step(self._actions.members(action, beginning))
-        try:
-            observation, reward, terminated, truncated, infos = result
-        except (TypeError, ValueError):
-            self._refuse_result(
-                "step", result, "(observations, rewards, terminated, truncated, infos)"
-            )
-        time_step = TimeStep(
-            self._mids.copy(),
-            self._as_rewards(reward),
-            self._discounts.copy(),
-            self._to_observations(observation),
-        )
-        self._ended = ended = np.logical_or(terminated, truncated)
-        if ended.shape != self._shape or ended.dtype != np.bool_:
-            self._refuse_flags(terminated, truncated)
-        self._has_ended = _has_true(ended)
-        self._begun = None
-        self._infos.step(infos)
-        if beginning is not None:
-            self._note_beginnings(time_step, beginning)
-        if self._has_ended:
-            return self._with_ends(time_step, terminated, truncated, infos)
-        return time_step
-
-    def _note_beginnings(self, time_step: TimeStep, beginning: Array) -> None:
-        """Makes the `FIRST` of rows whose episode had ended before the step."""
-        # Hot: in most steps of a large batch some row begins, and some row ends.
-        again = beginning & self._ended
-        if _has_true(again):
-            raise SpecError(
-                f"{self._name} ended the episodes of {_rows(again)} in two steps in a "
-                "row: its autoreset_mode is NEXT_STEP, where the second of these steps "
-                "begins the next. If it resets with the same step, pass "
-                "autoreset_mode='SameStep'."
-            )
-        time_step.step_type[beginning] = _FIRST
-        time_step.reward[beginning] = 0.0
-        time_step.discount[beginning] = 1.0
-
-    def _with_ends(
-        self, time_step: TimeStep, terminated: Any, truncated: Any, infos: Any
-    ) -> TimeStep:
-        """Makes the `LAST` of rows whose episode has ended."""
-        ended, observation = self._ended, time_step.observation
-        terminated = np.array(terminated, np.bool_)
-        self._infos.end(terminated, np.array(truncated, np.bool_))
-        time_step.step_type[ended] = _LAST
-        # What ends both ways at once is a termination.
-        time_step.discount[terminated] = 0.0
-        if self._begins_same:
-            self._begun = observation
-            self._infos.begin(infos)
-            final = self._finals.put_into(observation, infos, ended)
-            return time_step._replace(observation=final)
-        if self._begins_rows:
-            self._begun, begun_infos = self._begin(ended)
-            self._infos.begin(begun_infos)
-        elif self._begins_next and final_observations(infos) is not None:
-            raise SpecError(
-                f"{self._name} returned final observations in its infos: its "
-                "autoreset_mode is NEXT_STEP, where they are the observations "
-                "themselves. If it resets with the same step, pass "
-                "autoreset_mode='SameStep'."
-            )
-        return time_step
-
-    def _as_rewards(self, reward: Any) -> Array:
-        array = np.asarray(reward)
-        if array.shape != self._shape or array.dtype.kind not in "biuf":
-            raise SpecError(
-                f"{self._name}.step() returned {describe(reward)} as rewards; in "
-                f"Gymnasium these are an array of shape {self._shape}, with a number "
-                "for each row."
-            )
-        return array.astype(np.float32)
-
-    def _refuse_flags(self, terminated: Any, truncated: Any) -> NoReturn:
-        raise SpecError(
-            f"{self._name}.step() says with {describe(terminated)} and "
-            f"{describe(truncated)} which episodes have ended; in Gymnasium these are "
-            f"two arrays of shape {self._shape}, with a boolean for each row."
-        )
-
-    def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
-        raise SpecError(
-            f"{self._name}.{call}() returned {describe(result)}; in Gymnasium it "
-            f"returns the tuple {expected}."
-        )
-
-    def _refuse_step(self) -> NoReturn:
-        self._check_open("step")
-        raise CallOrderError(
-            f"step() was called after the episode of "
-            f"{_rows(self._ended)} of {self._name} ended, and this "
-            "GymnasiumVectorWrapper was made with auto_reset=False. Call reset(mask) "
-            "for them first; none of the environments has moved."
-        )
+        return self._steps.step(action)
 
     def _step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
+        held = np.flatnonzero(~stepping)
         raise NotImplementedError(
-            f"{self._name} cannot step without {_rows(~stepping)}: a vector "
-            "environment of Gymnasium steps all its rows. envkit's "
-            "BatchedPyEnvironment and ParallelPyEnvironment can step some."
+            f"{self._name} cannot step without {'row' if held.size == 1 else 'rows'} "
+            f"{listed(held)}: a vector environment of Gymnasium steps all its rows. "
+            "envkit's BatchedPyEnvironment and ParallelPyEnvironment can step some."
         )
 
     def _check_open(self, call: str) -> None:
-        if self._closed:
+        if self._steps.is_closed:
             raise ClosedError.used(type(self).__name__, call)
 
     def _get_state(self) -> Any:
-        beside = self._infos, self._arguments.state, self._ended, self._begun
+        beside = self._arguments.state, self._steps.state
         return take_vector_state(self._vector_env, self._name, beside)
 
     def _set_state(self, state: Any) -> None:
         beside = restore_vector_state(self._vector_env, self._name, state)
-        self._infos, self._arguments.state, self._ended, self._begun = beside
-        self._has_ended = _has_true(self._ended)
-
-
-def _check_vector_env(env: Any) -> None:
-    needed = ("reset", "step", "num_envs", "single_observation_space", "action_space")
-    if not isinstance(env, type) and all(hasattr(env, name) for name in needed):
-        return
-    what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-    is_single = not isinstance(env, type) and hasattr(env, "observation_space")
-    hint = (
-        "GymnasiumWrapper takes a single environment."
-        if is_single
-        else "gymnasium.make_vec(...) makes one."
-    )
-    raise TypeError(
-        f"GymnasiumVectorWrapper was given {what}, which is not a vector environment "
-        f"of Gymnasium. {hint}"
-    )
-
-
-def _has_true(mask: Array) -> bool:
-    # In a fifth of the time that mask.any() takes.
-    return b"\1" in mask.tobytes()
-
-
-def _rows(mask: Array) -> str:
-    rows = np.flatnonzero(mask)
-    return f"{'row' if rows.size == 1 else 'rows'} {listed(rows)}"
+        self._arguments.state, self._steps.state = beside

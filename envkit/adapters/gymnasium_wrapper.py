@@ -15,6 +15,7 @@ from envkit.adapters.gym_environments import (
     check_render_mode,
     check_single,
     name_of,
+    number_of,
 )
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
 from envkit.adapters.spaces.checked_members import action_converter
@@ -157,6 +158,7 @@ class GymnasiumWrapper(PyEnvironment):
 
     def seed(self, seed: Seed) -> None:
         """Has the next reset seed the environment; later ones let it go on."""
+        self._noted_seed = seed
         seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
         (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
         if self._next_seed is None:
@@ -195,6 +197,7 @@ class GymnasiumWrapper(PyEnvironment):
         At the end of an episode it has `terminated` and `truncated`, too. Before the
         first reset it is empty.
         """
+        self._check_info()
         return dict(self._info)
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -247,6 +250,7 @@ class GymnasiumWrapper(PyEnvironment):
             reward = self._as_number(reward)
         if terminated or truncated:
             self._ended = True
+            self._check_info()
             # Both can be true, and a discount tells only one.
             flags = {"terminated": bool(terminated), "truncated": bool(truncated)}
             self._info = {**flags, **self._info}
@@ -269,9 +273,9 @@ class GymnasiumWrapper(PyEnvironment):
         )
 
     def _as_number(self, reward: Any) -> float:
-        array = np.asarray(reward)
-        if array.size == 1 and array.dtype.kind in "biuf":
-            return float(array.reshape(()))
+        number = number_of(reward)
+        if number is not None:
+            return number
         raise SpecError.does_not_fit(
             f"{self._name} returned a reward that",
             path="",
@@ -286,6 +290,14 @@ class GymnasiumWrapper(PyEnvironment):
             f"returns the tuple {expected}. Environments written for the old Gym "
             "return other ones."
         )
+
+    def _check_info(self) -> None:
+        # Only where it is used: it would be asked in every step.
+        if not isinstance(self._info, Mapping):
+            raise SpecError(
+                f"{self._name} returned {describe(self._info)} for an info; in "
+                "Gymnasium it is a dictionary, which may be empty."
+            )
 
     def _refuse_step(self) -> NoReturn:
         self._check_open("step")

@@ -198,6 +198,7 @@ class PLEWrapper(PyEnvironment):
         things from one episode to the next. Without a seed it is PLE's `rng` that
         counts, 24 unless `ple_kwargs` say otherwise.
         """
+        self._noted_seed = seed
         seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
         (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
         if self._next_seed is None:

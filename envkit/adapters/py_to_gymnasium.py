@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
+
+import numpy as np
 
 from envkit import nest
 from envkit.adapters.dependencies import require
@@ -15,7 +17,7 @@ from envkit.adapters.spaces.from_members import from_member
 from envkit.adapters.spaces.members import to_member
 from envkit.adapters.spaces.spaces_from_specs import space_from_spec
 from envkit.py_environment import PyEnvironment
-from envkit.specs.array_spec import ArraySpec
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 
@@ -87,13 +89,15 @@ class PyToGymnasium(LateBase):
         self._to_observation = to_member(
             self.observation_space, self._env.observation_spec()
         )
-        self._to_action = from_member(
+        spec = self._env.action_spec()
+        to_action = from_member(
             self.action_space,
-            self._env.action_spec(),
+            spec,
             subject="PyToGymnasium.step() was given an action that",
             root="action",
             bounded=True,
         )
+        self._to_action = _integers_first(spec, to_action)
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions do not pickle.
@@ -157,7 +161,8 @@ class PyToGymnasium(LateBase):
             self._refuse_step()
         time_step = self._env.step(self._to_action(action))
         terminated, truncated, info = self._ends(time_step)
-        self._is_over = terminated or truncated
+        if terminated or truncated:
+            self._is_over = True
         reward = time_step.reward
         if self._has_number:
             reward = float(reward)
@@ -187,17 +192,17 @@ class PyToGymnasium(LateBase):
 
     def _ends(self, time_step: TimeStep) -> tuple[bool, bool, dict[str, Any]]:
         """Returns both flags and the info of a time step."""
+        # Hot: comparing arrays costs more than asking which object it is.
         info = self._info()
         flags = take_flags(info)
-        # Hot: comparing arrays costs more than asking which object it is.
-        step_type = time_step.step_type
-        discount = float(time_step.discount)
-        terminated = truncated = False
-        if step_type is not _MID and step_type is not _FIRST and time_step.is_last():
-            terminated = discount == 0.0
-            truncated = not terminated
-            if flags is not None and any(flags):
-                terminated, truncated = flags
+        step_type, discount = time_step.step_type, float(time_step.discount)
+        if step_type is _MID or step_type is _FIRST or not time_step.is_last():
+            if discount != 1.0:
+                info["discount"] = discount
+            return False, False, info
+        terminated, truncated = discount == 0.0, discount != 0.0
+        if flags is not None and any(flags):
+            terminated, truncated = flags
         if discount != (0.0 if terminated else 1.0):
             info["discount"] = discount
         return terminated, truncated, info
@@ -217,6 +222,22 @@ class PyToGymnasium(LateBase):
             f"PyToGymnasium({self._name}).step() was called before reset(), or after "
             "the end of an episode. Call reset() first."
         )
+
+
+def _integers_first(spec: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns what converts actions, and does so sooner where one is an integer."""
+    if not isinstance(spec, BoundedArraySpec) or spec.shape or spec.dtype.kind != "i":
+        return convert
+    low, high, dtype = int(spec.minimum), int(spec.maximum), spec.dtype
+
+    def to_action(value: Any) -> Any:
+        # Hot: called once per step.
+        kind = type(value)
+        if (kind is int or kind is np.int64) and low <= value <= high:
+            return np.array(value, dtype)
+        return convert(value)
+
+    return to_action
 
 
 def check_scalars(env: Any, adapter: str) -> None:

@@ -199,6 +199,7 @@ class PySC2Wrapper(PyEnvironment):
                 "environment is made. Give PySC2Wrapper a function that takes "
                 "random_seed, such as functools.partial(SC2Env, map_name=...)."
             )
+        self._noted_seed = seed
         seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
         (number,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
         if number is None:

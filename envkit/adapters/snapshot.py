@@ -3,11 +3,13 @@
 A copy of the environment would not do: most environments around C code inherit from
 `gymnasium.utils.EzPickle`, and the copy of such a one is a new environment at its
 beginning. What is saved is what each layer holds: the attributes of every wrapper and
-of the environment within, pickled together. A layer's reference to another stays one.
+of the environment within, pickled together. A layer's reference to another stays one. A
+function that has no name stays where it is, and what it holds is saved; pictures are
+copied.
 
-What does not pickle, such as the memory of a C library or a window, makes the whole
-impossible: there are no states with holes. It stays the object it is, however, if the
-environment offers to save and restore its state by itself:
+What does not pickle, such as the memory of a C library, makes the whole impossible:
+there are no states with holes. It stays the object it is, however, if the environment
+offers to save and restore its state by itself:
 
 ```
 get_state()          set_state(state)
@@ -23,13 +25,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import io
 import pickle
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from envkit.adapters.states.drawing import reduced_drawing
+from envkit.adapters.states.local_functions import (
+    bring_back,
+    held_by,
+    local_functions,
+)
 
 __all__ = [
     "Offer",
@@ -79,23 +90,30 @@ def take_snapshot(
     layers = layers_of(gym_env) if layers is None else layers
     own_state = _own_state(layers[-1])
     everything = [vars(layer) for layer in layers], beside, own_state
-    staying = _Staying(layers, kept)
-    # Whatever an attribute raises when it is pickled, it means the same.
-    try:
+    for staying in _ways(layers, kept, own_state):
+        # Whatever an attribute raises when it is pickled, it means the same.
         try:
-            content = staying.dumps(everything)
-        except Exception:
-            if own_state is None:
-                raise
-            staying.add_what_does_not_pickle()
-            content = staying.dumps(everything)
-    except Exception as error:
-        raise NotImplementedError(
-            f"{name} cannot save its state. A state is all that the environment and "
-            "its wrappers hold, and one of these things does not pickle: "
-            f"{error}"
-        ) from error
-    return Snapshot(_names_of(layers), content)
+            return Snapshot(_names_of(layers), staying.dumps(everything))
+        except Exception as error:
+            last_error = error
+    raise NotImplementedError(
+        f"{name} cannot save its state. A state is all that the environment and its "
+        f"wrappers hold, and one of these things does not pickle: {last_error}"
+    ) from last_error
+
+
+def _ways(
+    layers: Sequence[Any], kept: Sequence[Any], own_state: Any
+) -> Iterator[_Staying]:
+    """Says what may stay in place: ever more, as long as it does not pickle."""
+    staying = _Staying(layers, kept)
+    yield staying
+    # Looked for only where there is one, because it takes a while.
+    staying.add_functions()
+    yield staying
+    if own_state is not None:
+        staying.add_what_does_not_pickle()
+        yield staying
 
 
 def _own_state(env: Any) -> tuple[Any] | None:
@@ -135,7 +153,15 @@ def restore_snapshot(
             f"  got        {' in '.join(reversed(snapshot.layers))}\n\n"
             "A state fits the same environment in the same wrappers."
         )
-    held, beside, own_state = _Staying(layers, kept).loads(snapshot.content)
+    staying = _Staying(layers, kept)
+    try:
+        held, beside, own_state = staying.loads(snapshot.content)
+    except _MissingFunctionError as error:
+        raise ValueError(
+            f"{name} was given the state of another environment: it holds {error}, a "
+            "function that there is none of in the same place here. A state fits the "
+            "same environment in the same wrappers."
+        ) from None
     for layer, attributes in zip(layers, held, strict=True):
         vars(layer).clear()
         vars(layer).update(attributes)
@@ -205,12 +231,21 @@ class _Staying:
     """
 
     def __init__(self, layers: Sequence[Any], kept: Sequence[Any]) -> None:
+        self._layers, self._kept = layers, kept
         self._inner = layers[-1]
+        self._functions: dict[Any, Any] = {}
         self._objects: dict[Any, Any] = {
             **{("layer", index): layer for index, layer in enumerate(layers)},
             **{("kept", index): value for index, value in enumerate(kept)},
         }
         self._keys = {id(value): key for key, value in self._objects.items()}
+
+    def add_functions(self) -> None:
+        """Lets the functions stay that have no name."""
+        for path, function in local_functions(self._layers, self._kept).items():
+            key = "function", (path, _name_of(function))
+            self._functions[key] = function
+            self._keys[id(function)] = key
 
     def add_what_does_not_pickle(self) -> None:
         """Lets the attributes of the environment stay that would not pickle."""
@@ -222,15 +257,39 @@ class _Staying:
 
     def dumps(self, value: Any) -> bytes:
         buffer = io.BytesIO()
-        _Pickler(buffer, self._keys).dump(value)
+        held = [(function, held_by(function)) for function in self._functions.values()]
+        _Pickler(buffer, self._keys).dump((value, held))
         return buffer.getvalue()
 
     def loads(self, content: bytes) -> Any:
-        return _Unpickler(io.BytesIO(content), self._find).load()
+        value, held = _Unpickler(io.BytesIO(content), self._find).load()
+        for function, what_it_held in held:
+            bring_back(function, what_it_held)
+        return value
 
     def _find(self, key: tuple[str, Any]) -> Any:
         kind, name = key
-        return vars(self._inner)[name] if kind == "attribute" else self._objects[key]
+        if kind == "attribute":
+            return vars(self._inner)[name]
+        if kind == "function":
+            return self._find_function(key)
+        return self._objects[key]
+
+    def _find_function(self, key: tuple[str, Any]) -> Any:
+        if not self._functions:
+            self.add_functions()
+        try:
+            return self._functions[key]
+        except KeyError:
+            raise _MissingFunctionError(key[1][1]) from None
+
+
+class _MissingFunctionError(Exception):
+    """A state refers to a function, named here, that is not in its place."""
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 class _Pickler(pickle.Pickler):
@@ -252,7 +311,9 @@ class _Pickler(pickle.Pickler):
         ):
             # That of old Gym pickles in a way which NumPy has outgrown.
             return type(obj), (obj.bit_generator,)
-        return NotImplemented
+        if isinstance(obj, types.ModuleType):  # A function may know one.
+            return importlib.import_module, (obj.__name__,)
+        return reduced_drawing(obj)
 
 
 class _Unpickler(pickle.Unpickler):

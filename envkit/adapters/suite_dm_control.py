@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from envkit.adapters.dependencies import require
+from envkit.adapters.dm.mujoco_drawing import check_can_draw, import_suite
 from envkit.adapters.dm_control_wrapper import DmControlWrapper
 from envkit.errors import MissingDependencyError
 from envkit.py_environment import PyEnvironment
@@ -70,7 +71,7 @@ def load_pixels(
 ) -> PyEnvironment:
     """Makes an environment of the dm_control suite that observes pictures.
 
-    MuJoCo must be able to draw, as for `render`.
+    MuJoCo must be able to draw, as for `render`: on a display, or with EGL or OSMesa.
 
     Args:
         domain_name: Whose body it is, such as `"cartpole"`.
@@ -89,6 +90,7 @@ def load_pixels(
     dm_env = _load(
         domain_name, task_name, task_kwargs, environment_kwargs, visualize_reward
     )
+    check_can_draw(f"The environment '{domain_name}/{task_name}'")
     from dm_control.suite.wrappers import pixels
 
     for wrap_state in env_state_wrappers:
@@ -152,9 +154,7 @@ def _load(
     visualize_reward: bool,
 ) -> Any:
     _require(f"The environment '{domain_name}/{task_name}'")
-    from dm_control import suite
-
-    return suite.load(
+    return import_suite().load(
         domain_name,
         task_name,
         task_kwargs=_as_dict(task_kwargs),

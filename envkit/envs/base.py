@@ -139,6 +139,7 @@ class BatchableEnvironment(PyEnvironment):
         seeds: Any = seed
         if self._batch_size is None and np.ndim(seeds) == 0:
             seeds = [seed]  # It is used as it is, like that of one row in a sequence.
+        self._noted_seed = seed
         self._streams = RowStreams(seed_per_row(seeds, self._num_rows))
 
     def render(self, mode: str = "rgb_array") -> Array:

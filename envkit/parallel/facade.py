@@ -16,7 +16,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.autoreset import AutoReset
-from envkit.errors import ClosedError, SpecError, WorkerError
+from envkit.constructors import recipe_of_constructor
+from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
 from envkit.parallel import arguments, failures
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.names import check_name
@@ -31,6 +32,7 @@ from envkit.parallel.slab import (
 from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
 from envkit.parallel.supervision import RestartPolicy
 from envkit.parallel.workforce import PoolOptions
+from envkit.provenance import provenance_of, recipe_of_rows
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
@@ -95,6 +97,7 @@ class PoolFacade:
         """Checks what was given, and starts the pool."""
         name = type(self).__name__
         constructors = arguments.as_constructors(env_constructors, name)
+        self._constructors = constructors
         options = PoolOptions(
             num_workers=arguments.as_worker_count(num_workers, len(constructors)),
             start_serially=bool(start_serially),
@@ -183,6 +186,7 @@ class PoolFacade:
             [seeds[row] for row in rows] if pool.is_batch[env] else seeds[rows[0]]
             for env, rows in enumerate(pool.rows_of_env)
         ]
+        self._noted_seed = seed
         results = self._ask("seed", None, by_env)
         pool.note_seeds(by_env)
         return results
@@ -299,6 +303,29 @@ class PoolFacade:
                 f"env_ids {what}; there are {count} environments, 0 to {count - 1}."
             )
         return envs
+
+    # Where it comes from.
+
+    def _made_of(self) -> dict[str, Any]:
+        recipe = recipe_of_rows(self, map(recipe_of_constructor, self._constructors))
+        return {**recipe, "arguments": {"autoreset": self._order.value}}
+
+    def _packages_behind(self) -> set[str]:
+        return set()  # They are in the workers.
+
+    def provenance(self) -> dict[str, Any]:
+        """Returns where the environments come from, as data that JSON can hold.
+
+        The versions of packages are those that the first worker has.
+        """
+        found = provenance_of(self)
+        if self._closed:
+            return found
+        try:
+            (there,) = self.call("provenance", env_ids=[0])
+        except EnvironmentRaised:  # It is an environment of another kind.
+            return found
+        return {**found, "packages": there["packages"]}
 
     # State.
 

@@ -17,8 +17,9 @@ from envkit.batched_py_environment import unstack_actions
 from envkit.errors import CallOrderError
 from envkit.masked_rows import STEPS
 from envkit.parallel.backends.base import Backend
-from envkit.parallel.facade import GRACE, PoolFacade, PoolState
+from envkit.parallel.facade import GRACE, PoolState
 from envkit.parallel.handles import EnvHandle, Promise
+from envkit.parallel.info_questions import InfoQuestions
 from envkit.parallel.row_book import BROKEN
 from envkit.parallel.slab import BUSY_NS, RESET, SAME_STEP_SLOT, STEP, view_of
 from envkit.parallel.supervision import RestartPolicy
@@ -36,7 +37,7 @@ _LAST = int(StepType.LAST)
 _CALLS_BEFORE_ADVICE = 1000
 
 
-class ParallelPyEnvironment(PoolFacade, PyEnvironment):
+class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
     """Steps environments in worker processes, all together, as one batch.
 
     Every environment's stream is `FIRST (MID)* LAST`, also when workers crash. Arrays

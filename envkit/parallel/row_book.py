@@ -26,6 +26,7 @@ import numpy as np
 from envkit.errors import WorkerError
 from envkit.parallel.row_map import RowMap
 from envkit.parallel.slab import (
+    ANY_INFO,
     REBUILD,
     RESET,
     SAME_STEP_ORDER,
@@ -302,6 +303,7 @@ class RowBook:
         for array, leaf, other in zip(slab.steps, shown, standing, strict=True):
             array[slot] = leaf
             array[SAME_STEP_SLOT] = other
+        slab.has_info.fill(ANY_INFO)
         slab.stand_at(slice(None), numbers)
 
     def new_rows(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from envkit import nest
 from envkit.errors import CallOrderError
 from envkit.parallel import serialize
 from envkit.parallel.hosting import EnvironmentHost
+from envkit.parallel.info_notes import InfoNotes
 from envkit.parallel.memory import KEEPS_ORDER, fence
 from envkit.parallel.messages import Hello, RemoteFailure, Reply, Request, WorkerJob
 from envkit.parallel.row_writer import MisfitError, RowWriter
@@ -69,8 +70,6 @@ class EnvRunner:
         self._host = EnvironmentHost(job, passes, neighbours)
         self._validate = job.validate
         self._first_env = job.first_env
-        # By environment: the number of the step that ended an episode, and its info.
-        self._final_infos: dict[int, tuple[int, Any]] = {}
         self.tell_failure: Callable[[Sequence[int], RemoteFailure], None] = _nobody
         self.after_row: Callable[[], None] | None = None
 
@@ -93,6 +92,9 @@ class EnvRunner:
         self._command = view_of(slab.command)
         self._answered = view_of(slab.answered)
         self._meters = view_of(slab.meters[worker])
+        self._infos = InfoNotes(slab, self._host)
+        # Whether infos are to be noted; the other side may change it.
+        self._notes_infos = self._infos.wanted
         self._structure = slab.layout.action
         # Scalars of these dtypes would come as objects that are no arrays and fit no
         # spec.
@@ -121,6 +123,7 @@ class EnvRunner:
         self._steps = list(self._own_steps)
         self._is_in_reset = False
         self._rows = range(self._first, self._stop)
+        self._everyone = np.ones(len(self._rows), bool)
         self._plain_views = [
             self.writer.plain_views(slot, self._rows) for slot in (0, 1)
         ]
@@ -156,10 +159,12 @@ class EnvRunner:
         if self._moves_together and self._all_step_to(number):
             fence()
             self._meters[STEPS] += len(self._rows)
-            if self.is_single:
-                self._run_lockstep(number)
-            else:
+            if not self.is_single:
                 self._run_whole_batch(number)
+            elif self._notes_infos[0]:
+                self._run_single(self._rows)
+            else:
+                self._run_lockstep(number)
             return len(self._rows)
         rows = self.pending()
         if rows:
@@ -279,6 +284,7 @@ class EnvRunner:
         steps = self._steps
         write = self.writer.write
         after_row = self.after_row
+        note = self._infos.note if self._notes_infos[0] else None
         for row, action in zip(rows, self._actions(rows), strict=True):
             index = row - first
             number = sequence[row]
@@ -288,6 +294,8 @@ class EnvRunner:
                 else:
                     time_step = self._begin(index, command[row])
                 write(row, (number >> 1) & 1, time_step)
+                if note is not None:
+                    note(index, row, time_step)
                 if time_step.step_type is not _MID:
                     self._turn(row, index, time_step)
             except BaseException as error:
@@ -320,7 +328,7 @@ class EnvRunner:
     def _begin(self, index: int, command: int) -> TimeStep:
         """Begins an episode of a single environment."""
         self._meters[RESETS] += 1
-        self._final_infos.pop(index, None)
+        self._infos.forget(index)
         if command == REBUILD:
             self._rebuild(index)
         time_step = self._reset(index)
@@ -401,10 +409,12 @@ class EnvRunner:
 
     def _begin_at_once(self, row: int, index: int, last: TimeStep) -> None:
         """Begins the next episode in the step that ended the one before."""
-        self._final_infos[index] = (self._sequence[row], self._info(index))
+        self._infos.keep_final(index, row)
+        first = last
         try:
             self._meters[RESETS] += 1
-            self.writer.write(row, SAME_STEP_SLOT, self._reset(index))
+            first = self._reset(index)
+            self.writer.write(row, SAME_STEP_SLOT, first)
         except BaseException as error:
             self._host.let_through(error)
             # The end of the episode is an answer all the same; that the next one does
@@ -412,15 +422,8 @@ class EnvRunner:
             self.writer.write(row, SAME_STEP_SLOT, last)
             self._is_in_reset = False
             self._steps[index] = _raising(error)
-
-    def _info(self, index: int) -> Any:
-        try:
-            return self._host.envs[index].get_info()
-        except NotImplementedError:
-            return None
-        except BaseException as error:
-            self._host.let_through(error)
-            return error
+        if self._notes_infos[0]:
+            self._infos.note_begun(index, row, first)
 
     def _fail(self, rows: Sequence[int], index: int, error: BaseException) -> None:
         kind = "raised"
@@ -471,6 +474,8 @@ class EnvRunner:
             else:
                 time_step = self._begin(index, self._command[row])
             self.writer.write(row, slot_of(self._sequence[row]), time_step)
+            if self._notes_infos[0]:
+                self._infos.note(index, row, time_step)
             self._turn(row, index, time_step)
         except BaseException as error:
             self._host.let_through(error)
@@ -490,7 +495,9 @@ class EnvRunner:
                 time_step, has_begun = self._step_batch(
                     index, stepping, beginning, block
                 )
-                self.writer.write_batch(first, slots, time_step, stepping | has_begun)
+                moved = stepping | has_begun
+                self.writer.write_batch(first, slots, time_step, moved)
+                self._note_batch(index, block, moved, time_step)
                 beginning &= ~has_begun
                 step_types = np.asarray(time_step.step_type)
                 # Under NEXT_STEP a batch begins the next episodes by itself.
@@ -502,6 +509,7 @@ class EnvRunner:
             if beginning.any():
                 time_step = self._reset_batch(index, beginning, block)
                 self.writer.write_batch(first, slots, time_step, beginning)
+                self._note_batch(index, block, beginning, time_step)
         except BaseException as error:
             self._host.let_through(error)
             self._fail(rows, index, error)
@@ -518,6 +526,7 @@ class EnvRunner:
             columns = [array[block].copy() for array in self._slab.actions]
             time_step = self._steps[0](self._structure.unflatten(columns))
             self.writer.write_whole_batch(first, slot, time_step, len(self._rows))
+            self._note_batch(0, block, self._everyone, time_step)
             step_types = np.asarray(time_step.step_type).tolist()
             self._meters[RESETS] += step_types.count(_FIRST)
             if _LAST in step_types and self._slab.autoreset == SAME_STEP_ORDER:
@@ -559,7 +568,7 @@ class EnvRunner:
 
     def _reset_batch(self, index: int, mask: Array, block: slice) -> TimeStep:
         self._meters[RESETS] += int(mask.sum())
-        self._final_infos.pop(index, None)
+        self._infos.forget(index)
         rebuilt = (self._slab.command[block][mask] == REBUILD).any()
         if rebuilt:
             self._rebuild(index)
@@ -574,7 +583,7 @@ class EnvRunner:
     def _begin_batch_at_once(
         self, index: int, first: int, ended: Array, last: TimeStep
     ) -> None:
-        self._final_infos[index] = (self._sequence[first], self._info(index))
+        self._infos.keep_final(index, first)
         env = self._host.envs[index]
         slots = np.full(len(ended), SAME_STEP_SLOT)
         self._meters[RESETS] += int(ended.sum())
@@ -589,6 +598,15 @@ class EnvRunner:
             time_step = last
             self._steps[index] = _raising(error)
         self.writer.write_batch(first, slots, time_step, ended)
+        if self._notes_infos[0]:
+            rows = first + np.flatnonzero(ended)
+            self._infos.note_begun(index, rows, time_step)
+
+    def _note_batch(
+        self, index: int, block: slice, moved: Array, time_step: TimeStep
+    ) -> None:
+        if self._notes_infos[0]:
+            self._infos.note_batch(index, block, moved, time_step)
 
     # Everything that is not rows.
 
@@ -615,6 +633,8 @@ class EnvRunner:
 
     def _answer(self, method: str, index: int, argument: Any) -> Any:
         env = self._host.envs[index]
+        if method != "get_info":
+            self._infos.note_question(index)
         match method:
             case "call":
                 name, args, kwargs = argument
@@ -626,7 +646,8 @@ class EnvRunner:
             case "seed":
                 return self._host.seed(index, argument)
             case "get_info":
-                return self._get_info(index)
+                row = self._first + self._rows_of(index).start
+                return self._infos.answer(index, row)
             case "get_state":
                 # Bytes, so that nothing that happens later changes it, and that only
                 # an environment has to know what is in it.
@@ -635,22 +656,11 @@ class EnvRunner:
                 return self._set_state(index, *argument)
         raise ValueError(f"Nobody knows the request {method!r}.")
 
-    def _get_info(self, index: int) -> Any:
-        # The info of the step that was returned, not of the episode that has begun
-        # since: it is what says whether the end was one of both kinds.
-        row = self._first + self._rows_of(index).start
-        number, info = self._final_infos.get(index, (-1, None))
-        if number != self._sequence[row] or info is None:
-            return self._host.envs[index].get_info()
-        if isinstance(info, BaseException):
-            raise info
-        return info
-
     def _set_state(self, index: int, state: bytes, ended: Sequence[bool]) -> None:
         self._host.envs[index].set_state(serialize.load_value(state))
         rows = self._rows_of(index)
         self._ended[rows.start : rows.stop] = ended
-        self._final_infos.pop(index, None)
+        self._infos.forget(index)
         self._steps[index] = self._own_steps[index]
         if any(ended) and not self._host.envs[index].batched:
             self._let_begin_after_last(index)

@@ -1,10 +1,11 @@
 """`Slab`: one block of memory with an array per leaf and a row per environment.
 
 ```
-modes      uint8 [64]            parent writes   autoreset order, counts of requests
+modes      uint8 [64]            parent writes   autoreset order, counts of requests …
 sequence   uint32[N]             parent writes   the number of a row's last request
 command    uint8 [N]             parent writes   IDLE STEP RESET REBUILD
 answered   uint32[N]             worker writes   the number it has answered
+has_info   uint8 [N]             worker writes   whether there is an info to ask for
 meters     int64 [W, 8]          worker writes   steps, resets, nanoseconds …
 actions    one array [N, *shape] for each leaf of an action
 steps      one array [3, N, *shape] for each leaf of a time step
@@ -43,11 +44,16 @@ from envkit.time_step import STEP_TYPE_SPEC, StepType, TimeStep
 from envkit.types import Array
 
 __all__ = [
+    "ALL_INFOS",
+    "ANY_INFO",
+    "BEGUN_INFO",
     "BUSY_NS",
     "DISABLED_ORDER",
+    "FINAL_INFOS",
     "IDLE",
     "LAST_CPU",
     "NEXT_STEP_ORDER",
+    "NO_INFOS",
     "RAISED",
     "REBUILD",
     "RESET",
@@ -55,6 +61,7 @@ __all__ = [
     "RUNS",
     "SAME_STEP_ORDER",
     "SAME_STEP_SLOT",
+    "SHOWN_INFO",
     "STEP",
     "STEPS",
     "UNCOUNTED",
@@ -77,6 +84,15 @@ _SLOTS = 3
 
 # What `Slab.autoreset` holds.
 NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
+
+# What `Slab.noted_infos` holds: of which time steps workers look whether environments
+# have an info. Of none, of the begins and ends of episodes, of all.
+NO_INFOS, FINAL_INFOS, ALL_INFOS = range(3)
+# What `Slab.has_info` holds: whether there is one for the time step that was shown, and
+# for the FIRST that follows it in the same step. Where nobody has looked, both may be.
+SHOWN_INFO, BEGUN_INFO = 1, 2
+ANY_INFO = SHOWN_INFO | BEGUN_INFO
+
 _TWO = np.uint32(2)
 # Numbers of requests begin anew after this one.
 _LARGEST = 0xFFFFFFFF
@@ -140,6 +156,7 @@ class SlabLayout:
             ((rows,), np.dtype(np.uint32)),
             ((rows,), np.dtype(np.uint8)),
             ((rows,), np.dtype(np.uint32)),
+            ((rows,), np.dtype(np.uint8)),
             ((len(self.blocks), 8), np.dtype(np.int64)),
         ]
         actions = [((rows, *spec.shape), spec.dtype) for spec in self.action.leaves]
@@ -234,6 +251,8 @@ class Slab:
         sequence: The number of each row's last request.
         command: What each row was last asked for.
         answered: The number each row has answered, with the bit `RAISED`.
+        has_info: For each row, `SHOWN_INFO` and `BEGUN_INFO`, if infos are noted.
+        infos_to_note: One number: what `noted_infos` is, for whoever asks often.
         meters: What each worker has counted.
         actions: For each leaf of an action, one row per environment.
         steps: For each leaf of a time step, one row per slot and environment.
@@ -244,13 +263,17 @@ class Slab:
         self.layout = layout
         if buffer is None:
             buffer = bytearray(max(layout.size, 1))
-        modes, sequence, command, answered, meters, *arrays = layout.arrays(buffer)
+        modes, sequence, command, answered, has_info, meters, *arrays = layout.arrays(
+            buffer
+        )
         self._modes = modes
+        self.infos_to_note = view_of(modes[1:2])
         self.announcements = view_of(modes[8:16].view(np.uint64))
         self.asking = view_of(modes[16:24].view(np.uint64))
         self.sequence = sequence
         self.command = command
         self.answered = answered
+        self.has_info = has_info
         self.meters = meters
         actions = len(layout.action.leaves)
         self.actions = arrays[:actions]
@@ -271,6 +294,17 @@ class Slab:
     @autoreset.setter
     def autoreset(self, order: int) -> None:
         self._modes[0] = order
+
+    @property
+    def noted_infos(self) -> int:
+        """Of which time steps workers look whether environments have an info."""
+        return int(self._modes[1])
+
+    @noted_infos.setter
+    def noted_infos(self, wanted: int) -> None:
+        self.has_info.fill(ANY_INFO)
+        fence()
+        self._modes[1] = wanted
 
     def request_all(self, command: int) -> None:
         """Asks every row; its action, if there is one, has been written before."""
@@ -363,11 +397,15 @@ class Slab:
         slot = slot_of(int(self.sequence[row]))
         # With the dots it stays an array, also where it holds one object.
         first = [array[slot, row, ...].copy() for array in self.steps]
+        info_of_first = self.has_info[row] & SHOWN_INFO
         self._cut(row, slot, SAME_STEP_SLOT)
+        self.has_info[row] = BEGUN_INFO if info_of_first else 0
         for array, value in zip(self.steps, first, strict=True):
             array[SAME_STEP_SLOT, row] = value[()]
 
     def _cut(self, row: int, slot: int, source: int) -> None:
+        # An environment that is gone has no more to say.
+        self.has_info[row] = 0
         rewards, discounts = self.layout.reward_leaves, self.layout.discount_leaves
         for index, array in enumerate(self.steps):
             if index == 0:

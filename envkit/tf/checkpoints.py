@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from envkit.provenance import MadeBy, VersionWarning, check_made_by
 from envkit.specs.validation import describe
 
-__all__ = ["CheckpointedState", "restore_state", "state_bytes"]
+__all__ = ["CheckpointedState", "SavedState", "restore_state", "state_bytes"]
+
+
+class SavedState(NamedTuple):
+    """What a checkpoint holds of an environment.
+
+    Attributes:
+        state: What `get_state` returned.
+        provenance: What `provenance` returned; `None` if the environment knows none.
+    """
+
+    state: Any
+    provenance: dict[str, Any] | None
 
 
 class CheckpointedState(
@@ -19,7 +33,8 @@ class CheckpointedState(
 
     Saving asks the environment for its state, restoring gives it back; the same
     actions then lead to the same time steps. A `TFPyEnvironment` needs none: it does
-    so itself.
+    so itself. Beside the state lies the environment's provenance, and restoring what
+    another version has saved says so.
 
     A checkpoint holds the state pickled. Restore only what you trust, as with every
     pickle.
@@ -57,10 +72,23 @@ class CheckpointedState(
 
 
 def state_bytes(environment: Any) -> bytes:
-    """Returns an environment's state as bytes."""
-    return pickle.dumps(environment.get_state(), pickle.HIGHEST_PROTOCOL)
+    """Returns an environment's state, and where it comes from, as bytes."""
+    state = environment.get_state()
+    ask = getattr(environment, "provenance", None)
+    saved = SavedState(state, ask() if callable(ask) else None)
+    return pickle.dumps(saved, pickle.HIGHEST_PROTOCOL)
 
 
 def restore_state(environment: Any, data: bytes) -> None:
     """Gives an environment the state that `state_bytes` returned."""
-    environment.set_state(pickle.loads(data))
+    saved = pickle.loads(data)
+    if not isinstance(saved, SavedState):  # It is older than provenances.
+        environment.set_state(saved)
+        return
+    if saved.provenance is not None:
+        known = saved.provenance
+        check_made_by(environment, MadeBy(known["id"], known["envkit"]))
+    with warnings.catch_warnings():
+        # That of the whole is enough; in a batch each row would warn again.
+        warnings.simplefilter("ignore", VersionWarning)
+        environment.set_state(saved.state)

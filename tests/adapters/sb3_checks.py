@@ -7,18 +7,19 @@ and does. The examples of this file's docstrings are collected without it.
 from __future__ import annotations
 
 import functools
+import warnings
 
 import gymnasium
 import numpy as np
 import pytest
 
 from envkit import BatchedPyEnvironment, ParallelPyEnvironment
-from envkit.adapters import GymnasiumWrapper
+from envkit.adapters import GymnasiumWrapper, PyToGymnasium
 from envkit.adapters.gymnasium_vector_wrapper import (
     GymnasiumVectorWrapper,
 )
 from envkit.adapters.py_to_sb3 import to_sb3
-from envkit.envs import CartPole, Catch
+from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
 from tests.adapters.sb3_games import Dials, Seeing, Switches, Walk
 
 ROWS = 3
@@ -150,11 +151,54 @@ def test_their_evaluation_plays_it():
     assert (10.0, 0.0) == (mean, spread)
 
 
-def test_ppo_learns_to_balance_a_pole():
+@pytest.mark.parametrize("kind", [Bandit, CartPole, Catch, GridWorld, TicTacToe, Walk])
+def test_their_checker_finds_no_fault(kind):
+    from stable_baselines3.common.env_checker import check_env
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_env(PyToGymnasium(kind()), skip_render_check=True)
+
+    # Of what its networks take it has opinions. `to_sb3` counts actions from 0.
+    opinions = ("unconventional shape", "resolution for an image", "non-zero start")
+    remarks = [str(one.message) for one in caught]
+    assert [] == [
+        text for text in remarks if not any(part in text for part in opinions)
+    ]
+
+
+@pytest.fixture
+def one_thread():
+    """Has PyTorch compute in one thread: with networks this small more take longer."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def pole(seed, limit=200):
+    return CartPole(seed=seed, max_episode_steps=limit)
+
+
+def poles_in_processes():
+    makers = [functools.partial(pole, seed) for seed in range(8)]
+    return ParallelPyEnvironment(makers, num_workers=2)
+
+
+@pytest.mark.watchdog(300)
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    "make_envs",
+    [lambda: CartPole(batch_size=8, seed=1, max_episode_steps=200), poles_in_processes],
+    ids=["batch", "pool of processes"],
+)
+def test_ppo_learns_to_balance_a_pole(make_envs):
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import VecMonitor
 
-    envs = VecMonitor(to_sb3(CartPole(batch_size=8, seed=1, max_episode_steps=200)))
+    envs = VecMonitor(to_sb3(make_envs(), infos="final"))
     model = PPO(
         "MlpPolicy",
         envs,
@@ -170,6 +214,34 @@ def test_ppo_learns_to_balance_a_pole():
     model.learn(4000, reset_num_timesteps=False)
 
     assert np.mean([episode["r"] for episode in model.ep_info_buffer]) > 1.5 * before
+    envs.close()
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_ppo_hears_of_every_episode_once():
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    class Listening(BaseCallback):
+        episodes: list[tuple[float, int]] = []  # noqa: RUF012  # one for all is fine
+
+        def _on_step(self):
+            ended = self.locals["dones"]
+            found = [info.get("episode") for info in self.locals["infos"]]
+            assert ended.tolist() == [episode is not None for episode in found]
+            self.episodes += [(one["r"], one["l"]) for one in found if one]
+            return True
+
+    # Each step of a pole is worth 1, and the limit is 10 steps.
+    limited = [functools.partial(pole, seed, 10) for seed in range(3)]
+    envs = VecMonitor(to_sb3(ParallelPyEnvironment(limited, num_workers=2)))
+    model = PPO("MlpPolicy", envs, n_steps=40, batch_size=40, n_epochs=1, device="cpu")
+    model.learn(120, callback=Listening())
+
+    assert len(Listening.episodes) >= 12
+    assert all(reward == length <= 10 for reward, length in Listening.episodes)
+    envs.close()
 
 
 @pytest.mark.parametrize("kind", [Walk, Seeing, Switches, Dials])

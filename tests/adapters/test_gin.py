@@ -552,9 +552,9 @@ def test_other_errors_say_what_gin_says():
 
 def test_an_argument_that_nobody_gave_is_named_by_gin():
     with configured():
-        message, _ = told(TypeError, TimeLimit, CountingEnv())
+        message, _ = told(TypeError, ActionRepeat, CountingEnv())
 
-    assert "No values supplied by Gin or caller for arguments: ['duration']" in message
+    assert "No values supplied by Gin or caller for arguments: ['times']" in message
 
 
 # Pools.
@@ -851,7 +851,7 @@ SEEN = [
     "7 7",
     "tf_agents.environments.wrappers",
     "7",
-    "TimeLimit.__init__() missing 1 required positional argument: 'duration'",
+    "TimeLimit needs a duration in steps, or seconds, or both.",
 ]
 PARSE = "gin.parse_config('TimeLimit.duration = 7\\nLIMIT = @TimeLimit')\n"
 

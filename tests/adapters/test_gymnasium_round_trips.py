@@ -2,59 +2,134 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import pickle
+import re
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_match import check_environments_match
 
-from envkit.adapters import GymnasiumWrapper, spec_from_gym_space
+from envkit.adapters import GymnasiumWrapper, PyToGymnasium, spec_from_gym_space
 from envkit.adapters.spaces.from_members import from_member
 from envkit.adapters.spaces.members import to_member
 from envkit.adapters.spaces.spaces_from_specs import space_from_spec
 from tests.adapters.gym_spaces import same
 
-# By where an environment's class is: the package that it needs, if any.
+# By where an environment's class is: the packages that it needs.
 NEEDS = {
-    "gymnasium.envs.classic_control": "",
-    "gymnasium.envs.toy_text": "",
-    "gymnasium.envs.box2d": "Box2D",
-    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.classic_control": [],
+    "gymnasium.envs.toy_text": [],
+    "gymnasium.envs.box2d": ["Box2D", "pygame"],
+    "gymnasium.envs.mujoco": ["mujoco"],
+    "gymnasium.envs.phys2d": ["jax", "flax"],
+    "gymnasium.envs.tabular": ["jax", "flax"],
 }
+# What is registered, but is in other packages by now, or needs an older MuJoCo.
+ELSEWHERE = re.compile(r".*-v[23]|Pusher-v4|GymV2[16]Environment-v0")
+# What is compiled, or draws pictures to look at.
+SLOW = {"gymnasium.envs.box2d", "gymnasium.envs.phys2d", "gymnasium.envs.tabular"}
 STEPS = 40
 
 
+def home_of(spec):
+    """Names the folder of Gymnasium that an environment's class is in."""
+    return ".".join(str(spec.entry_point).partition(":")[0].split(".")[:3])
+
+
+def is_elsewhere(spec):
+    in_mujoco = home_of(spec) == "gymnasium.envs.mujoco"
+    known = in_mujoco or home_of(spec) not in NEEDS
+    return known and ELSEWHERE.fullmatch(spec.id) is not None
+
+
+def own():
+    """Lists what Gymnasium has registered itself, whether it runs here or not."""
+    specs = gymnasium.registry.values()
+    return [spec for spec in specs if str(spec.entry_point).startswith("gymnasium.")]
+
+
+@functools.cache
+def is_here(home):
+    return all(map(importlib.util.find_spec, NEEDS[home]))
+
+
 def shipped():
-    """Lists the ids of what can be made here, the newest version of each."""
-    newest = {spec.name: spec for spec in sorted(gymnasium.registry.values(), key=age)}
-    for spec in newest.values():
-        for home, package in NEEDS.items():
-            is_here = not package or importlib.util.find_spec(package)
-            if str(spec.entry_point).startswith(home) and is_here:
-                yield spec.id
-
-
-def age(spec):
-    return spec.version or 0
+    """Yields the ids of all versions of what Gymnasium ships."""
+    for spec in own():
+        if is_elsewhere(spec):
+            continue
+        packages = " or ".join(NEEDS[home_of(spec)])
+        missing = pytest.mark.skipif(
+            not is_here(home_of(spec)), reason=f"{packages} is not installed"
+        )
+        slow = [pytest.mark.slow] if home_of(spec) in SLOW else []
+        yield pytest.param(spec.id, marks=[missing, *slow])
 
 
 every_environment = pytest.mark.parametrize("name", list(shipped()))
-# Box2D crashes where the warnings are errors that it raises when it is imported.
-pytestmark = pytest.mark.filterwarnings("ignore:builtin type:DeprecationWarning")
+pytestmark = [
+    # Box2D crashes where the warnings are errors that it raises when it is imported.
+    pytest.mark.filterwarnings("ignore:builtin type:DeprecationWarning"),
+    # There are newer ones of some.
+    pytest.mark.filterwarnings("ignore:.*is out of date"),
+    pytest.mark.filterwarnings("ignore:.*are deprecated:DeprecationWarning"),
+]
 
 
-def make(name):
-    return gymnasium.make(name, max_episode_steps=15)
+def make(name, **arguments):
+    return gymnasium.make(name, max_episode_steps=15, **arguments)
 
 
-def wrapped(name):
-    return GymnasiumWrapper(make(name), reward_dtype=np.float64)
+def wrapped(name, **arguments):
+    return GymnasiumWrapper(make(name, **arguments), reward_dtype=np.float64)
+
+
+class Plain(gymnasium.Wrapper):
+    """Returns numbers of the types that members of spaces, and rewards, have.
+
+    Some environments have Python's integers where their spaces have NumPy's, some have
+    NumPy's rewards, and some JAX's arrays.
+    """
+
+    def reset(self, **kwargs):
+        observation, info = super().reset(**kwargs)
+        return self._plain(observation), info
+
+    def step(self, action):
+        observation, reward, *others = super().step(action)
+        return self._plain(observation), float(reward), *others
+
+    def _plain(self, observation):
+        if isinstance(observation, tuple):
+            return tuple(np.int64(part) for part in observation)
+        is_array = np.ndim(observation) > 0
+        return np.asarray(observation) if is_array else np.int64(observation)
+
+
+@pytest.mark.parametrize("spec", own(), ids=lambda spec: spec.id)
+def test_what_is_registered_is_played_here_or_cannot_be_made(spec):
+    if is_elsewhere(spec):
+        with pytest.raises((ImportError, gymnasium.error.DependencyNotInstalled)):
+            gymnasium.make(spec.id)
+    else:
+        assert home_of(spec) in NEEDS
+
+
+@every_environment
+def test_there_and_back_again_it_is_the_same_to_gymnasium(name):
+    ours = PyToGymnasium(wrapped(name, disable_env_checker=True))
+
+    check_environments_match(
+        Plain(make(name, disable_env_checker=True)), ours, num_steps=STEPS, seed=3
+    )
 
 
 @every_environment
 def test_its_spaces_come_back_from_their_specs(name):
-    env = gymnasium.make(name)
+    env = make(name)
 
     for space in (env.observation_space, env.action_space):
         spec = spec_from_gym_space(space)

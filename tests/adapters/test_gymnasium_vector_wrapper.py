@@ -763,6 +763,74 @@ def test_an_observation_that_does_not_fit_is_named(message_of):
     ) == text
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_rewards_may_keep_every_digit(mode):
+    def make():
+        return SyncVectorEnv([functools.partial(Walk, 3)] * 2, autoreset_mode=mode)
+
+    bare, env = make(), GymnasiumVectorWrapper(make(), reward_dtype=np.float64)
+    bare.reset(seed=[4, 5])
+    env.seed([4, 5])
+    env.reset()
+    actions = np.array([1, 0])
+    for _ in range(9):
+        expected = bare.step(actions)[1]
+
+        assert expected.tolist() == env.step(actions).reward.tolist()
+    assert (np.float32(expected) != expected).any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_all_rewards_are_of_the_dtype_that_was_chosen(mode, dtype):
+    walks = [functools.partial(Walk, 3)] * 2
+    env = GymnasiumVectorWrapper(
+        SyncVectorEnv(walks, autoreset_mode=mode), reward_dtype=dtype
+    )
+    time_steps = [env.reset()]
+    for _ in range(5):
+        time_steps += [env.step([1, 0]), env.current_time_step()]
+
+    assert dtype == env.reward_spec().dtype
+    assert {np.dtype(dtype)} == {time_step.reward.dtype for time_step in time_steps}
+
+
+def test_flags_may_be_numbers():
+    observation, reward, *_ = told([7, 8])
+    result = observation, reward, np.array([0, 1]), [1, 0], {}
+    env = GymnasiumVectorWrapper(Told(result))
+    env.reset()
+
+    time_step = env.step([0, 0])
+
+    assert ([2, 2], [1.0, 0.0]) == (
+        time_step.step_type.tolist(),
+        time_step.discount.tolist(),
+    )
+    assert ([False, True], [True, False]) == (
+        env.get_info()["terminated"].tolist(),
+        env.get_info()["truncated"].tolist(),
+    )
+
+
+def test_what_it_reuses_does_not_change_what_it_has_said():
+    observation, reward, *_ = told([7, 8])
+    flags = np.array([True, False]), np.array([True, True])
+    env = GymnasiumVectorWrapper(Told((observation, reward, *flags, {})))
+    env.reset()
+    time_step = env.step([0, 0])
+    for array in (observation, reward, *flags):
+        array[...] = 0
+
+    assert ([7, 8], [1.0, 1.0], [0.0, 1.0]) == (
+        time_step.observation.tolist(),
+        time_step.reward.tolist(),
+        time_step.discount.tolist(),
+    )
+    assert [True, False] == env.get_info()["terminated"].tolist()
+    assert [True, True] == env.get_info()["truncated"].tolist()
+
+
 @pytest.mark.parametrize(
     ("reward", "shown"),
     [
@@ -1450,7 +1518,7 @@ def test_processes_of_somebody_elses_are_left_alone():
     # Without pipes, an order to a process would fail.
     env.shared_memory, env.worker, env.closed = False, print, True
 
-    finish_resets(env, np.array([True]))
+    finish_resets(env, np.array([0]))
 
 
 @pytest.mark.slow

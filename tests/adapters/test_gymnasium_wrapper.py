@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from decimal import Decimal
+from fractions import Fraction
 
 import gymnasium
 import numpy as np
@@ -307,7 +309,11 @@ def test_observations_stay_although_the_environment_reuses_its_array():
 
 @pytest.mark.parametrize(
     "reward",
-    [2, 2.0, np.float64(2), np.float32(2), np.int8(2), np.array(2.0), np.array([2])],
+    [
+        *(2, 2.0, np.float64(2), np.float32(2), np.int8(2)),
+        *(np.array(2.0), np.array([2]), Fraction(2), Decimal(2)),
+    ],
+    ids=repr,
 )
 def test_a_reward_becomes_a_float32_scalar(reward):
     env = wrapped(reward=reward)
@@ -350,6 +356,24 @@ def test_a_reward_that_is_no_number_is_refused(reward, shown):
         f"  got        {shown}\n\n"
         "A reward of a Gymnasium environment is one number."
     ) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("info", "shown"), [([1], "a list of 1 element"), ("lives", "the string 'lives'")]
+)
+def test_an_info_that_is_no_dictionary_is_refused_where_it_is_used(info, shown):
+    env = wrapped(MID, LAST, info=info)
+    env.reset()
+    env.step(0)
+
+    for call in (env.get_info, lambda: env.step(0)):
+        with pytest.raises(SpecError) as caught:
+            call()
+
+        assert (
+            f"Script returned {shown} for an info; in Gymnasium it is a dictionary, "
+            "which may be empty."
+        ) == str(caught.value)
 
 
 def test_observations_are_converted_to_their_spec():

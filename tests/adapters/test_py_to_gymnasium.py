@@ -296,6 +296,53 @@ def test_an_action_that_is_no_member_is_refused(message_of):
     ).splitlines()[0] == message_of(SpecError, lambda: env.step(3)).splitlines()[0]
 
 
+class Choosing(PyEnvironment):
+    """Keeps the actions that it was given."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.spec = spec
+        self.given = []
+
+    def observation_spec(self):
+        return ArraySpec((), np.float32)
+
+    def action_spec(self):
+        return self.spec
+
+    def _reset(self):
+        return restart(np.zeros((), np.float32))
+
+    def _step(self, action):
+        self.given.append(action)
+        return transition(np.zeros((), np.float32), 0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int8])
+@pytest.mark.parametrize("kind", [int, np.int64, np.int16, np.array])
+def test_an_integer_of_any_kind_becomes_what_the_spec_says(dtype, kind):
+    env = Choosing(BoundedArraySpec((), dtype, -1, 3))
+    adapted = PyToGymnasium(env)
+    adapted.reset()
+    for number in (-1, 3):
+        adapted.step(kind(number))
+
+    assert [(np.ndarray, dtype, -1), (np.ndarray, dtype, 3)] == [
+        (type(given), given.dtype, int(given)) for given in env.given
+    ]
+
+
+@pytest.mark.parametrize("wrong", [-2, 4, np.int64(4), 10**30])
+def test_an_integer_out_of_range_is_refused(wrong):
+    env = Choosing(BoundedArraySpec((), np.int64, -1, 3))
+    adapted = PyToGymnasium(env)
+    adapted.reset()
+
+    with pytest.raises(SpecError):
+        adapted.step(wrong)
+    assert [] == env.given
+
+
 def test_it_renders_in_the_mode_it_was_made_with(message_of):
     env = PyToGymnasium(Catch(), render_mode="rgb_array")
     env.reset()

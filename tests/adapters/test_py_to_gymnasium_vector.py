@@ -128,14 +128,14 @@ def test_everything_is_as_with_gymnasiums_own_in_processes(mode, nothing_left_be
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize("name", ["Blackjack-v1", "CartPole-v1", "FrozenLake-v1"])
+@pytest.mark.parametrize("name", GAMES)
 def test_vector_environments_come_back_as_they_were(name, mode):
     def make():
         return SyncVectorEnv(makers(name), autoreset_mode=mode)
 
-    back = PyToGymnasiumVector(GymnasiumVectorWrapper(make()), mode)
+    ours = GymnasiumVectorWrapper(make(), reward_dtype=np.float64)
 
-    assert_same_game(make(), back, steps=40)
+    assert_same_game(make(), PyToGymnasiumVector(ours, mode), steps=40)
 
 
 @pytest.mark.parametrize("make", BATCHES)
@@ -323,6 +323,87 @@ def test_only_the_environments_that_are_concerned_are_asked():
             infos["age"].tolist(),
             infos["_age"].tolist(),
         )
+
+
+class Overheard(ParallelPyEnvironment):
+    """A pool that writes down which environments it asks for their infos."""
+
+    def __init__(self, constructors):
+        self.asked = []
+        super().__init__(constructors, backend="inline")
+
+    def _ask(self, method, envs, values=None):
+        if method in {"get_info", "call"}:
+            self.asked.append(envs)
+        return super()._ask(method, envs, values)
+
+
+@pytest.mark.parametrize("infos", ["all", "final"])
+@pytest.mark.parametrize("mode", MODES)
+def test_nobody_is_asked_who_has_nothing_to_say(mode, infos):
+    makers = [functools.partial(wrapped, lambda: gymnasium.make("CartPole-v1"))] * 2
+    with Overheard(makers) as pool:
+        envs = PyToGymnasiumVector(pool, mode, infos=infos)
+        envs.reset(seed=1)
+        ends = 0
+        for _ in range(40):
+            _, _, terminated, _, _ = envs.step(np.ones(2, np.int64))
+            ends += terminated.sum()
+            if mode == "Disabled" and terminated.any():
+                envs.reset(options={"reset_mask": terminated})
+
+        assert ends > 4
+        assert [] == pool.asked
+
+
+def test_only_those_are_asked_who_have_something_to_say():
+    class Late(Telling):
+        def get_info(self):
+            return super().get_info() if self._current_step == 1 else {}
+
+    with Overheard([functools.partial(Late, 9), *counting(9, rows=1)]) as pool:
+        envs = PyToGymnasiumVector(pool)
+        envs.reset()
+        infos = [envs.step(NO_ACTIONS)[4] for _ in range(2)]
+
+        assert [[0]] == pool.asked
+        assert [["age", "_age"], []] == [list(info) for info in infos]
+        assert [True, False] == infos[0]["_age"].tolist()
+
+
+def test_environments_without_infos_do_not_keep_others_from_having_some():
+    class Silent(CountingEnv):
+        def get_info(self):
+            raise NotImplementedError("Nothing to say.")
+
+    makers = [functools.partial(Silent, 9, np.int64), functools.partial(Telling, 9)]
+    with pool_of(makers) as pool:
+        envs = PyToGymnasiumVector(pool)
+        envs.reset()
+        infos = envs.step(NO_ACTIONS)[4]
+
+    assert ([0, 1], [False, True]) == (infos["age"].tolist(), infos["_age"].tolist())
+
+
+@pytest.mark.parametrize("make", [*BATCHES, None])
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_of_ends_are_not_those_of_other_rows(mode, make):
+    def batch():
+        if make is None:
+            return CartPole(batch_size=3, seed=1)
+        return make([functools.partial(CartPole, seed=seed) for seed in range(3)])
+
+    with batch() as env:
+        envs = PyToGymnasiumVector(env, mode, infos="final")
+        envs.reset()
+        over = np.zeros(3, bool)
+        while not over.any():
+            *_, terminated, truncated, infos = envs.step(np.ones(3, np.int64))
+            over = terminated | truncated
+        ends = infos["final_info"] if mode == "SameStep" else infos
+
+    assert over.tolist() == ends["_episode_steps"].tolist()
+    assert ("episode_steps" in infos) == (mode != "SameStep")
 
 
 @pytest.mark.parametrize("make", BATCHES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 
@@ -155,6 +156,97 @@ def test_what_does_not_pickle_makes_a_state_impossible():
         "wrappers hold, and one of these things does not pickle: "
         "cannot pickle '_thread.lock' object"
     ) == str(caught.value)
+
+
+def count_to(limit):
+    count = 0
+
+    def limited(reward):
+        nonlocal count
+        count += 1
+        return reward if count < limit else math.inf
+
+    return limited
+
+
+def rewards(env, steps=4):
+    return [float(env.step(0)[1]) for _ in range(steps)]
+
+
+def test_functions_without_a_name_stay_and_go_on_from_where_they_were():
+    def make():
+        return gymnasium.wrappers.TransformReward(Walk(), count_to(6))
+
+    env, other = walked(make()), make()
+    function = env.func
+    snapshot = copied(take_snapshot(env, "Walk"))
+    ahead = path(env), rewards(env)
+
+    for restored in (env, other):
+        restore_snapshot(restored, "Walk", snapshot)
+
+        assert ahead == (path(restored), rewards(restored))
+    assert function is env.func
+    assert function is not other.func
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda env: gymnasium.wrappers.TransformObservation(
+            env, lambda place: 2 * place, env.observation_space
+        ),
+        lambda env: gymnasium.wrappers.RescaleObservation(
+            env, np.float64(-1), np.float64(1)
+        ),
+        lambda env: gymnasium.wrappers.ReshapeObservation(env, (1,)),
+        lambda env: gymnasium.wrappers.FlattenObservation(env),
+        lambda env: gymnasium.wrappers.DtypeObservation(env, np.longdouble),
+        lambda env: gymnasium.wrappers.TimeAwareObservation(env),
+        lambda env: gymnasium.wrappers.ClipReward(env, 0, 1),
+    ],
+)
+def test_gymnasiums_wrappers_have_states(wrap):
+    def seen(env):
+        return [repr(env.step(0)) for _ in range(5)]
+
+    env, other = walked(wrap(limited())), wrap(limited())
+    snapshot = copied(take_snapshot(env, "Walk"))
+    ahead = seen(env)
+
+    for restored in (env, other):
+        restore_snapshot(restored, "Walk", snapshot)
+
+        assert ahead == seen(restored)
+
+
+def limited():
+    return gymnasium.wrappers.TimeLimit(Walk(), 50)
+
+
+def test_a_function_may_know_modules_and_layers():
+    env = Keeper(walked(Walk()), None)
+    library = math
+
+    env.thing = lambda: (library.pi, env.env)
+    restore_snapshot(env, "Walk", take_snapshot(env, "Walk"))
+
+    assert (math.pi, env.env) == env.thing()
+
+
+def test_a_state_with_a_function_needs_one_in_the_same_place():
+    env, other = Keeper(Walk(), count_to(1)), Keeper(walked(Walk()), None)
+    before = other.env.place
+
+    with pytest.raises(ValueError, match=r"^Walk-v0 was given") as caught:
+        restore_snapshot(other, "Walk-v0", take_snapshot(env, "Walk-v0"))
+
+    assert (
+        "Walk-v0 was given the state of another environment: it holds "
+        "count_to.<locals>.limited, a function that there is none of in the same place "
+        "here. A state fits the same environment in the same wrappers."
+    ) == str(caught.value)
+    assert (before, None) == (other.env.place, other.thing)
 
 
 def test_the_state_of_another_environment_is_refused_and_changes_nothing():

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,19 +19,29 @@ from envkit.adapters import DmControlWrapper, suite_dm_control
 from envkit.parallel import ParallelPyEnvironment
 from envkit.testing import check_environment
 from envkit.utils import validate_py_environment
+from tests.adapters.dm_control_games import bead_on_a_wire
 
 needs_dm_control = pytest.mark.skipif(
     importlib.util.find_spec("dm_control") is None,
-    reason="dm_control is not installed: it is large, and not there for every Python",
+    reason=(
+        "dm_control is not installed"
+        if sys.version_info < (3, 13)
+        else "dm_control needs a library that has no wheels for this Python"
+    ),
 )
+ROOT = Path(__file__).parents[2]
 # Whether MuJoCo can draw is a matter of the machine, and of how it was imported.
 DRAWING = ["render", "render_kept", "render_mode", "render_stream"]
 pytestmark = [
-    # dm_control looks for a display when it is imported.
-    pytest.mark.filterwarnings("ignore:.*DISPLAY environment variable"),
     # It does what NumPy 2.5 has deprecated.
     pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """MuJoCo writes its warnings into a file, in the folder that it finds itself in."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["", "cartpole", "cartpole/", "/swingup", "a/b/c"])
@@ -86,6 +97,7 @@ def test_an_episode_keeps_to_its_specs(path):
 
 
 @pytest.mark.slow
+@pytest.mark.watchdog(180)  # Each body takes a tenth of a second to be made.
 @needs_dm_control
 def test_what_make_makes_keeps_the_contract_of_environments():
     recipe = envkit.constructor(
@@ -99,15 +111,20 @@ def test_what_make_makes_keeps_the_contract_of_environments():
     assert () == report.failed
 
 
-@pytest.mark.slow
 @needs_dm_control
-def test_a_pool_of_them_keeps_the_contract_of_batches():
-    recipe = envkit.constructor(
-        "dm_control:point_mass/easy", task_kwargs={"time_limit": 0.1}
-    )
-
+@pytest.mark.parametrize(
+    "gather",
+    [
+        lambda: BatchedPyEnvironment(
+            [bead_on_a_wire(), bead_on_a_wire()], multithreading=False
+        ),
+        lambda: ParallelPyEnvironment([bead_on_a_wire] * 2, backend="inline"),
+    ],
+    ids=["batched", "inline"],
+)
+def test_many_of_them_keep_the_contract_of_batches(gather):
     report = check_environment(
-        lambda: ParallelPyEnvironment([recipe] * 2, backend="inline"),
+        gather,
         steps=15,
         require=["episodes", "seed", "state", "masked_reset", "held_rows"],
         skip=DRAWING,
@@ -298,9 +315,9 @@ def test_what_looks_into_the_memory_of_mujoco_is_no_state():
 
 CAN_DRAW = """
 import sys
+from envkit.adapters import suite_dm_control
 try:
-    from dm_control import suite
-    suite.load("cartpole", "swingup").physics.render(8, 8)
+    suite_dm_control.load("cartpole", "swingup", render_kwargs={"height": 8}).render()
 except Exception as error:
     print(error)
     sys.exit(77)
@@ -354,16 +371,26 @@ print(json.dumps([bool((now == hills).all()), bool((now == others).all())]))
 """
 
 
-def drawn(program):
-    """Runs a program that draws, and returns what it prints as JSON."""
-    # MuJoCo decides how it draws when it is imported, so this has its own process.
-    told = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", f"{CAN_DRAW}{program}"],
+def told_by(program, **variables):
+    """Runs a program without a display, in a process of its own; returns its end."""
+    # MuJoCo decides how it draws when it is imported.
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "PYOPENGL_PLATFORM")
+    }
+    return subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
         capture_output=True,
         text=True,
         check=False,
-        env={"MUJOCO_GL": "egl", **os.environ},
+        env={**kept, "PYTHONPATH": str(ROOT), **variables},
     )
+
+
+def drawn(program):
+    """Runs a program that draws, and returns what it prints as JSON."""
+    told = told_by(CAN_DRAW + program)
     if told.returncode == 77:
         pytest.skip(f"MuJoCo cannot draw here: {told.stdout}")
     assert "" == told.stderr
@@ -388,3 +415,72 @@ def test_pictures_are_observed_and_rendered():
 @needs_dm_control
 def test_pictures_show_the_terrain_of_the_state():
     assert [True, False] == drawn(TERRAIN)
+
+
+IMPORTED_BEFORE = """
+import warnings
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from dm_control import suite
+from envkit.adapters import suite_dm_control
+env = suite_dm_control.wrap_env(suite.load("cartpole", "swingup"))
+for draw in (env.render, lambda: suite_dm_control.load_pixels("cartpole", "swingup")):
+    try:
+        draw()
+    except NotImplementedError as error:
+        print(error)
+"""
+WITHOUT_EGL = """
+from envkit.adapters import suite_dm_control
+try:
+    env = suite_dm_control.load("cartpole", "swingup")
+    print(int(env.reset().step_type))
+    env.render()
+except (ImportError, NotImplementedError, RuntimeError) as error:
+    print(error)
+"""
+NO_DISPLAY = (
+    "cannot render: dm_control wants to draw on a display, and there is none. Set the "
+    "environment variable MUJOCO_GL to egl or osmesa before dm_control is imported."
+)
+
+
+@pytest.fixture
+def no_egl(tmp_path):
+    """Returns the variables with which programs do not find the library."""
+    for name in ("libEGL.so", "libEGL.so.1", "libOSMesa.so", "libOSMesa.so.8"):
+        (tmp_path / name).write_text("This is no library.")
+    return {"LD_LIBRARY_PATH": str(tmp_path)}
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_who_has_imported_dm_control_without_a_display_is_told_what_to_do():
+    told = told_by(IMPORTED_BEFORE)
+
+    assert [
+        f"Environment {NO_DISPLAY}",
+        f"The environment 'cartpole/swingup' {NO_DISPLAY}",
+    ] == told.stdout.splitlines()
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_where_nothing_can_draw_environments_play_without_pictures(no_egl):
+    told = told_by(WITHOUT_EGL, **no_egl)
+
+    assert ["0", f"Environment {NO_DISPLAY}"] == told.stdout.splitlines()
+    assert "" == told.stderr
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_a_library_that_the_variable_names_and_that_is_missing_is_told(no_egl):
+    told = told_by(WITHOUT_EGL, MUJOCO_GL="egl", **no_egl)
+
+    assert [
+        "dm_control cannot be imported: AttributeError: 'NoneType' object has no "
+        "attribute 'eglQueryString'. If the environment variable MUJOCO_GL is set, "
+        "the library that it names has to be installed: libEGL for egl, libOSMesa for "
+        "osmesa."
+    ] == told.stdout.splitlines()

@@ -735,7 +735,7 @@ def test_agents_of_tf_agents_train_on_environments_of_envkit(tf_agents_python):
             tf_agents_python,
             "-W",
             "ignore",
-            "tests/adapters/of_tf_agents/tf_agents_dqn.py",
+            "tests/adapters/tf_agents_dqn.py",
         ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},

@@ -43,6 +43,8 @@ class LockstepMachine(PoolMachine):
         self.dirty = [False] * self.rows
         self.broken = set()
         self.gone = set()
+        # Whether workers look which rows have an info.
+        self.notes = False
 
     @rule(data=st.data(), masked=st.booleans())
     def step(self, data, masked):
@@ -104,7 +106,10 @@ class LockstepMachine(PoolMachine):
             self.backend.schedule.clear()
 
     def look(self, time_step, chosen, actions):
-        repaired = self.env.repaired
+        repaired, told = self.env.repaired, self.env.rows_with_info()
+        for row in np.flatnonzero(chosen).tolist():
+            # Only environments that are gone have nothing to say.
+            assert told[row] == (not (self.notes and repaired[row]))
         for row in range(self.rows):
             came = row_of(time_step, row)
             if not chosen[row]:
@@ -137,6 +142,20 @@ class LockstepMachine(PoolMachine):
         for row in range(self.rows):
             if not self.dirty[row]:
                 self.shown[row] = self.standing[row]
+
+    @rule(data=st.data(), which=st.sampled_from(["none", "final", "all"]))
+    def note_infos(self, data, which):
+        self.draw_schedule(data, hangs=False)
+        try:
+            self.env.note_infos(which)
+        except KeyboardInterrupt:
+            pass
+        except WorkerError as error:
+            self.note(error, [])
+        else:
+            self.notes = which != "none"
+        finally:
+            self.backend.schedule.clear()
 
     @rule(data=st.data())
     def ask(self, data):

@@ -128,7 +128,7 @@ def test_a_name_of_envkit_makes_its_environment(backend):
 
 
 def test_a_name_of_gymnasium_makes_its_environment():
-    pytest.importorskip("gymnasium", reason="Gymnasium is an extra")
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     with pool_of(["gymnasium:CartPole-v1"] * 3, "process", num_workers=2) as env:
         env.seed(3)
         time_steps = streams.play(env, [[0, 1, 1]] * 30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ import envkit
 from envkit import ArraySpec, BatchedPyEnvironment, PyEnvironment, nest, restart
 from envkit.errors import ClosedError
 from envkit.parallel import AutoReset, ParallelPyEnvironment
+from envkit.provenance import VersionWarning
 from envkit.testing.envs import CountingEnv, TracingEnv
 from envkit.tf import CheckpointedState, TFPyEnvironment
+from envkit.tf.checkpoints import restore_state, state_bytes
 
 
 class Stateless(PyEnvironment):
@@ -278,3 +281,48 @@ def test_what_is_no_environment_has_no_state(given, what, message_of):
 def test_only_an_environment_has_a_state_to_save():
     with pytest.raises(TypeError, match="CheckpointedState was given"):
         CheckpointedState(CountingEnv)
+
+
+@of_each_kind
+def test_a_checkpoint_says_where_its_environment_comes_from(kind):
+    with KINDS[kind]() as env:
+        env.reset()
+        saved = pickle.loads(state_bytes(env))
+        expected = env.provenance()
+
+    assert expected == saved.provenance
+    found = expected.get("environments", [expected])
+    assert {"CartPole-v1"} == {one["id"] for one in found}
+
+
+def test_a_checkpoint_of_another_version_of_the_environment_is_refused(message_of):
+    env = envkit.make("CartPole-v1")
+    env.reset()
+    saved = pickle.loads(state_bytes(env))
+    other = saved._replace(provenance={**saved.provenance, "id": "CartPole-v2"})
+
+    assert message_of(
+        ValueError, lambda: restore_state(env, pickle.dumps(other))
+    ).startswith("CartPole.set_state() was given a state of CartPole-v2")
+
+
+@of_each_kind
+def test_a_checkpoint_of_another_envkit_warns_once(kind):
+    with KINDS[kind]() as env:
+        env.reset()
+        saved = pickle.loads(state_bytes(env))
+        other = saved._replace(provenance={**saved.provenance, "envkit": "0.0.1"})
+        with pytest.warns(VersionWarning) as warned:
+            restore_state(env, pickle.dumps(other))
+
+    assert 1 == len(warned)
+
+
+def test_a_checkpoint_from_before_provenances_works():
+    env = envkit.make("CartPole-v1", seed=1)
+    expected = env.reset()
+    data = pickle.dumps(env.get_state())
+    env.step(0)
+    restore_state(env, data)
+
+    assert (expected.observation == env.current_time_step().observation).all()

@@ -26,7 +26,7 @@ __all__ = [
     "DictInfos",
     "Flags",
     "Infos",
-    "MaskedColumn",
+    "InfosOfSome",
     "RowInfos",
     "block_infos",
     "row_infos",
@@ -128,28 +128,29 @@ class ColumnInfos:
         return values
 
 
-class MaskedColumn:
-    """One array of numbers, which only some rows have.
+class InfosOfSome:
+    """Infos of which only those of some rows count.
 
     Example:
-        >>> rows = np.array([True, False])
-        >>> discounts = MaskedColumn("discount", np.array([0.5, 1.0]), rows)
+        >>> discounts = ColumnInfos({"discount": np.array([0.5, 1.0])}, rows=2)
+        >>> discounts = InfosOfSome(discounts, np.array([True, False]))
         >>> discounts.add_to({}, np.ones(2, bool))
         {'discount': array([0.5, 0. ]), '_discount': array([ True, False])}
     """
 
-    def __init__(self, name: str, column: Array, rows: Array) -> None:
-        """Takes an array, and a mask of the rows that have it."""
-        self._column = ColumnInfos({name: column}, len(rows))
+    def __init__(self, infos: RowInfos, rows: Array) -> None:
+        """Takes infos, and a mask of the rows that have them."""
+        self._infos = infos
         self._rows = rows
 
     def take_flags(self) -> Flags | None:
-        """Takes nothing out."""
-        return None
+        """Takes the two flags out, where there are both; `None` if nowhere."""
+        flags = self._infos.take_flags()
+        return None if flags is None else flags._replace(given=flags.given & self._rows)
 
     def add_to(self, infos: Infos, rows: Array) -> Infos:
         """Adds what is masked both times to a dictionary, and returns it."""
-        return self._column.add_to(infos, rows & self._rows)
+        return self._infos.add_to(infos, rows & self._rows)
 
 
 class DictInfos:

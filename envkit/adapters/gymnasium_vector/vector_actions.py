@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from envkit.types import Array, NestedArray, NestedSpec
 __all__ = ["VectorActions"]
 
 _CALL = "GymnasiumVectorWrapper.step()"
+_INTEGER = np.dtype(np.int64)
+# So many choices are not kept in a table.
+_MANY = 1 << 16
 
 
 class VectorActions:
@@ -45,24 +48,33 @@ class VectorActions:
         self._choices = _choices(spec)
         self._shape = (rows,)
 
-    def members(self, action: NestedArray, ignored: Array | None = None) -> Any:
+    def members(self, action: NestedArray, unused: Sequence[int] | Array = ()) -> Any:
         """Returns the actions in arrays of their own, or raises.
 
         Args:
             action: A batch of actions.
-            ignored: A mask of rows whose action is not used. There the vector
-                environment gets any that fits.
+            unused: The rows whose action is not used. There the vector environment gets
+                any that fits.
         """
-        # Hot: called once per batch step. The first case is what nearly all have, and
-        # as numbers without a sign those below 0 are too large as well.
+        # Hot: called once per batch step. The first case is what nearly all have. To
+        # look choices up takes a fifth of the time that comparing them takes; those
+        # below 0 are counted from the end and come back as others.
         if (
-            self._choices
+            self._choices is not None
             and type(action) is np.ndarray
-            and action.dtype == np.int64
+            and action.dtype is _INTEGER
             and action.shape == self._shape
-            and np.maximum.reduce(action.view(np.uint64)) < self._choices
         ):
-            return action.copy()
+            try:
+                chosen = self._choices[action]
+                if chosen.tobytes() == action.tobytes():
+                    return chosen
+            except IndexError:
+                pass  # The next lines say which.
+        ignored = None
+        if len(unused):
+            ignored = np.zeros(self._rows, bool)
+            ignored[unused] = True
         columns = self._columns.columns(action, ignored=ignored)
         if ignored is not None:
             columns = [
@@ -103,9 +115,9 @@ class VectorActions:
         )
 
 
-def _choices(spec: NestedSpec) -> int:
-    """Returns how many choices an action is one of, 0 if it is something else."""
+def _choices(spec: NestedSpec) -> Array | None:
+    """Returns the choices of which an action is one; `None` if it is something else."""
     is_one = isinstance(spec, BoundedArraySpec) and spec.shape == ()
-    if is_one and spec.dtype == np.int64 and spec.minimum == 0:
-        return int(spec.maximum) + 1
-    return 0
+    if is_one and spec.dtype == _INTEGER and spec.minimum == 0 <= spec.maximum < _MANY:
+        return np.arange(int(spec.maximum) + 1, dtype=_INTEGER)
+    return None

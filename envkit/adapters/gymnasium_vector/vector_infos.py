@@ -39,9 +39,10 @@ class VectorInfos:
         self._infos: Mapping[str, Any] = {}
         # What it says of the next episode of rows that have begun it already.
         self._begun: Mapping[str, Any] | None = None
-        # Where it has ended how; before the first reset there is nothing to tell.
-        self._flags: tuple[Array, Array] | None = None
-        none = np.zeros(rows, bool)
+        # Where it has ended how, as the bytes of two masks. Before the first reset
+        # there is nothing to tell.
+        self._flags: tuple[bytes, bytes] | None = None
+        none = bytes(rows)
         self._none = none, none
         # What it has said of single rows since.
         self._later: dict[int, Infos] = {}
@@ -52,17 +53,28 @@ class VectorInfos:
         for row in np.flatnonzero(mask).tolist():
             self._later[row] = by_row[row]
 
-    def step(self, infos: Mapping[str, Any]) -> None:
-        """Notes the infos of a step, or of a reset of all rows."""
+    def step(
+        self,
+        infos: Mapping[str, Any],
+        terminated: bytes | None = None,
+        truncated: bytes | None = None,
+    ) -> None:
+        """Notes the infos of a step, or of a reset of all rows.
+
+        Args:
+            infos: What the vector environment has returned as such.
+            terminated: Where episodes were terminated: the bytes of a mask. `None`
+                for both if none has ended.
+            truncated: Where they were truncated.
+        """
+        # Hot: called once per batch step.
         self._infos = infos
-        self._flags = self._none
         self._begun = None
+        self._flags = self._none
+        if terminated is not None and truncated is not None:
+            self._flags = terminated, truncated
         if self._later:
             self._later = {}
-
-    def end(self, terminated: Array, truncated: Array) -> None:
-        """Notes which episodes the step has ended, and how."""
-        self._flags = terminated, truncated
 
     def begin(self, infos: Mapping[str, Any]) -> None:
         """Notes infos that belong to the next episode of rows that have ended."""
@@ -77,7 +89,7 @@ class VectorInfos:
         by_row = self._shown()
         if self._begun is not None and self._flags is not None:
             begun = _with_flags(infos_by_row(self._begun, self._rows))
-            for row in np.flatnonzero(self._flags[0] | self._flags[1]).tolist():
+            for row in _rows_in(self._flags):
                 by_row[row] = self._later.get(row, begun[row])
         return _stacked(by_row)
 
@@ -85,13 +97,18 @@ class VectorInfos:
         by_row = infos_by_row(self._infos, self._rows)
         if self._flags is None:
             return by_row
-        terminated, truncated = self._flags
         finals = _final_infos(self._infos, self._rows)
         if finals is not None:
-            for row in np.flatnonzero(terminated | truncated).tolist():
+            for row in _rows_in(self._flags):
                 by_row[row] = finals[row]
-        by_row = _with_flags(by_row, terminated.tolist(), truncated.tolist())
+        terminated, truncated = (list(map(bool, flags)) for flags in self._flags)
+        by_row = _with_flags(by_row, terminated, truncated)
         return [self._later.get(row, info) for row, info in enumerate(by_row)]
+
+
+def _rows_in(flags: tuple[bytes, bytes]) -> list[int]:
+    """Returns the rows whose episode has ended."""
+    return [row for row, pair in enumerate(zip(*flags, strict=True)) if any(pair)]
 
 
 def infos_by_row(infos: Mapping[str, Any], rows: int) -> list[Infos]:

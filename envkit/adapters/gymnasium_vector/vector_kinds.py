@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from envkit.adapters.gymnasium_vector.autoreset_modes import as_order
 from envkit.autoreset import AutoReset
+from envkit.specs.validation import describe
 from envkit.types import Array
 
-__all__ = ["finish_resets", "kind_of_vector_env", "order_of"]
+__all__ = ["check_vector_env", "finish_resets", "kind_of_vector_env", "order_of"]
 
 _KINDS = ("SyncVectorEnv", "AsyncVectorEnv")
+
+
+_NEEDED = ("reset", "step", "num_envs", "single_observation_space", "action_space")
+
+
+def check_vector_env(env: Any, adapter: str) -> None:
+    """Refuses what is not a vector environment."""
+    if not isinstance(env, type) and all(hasattr(env, name) for name in _NEEDED):
+        return
+    what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+    is_single = not isinstance(env, type) and hasattr(env, "observation_space")
+    hint = (
+        "GymnasiumWrapper takes a single environment."
+        if is_single
+        else "gymnasium.make_vec(...) makes one."
+    )
+    raise TypeError(
+        f"{adapter} was given {what}, which is not a vector environment of Gymnasium. "
+        f"{hint}"
+    )
 
 
 def kind_of_vector_env(vector_env: Any) -> str:
@@ -54,8 +73,8 @@ def _is_before_1_0(vector_env: Any) -> bool:
     )
 
 
-def finish_resets(vector_env: Any, ended: Array) -> None:
-    """Has the rows of an `AsyncVectorEnv` reset that are to do so with the next step.
+def finish_resets(vector_env: Any, rows: Array) -> None:
+    """Has these rows of an `AsyncVectorEnv` reset, which are to do so with a step.
 
     Without shared memory its processes do not notice a `reset` in between, and reset
     once more with the step after it.
@@ -65,7 +84,7 @@ def finish_resets(vector_env: Any, ended: Array) -> None:
         return
     if getattr(env, "worker", None) is not None:
         return  # Processes that are somebody else's may do otherwise.
-    pipes = [env.parent_pipes[row] for row in np.flatnonzero(ended)]
+    pipes = [env.parent_pipes[row] for row in rows.tolist()]
     for pipe in pipes:
         pipe.send(("step", None))
     for pipe in pipes:

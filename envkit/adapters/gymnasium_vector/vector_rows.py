@@ -15,7 +15,12 @@ from envkit.adapters.gymnasium_vector.row_attributes import (
     get_rows,
     set_rows,
 )
-from envkit.adapters.gymnasium_vector.row_infos import RowInfos, block_infos, row_infos
+from envkit.adapters.gymnasium_vector.row_infos import (
+    InfosOfSome,
+    RowInfos,
+    block_infos,
+    row_infos,
+)
 from envkit.py_environment import PyEnvironment
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
@@ -93,11 +98,17 @@ class BatchRows:
         self._env = env
         self._name = type(env).__name__
         self._rows = int(env.batch_size)
+        self._everyone = np.ones(self._rows, bool)
         self._wanted = wanted
         # Not if it is only forwarded: a wrapper may have more to say than workers do.
         is_pool = isinstance(getattr(type(env), "num_workers", None), property)
         # The rows of each of a pool's environments.
         self._blocks = blocks_of(env) if is_pool else None
+        # Whether its workers can tell which rows have an info.
+        notes = getattr(type(env), "note_infos", None)
+        self._is_noted = is_pool and callable(notes) and wanted != "none"
+        if self._is_noted:
+            env.note_infos(wanted)
         # Whether the batch has options that it would pass on again.
         self._keeps_options = False
 
@@ -176,10 +187,12 @@ class BatchRows:
 
     def infos(self, shown: TimeStep, ended: Array) -> RowInfos | None:
         """Asks for the infos, of all rows or of those that ended."""
+        # Hot: called once per batch step.
         if self._wanted == "all":
-            return self._ask(None)
-        if self._wanted == "final" and ended.any():
-            return self._ask(ended)
+            return self._ask(self._everyone)
+        if self._wanted == "final" and np.count_nonzero(ended):
+            found = self._ask(ended)
+            return None if found is None else InfosOfSome(found, ended)
         return None
 
     def begun_infos(
@@ -192,7 +205,7 @@ class BatchRows:
             return row_infos(self._env.current_info(), self._rows)
         return self._ask(rows, has_left=at_once)
 
-    def _ask(self, rows: Array | None, *, has_left: bool = False) -> RowInfos | None:
+    def _ask(self, rows: Array, *, has_left: bool = False) -> RowInfos | None:
         """Asks the batch, or those of its environments that have these rows.
 
         Args:
@@ -200,30 +213,43 @@ class BatchRows:
             has_left: Whether it is about the beginning of an episode, where the batch
                 still tells of the end before it.
         """
-        if self._wanted == "none":
-            return None
         try:
-            return self._asked(rows, has_left)
+            if self._blocks is None:
+                return row_infos(self._env.get_info(), self._rows)
+            return self._asked(self._blocks, rows, has_left)
         except NotImplementedError:  # There are none.
             self._wanted = "none"
             return None
 
-    def _asked(self, rows: Array | None, has_left: bool) -> RowInfos:
-        blocks = self._blocks
-        if blocks is None:
-            return row_infos(self._env.get_info(), self._rows)
-        if not has_left and self._tells_of_the_end():
+    def _asked(
+        self, blocks: list[range], rows: Array, has_left: bool
+    ) -> RowInfos | None:
+        """Asks the environments of a pool."""
+        # Hot: called once per batch step, and most of the time nobody has an info.
+        noted = self._everyone
+        if self._is_noted:
+            noted = self._env.rows_with_info(begun=has_left)
+        told = rows & noted
+        if not np.count_nonzero(told):
+            return None
+        are_rows = len(blocks) == self._rows
+        if not has_left and (noted.all() or not are_rows) and self._tells_of_the_end():
             given = self._env.get_info()
             # Where some are batches themselves, it is a list with one for each.
-            if len(blocks) == self._rows:
+            if are_rows:
                 return row_infos(given, self._rows)
             return block_infos(given, blocks, self._rows)
+        # The infos of batches become one, so all of them are asked that are concerned.
+        chosen = told if are_rows else rows
         envs = [
             env
-            for env, block in self._env_blocks()
-            if rows is None or rows[block].any()
+            for env, block in enumerate(blocks)
+            if chosen[block.start : block.stop].any()
         ]
-        given = self._env.call("get_info", env_ids=envs)
+        if has_left or not self._is_noted:
+            given = self._env.call("get_info", env_ids=envs)
+        else:
+            given = self._env.get_infos(envs)
         return block_infos(given, [blocks[env] for env in envs], self._rows)
 
     def _tells_of_the_end(self) -> bool:

@@ -100,6 +100,7 @@ class GameEnvironment(PyEnvironment):
 
     def seed(self, seed: Seed) -> None:
         """Has the next reset seed the game; later ones let it go on."""
+        self._noted_seed = seed
         seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
         (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
         if self._next_seed is None:

@@ -31,7 +31,7 @@ from envkit.specs.text_spec import TextSpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec
 
-__all__ = ["MASK", "Lengths", "Observer", "Variable"]
+__all__ = ["MASK", "Lengths", "Observer", "Rows", "Variable"]
 
 Variable: TypeAlias = Literal["pad", "object"]
 Lengths: TypeAlias = Mapping[str, int]

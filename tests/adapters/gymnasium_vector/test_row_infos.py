@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from envkit.adapters.gymnasium_vector.row_infos import (
     ColumnInfos,
     DictInfos,
-    MaskedColumn,
+    InfosOfSome,
     block_infos,
     row_infos,
 )
@@ -180,9 +180,10 @@ def test_flags_are_taken_out_of_the_dictionaries_that_have_both():
     assert infos.take_flags() is None
 
 
-def test_a_masked_column_is_only_for_its_rows():
-    column = MaskedColumn(
-        "discount", np.array([0.5, 0.5, 1.0]), np.array([1, 1, 0]) > 0
+def test_infos_of_some_rows_are_not_for_others():
+    column = InfosOfSome(
+        ColumnInfos({"discount": np.array([0.5, 0.5, 1.0])}, ROWS),
+        np.array([True, True, False]),
     )
 
     infos = column.add_to({}, np.array([True, False, True]))
@@ -190,6 +191,18 @@ def test_a_masked_column_is_only_for_its_rows():
     assert [0.5, 0.0, 0.0] == infos["discount"].tolist()
     assert [True, False, False] == infos["_discount"].tolist()
     assert column.take_flags() is None
+
+
+def test_flags_of_other_rows_are_not_given():
+    ended = np.array([True, False, True])
+    infos = InfosOfSome(
+        ColumnInfos({"terminated": ended, "truncated": ~ended}, ROWS), ended
+    )
+
+    taken = infos.take_flags()
+
+    assert ended.tolist() == taken.given.tolist()
+    assert {} == infos.add_to({}, everyone())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What the adapters of ale-py are made of."""

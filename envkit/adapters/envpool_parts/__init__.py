@@ -1,0 +1,1 @@
+"""What the adapters of EnvPool are made of."""

@@ -1,0 +1,1 @@
+"""What the states of environments are made of that are pickled."""

@@ -1,0 +1,1 @@
+"""The commands: `envkit COMMAND ...`, or `python -m envkit COMMAND ...`."""

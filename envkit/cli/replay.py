@@ -1,0 +1,159 @@
+"""`envkit replay PATH`: shows what a recording holds, or checks it bit for bit."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envkit.recording.checking import Outcome
+    from envkit.recording.stored import Recording
+
+__all__ = ["add_arguments", "run"]
+
+_SAME, _DIFFERS, _UNCHECKED = 0, 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Says what the command takes."""
+    parser.add_argument("path", help="the directory of the recording")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="make the environment again, play the recorded actions, and compare every "
+        "time step bit for bit. That imports and runs what the recording names. Exit "
+        "status: 0 the same, 1 it differs, 2 it could not be compared to its end.",
+    )
+    parser.add_argument(
+        "--env",
+        metavar="TARGET",
+        help="check this environment, such as my_package.envs:make, instead of the one "
+        "that the recording names",
+    )
+    parser.add_argument(
+        "--pickle",
+        action="store_true",
+        help="read pickles, which may run any code: only of people that you trust",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Shows or checks a recording."""
+    from envkit.errors import EnvkitError
+    from envkit.recording.stored import Recording
+
+    try:
+        recording = Recording(arguments.path, pickle=arguments.pickle, warn=False)
+        if not arguments.check:
+            return _show(recording)
+        return _check(recording, arguments.env)
+    except EnvkitError as error:
+        print(f"{arguments.path}: {error}", file=sys.stderr)
+        return _UNCHECKED
+
+
+def _show(recording: Recording) -> int:
+    print(_title(recording))
+    for episode in recording.episodes():
+        of = "" if recording.batch_size is None else f"row {episode.row}, "
+        steps = len(episode) - 1
+        ended = "" if episode.ended == "last" else f", left by {episode.ended}"
+        print(f"  {of}episode {episode.number}: {steps} steps{ended}")
+    for event in recording.events:
+        if event["event"] == "dropped":
+            print(f"  row {event['row']}, episode {event['episode']}: dropped")
+    return _SAME
+
+
+def _title(recording: Recording) -> str:
+    known = recording.provenance
+    wrappers = [layer["class"].rpartition(":")[2] for layer in known["wrappers"]]
+    around = f" in {', '.join(wrappers)}" if wrappers else ""
+    written = recording.facts["envkit"]
+    return f"{recording.path}: {known['id']}{around}, written by envkit {written}"
+
+
+def _check(recording: Recording, target: str | None) -> int:
+    from envkit.errors import RecordingError
+    from envkit.recording.checking import check
+
+    if recording.facts["begun_before"]:
+        raise RecordingError(
+            "The environment had begun before it was wrapped in Record, and nobody "
+            "knows what it had done. Wrap it before its first reset."
+        )
+    env, assumed = _environment(recording, target)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outcome = check(recording, env)
+    finally:
+        env.close()
+    print(_title(recording))
+    for line in _report(recording, outcome, assumed):
+        print(line)
+    if outcome.difference is not None:
+        return _DIFFERS
+    return _SAME if outcome.unchecked is None else _UNCHECKED
+
+
+def _environment(recording: Recording, target: str | None) -> tuple[Any, list[str]]:
+    from envkit.constructors import make
+    from envkit.plain_data import from_plain
+    from envkit.recording.rebuilding import rebuilt
+
+    if target is None:
+        return rebuilt(recording.provenance)
+    env = make(target)
+    seed = recording.provenance["seed"]
+    if seed is not None:
+        env.seed(from_plain(seed))
+    return env, []
+
+
+def _report(recording: Recording, outcome: Outcome, assumed: list[str]) -> list[str]:
+    from envkit.wording import counted
+
+    episodes = counted(outcome.episodes, "episode")
+    compared = f"{episodes}, {counted(outcome.time_steps, 'time step')}"
+    difference = outcome.difference
+    if difference is None:
+        lines = [f"  the same, bit for bit: {compared}"]
+        return (
+            lines if outcome.unchecked is None else [*lines, f"  {outcome.unchecked}"]
+        )
+    row = "" if difference.row is None else f"row {difference.row}, "
+    return [
+        f"  it differs, after {compared} that are the same",
+        "",
+        f"  where      {row}episode {difference.episode}, step {difference.step}, "
+        f"at {difference.place}",
+        f"  recorded   {difference.recorded}",
+        f"  now        {difference.now}",
+        "",
+        *[f"  {line}" for line in [*assumed, *_other_versions(recording)]],
+    ]
+
+
+def _other_versions(recording: Recording) -> list[str]:
+    """Says what has another version now than it had when it was recorded."""
+    import platform
+
+    from envkit.provenance import envkit_version, package_version
+
+    known = recording.provenance
+    then = {"envkit": known["envkit"], "python": known["python"], **known["packages"]}
+    now = {name: package_version(name) for name in known["packages"]}
+    now |= {"envkit": envkit_version(), "python": platform.python_version()}
+    changed = [
+        f"{name} was {then[name]} and is {now[name]}."
+        for name in then
+        if then[name] != now[name]
+    ]
+    if known["seed"] is None and not any(
+        event["event"] == "seed" for event in recording.events
+    ):
+        changed.append("No seed was given, as far as the recording knows.")
+    return changed

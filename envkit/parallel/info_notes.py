@@ -1,0 +1,201 @@
+"""`InfoNotes`: what a worker knows of its environments' infos, and tells in the slab.
+
+To ask workers for infos takes about as long as a step of cheap environments, and most
+have nothing to say in most steps. Where the slab says that infos are to be noted, a
+worker looks at each info before it marks the row as answered, and writes beside it
+whether anybody would learn something by asking: something else than how the episode
+ended, which the time step tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit.ending_flags import FLAGS, flags_in
+from envkit.parallel.hosting import EnvironmentHost
+from envkit.parallel.slab import (
+    ALL_INFOS,
+    ANY_INFO,
+    BEGUN_INFO,
+    SHOWN_INFO,
+    Slab,
+    view_of,
+)
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array
+
+__all__ = ["InfoNotes", "says_more"]
+
+_MID, _LAST = StepType.MID, StepType.LAST
+# What there is instead of an info where an environment has none.
+_NOTHING = object()
+
+
+class InfoNotes:
+    """Keeps infos for whoever asks, and notes which rows have some.
+
+    Environments are counted from the first one of the worker, rows from the first one
+    of the slab.
+    """
+
+    def __init__(self, slab: Slab, host: EnvironmentHost) -> None:
+        """Takes the environments of one worker; nothing is known of them."""
+        self._host = host
+        self._has_info = slab.has_info
+        self._has_info_of = view_of(slab.has_info)
+        self._sequence = view_of(slab.sequence)
+        # One element, which the other side may change between two requests.
+        self.wanted = slab.infos_to_note
+        # By environment: the number of a request, and the info of what came of it.
+        self._noted: dict[int, tuple[int, Any]] = {}
+        # Likewise, of episodes that have been left in the step that ended them.
+        self._final: dict[int, tuple[int, Any]] = {}
+
+    def note(self, index: int, row: int, time_step: TimeStep) -> None:
+        """Notes whether a single environment has an info for its time step."""
+        # Hot: called once per row and step, where infos are wanted.
+        if self.wanted[0] != ALL_INFOS and time_step.step_type is _MID:
+            self._has_info_of[row] = ANY_INFO
+            return
+        info = self._ask(index)
+        is_empty = type(info) is dict and not info
+        if is_empty or not says_more(info, time_step):
+            self._has_info_of[row] = 0
+            if self._noted:
+                self._noted.pop(index, None)
+        else:
+            self._has_info_of[row] = SHOWN_INFO
+            self._noted[index] = self._sequence[row], info
+
+    def note_batch(
+        self, index: int, block: slice, moved: Array, time_step: TimeStep
+    ) -> None:
+        """Notes whether a batch has an info for its rows.
+
+        Args:
+            index: The environment.
+            block: Its rows.
+            moved: A mask of those of them that have moved.
+            time_step: What it has returned.
+        """
+        has_info = self._has_info[block]
+        is_mid = np.asarray(time_step.step_type) == _MID
+        if self.wanted[0] != ALL_INFOS and is_mid.all():
+            has_info[:] = ANY_INFO
+            return
+        info = self._ask(index)
+        if says_more(info, time_step):
+            # Those that have not moved have part in it, too.
+            has_info |= SHOWN_INFO
+            has_info[moved] = SHOWN_INFO
+            self._noted[index] = self._sequence[block.start], info
+        else:
+            has_info[moved] = 0
+            self._noted.pop(index, None)
+
+    def keep_final(self, index: int, row: int) -> None:
+        """Keeps the info of an environment that is about to begin anew.
+
+        Args:
+            index: The environment.
+            row: Its first row.
+        """
+        number = self._sequence[row]
+        noted, info = self._noted.get(index, (-1, None))
+        self._final[index] = number, info if noted == number else self._ask(index)
+
+    def note_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
+        """Notes whether there is an info for what has begun in the same step.
+
+        Args:
+            index: The environment.
+            rows: Its rows that have begun.
+            time_step: What its reset has returned.
+        """
+        if self.wanted[0] != ALL_INFOS or says_more(self._ask(index), time_step):
+            self._has_info[rows] |= BEGUN_INFO
+
+    def forget(self, index: int) -> None:
+        """Forgets the infos of an environment that begins anew."""
+        self._noted.pop(index, None)
+        self._final.pop(index, None)
+
+    def answer(self, index: int, row: int) -> Any:
+        """Returns the info of the step that was returned last.
+
+        Not that of the episode that has begun since: the info is what says whether the
+        end was one of both kinds.
+
+        Args:
+            index: The environment.
+            row: Its first row.
+        """
+        number, info = self._final.get(index, (-1, _NOTHING))
+        if number != self._sequence[row] or info is _NOTHING:
+            # Once: whoever has got it may change it.
+            number, info = self._noted.pop(index, (-1, _NOTHING))
+        if number != self._sequence[row] or info is _NOTHING:
+            return self._host.envs[index].get_info()
+        if isinstance(info, BaseException):
+            raise info
+        return info
+
+    def note_question(self, index: int) -> None:
+        """Notes that an environment was asked something after which it may differ."""
+        self._noted.pop(index, None)
+
+    def _ask(self, index: int) -> Any:
+        """Returns an environment's info, or what it has raised instead."""
+        try:
+            return self._host.envs[index].get_info()
+        except NotImplementedError:
+            return _NOTHING
+        except BaseException as error:
+            self._host.let_through(error)
+            return error
+
+
+def says_more(info: Any, time_step: TimeStep) -> bool:
+    """Says whether an info says more than how an episode has ended.
+
+    Both flags say no more than the time step does, unless they say that it has ended
+    both ways at once, or another way than the discount says.
+
+    Example:
+        >>> from envkit import termination
+        >>> last = termination(np.array(0.5), reward=1.0)
+        >>> says_more({"terminated": True, "truncated": False}, last)
+        False
+        >>> says_more({"terminated": True, "truncated": True}, last)
+        True
+        >>> says_more({"lives": 2}, last)
+        True
+    """
+    if not isinstance(info, Mapping):
+        return info is not _NOTHING
+    if len(info) != len(FLAGS):
+        return bool(info)
+    step_type = np.asarray(time_step.step_type)
+    flags = _flags_in(info, step_type.shape)
+    if flags is None:
+        return True
+    terminated, truncated = flags
+    told = (step_type == _LAST) & (terminated | truncated)
+    is_over = np.asarray(time_step.discount) == 0.0
+    differs = (terminated != is_over) | (truncated == is_over)
+    return bool(np.any(told & differs))
+
+
+def _flags_in(info: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
+    """Returns the flags of one row, or those of all rows of a batch."""
+    if shape == ():
+        return flags_in(info)
+    flags = [info.get(name) for name in FLAGS]
+    are_flags = all(
+        isinstance(flag, np.ndarray) and flag.dtype == np.bool_ and flag.shape == shape
+        for flag in flags
+    )
+    return flags if are_flags else None

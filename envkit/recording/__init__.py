@@ -1,0 +1,22 @@
+"""Episodes on disk: `Record` writes them, and `Replay` plays them as an environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envkit.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from envkit.recording.record import Record
+    from envkit.recording.replay import Replay
+    from envkit.recording.stored import Recording
+
+_HOMES = {
+    "Record": "envkit.recording.record",
+    "Recording": "envkit.recording.stored",
+    "Replay": "envkit.recording.replay",
+}
+
+__all__ = ["Record", "Recording", "Replay"]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

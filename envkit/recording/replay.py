@@ -1,0 +1,254 @@
+"""`Replay`: a recording as an environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.errors import RecordingEnded, RecordingError, SpecError
+from envkit.plain_data import dumped, to_plain
+from envkit.py_environment import PyEnvironment
+from envkit.recording.stored import Episode, Recording
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import NestedArray, NestedSpec
+from envkit.wording import counted
+
+__all__ = ["Replay"]
+
+_LAST = StepType.LAST
+_FIRST = int(StepType.FIRST)
+_STEP_TYPES = {int(one): one for one in (StepType.FIRST, StepType.MID, StepType.LAST)}
+
+
+class Replay(PyEnvironment):
+    """Plays the episodes of a recording, one after the other, whatever the actions.
+
+    `reset` begins the next episode, also in the middle of one. Of a batch it plays row
+    after row, as a single environment, or the row that it is asked for. An episode that
+    was left in its middle ends in a truncation: its last time step becomes a `LAST`,
+    with its own reward and discount, so that what follows is a `FIRST` as ever; one
+    that had not got beyond its `FIRST` is left out.
+
+    Example:
+        >>> import tempfile
+        >>> from envkit import make
+        >>> from envkit.recording import Record
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Record(make("Bandit-v1", seed=1), folder + "/bandit") as env:
+        ...         rewards = [float(env.step(1).reward) for _ in range(4)]
+        ...     env = Replay(folder + "/bandit", actions="check")
+        ...     rewards == [float(env.step(1).reward) for _ in range(4)]
+        True
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        row: int | None = None,
+        episodes: Sequence[int] | None = None,
+        actions: str = "ignore",
+        at_end: str = "raise",
+        pickle: bool = False,
+    ) -> None:
+        """Opens a recording.
+
+        Args:
+            path: The directory.
+            row: Which row of a batch to play; `None` for all.
+            episodes: The numbers of the episodes to play; `None` for all.
+            actions: What becomes of actions: "ignore" them, or "check" that they are
+                those that were recorded.
+            at_end: What comes after the last episode: "raise" `RecordingEnded`, or
+                "repeat" from the first one on.
+            pickle: Whether to read pickles, if there are any. That may run any code.
+        """
+        super().__init__()
+        _check_choice("actions", actions, ("ignore", "check"))
+        _check_choice("at_end", at_end, ("raise", "repeat"))
+        self._recording = Recording(path, pickle=pickle)
+        self._entries = [
+            entry
+            for entry in self._recording.of_kind("episode")
+            if (row is None or entry.row == row)
+            and (episodes is None or entry.number in episodes)
+        ]
+        if not self._entries:
+            raise RecordingError(self._nothing_to_play(row, episodes))
+        self._checks = actions == "check"
+        self._repeats = at_end == "repeat"
+        # The episode that comes next, and the one that is played, with the time step.
+        self._next = 0
+        self._episode: Episode | None = None
+        self._index = -1
+        self._step_index = 0
+
+    def _nothing_to_play(self, row: Any, episodes: Any) -> str:
+        found = self._recording.of_kind("episode")
+        rows = sorted({entry.row for entry in found})
+        asked = [
+            f"{name}={value!r}"
+            for name, value in (("row", row), ("episodes", episodes))
+            if value is not None
+        ]
+        of = f" for {', '.join(asked)}" if asked else ""
+        count = counted(len(found), "episode")
+        what = f"{count}, of rows {rows}" if found else "none at all"
+        return (
+            f"The recording in {str(self._recording.path)!r} has no episode to play"
+            f"{of}. It has {what}."
+        )
+
+    @property
+    def recording(self) -> Recording:
+        """The recording."""
+        return self._recording
+
+    @property
+    def repeats_last(self) -> bool:
+        """Whether a `LAST` may be followed by another one, which only pads."""
+        return bool(self._recording.facts["repeats_last"])
+
+    @property
+    def remaining(self) -> int:
+        """How many episodes come after this one, if none is played twice."""
+        return len(self._entries) - self._next
+
+    @property
+    def episode(self) -> int:
+        """The number of the episode that is played."""
+        return self._playing().number
+
+    @property
+    def row(self) -> int:
+        """The row of the batch that it was in; 0 of a single environment."""
+        return self._playing().row
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of an observation."""
+        return self._recording.layout.time_step.template.observation
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action."""
+        return self._recording.layout.action.template
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of the reward."""
+        return self._recording.layout.time_step.template.reward
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of the discount."""
+        return self._recording.layout.time_step.template.discount
+
+    def get_info(self) -> Any:
+        """Returns the info that was recorded with the current time step."""
+        episode = self._playing()
+        if not episode.has_info:
+            raise NotImplementedError("The recording has no info.")
+        return episode.info(self._step_index)
+
+    def annotations(self) -> dict[str, Any]:
+        """Returns what was noted about the current time step."""
+        return self._playing().annotations(self._step_index)
+
+    def recorded_action(self) -> NestedArray:
+        """Returns the action that is to be played next, as it was recorded.
+
+        It is `None` where the next step begins an episode.
+        """
+        episode = self._playing()
+        if self._step_index + 1 >= len(episode):
+            return None
+        return episode.action(self._step_index + 1)
+
+    def _playing(self) -> Episode:
+        self.current_time_step()
+        if self._episode is None:  # A state has been set.
+            self._episode = self._recording.load(self._entries[self._index])
+        return self._episode
+
+    def _reset(self) -> TimeStep:
+        for _ in range(len(self._entries) + 1):
+            if self._next == len(self._entries):
+                if not self._repeats:
+                    break
+                self._next = 0
+            episode = self._recording.load(self._entries[self._next])
+            self._index, self._next = self._next, self._next + 1
+            if len(episode) > 1:
+                self._episode, self._step_index = episode, 0
+                return self._shown(episode, 0)
+        raise RecordingEnded(
+            f"All episodes of the recording in {str(self._recording.path)!r} have been "
+            "played. Make another Replay, or one with at_end='repeat'."
+        )
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        episode = self._playing()
+        step = self._step_index + 1
+        if step == len(episode):
+            return self._reset()
+        if self._checks:
+            self._compare(action, episode, step)
+        self._step_index = step
+        return self._shown(episode, step)
+
+    def _shown(self, episode: Episode, step: int) -> TimeStep:
+        time_step = episode.time_step(step)
+        step_type = _STEP_TYPES[int(time_step.step_type)]
+        if step == len(episode) - 1 and step_type != _LAST:
+            step_type = _LAST
+        return time_step._replace(step_type=step_type)
+
+    def _compare(self, action: NestedArray, episode: Episode, step: int) -> None:
+        layout = self._recording.layout
+        expected = layout.action.flatten(episode.action(step))
+        try:
+            given = layout.action.flatten(action)
+        except SpecError as error:
+            raise SpecError(
+                f"Replay.step() was given another structure: {error}"
+            ) from None
+        for name, ours, theirs in zip(layout.actions, expected, given, strict=True):
+            if not _equal(ours, theirs):
+                raise RecordingError(
+                    f"Replay.step() was given another action than the recorded one, in "
+                    f"episode {episode.number}, step {step}, at {name}.\n\n"
+                    f"  recorded   {describe(np.asarray(ours))}\n"
+                    f"  got        {describe(theirs)}\n\n"
+                    "With actions='ignore' nobody compares."
+                )
+
+    def _get_state(self) -> Any:
+        return {"next": self._next, "index": self._index, "step": self._step_index}
+
+    def _set_state(self, state: Any) -> None:
+        self._next, self._index = state["next"], state["index"]
+        self._step_index = state["step"]
+        self._episode = None
+
+
+def _equal(recorded: Any, given: Any) -> bool:
+    """Says whether an action has the recorded values, in whatever dtype."""
+    ours, theirs = np.asarray(recorded), np.asarray(given)
+    if ours.dtype.hasobject:
+        try:
+            return dumped(to_plain(ours)) == dumped(to_plain(given))
+        except TypeError:
+            return bool(ours[()] == given)
+    if ours.shape != theirs.shape:
+        return False
+    nan = ours.dtype.kind in "fc" and theirs.dtype.kind in "fc"
+    return bool(np.array_equal(ours, theirs, equal_nan=nan))
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(
+            f"{name} is {describe(value)}; it is one of "
+            f"{', '.join(map(repr, choices))}."
+        )

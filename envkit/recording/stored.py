@@ -1,0 +1,249 @@
+"""`Recording`: what `Record` has written, read."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit.errors import RecordingError
+from envkit.plain_data import from_plain, loaded
+from envkit.provenance import VersionWarning, envkit_version
+from envkit.recording.infos import key_paths
+from envkit.recording.layout import FORMAT, VERSION, Layout, unpacker
+from envkit.time_step import TimeStep
+from envkit.types import NestedArray
+
+__all__ = ["Entry", "Episode", "Recording"]
+
+
+class Entry(NamedTuple):
+    """A file of a recording.
+
+    Attributes:
+        row: The row of the batch; 0 of a single environment.
+        number: The number of the episode, or of the first one.
+        kind: "episode", or "actions": those of episodes that were not written.
+        path: Where it is.
+    """
+
+    row: int
+    number: int
+    kind: str
+    path: Path
+
+
+class Recording:
+    """Reads a recording, one episode at a time.
+
+    Attributes:
+        path: Where it is.
+        facts: What `recording.json` says.
+        provenance: Where the environment comes from.
+        batch_size: How many rows there were; `None` for a single environment.
+        entries: The files, by row and number.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, pickle: bool = False, warn: bool = True
+    ) -> None:
+        """Opens a recording.
+
+        Args:
+            path: The directory.
+            pickle: Whether to read pickles, if there are any. That may run any code.
+            warn: Whether to warn if another version of envkit has written it.
+        """
+        self.path = Path(path)
+        self.facts = self._facts()
+        self.provenance: dict[str, Any] = self._json("provenance.json")
+        self.batch_size: int | None = self.facts["batch_size"]
+        self.entries = sorted(self._entries())
+        self._unpack = unpacker(pickle)
+        if warn and self.facts["envkit"] != envkit_version():
+            warnings.warn(
+                f"The recording in {str(self.path)!r} was written by envkit "
+                f"{self.facts['envkit']}, and this is envkit {envkit_version()}.",
+                VersionWarning,
+                stacklevel=3,
+            )
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """The specs."""
+        return Layout.from_plain(self.facts["specs"])
+
+    @functools.cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened besides: seeds, states that were set, episodes dropped."""
+        path = self.path / "log.jsonl"
+        lines = path.read_bytes().split(b"\n") if path.exists() else []
+        # What follows the last newline was being written when the process died.
+        return [loaded(line) for line in lines[:-1]]
+
+    def load(self, entry: Entry) -> Episode:
+        """Reads a file."""
+        try:
+            with zipfile.ZipFile(entry.path) as archive:
+                return Episode(archive, entry, self.layout, self._unpack)
+        except (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+            if isinstance(error, RecordingError):
+                raise
+            raise RecordingError(
+                f"{str(entry.path)!r} cannot be read: {type(error).__name__}: {error}."
+            ) from error
+
+    def episodes(
+        self, row: int | None = None, numbers: Sequence[int] | None = None
+    ) -> Iterator[Episode]:
+        """Reads the episodes that were written, or some of them, one by one."""
+        for entry in self.of_kind("episode"):
+            is_asked_for = numbers is None or entry.number in numbers
+            if is_asked_for and row in (None, entry.row):
+                yield self.load(entry)
+
+    def of_kind(self, kind: str) -> list[Entry]:
+        """Returns the files of a kind."""
+        return [entry for entry in self.entries if entry.kind == kind]
+
+    def _facts(self) -> dict[str, Any]:
+        facts = self._json("recording.json")
+        if facts.get("format") != FORMAT:
+            raise RecordingError(f"{str(self.path)!r} is no recording of envkit.")
+        version = facts.get("format_version")
+        if not isinstance(version, int) or version > VERSION:
+            raise RecordingError(
+                f"The recording in {str(self.path)!r} has version {version} of the "
+                f"format, written by envkit {facts.get('envkit')}. This is envkit "
+                f"{envkit_version()}, which reads versions up to {VERSION}: update it."
+            )
+        return facts
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            data = json.loads((self.path / name).read_text("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise RecordingError(
+                f"There is no recording in {str(self.path)!r}: it has no {name}. A "
+                "recording is the directory that Record was given."
+            ) from None
+        except ValueError as error:
+            raise RecordingError(
+                f"{str(self.path / name)!r} cannot be read: {error}."
+            ) from None
+        if not isinstance(data, dict):
+            raise RecordingError(f"{str(self.path / name)!r} has no JSON object.")
+        return data
+
+    def _entries(self) -> Iterator[Entry]:
+        for path in self.path.glob("row-*/*.npz"):
+            kind, _, number = path.stem.partition("-")
+            row = path.parent.name.partition("-")[2]
+            if number.isdigit() and row.isdigit():  # else it is a part of a file
+                yield Entry(int(row), int(number), kind, path)
+
+
+class Episode:
+    """An episode, from its `FIRST` on, or the actions of several.
+
+    Attributes:
+        row: The row of the batch; 0 of a single environment.
+        number: Its number, or that of the first.
+        last_number: Its number, or that of the last.
+        ended: "last" if there is a `LAST`; otherwise why not: "reset", "set_state" or
+            "closed".
+        calls: For each time step the number of the call that brought it.
+        step_types: For each time step its type.
+    """
+
+    def __init__(
+        self, archive: zipfile.ZipFile, entry: Entry, layout: Layout, unpack: Any
+    ) -> None:
+        """Reads it from an archive."""
+        facts = loaded(archive.read("episode.json"))
+        self.row, self.number = entry.row, entry.number
+        self.last_number: int = facts["last_episode"]
+        self.ended: str = facts["ended"]
+        self._layout, self._unpack = layout, unpack
+        self._columns: dict[str, Any] = {}
+        self._notes: dict[int, dict[str, Any]] = {}
+        for name in archive.namelist():
+            column, _, kind = name.rpartition(".")
+            if kind == "npy":
+                with archive.open(name) as member:
+                    array = np.lib.format.read_array(member, allow_pickle=False)
+                self._columns[column] = array
+            elif column == "annotations":
+                self._read_notes(archive.read(name).splitlines())
+            elif kind == "jsonl":
+                self._columns[column] = archive.read(name).splitlines()
+        self.calls = self._columns["call"]
+        self.step_types = self._columns["step_type"]
+        if any(len(column) != len(self.calls) for column in self._columns.values()):
+            raise RecordingError(f"{str(entry.path)!r} has columns of several lengths.")
+
+    def _read_notes(self, lines: list[bytes]) -> None:
+        for line in lines:
+            note = from_plain(loaded(line), self._unpack)
+            self._notes.setdefault(note.pop("step"), {}).update(note)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def time_step(self, step: int) -> TimeStep:
+        """Returns a time step: new arrays, as the environment gave them."""
+        layout = self._layout
+        leaves = [
+            self._leaf(name, step, spec)
+            for name, spec in zip(layout.steps, layout.time_step.leaves, strict=True)
+        ]
+        return layout.time_step.unflatten(leaves)  # type: ignore[no-any-return]  # it is one
+
+    def action(self, step: int) -> NestedArray:
+        """Returns the action that a time step came of; with a `FIRST`, what it was."""
+        layout = self._layout
+        return layout.action.unflatten(
+            [
+                self._leaf(name, step, spec)
+                for name, spec in zip(layout.actions, layout.action.leaves, strict=True)
+            ]
+        )
+
+    @property
+    def has_info(self) -> bool:
+        """Whether the environment had an info."""
+        return "info" in self._columns
+
+    def info(self, step: int) -> Any:
+        """Returns the info of a time step; `None` if there was none."""
+        if not self.has_info:
+            return None
+        info = from_plain(loaded(self._columns["info"][step]), self._unpack)
+        typed = self._layout.info
+        keys = key_paths(typed.template)
+        for name, path in zip(self._layout.infos, keys, strict=True):
+            _put(info, path, self._columns[name][step, ...].copy())
+        return info
+
+    def annotations(self, step: int) -> dict[str, Any]:
+        """Returns what the agent has noted about a time step."""
+        return dict(self._notes.get(step, {}))
+
+    def _leaf(self, name: str, step: int, spec: Any) -> Any:
+        column = self._columns[name]
+        if isinstance(column, list):
+            return from_plain(loaded(column[step]), self._unpack)
+        return column[step, ...].copy()
+
+
+def _put(info: Any, keys: tuple[str, ...], value: Any) -> None:
+    for key in keys[:-1]:
+        info = info.setdefault(key, {})
+    info[keys[-1]] = value

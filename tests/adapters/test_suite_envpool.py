@@ -1,0 +1,63 @@
+"""Environments of EnvPool by name."""
+
+from __future__ import annotations
+
+import pytest
+
+import envkit
+from envkit import AutoReset
+from envkit.adapters import AsyncEnvPool, EnvPoolWrapper, suite_envpool
+from envkit.errors import ConstructorError
+from envkit.wrappers import TimeLimit
+
+pytest.importorskip("envpool", reason="envpool is not installed")
+
+
+def test_make_knows_the_scheme():
+    with envkit.make("envpool:CartPole-v1", num_envs=3, num_threads=1) as env:
+        assert isinstance(env, EnvPoolWrapper)
+        assert 3 == env.batch_size
+        assert 1 == env.config["num_threads"]
+        assert env.reset().is_first().all()
+
+
+def test_without_a_number_there_is_one_row():
+    with envkit.make("envpool:CartPole-v1") as env:
+        assert (True, 1) == (env.batched, env.batch_size)
+
+
+def test_a_recipe_makes_a_pool_of_its_rows_too():
+    recipe = envkit.constructor("envpool:CartPole-v1", autoreset="disabled")
+    with envkit.make(recipe, num_envs=2) as env:
+        assert (2, AutoReset.DISABLED) == (env.batch_size, env.autoreset)
+
+
+def test_load_passes_on_what_it_does_not_know():
+    with suite_envpool.load("CartPole-v1", 2, 0.5, max_episode_steps=1, seed=3) as env:
+        env.reset()
+        time_step = env.step([0, 0])
+
+    assert [0.5, 0.5] == time_step.discount.tolist()
+    assert time_step.is_last().all()
+
+
+def test_wrappers_are_applied_from_the_inside():
+    wrap = [lambda env: TimeLimit(env, 3), lambda env: TimeLimit(env, 2)]
+    with suite_envpool.load("CartPole-v1", 2, env_wrappers=wrap) as env:
+        assert isinstance(env.wrapped_env().wrapped_env(), EnvPoolWrapper)
+        env.reset()
+        env.step([0, 0])
+
+        assert env.step([0, 0]).is_last().all()
+
+
+def test_load_async_makes_rows_that_take_their_time():
+    with suite_envpool.load_async("CartPole-v1", 6, autoreset="disabled") as env:
+        assert isinstance(env, AsyncEnvPool)
+        assert (6, 3) == (env.num_envs, env.batch_size)
+        assert AutoReset.DISABLED is env.autoreset
+
+
+def test_what_envpool_does_not_make_is_told():
+    with pytest.raises(ConstructorError, match="does not make 'CartPole-v1'"):
+        suite_envpool.load("CartPole-v1", 2, max_num_players=0)

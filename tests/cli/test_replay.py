@@ -1,0 +1,314 @@
+"""`envkit replay`: recordings shown, and checked bit for bit by another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import envkit
+from envkit import BatchedPyEnvironment, constructors, make, register
+from envkit.cli.main import main
+from envkit.realtime import RealTimeEnvironment
+from envkit.recording import Record
+from envkit.testing import CountingEnv
+from envkit.wrappers import FrameStack, TimeLimit, wrap
+
+HERE = __name__
+
+
+def replay(*arguments):
+    """Runs the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "envkit", "replay", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+    )
+
+
+def record(path, env, steps=60, when="always", seed=None):
+    """Records a game with all that a batch can be asked for."""
+    rng = np.random.default_rng(7)
+    with Record(env, path, when) as recorded:
+        if seed is not None:
+            recorded.seed(seed)
+        rows = env.batch_size
+        for step in range(steps):
+            action = rng.integers(0, 2, rows)
+            if rows and step % 9 == 5 and env.resets_rows:
+                recorded.reset(np.arange(rows) == 1)
+            elif rows and step % 7 == 3 and env.holds_rows:
+                recorded.step_rows(
+                    action, np.arange(rows) % 2 == 0, np.arange(rows) == 3
+                )
+            else:
+                recorded.step(action)
+    return path
+
+
+ENVIRONMENTS = {
+    "single": lambda: make("CartPole", seed=3),
+    "single, seeded later": lambda: make("CartPole"),
+    "wrapped": lambda: wrap(make("CartPole", seed=3), [TimeLimit, 9], [FrameStack, 3]),
+    "native batch": lambda: make("Catch", batch_size=4, seed=3),
+    "batch": lambda: BatchedPyEnvironment(
+        [make("Catch", seed=row) for row in range(4)], multithreading=False
+    ),
+    "pool": lambda: make("Catch", num_envs=4, backend="inline"),
+    "virtual time": lambda: RealTimeEnvironment(
+        "CartPole", hz=10, host="virtual", think_time=0.25
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+@pytest.mark.parametrize("when", ["always", "cubic"])
+def test_the_same_environment_does_the_same(kind, when, tmp_path, capsys):
+    env = ENVIRONMENTS[kind]()
+    record(tmp_path / "r", env, when=when, seed=None if "3" in kind else 11)
+    status = main(["replay", "--check", str(tmp_path / "r")])
+    printed = capsys.readouterr()
+
+    assert (0, "") == (status, printed.err)
+    assert "the same, bit for bit" in printed.out
+
+
+def test_another_process_finds_it_the_same(tmp_path):
+    path = record(tmp_path / "r", make("Catch-v1", seed=3), steps=30)
+    done = replay("--check", path)
+
+    assert (
+        0,
+        f"{path}: Catch-v1, written by envkit {envkit.__version__}\n"
+        "  the same, bit for bit: 3 episodes, 30 time steps\n",
+        "",
+    ) == (done.returncode, done.stdout, done.stderr)
+
+
+def test_episodes_in_between_are_played_and_not_compared(tmp_path):
+    path = record(tmp_path / "r", make("Catch", seed=3), steps=100, when="cubic")
+    done = replay("--check", path)
+
+    assert 0 == done.returncode
+    assert "the same, bit for bit: 3 episodes, 30 time steps\n" in done.stdout
+
+
+def changed(path, name, change):
+    """Changes an array of an episode."""
+    file = path / "row-000" / name
+    with np.load(file) as content:
+        arrays = {key: content[key] for key in content.files}
+    change(arrays)
+    import zipfile
+
+    with zipfile.ZipFile(file, "w") as archive:
+        for key, value in arrays.items():
+            if isinstance(value, bytes):
+                archive.writestr(key, value)
+            else:
+                with archive.open(f"{key}.npy", "w") as member:
+                    np.lib.format.write_array(member, value)
+
+
+def test_the_first_difference_is_shown(tmp_path):
+    path = record(tmp_path / "r", make("Catch-v1", seed=3), steps=30)
+
+    def flip(arrays):
+        arrays["observation"][4, 0, 3] = 0.25
+
+    changed(path, "episode-000001.npz", flip)
+    done = replay("--check", path)
+
+    assert (
+        1,
+        f"{path}: Catch-v1, written by envkit {envkit.__version__}\n"
+        "  it differs, after 1 episode, 14 time steps that are the same\n"
+        "\n"
+        "  where      episode 1, step 4, at observation[0, 3]\n"
+        "  recorded   0.25\n"
+        "  now        0.0\n"
+        "\n",
+        "",
+    ) == (done.returncode, done.stdout, done.stderr)
+
+
+def test_a_bit_is_enough(tmp_path, capsys):
+    path = record(tmp_path / "r", make("Catch-v1", seed=3), steps=12)
+
+    def negate(arrays):
+        arrays["reward"][2] = -0.0
+
+    changed(path, "episode-000000.npz", negate)
+
+    assert 1 == main(["replay", "--check", str(path)])
+    printed = capsys.readouterr().out
+    assert "at reward\n  recorded   -0.0\n  now        0.0\n" in printed
+
+
+class Drifting(CountingEnv):
+    """Observes how many of its kind there have been."""
+
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        type(self).made += 1
+
+    def _observe(self):
+        return np.array(self.made, np.int32)
+
+    def _step(self, action):
+        return super()._step(action)._replace(observation=self._observe())
+
+
+def test_an_environment_that_has_changed_differs(tmp_path, capsys):
+    path = record(tmp_path / "r", make(f"{HERE}:Drifting"), steps=6)
+
+    assert 1 == main(["replay", "--check", str(path)])
+    assert "episode 0, step 0, at observation\n" in capsys.readouterr().out
+
+
+def test_what_has_another_version_now_is_told_with_a_difference(tmp_path, capsys):
+    path = record(tmp_path / "r", make(f"{HERE}:Drifting"), steps=6)
+    file = path / "provenance.json"
+    known = json.loads(file.read_text("utf-8"))
+    known["packages"]["numpy"] = "1.0"
+    file.write_text(json.dumps(known))
+    main(["replay", "--check", str(path)])
+
+    assert (
+        f"  numpy was 1.0 and is {np.__version__}.\n"
+        "  No seed was given, as far as the recording knows.\n"
+    ) in capsys.readouterr().out
+
+
+def test_specs_that_have_changed_differ(tmp_path, capsys):
+    path = record(tmp_path / "r", envkit.envs.Catch(rows=5, seed=1), steps=6)
+
+    assert 1 == main(["replay", "--check", str(path)])
+    printed = capsys.readouterr().out
+    assert "at time_step_spec().observation\n" in printed
+    assert (
+        "The arguments of envkit.envs.catch:Catch are not known; none were given."
+    ) in printed
+
+
+def test_another_environment_can_be_named(tmp_path, capsys):
+    path = record(tmp_path / "r", make(lambda: make("Catch", seed=1)), steps=20)
+
+    assert 2 == main(["replay", "--check", str(path)])
+    assert (
+        f"{path}: It was made by {HERE}:test_another_environment_can_be_named.<locals>."
+        "<lambda>, which no other program can import. Name what makes it with --env, "
+        "as 'module:function'.\n"
+    ) == capsys.readouterr().err
+    assert 0 == main(["replay", "--check", str(path), "--env", f"{HERE}:make_catch"])
+
+
+def make_catch():
+    return make("Catch", seed=1)
+
+
+# What cannot be checked.
+
+
+def test_a_version_that_is_not_there_is_named(tmp_path, capsys, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(constructors, "_registry", dict(constructors._registry))
+        register("Catch-v9", CountingEnv)
+        path = record(tmp_path / "r", make("Catch-v9"), steps=6)
+
+    assert 2 == main(["replay", "--check", str(path)])
+    assert (
+        f"{path}: Catch-v9 cannot be made again: There is no environment named "
+        "'Catch-v9'; there is 'Catch-v1'.\n"
+    ) == capsys.readouterr().err
+
+
+def test_what_has_begun_before_cannot_be_checked(tmp_path, capsys):
+    env = make("Catch", seed=1)
+    env.reset()
+    path = record(tmp_path / "r", env, steps=6)
+
+    assert 2 == main(["replay", "--check", str(path)])
+    assert "had begun before it was wrapped" in capsys.readouterr().err
+
+
+def test_it_ends_where_a_state_was_set(tmp_path, capsys):
+    with Record(make("Catch", seed=1), tmp_path / "r") as env:
+        for _ in range(10):
+            env.step(1)
+        env.set_state(env.get_state())
+        for _ in range(20):
+            env.step(1)
+
+    assert 2 == main(["replay", "--check", str(tmp_path / "r")])
+    assert (
+        "  the same, bit for bit: 1 episode, 10 time steps\n"
+        "  Then a state was set, which the recording does not hold: what follows "
+        "cannot be compared.\n"
+    ) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+def test_it_ends_where_an_episode_is_missing(rows, tmp_path, capsys):
+    env = make("Catch", seed=1, batch_size=rows)
+    path = record(tmp_path / "r", env, steps=45)
+    (path / "row-000/episode-000002.npz").unlink()
+    of = " of row 0" if rows else ""
+
+    assert 2 == main(["replay", "--check", str(path)])
+    assert (
+        f"  Then nothing is known of episode 2{of}, and what follows depends on it.\n"
+    ) in capsys.readouterr().out
+
+
+def test_a_seed_in_the_middle_is_given_again(tmp_path):
+    with Record(make("CartPole", seed=1), tmp_path / "r") as env:
+        for step in range(40):
+            if step == 17:
+                env.seed(5)
+                env.reset()
+            env.step(step % 2)
+
+    assert 0 == main(["replay", "--check", str(tmp_path / "r")])
+
+
+def test_real_time_does_not_come_again(tmp_path, capsys):
+    env = RealTimeEnvironment("CartPole", hz=500, host="thread")
+    path = record(tmp_path / "r", env, steps=3)
+
+    assert 2 == main(["replay", "--check", str(path)])
+    assert (
+        f"{path}: It ran in real time, which does not come again. Recordings of "
+        "host='virtual' can be checked.\n"
+    ) == capsys.readouterr().err
+
+
+def test_what_is_no_recording_is_told(tmp_path):
+    done = replay("--check", tmp_path)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert (
+        f"{tmp_path}: There is no recording in {str(tmp_path)!r}: it has no "
+        "recording.json. A recording is the directory that Record was given.\n"
+    ) == done.stderr
+
+
+# Showing.
+
+
+def test_a_recording_is_shown(tmp_path, capsys):
+    path = record(tmp_path / "r", make("Catch", batch_size=2, seed=1), steps=10)
+    status = main(["replay", str(path)])
+
+    assert 0 == status
+    assert [
+        f"{path}: Catch-v1, written by envkit {envkit.__version__}",
+        "  row 0, episode 0: 8 steps, left by closed",
+        "  row 1, episode 0: 3 steps, left by reset",
+        "  row 1, episode 1: 4 steps, left by closed",
+    ] == capsys.readouterr().out.splitlines()

@@ -1,0 +1,258 @@
+"""`Replay`: what was recorded, as an environment."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import envkit
+from envkit import BatchedPyEnvironment, RandomPyEnvironment, make, nest
+from envkit.errors import RecordingEnded, RecordingError
+from envkit.provenance import VersionWarning
+from envkit.recording import Record, Recording, Replay
+from envkit.specs import sample_spec_nest
+from envkit.testing import CountingEnv, check_environment
+from tests import strategies
+
+
+def bits(time_step):
+    return [
+        (np.asarray(leaf).dtype, np.shape(leaf), np.asarray(leaf).tobytes())
+        for leaf in nest.flatten(time_step)
+    ]
+
+
+def recorded(path, env, steps):
+    with Record(env, path) as recording:
+        return [recording.step(0) for _ in range(steps)]
+
+
+@settings(max_examples=25)
+@given(
+    observation=strategies.nests(strategies.array_specs()),
+    action=strategies.nests(strategies.bounded_specs()),
+    seed=st.integers(0, 2**31),
+    memory=st.sampled_from([1, 3000, 10**8]),
+    compress=st.booleans(),
+)
+def test_a_recording_replayed_is_the_same_stream(
+    observation, action, seed, memory, compress, tmp_path_factory
+):
+    """Whatever the nests, and however often parts had to be put aside."""
+    folder = tmp_path_factory.mktemp("recording") / "r"
+    env = RandomPyEnvironment(observation, action, 0.3, seed=seed)
+    rng = np.random.default_rng(seed)
+    with Record(env, folder, memory=memory, compress=compress) as recording:
+        stream = []
+        for _ in range(12):
+            chosen = sample_spec_nest(action, rng)
+            stream.append((chosen, bits(recording.step(chosen))))
+    replayed = Replay(folder, actions="check")
+    came = []
+    for chosen, _ in stream:
+        try:
+            came.append(bits(replayed.step(chosen)))
+        except RecordingEnded:  # Of the last one there was nothing but its FIRST.
+            break
+    expected = [told for _, told in stream[: len(came)]]
+
+    assert len(came) >= len(stream) - 1
+    assert expected[:-1] == came[:-1]
+    # An episode that was left in its middle ends there.
+    assert expected[-1][1:] == came[-1][1:]
+
+
+def test_what_comes_back_has_the_specs(tmp_path):
+    env = make("Catch", seed=1)
+    recorded(tmp_path / "r", env, 12)
+    replayed = Replay(tmp_path / "r")
+
+    assert env.environment_spec() == replayed.environment_spec()
+
+
+def test_episodes_come_in_their_order_and_end(tmp_path, message_of):
+    recorded(tmp_path / "r", CountingEnv(steps_per_episode=1), 6)
+    env = Replay(tmp_path / "r")
+    numbers = []
+    for _ in range(6):
+        env.step(0)
+        numbers.append(env.episode)
+
+    assert [0, 0, 1, 1, 2, 2] == numbers
+    assert (
+        f"All episodes of the recording in {str(tmp_path / 'r')!r} have been played. "
+        "Make another Replay, or one with at_end='repeat'."
+    ) == message_of(RecordingEnded, lambda: env.step(0))
+
+
+def test_a_recording_can_be_repeated(tmp_path):
+    recorded(tmp_path / "r", CountingEnv(steps_per_episode=1), 4)
+    env = Replay(tmp_path / "r", at_end="repeat")
+
+    assert [0, 2] * 5 == [int(env.step(0).step_type) for _ in range(10)]
+
+
+def test_reset_goes_to_the_next_episode(tmp_path):
+    recorded(tmp_path / "r", CountingEnv(steps_per_episode=3), 8)
+    env = Replay(tmp_path / "r")
+    env.reset()
+    env.step(0)
+
+    assert (0, 1) == (env.episode, env.remaining)
+    assert env.reset().is_first()
+    assert (1, 0) == (env.episode, env.remaining)
+
+
+def test_an_episode_that_was_left_ends_in_a_truncation(tmp_path):
+    with Record(CountingEnv(steps_per_episode=9), tmp_path / "r") as env:
+        stream = [env.reset(), env.step(0), env.step(0)]
+        env.reset()
+    replayed = Replay(tmp_path / "r")
+    came = [replayed.step(0) for _ in range(3)]
+
+    assert [0, 1, 2] == [int(step.step_type) for step in came]
+    assert (stream[2].discount, stream[2].observation) == (
+        came[2].discount,
+        came[2].observation,
+    )
+    with pytest.raises(RecordingEnded):  # The other has only its FIRST.
+        replayed.step(0)
+
+
+def test_rows_and_episodes_can_be_chosen(tmp_path):
+    env = BatchedPyEnvironment([CountingEnv(1), CountingEnv(2)])
+    with Record(env, tmp_path / "r") as recording:
+        for _ in range(6):
+            recording.step([0, 0])
+
+    assert 3 == Replay(tmp_path / "r", row=0).remaining
+    assert 1 == Replay(tmp_path / "r", row=1, episodes=[1]).remaining
+    assert 5 == Replay(tmp_path / "r").remaining
+
+
+def test_rows_become_a_batch_again(tmp_path):
+    env = make("Catch", batch_size=2, seed=1)
+    with Record(env, tmp_path / "r") as recording:
+        expected = [bits(recording.step([0, 2])) for _ in range(20)]
+    again = BatchedPyEnvironment([Replay(tmp_path / "r", row=row) for row in range(2)])
+
+    assert expected == [bits(again.step([0, 2])) for _ in range(20)]
+
+
+def test_what_is_not_there_is_told(tmp_path, message_of):
+    recorded(tmp_path / "r", CountingEnv(steps_per_episode=1), 4)
+    path = tmp_path / "r"
+
+    assert (
+        f"The recording in {str(path)!r} has no episode to play for row=3. It has 2 "
+        "episodes, of rows [0]."
+    ) == message_of(RecordingError, lambda: Replay(path, row=3))
+    assert (
+        "actions is the string 'maybe'; it is one of 'ignore', 'check'."
+    ) == message_of(ValueError, lambda: Replay(path, actions="maybe"))
+
+
+def test_actions_that_are_not_those_recorded_are_refused(tmp_path, message_of):
+    with Record(make("Catch", seed=1), tmp_path / "r") as env:
+        env.reset()
+        env.step(2)
+        env.step(1)
+    replayed = Replay(tmp_path / "r", actions="check")
+    replayed.reset()
+    replayed.step(np.int32(2))
+
+    assert 1 == replayed.recorded_action()
+    assert (
+        "Replay.step() was given another action than the recorded one, in episode 0, "
+        "step 2, at action.\n\n"
+        "  recorded   array of shape (), dtype int64, values 1 … 1\n"
+        "  got        2 of type int\n\n"
+        "With actions='ignore' nobody compares."
+    ) == message_of(RecordingError, lambda: replayed.step(2))
+    assert replayed.step(1).is_last()
+
+
+def test_infos_and_notes_come_back(tmp_path):
+    with Record(make("Catch", seed=1), tmp_path / "r") as env:
+        env.reset()
+        env.step(2)
+        env.annotate(value=3)
+        expected = env.get_info()
+    replayed = Replay(tmp_path / "r")
+    replayed.step(0)
+    replayed.step(0)
+
+    assert expected == replayed.get_info()
+    assert {"value": 3} == replayed.annotations()
+
+
+def test_a_state_goes_back(tmp_path):
+    recorded(tmp_path / "r", make("Catch", seed=1), 30)
+    env = Replay(tmp_path / "r")
+    for _ in range(13):
+        env.step(0)
+    token = env.get_state()
+    expected = [bits(env.step(0)) for _ in range(10)]
+    env.set_state(token)
+
+    assert 1 == env.episode
+    assert expected == [bits(env.step(0)) for _ in range(10)]
+
+
+def test_a_replay_keeps_the_promises_of_an_environment(tmp_path):
+    recorded(tmp_path / "r", make("Catch", seed=1), 100)
+
+    check_environment(lambda: Replay(tmp_path / "r", at_end="repeat"), steps=100)
+
+
+# Recordings that are none, or of others.
+
+
+def test_a_directory_without_recording_is_none(tmp_path, message_of):
+    assert (
+        f"There is no recording in {str(tmp_path)!r}: it has no recording.json. A "
+        "recording is the directory that Record was given."
+    ) == message_of(RecordingError, lambda: Replay(tmp_path))
+
+
+def rewritten(path, **facts):
+    file = path / "recording.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **facts}))
+
+
+def test_a_newer_format_is_refused(tmp_path, message_of):
+    recorded(tmp_path / "r", CountingEnv(), 5)
+    rewritten(tmp_path / "r", format_version=2, envkit="9.0")
+
+    assert (
+        f"The recording in {str(tmp_path / 'r')!r} has version 2 of the format, "
+        f"written by envkit 9.0. This is envkit {envkit.__version__}, which reads "
+        "versions up to 1: update it."
+    ) == message_of(RecordingError, lambda: Replay(tmp_path / "r"))
+
+
+def test_a_recording_of_another_envkit_says_so(tmp_path):
+    recorded(tmp_path / "r", CountingEnv(), 5)
+    rewritten(tmp_path / "r", envkit="0.0.1")
+    with pytest.warns(VersionWarning) as warned:
+        Recording(tmp_path / "r")
+
+    assert [
+        f"The recording in {str(tmp_path / 'r')!r} was written by envkit 0.0.1, and "
+        f"this is envkit {envkit.__version__}."
+    ] == [str(warning.message) for warning in warned]
+
+
+def test_a_broken_file_is_named(tmp_path, message_of):
+    recorded(tmp_path / "r", CountingEnv(), 5)
+    file = tmp_path / "r/row-000/episode-000000.npz"
+    file.write_bytes(file.read_bytes()[:100])
+
+    assert (
+        f"{str(file)!r} cannot be read: BadZipFile: File is not a zip file."
+        == message_of(RecordingError, Replay(tmp_path / "r").reset)
+    )

@@ -1,0 +1,352 @@
+"""Where environments come from: ids, versions, arguments, seeds, states of others."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import envkit
+from envkit import (
+    BatchedPyEnvironment,
+    ParallelPyEnvironment,
+    constructor,
+    constructors,
+    make,
+    register,
+)
+from envkit.blocking import Blocking
+from envkit.envs import Catch
+from envkit.provenance import MadeBy, Origin, VersionWarning, version_of
+from envkit.py_environment import EnvironmentState
+from envkit.realtime import RealTimeEnvironment
+from envkit.testing import CountingEnv
+from envkit.wrappers import FrameStack, TimeLimit
+
+HERE = __name__
+
+
+def make_maze(level=1, size=(3, 4)):
+    return CountingEnv(steps_per_episode=level)
+
+
+def make_wrapped(duration=5):
+    return TimeLimit(make("CartPole-v1"), duration)
+
+
+@pytest.fixture
+def maze(monkeypatch):
+    """Has two versions of an environment."""
+    monkeypatch.setattr(constructors, "_registry", dict(constructors._registry))
+    register("Maze-v1", CountingEnv)
+    register("Maze-v2", f"{HERE}:make_maze")
+
+
+# Versions.
+
+
+@pytest.mark.parametrize(
+    ("identifier", "version"),
+    [("Maze-v2", 2), ("gymnasium:Pong-v5", 5), ("Maze", None), ("a-v2:make", None)],
+)
+def test_an_id_ends_in_its_version(identifier, version):
+    assert version == version_of(identifier)
+
+
+@pytest.mark.usefixtures("maze")
+def test_a_name_without_version_is_the_newest():
+    register("Maze-v10", make_wrapped)
+
+    assert "Maze-v10" == make("Maze").provenance()["id"]
+    assert "Maze-v1" == make("Maze-v1").provenance()["id"]
+
+
+@pytest.mark.usefixtures("maze")
+def test_a_version_that_is_not_there_says_which_are(message_of):
+    assert (
+        "There is no environment named 'Maze-v7'; there are 'Maze-v1', 'Maze-v2'."
+        == message_of(ValueError, lambda: make("Maze-v7"))
+    )
+    assert (
+        "There is no environment named 'CartPole-v0'; there is 'CartPole-v1'."
+        == message_of(ValueError, lambda: make("CartPole-v0"))
+    )
+
+
+@pytest.mark.usefixtures("maze")
+def test_a_version_stays_what_it_is(message_of):
+    assert (
+        f"The name 'Maze-v2' is taken by '{HERE}:make_maze'; choose another."
+        == message_of(ValueError, lambda: register("Maze-v2", CountingEnv))
+    )
+
+
+def test_the_names_that_are_known_have_their_versions():
+    assert {"CartPole-v1", "Catch-v1"} <= set(constructors.registered())
+
+
+# What is known of an environment.
+
+
+def test_an_environment_that_was_made_knows_its_id_arguments_and_seed():
+    found = make("Catch", rows=5, seed=3).provenance()
+
+    assert ("Catch-v1", 1) == (found["id"], found["version"])
+    assert {"rows": 5, "seed": 3} == found["arguments"]
+    assert 3 == found["seed"]
+    assert "envkit.envs.catch:Catch" == found["class"]
+
+
+def test_an_environment_that_was_made_directly_is_known_by_its_class():
+    found = Catch(rows=5).provenance()
+
+    assert ("envkit.envs.catch:Catch", None) == (found["id"], found["version"])
+    assert found["arguments"] is None
+
+
+def test_the_last_seed_counts():
+    env = make("Catch", seed=3)
+    env.seed(8)
+
+    assert 8 == env.provenance()["seed"]
+
+
+def test_versions_and_the_machine_are_known():
+    found = make("Catch").provenance()
+
+    assert envkit.__version__ == found["envkit"]
+    assert np.__version__ == found["packages"]["numpy"]
+    assert {"system", "release", "architecture", "processor", "cpus"} == set(
+        found["machine"]
+    )
+    assert found["python"].startswith("3.")
+
+
+def test_the_library_behind_an_adapter_is_known():
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    found = make("gymnasium:CartPole-v1").provenance()
+
+    assert gymnasium.__version__ == found["packages"]["gymnasium"]
+    assert ("gymnasium:CartPole-v1", 1) == (found["id"], found["version"])
+
+
+def test_wrappers_are_listed_from_the_outermost_on():
+    env = FrameStack(TimeLimit(make("CartPole"), 20), 3)
+    found = env.provenance()
+
+    assert [
+        {
+            "class": "envkit.wrappers.history.frames:FrameStack",
+            "arguments": {"stack_size": 3},
+        },
+        {"class": "envkit.wrappers.limits:TimeLimit", "arguments": {"duration": 20}},
+    ] == found["wrappers"]
+    assert "CartPole-v1" == found["id"]
+
+
+def test_what_a_function_has_wrapped_is_what_the_function_makes():
+    found = make(make_wrapped, duration=7).provenance()
+
+    assert (f"{HERE}:make_wrapped", {"duration": 7}, []) == (
+        found["id"],
+        found["arguments"],
+        found["wrappers"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments"),
+    [
+        (functools.partial(make_maze, 2), {"level": 2, "size": {"$tuple": [1, 2]}}),
+        (make_maze, {"size": {"$tuple": [1, 2]}}),
+    ],
+)
+def test_arguments_of_functions_are_known_by_name(target, arguments):
+    found = make(target, size=(1, 2)).provenance()
+
+    assert (f"{HERE}:make_maze", arguments) == (found["id"], found["arguments"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "plain"),
+    [
+        (Catch, {"$name": "envkit.envs.catch:Catch"}),
+        (lambda: 3, {"$unknown": f"{HERE}:<lambda>"}),
+        (object(), {"$unknown": "a object object"}),
+        (
+            np.zeros(5000),
+            {"$unknown": "an array of shape (5000,), dtype float64"},
+        ),
+    ],
+    ids=["class", "lambda", "object", "large array"],
+)
+def test_what_json_cannot_hold_is_named(argument, plain):
+    found = make(make_maze, size=argument).provenance()
+
+    assert {"size": plain} == found["arguments"]
+
+
+def test_a_batch_says_what_it_is_made_of():
+    env = BatchedPyEnvironment([make("Catch", rows=4) for _ in range(3)])
+    env.seed(5)
+    (row,) = env.provenance()["environments"]
+
+    assert (3, "Catch-v1", {"rows": 4}, None) == (
+        row["count"],
+        row["id"],
+        row["arguments"],
+        row["seed"],
+    )
+    assert 5 == env.provenance()["seed"]
+
+
+def test_a_pool_says_what_its_constructors_make():
+    recipes = ["Catch", constructor("Catch-v1"), functools.partial(Catch, rows=3)]
+    with ParallelPyEnvironment(recipes[:2], backend="inline") as env:
+        (row,) = env.provenance()["environments"]
+
+        assert (2, "Catch-v1", {}) == (row["count"], row["id"], row["arguments"])
+        assert {"autoreset": "next_step"} == env.provenance()["arguments"]
+    with ParallelPyEnvironment(recipes[2:], backend="inline") as env:
+        (row,) = env.provenance()["environments"]
+
+        assert ("envkit.envs.catch:Catch", {"rows": 3}) == (row["id"], row["arguments"])
+
+
+def test_a_pool_asks_its_first_worker_for_packages():
+    with make(f"{HERE}:make_maze", num_envs=2, num_workers=1) as env:
+        assert np.__version__ == env.provenance()["packages"]["numpy"]
+    assert f"{HERE}:make_maze" == env.provenance()["environments"][0]["id"]
+
+
+EVERYTHING = {
+    "single": lambda: make("Catch"),
+    "wrapper": lambda: TimeLimit(make("Catch"), 3),
+    "batch": lambda: BatchedPyEnvironment([make("Catch")]),
+    "pool": lambda: make("Catch", num_envs=2, backend="inline"),
+    "asynchronous": lambda: asynchronous(),
+    "blocking": lambda: Blocking(asynchronous()),
+    "real time": lambda: RealTimeEnvironment("Catch", hz=10, host="virtual"),
+}
+
+
+def asynchronous():
+    return envkit.AsyncParallelPyEnvironment(["Catch"], backend="inline")
+
+
+@pytest.mark.parametrize("kind", EVERYTHING)
+def test_the_provenance_of_everything_is_json(kind):
+    with EVERYTHING[kind]() as env:
+        found = env.provenance()
+
+    assert found == json.loads(json.dumps(found, allow_nan=False))
+    assert {"id", "version", "arguments", "seed", "wrappers", "envkit"} <= set(found)
+
+
+def test_the_clock_is_a_wrapper():
+    with RealTimeEnvironment("Catch", hz=10, host="virtual") as env:
+        env.seed(4)
+        found = env.provenance()
+
+    assert ("Catch-v1", 4) == (found["id"], found["seed"])
+    assert (10, "virtual") == tuple(
+        found["wrappers"][0]["arguments"][name] for name in ("hz", "host")
+    )
+
+
+# States of other versions.
+
+
+def of_version(token, identifier=None, written_by=None):
+    made_by = token.made_by
+    return token._replace(
+        made_by=MadeBy(identifier or made_by.id, written_by or made_by.envkit)
+    )
+
+
+@pytest.mark.parametrize("target", ["Catch-v1", Catch], ids=["made", "direct"])
+def test_a_state_says_which_versions_it_is_of(target):
+    env = make(target) if isinstance(target, str) else target()
+    env.reset()
+
+    expected = "Catch-v1" if isinstance(target, str) else None
+    assert MadeBy(expected, envkit.__version__) == env.get_state().made_by
+
+
+def test_a_state_of_another_version_of_the_environment_is_refused(message_of):
+    env = make("Catch-v1")
+    env.reset()
+    token = of_version(env.get_state(), "Catch-v2")
+
+    assert (
+        "Catch.set_state() was given a state of Catch-v2, and this environment is "
+        "Catch-v1. What an environment does is fixed in each version and differs "
+        "between them: make('Catch-v2') takes this state."
+    ) == message_of(ValueError, lambda: env.set_state(token))
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_state_that_another_envkit_has_saved_warns():
+    env = make("Catch-v1")
+    first = env.reset()
+    token = of_version(env.get_state(), written_by="0.0.1")
+    env.step(1)
+    with pytest.warns(VersionWarning) as warned:
+        env.set_state(token)
+
+    assert [
+        "Catch.set_state() was given a state that envkit 0.0.1 has saved, and this is "
+        f"envkit {envkit.__version__}. What follows may differ from what would have "
+        "followed there."
+    ] == [str(warning.message) for warning in warned]
+    assert (first.observation == env.current_time_step().observation).all()
+
+
+def test_a_wrapper_leaves_its_versions_to_what_it_wraps(message_of):
+    env = TimeLimit(make("Catch-v1"), 3)
+    env.reset()
+    token = env.get_state()
+    inner = of_version(token.environment.environment, "Catch-v2")
+    other = token._replace(environment=token.environment._replace(environment=inner))
+
+    assert token.made_by is None
+    assert message_of(ValueError, lambda: env.set_state(other)).startswith(
+        "Catch.set_state() was given a state of Catch-v2"
+    )
+
+
+def test_a_state_from_before_versions_works():
+    env = make("Catch-v1")
+    env.reset()
+    token = env.get_state()
+
+    env.set_state(EnvironmentState(token.environment, token.time_step))
+    env.set_state(pickle.loads(pickle.dumps(token._replace(made_by=None))))
+
+
+def test_a_state_fits_an_environment_whose_version_is_not_known():
+    made, direct = make("Catch-v1", seed=1), Catch(seed=2)
+    made.reset()
+    direct.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        direct.set_state(made.get_state())
+        made.set_state(direct.get_state())
+
+
+def test_the_version_inside_a_name_without_one_counts():
+    env = make(constructor(functools.partial(make, "Catch-v1")))
+    env.reset()
+
+    assert "Catch-v1" == env.get_state().made_by.id
+
+
+def test_what_is_noted_travels_with_the_environment():
+    env = pickle.loads(pickle.dumps(make("Catch-v1", rows=4)))
+
+    assert {"rows": 4} == env.provenance()["arguments"]
+    assert isinstance(env._made_from, Origin)
