@@ -18,7 +18,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 help:
 	@echo "make demo      step environments, print how fast, and learn to balance a pole"
-	@echo "make test      run the whole test suite"
+	@echo "make test      run the test suite"
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
 	@echo "make check     formatting, lint, types and docs"
 	@echo "make bench     run the benchmarks: some ten minutes"
@@ -36,10 +36,11 @@ demo: $(VENV)/.demo
 
 # Several files at a time: much of it is waiting for processes to start and to end.
 test: $(VENV)/.test
-	@"$(RUN)" -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	@"$(RUN)" -m pytest -m "not heavy" --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 # Some tests need libraries that are too large for every run, and are skipped without;
-# here a library that is missing is a failure.
+# here a library that is missing is a failure. And some of the others are too slow for
+# every run: they are marked "heavy".
 # PLE is in no registry: make test-all PLE=path names a checkout to test with.
 test-all: $(VENV)/.test-all
 	@"$(RUN)" -m pytest --nothing-missing --numprocesses=auto --maxprocesses=4 --dist=loadfile $(if $(PLE),--ple="$(PLE)")

@@ -23,13 +23,14 @@ from tests import residue
 
 # Machines that are busy with other things are slow at times, and no test is about
 # how long an example takes. For a long look: pytest --hypothesis-profile=thorough.
-hypothesis.settings.register_profile("envkit", deadline=None, max_examples=60)
+hypothesis.settings.register_profile("envkit", deadline=None, max_examples=40)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("envkit")
 
 EXAMPLES = hypothesis.settings.get_profile("envkit").max_examples
 SECONDS = 60.0
 PARALLEL = Path(__file__).parent / "parallel"
+HEAVY = {Path(__file__).parent / folder for folder in ("adapters", "realtime")}
 
 # The words of the reasons for which tests are skipped.
 _MISSING = re.compile(r"not (be )?installed")
@@ -68,6 +69,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if _watchdog in config.stash:
         config.stash[_watchdog].close()
         os.close(config.stash[_stderr])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what is left to `make test-all`: slow tests beside the core."""
+    for item in items:
+        is_elsewhere = HEAVY.isdisjoint(item.path.parents)
+        if not is_elsewhere and item.get_closest_marker("slow"):
+            item.add_marker("heavy")
 
 
 @pytest.hookimpl(wrapper=True)

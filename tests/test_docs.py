@@ -50,7 +50,6 @@ INTERNAL = {
     "envkit.adapters.dm.mujoco_drawing",
     "envkit.adapters.dm.mujoco_state",
     "envkit.adapters.spaces.object_spaces",
-    "envkit.adapters.spaces.one_of",
     "envkit.adapters.gymnasium_vector.outcomes",
     "envkit.adapters.gymnasium_vector.pending_calls",
     "envkit.adapters.spaces.plain_spaces",

@@ -51,7 +51,11 @@ if TYPE_CHECKING:
     from envkit.adapters.py_to_pettingzoo import to_pettingzoo
     from envkit.adapters.py_to_sb3 import to_sb3
     from envkit.adapters.pysc2_wrapper import PySC2Wrapper
-    from envkit.adapters.spaces.spaces_from_specs import space_from_spec
+    from envkit.adapters.spaces.one_of import OneOf
+    from envkit.adapters.spaces.spaces_from_specs import (
+        batch_space_from_spec,
+        space_from_spec,
+    )
     from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
     from envkit.adapters.tf_agents import from_tf_agents, to_tf_agents
     from envkit.adapters.urnai_envs.from_env import from_urnai
@@ -72,6 +76,7 @@ _HOMES = {
     "GymnasiumVectorWrapper": "envkit.adapters.gymnasium_vector_wrapper",
     "GymnasiumWrapper": "envkit.adapters.gymnasium_wrapper",
     "GymnaxWrapper": "envkit.adapters.gymnax_wrapper",
+    "OneOf": "envkit.adapters.spaces.one_of",
     "PettingZooAECWrapper": "envkit.adapters.pettingzoo_aec_wrapper",
     "PettingZooWrapper": "envkit.adapters.pettingzoo_wrapper",
     "PLEWrapper": "envkit.adapters.ple_wrapper",
@@ -81,6 +86,7 @@ _HOMES = {
     "PyToGymnasiumVector": "envkit.adapters.py_to_gymnasium_vector",
     "Result": "envkit.adapters.env_adapter",
     "VizDoomWrapper": "envkit.adapters.vizdoom_wrapper",
+    "batch_space_from_spec": "envkit.adapters.spaces.spaces_from_specs",
     "from_tf_agents": "envkit.adapters.tf_agents",
     "from_urnai": "envkit.adapters.urnai_envs.from_env",
     "space_from_spec": "envkit.adapters.spaces.spaces_from_specs",
@@ -123,6 +129,7 @@ __all__ = [
     "GymnasiumVectorWrapper",
     "GymnasiumWrapper",
     "GymnaxWrapper",
+    "OneOf",
     "PLEWrapper",
     "PettingZooAECWrapper",
     "PettingZooWrapper",
@@ -132,6 +139,7 @@ __all__ = [
     "PyToGymnasiumVector",
     "Result",
     "VizDoomWrapper",
+    "batch_space_from_spec",
     "from_tf_agents",
     "from_urnai",
     "space_from_spec",

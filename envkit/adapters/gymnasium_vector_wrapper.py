@@ -119,6 +119,7 @@ class GymnasiumVectorWrapper(PyEnvironment):
             vector_env,
             beginnings,
             name=self._name,
+            adapter=type(self).__name__,
             arguments=self._arguments,
             actions=VectorActions(
                 vector_env.single_action_space, self._action_spec, self._rows

@@ -100,7 +100,7 @@ def _file_and_line(file: str, line: int) -> str:
 def _described(value: Any) -> str:
     if isinstance(value, Constructor):
         # What it pickles as: its name, what builds it, and the arguments.
-        name, _, keywords = value.__reduce__()[1]
+        name, _, keywords, _ = value.__reduce__()[1]
         return f"constructor({_arguments([repr(name)], (), keywords)})"
     if isinstance(value, functools.partial):
         function = _described(value.func)

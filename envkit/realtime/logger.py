@@ -36,14 +36,15 @@ class Logger(PyEnvironmentBaseWrapper):
         >>> from envkit.realtime import RealTimeEnvironment
         >>> from envkit.testing import ManualClock
         >>> clock = ManualClock()
-        >>> env = RealTimeEnvironment(Catch, 10, host="virtual", think_time=0.25)
+        >>> game = Catch(seed=1)
+        >>> env = RealTimeEnvironment(game, 10, host="virtual", think_time=0.25)
         >>> env = Logger(env, every=2.0, log=print, now=clock)
         >>> _ = env.reset()
         >>> for _ in range(4):
         ...     clock.advance(0.5)
         ...     _ = env.step(1)
         2 steps/s, 4.5 ticks/s (3 missed), reaction 338 ms (think 250, action 50, \
-observation 37.5), reward -0.5/s, 1 episodes
+observation 37.5), reward 0.5/s, 1 episodes
     """
 
     _shown = ("every",)

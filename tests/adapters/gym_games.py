@@ -30,7 +30,8 @@ CHECKED = ["episodes", "info", "seed", "state"]
 
 def bare(name):
     """Makes an environment as people did, without what fails with NumPy 2."""
-    return gym.make(name) if OLD else gym.make(name, disable_env_checker=True)
+    has_checker = VERSION >= "0.24"
+    return gym.make(name, disable_env_checker=True) if has_checker else gym.make(name)
 
 
 def seeded(env, seed):
@@ -128,8 +129,27 @@ def play_toys():
     assert [spec.dtype for spec in hand] == [np.int64] * 3
 
 
+def draw():
+    """Looks at pictures, which need a display before Gym drew with pygame."""
+    mode = {} if OLD else {"render_mode": "rgb_array"}
+    env = suite_gym.load("CartPole-v1", gym_kwargs=mode)
+    env.seed(3)
+    env.reset()
+    before = env.render()
+    assert (before.shape, before.dtype) == ((400, 600, 3), np.uint8)
+    state = env.get_state()
+    for _ in range(5):
+        env.step(1)
+    assert (env.render() != before).any()
+    env.set_state(state)
+    same(before, env.render())
+    env.close()
+
+
 if __name__ == "__main__":
     assert gym.__version__ == VERSION
     play_cart_pole()
     play_toys()
+    if VERSION >= "0.22":
+        draw()
     print("played: CartPole-v1 FrozenLake Blackjack")

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -484,3 +485,13 @@ def test_a_library_that_the_variable_names_and_that_is_missing_is_told(no_egl):
         "the library that it names has to be installed: libEGL for egl, libOSMesa for "
         "osmesa."
     ] == told.stdout.splitlines()
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_the_examples_of_the_guide_run():
+    guide = (ROOT / "docs/dm_control.md").read_text("utf-8")
+    blocks = re.findall(r"^```text\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+
+    assert len(blocks) == 3
+    assert 0 == drawn("\n".join([*blocks, "print(0)"]))

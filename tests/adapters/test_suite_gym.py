@@ -230,16 +230,21 @@ def test_an_environment_with_a_limit_keeps_the_contract_of_environments(make):
     assert () == check_environment(limited, require=features, steps=200).failed
 
 
-# By version, what it needs beside NumPy: the youngest of all, whose checker fails
-# with NumPy 2, and the youngest of those with a seed() that installs with any Python.
-# That one looks for distutils, which only setuptools has since Python 3.12.
-PACKAGES = {"0.26.2": ["gym_notices"], "0.17.3": ["scipy", "setuptools"]}
+# By version, what it needs beside NumPy. The youngest of all, whose checker fails with
+# NumPy 2; one in which reset() has seeds, and step() still four values; and the
+# youngest of those with a seed() that installs with any Python. That one looks for
+# distutils, which only setuptools has since Python 3.12, and draws on displays only.
+PACKAGES = {
+    "0.26.2": ["gym_notices", "pygame-ce"],
+    "0.23.1": ["gym_notices", "pygame-ce"],
+    "0.17.3": ["scipy", "setuptools"],
+}
 
 
 def python_with_gym(version: str, folder: Path) -> Path:
     """Returns an interpreter that has a version of Gym and this version of NumPy."""
     packages = [f"gym=={version}", f"numpy=={np.__version__}", "cloudpickle", "dm-tree"]
-    # What they are said to need besides is for pictures.
+    # What they are said to need besides is for other environments.
     options = ["--no-deps", "--retries=1", *packages, *PACKAGES[version]]
     python = folder / "bin" / "python"
     for command in (

@@ -144,5 +144,7 @@ ENVIRONMENTS: dict[str, Make] = {
     "camera": lambda size: OneLeaf(_drive(size), "camera", "gear"),
 }
 
+# Those of `envkit.envs`, whose batches are one class's.
+BUILT_IN = ("bandit", "cartpole", "catch", "gridworld", "tictactoe")
 # What a wrapper that takes everything is tried on: a nest holds what single arrays do.
 ALL = tuple(name for name in ENVIRONMENTS if name not in ("wheel", "camera"))

@@ -81,7 +81,8 @@ class VectorResults:
             and observation.dtype is self._plain_dtype
             and observation.shape == self._plain_shape
         ):
-            observation = observation.copy()
+            # As it lies in memory: to turn it round takes twice as long.
+            observation = observation.copy("K")
         else:
             observation = self._to_observations(observation)
         if (

@@ -81,6 +81,7 @@ class VectorSteps:
         beginnings: Beginnings,
         *,
         name: str,
+        adapter: str,
         arguments: ResetArguments,
         actions: VectorActions,
         results: VectorResults,
@@ -93,6 +94,7 @@ class VectorSteps:
             vector_env: The vector environment.
             beginnings: When the next episode of a row begins.
             name: What to call the vector environment in an error.
+            adapter: What to call the adapter there.
             arguments: What resets are given.
             actions: What makes actions for it of ours.
             results: What reads its results.
@@ -105,6 +107,7 @@ class VectorSteps:
         self._begins_next = beginnings.with_next_step
         self._waits = beginnings.when_told
         self._name = name
+        self._adapter = adapter
         self._arguments = arguments
         self._actions = actions
         self._results = results
@@ -244,10 +247,10 @@ class VectorSteps:
 
     def _refuse_step(self) -> NoReturn:
         if self.is_closed:
-            raise ClosedError.used("GymnasiumVectorWrapper", "step")
+            raise ClosedError.used(self._adapter, "step")
         raise CallOrderError(
             f"step() was called after the episode of {_rows(self._ended_rows)} of "
-            f"{self._name} ended, and this GymnasiumVectorWrapper was made with "
+            f"{self._name} ended, and this {self._adapter} was made with "
             "auto_reset=False. Call reset(mask) for them first; none of the "
             "environments has moved."
         )

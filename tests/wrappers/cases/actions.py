@@ -12,9 +12,7 @@ from envkit.wrappers.actions.transforms import (
     TransformAction,
 )
 from tests.wrappers.case import Case
-from tests.wrappers.environments import ALL
-
-BUILT_IN = ("bandit", "cartpole", "catch", "gridworld", "tictactoe")
+from tests.wrappers.environments import ALL, BUILT_IN
 
 
 def mirror(env: Any) -> TransformAction:

@@ -5,8 +5,7 @@ from typing import Any
 from envkit.wrappers.actions.disabled import ExtraDisabledActionsWrapper
 from envkit.wrappers.actions.transforms import TransformAction
 from tests.wrappers.case import Case
-
-BUILT_IN = ("bandit", "cartpole", "catch", "gridworld", "tictactoe")
+from tests.wrappers.environments import BUILT_IN
 
 
 def with_enabled_actions(env: Any) -> TransformAction:

@@ -5,8 +5,7 @@ from envkit.wrappers.actions.discrete import (
     OneHotActionWrapper,
 )
 from tests.wrappers.case import Case
-
-BUILT_IN = ("bandit", "cartpole", "catch", "gridworld", "tictactoe")
+from tests.wrappers.environments import BUILT_IN
 
 CASES = [
     Case("discretize", lambda env: ActionDiscretizeWrapper(env, 5), ("wheel",)),
