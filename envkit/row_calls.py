@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from envkit.interruptible import wait_a_while
 from envkit.wording import counted
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class _Turnstile:
         with self._changed:
             self._closed = True
             while self._inside:
-                self._changed.wait()
+                wait_a_while(self._changed)
 
 
 def with_rows(call: str, failures: list[tuple[int, Exception]]) -> Exception:

@@ -26,6 +26,7 @@ FLOORS: dict[int, set[str]] = {
         "error_texts",
         "errors",
         "exception_copies",
+        "interruptible",
         "lazy_names",
         "types",
         "nest",
@@ -66,7 +67,10 @@ NO_ENGINE = {"adapters", "tf", "realtime", "recording"}
 
 # Beside NumPy and the standard library: which package a part of envkit may import when
 # it is imported itself, and which only inside a function.
-AT_MODULE_LEVEL: dict[str, set[str]] = {"envkit.tf": {"tensorflow"}}
+AT_MODULE_LEVEL: dict[str, set[str]] = {
+    "envkit.cli": {"rich"},
+    "envkit.tf": {"tensorflow"},
+}
 INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},

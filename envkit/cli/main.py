@@ -1,7 +1,11 @@
 """`envkit COMMAND`: finds the command, and returns its exit status.
 
-A command is a module with `add_arguments(parser)` and `run(arguments)`, which returns
-the status: 0 if all is well, 1 if what was looked at is not, 2 if it could not be done.
+A command is a module with
+
+- `EXAMPLE`: how it is called, for its `--help`;
+- `add_arguments(parser)`: what it takes;
+- `run(arguments)`: what it does; it returns the exit status: 0 if all is well, 1 if
+  what was looked at is not. Whatever it raises becomes one line and the status 2.
 """
 
 from __future__ import annotations
@@ -11,11 +15,26 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from envkit.errors import EnvkitError
 
 __all__ = ["main"]
 
+_COULD_NOT, _INTERRUPTED = 2, 130
+# Errors whose message says all there is to say, without the name of their class.
+_TELLING = (EnvkitError, ValueError, OSError, NotImplementedError)
+
+
+class _Command(NamedTuple):
+    module: str
+    text: str
+
+
 # By name, so that only the one that is asked for is imported.
-_COMMANDS = {"replay": ("envkit.cli.replay", "shows a recording, or checks it")}
+_COMMANDS = {
+    "replay": _Command("envkit.cli.replay", "shows a recording, or checks it"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,25 +47,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser(given)
+    parsed = parser.parse_args(given)
+    command = importlib.import_module(_COMMANDS[parsed.command].module)
+    # As with `python -m`, so that one's own modules are found however this was called.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        status: int = command.run(parsed)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Who read what was printed has seen enough. Python would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _COULD_NOT
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except Exception as error:
+        if parsed.debug:
+            raise
+        print(f"envkit {parsed.command}: {_in_one_line(error)}", file=sys.stderr)
+        return _COULD_NOT
+
+
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="envkit", description="Environments for reinforcement learning."
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, text) in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=f"{name}: {text}.")
-        if name in given:
-            importlib.import_module(module).add_arguments(command)
-    parsed = parser.parse_args(given)
-    run = importlib.import_module(_COMMANDS[parsed.command][0]).run
-    try:
-        status: int = run(parsed)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        # Who read what was printed has seen enough. Python would complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 2
+        # Only the one that is asked for is imported, to say what it takes.
+        if name not in given:
+            commands.add_parser(name, help=text)
+            continue
+        asked: Any = importlib.import_module(module)
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=f"example:\n  {asked.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        asked.add_arguments(command)
+        command.add_argument(
+            "--debug", action="store_true", help="show the traceback of an error"
+        )
+    return parser
+
+
+def _in_one_line(error: Exception) -> str:
+    message = " ".join(str(error).split())
+    if isinstance(error, _TELLING) and message:
+        return message
+    kind = type(error).__name__
+    return f"{kind}: {message} (--debug shows where)" if message else kind
 
 
 def _version() -> str:

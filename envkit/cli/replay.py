@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,9 @@ if TYPE_CHECKING:
     from envkit.recording.checking import Outcome
     from envkit.recording.stored import Recording
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EXAMPLE", "add_arguments", "run"]
+
+EXAMPLE = "envkit replay --check runs/catch"
 
 _SAME, _DIFFERS, _UNCHECKED = 0, 1, 2
 
@@ -41,17 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Shows or checks a recording."""
-    from envkit.errors import EnvkitError
     from envkit.recording.stored import Recording
 
-    try:
-        recording = Recording(arguments.path, pickle=arguments.pickle, warn=False)
-        if not arguments.check:
-            return _show(recording)
-        return _check(recording, arguments.env)
-    except EnvkitError as error:
-        print(f"{arguments.path}: {error}", file=sys.stderr)
-        return _UNCHECKED
+    recording = Recording(arguments.path, pickle=arguments.pickle, warn=False)
+    if not arguments.check:
+        return _show(recording)
+    return _check(recording, arguments.env)
 
 
 def _show(recording: Recording) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from envkit.errors import ClosedError, WorkerTimeout
+from envkit.interruptible import result_of, wait_a_while
 from envkit.realtime.hosts import LocalHost, MakeLoop, RealTimeState, Result
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, Seed
@@ -64,7 +65,7 @@ class ThreadHost(LocalHost):
         )
         self._thread.start()
         try:
-            built.result()
+            result_of(built)
         except BaseException:
             # What interrupts the waiting must not leave a clock behind.
             self._is_closed = True
@@ -201,7 +202,7 @@ class ThreadHost(LocalHost):
             if give_up is not None and now >= give_up and self._is_beginning(mask):
                 raise self._late("step")
             ends = [end for end in (deadline, give_up) if end is not None and end > now]
-            self._changed.wait(min(ends) - now if ends else None)
+            wait_a_while(self._changed, min(ends) - now if ends else None)
             self._check()
 
     def _is_beginning(self, mask: Array | None) -> bool:
@@ -228,7 +229,7 @@ class ThreadHost(LocalHost):
     def ask(self, question: Callable[[], Result]) -> Result:
         """Calls a function in the thread, between two ticks."""
         answer: Future[Result] = self._ask(question)
-        return answer.result()
+        return result_of(answer)
 
     def _go_on_at(self) -> float | None:
         return self._now()

@@ -6,6 +6,8 @@ import collections
 import threading
 from typing import Any
 
+from envkit.interruptible import wait_a_while
+
 __all__ = ["Mailbox"]
 
 
@@ -42,7 +44,7 @@ class Mailbox:
             ):
                 if not wait:
                     return False
-                self._changed.wait()
+                wait_a_while(self._changed)
             self.check()
             self._letters.append((letter, size))
             self._used += size

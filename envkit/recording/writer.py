@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from envkit.errors import RecordingError
+from envkit.interruptible import result_of, wait_for_end
 from envkit.plain_data import dumped
 from envkit.recording.episode_file import EpisodeFile
 from envkit.recording.layout import ACTIONS, EPISODE
@@ -83,7 +85,7 @@ class Event(NamedTuple):
 class _Mark(NamedTuple):
     """Is there to be reached."""
 
-    reached: threading.Event
+    reached: Future[None]
 
 
 class _Closing(NamedTuple):
@@ -160,9 +162,9 @@ class Writer:
 
     def flush(self) -> None:
         """Waits until all that it was told is done, and episodes at their end, too."""
-        mark = _Mark(threading.Event())
+        mark = _Mark(Future())
         self._mailbox.put(mark)
-        mark.reached.wait()
+        result_of(mark.reached)
         self._mailbox.check()
 
     def close(self, facts: dict[str, Any] | None = None) -> None:
@@ -177,7 +179,7 @@ class Writer:
         try:
             self._mailbox.put(_Closing(facts or {}))
         finally:
-            self._thread.join()
+            wait_for_end(self._thread)
         self._mailbox.check()
 
     def _run(self) -> None:
@@ -200,7 +202,7 @@ class Writer:
             failure.__cause__ = error
             for unread in [letter, *self._mailbox.fail(failure)]:
                 if isinstance(unread, _Mark):
-                    unread.reached.set()
+                    unread.reached.set_result(None)
 
     def _see_to(self, letter: Any) -> None:
         match letter:
@@ -226,7 +228,7 @@ class Writer:
                     if take.last_type == _LAST and take.opening.kind == EPISODE
                 ]
                 self._leave(ended, "last")
-                reached.set()
+                reached.set_result(None)
 
     def _moved(self, moved: Moved) -> None:
         for opening in moved.openings:

@@ -15,6 +15,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any, Protocol
 
 from envkit.errors import CallOrderError, ClosedError
+from envkit.interruptible import result_of, wait_for_end
 from envkit.specs.validation import describe
 
 __all__ = ["CallersThread", "GivenThreads", "Lane", "OneThread", "lane_for"]
@@ -59,7 +60,7 @@ def lane_for(isolation: Any) -> Lane:
 def _submit_of(pool: Any) -> Callable[..., Any] | None:
     """Returns what runs a function in a pool's threads; `None` if it is no pool."""
     if isinstance(pool, Executor):
-        return lambda function, *args: pool.submit(function, *args).result()
+        return lambda function, *args: result_of(pool.submit(function, *args))
     from multiprocessing.pool import ThreadPool
 
     if isinstance(pool, ThreadPool):
@@ -152,7 +153,7 @@ class OneThread:
                 )
             self._tasks.put((future, function, args))
         try:
-            return future.result()
+            return result_of(future)
         finally:
             # The exception refers to this frame, which would keep it alive.
             del future
@@ -163,7 +164,7 @@ class OneThread:
             self._has_ended = True
             self._end()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            wait_for_end(self._thread)
 
 
 _Task = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]

@@ -1404,6 +1404,23 @@ def test_a_state_has_the_wrappers_of_gymnasium_in_it():
     assert str(env.get_info()) == str(other.get_info())
 
 
+def test_a_state_leaves_functions_without_a_name_where_they_are():
+    def make(scale):
+        bare = SyncVectorEnv([lambda: Walk()] * 2)
+        return GymnasiumVectorWrapper(
+            gymnasium.wrappers.vector.TransformReward(bare, lambda r: r * scale)
+        )
+
+    env, other = make(2), make(2)
+    env.seed(3)
+    env.reset()
+    played(env, 5)
+
+    other.set_state(env.get_state())
+
+    assert played(env, 10) == played(other, 10)
+
+
 def test_the_state_of_other_environments_is_refused(message_of):
     state = walks(rows=3).get_state()
 
@@ -1422,8 +1439,8 @@ def test_what_does_not_pickle_makes_a_state_impossible(message_of):
     text = message_of(NotImplementedError, env.get_state)
 
     assert text.startswith(
-        "SyncVectorEnv cannot save its state. A state is all that it and its wrappers "
-        "hold, and one of these things does not pickle: "
+        "SyncVectorEnv cannot save its state. A state is all that the environment and "
+        "its wrappers hold, and one of these things does not pickle: "
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import envkit
 from envkit.cli.main import main
+from envkit.errors import RecordingError
 
 ROOT = Path(envkit.__file__).parents[1]
 
@@ -43,3 +44,22 @@ def test_help_names_every_command(capsys):
 
     assert 0 == ended.value.code
     assert "replay" in capsys.readouterr().out
+
+
+def test_an_error_is_one_line_without_a_traceback(tmp_path, capsys):
+    status = main(["replay", str(tmp_path)])
+
+    assert 2 == status
+    assert 1 == len(capsys.readouterr().err.splitlines())
+
+
+def test_debugging_shows_the_traceback(tmp_path):
+    with pytest.raises(RecordingError):
+        main(["replay", "--debug", str(tmp_path)])
+
+
+def test_the_help_of_a_command_has_an_example(capsys):
+    with pytest.raises(SystemExit):
+        main(["replay", "--help"])
+
+    assert "example:\n  envkit replay --check runs/catch\n" in capsys.readouterr().out

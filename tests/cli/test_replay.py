@@ -201,9 +201,9 @@ def test_another_environment_can_be_named(tmp_path, capsys):
 
     assert 2 == main(["replay", "--check", str(path)])
     assert (
-        f"{path}: It was made by {HERE}:test_another_environment_can_be_named.<locals>."
-        "<lambda>, which no other program can import. Name what makes it with --env, "
-        "as 'module:function'.\n"
+        f"envkit replay: It was made by {HERE}:test_another_environment_can_be_named."
+        "<locals>.<lambda>, which no other program can import. Name what makes it with "
+        "--env, as 'module:function'.\n"
     ) == capsys.readouterr().err
     assert 0 == main(["replay", "--check", str(path), "--env", f"{HERE}:make_catch"])
 
@@ -223,7 +223,7 @@ def test_a_version_that_is_not_there_is_named(tmp_path, capsys, monkeypatch):
 
     assert 2 == main(["replay", "--check", str(path)])
     assert (
-        f"{path}: Catch-v9 cannot be made again: There is no environment named "
+        "envkit replay: Catch-v9 cannot be made again: There is no environment named "
         "'Catch-v9'; there is 'Catch-v1'.\n"
     ) == capsys.readouterr().err
 
@@ -283,7 +283,7 @@ def test_real_time_does_not_come_again(tmp_path, capsys):
 
     assert 2 == main(["replay", "--check", str(path)])
     assert (
-        f"{path}: It ran in real time, which does not come again. Recordings of "
+        "envkit replay: It ran in real time, which does not come again. Recordings of "
         "host='virtual' can be checked.\n"
     ) == capsys.readouterr().err
 
@@ -293,7 +293,7 @@ def test_what_is_no_recording_is_told(tmp_path):
 
     assert (2, "") == (done.returncode, done.stdout)
     assert (
-        f"{tmp_path}: There is no recording in {str(tmp_path)!r}: it has no "
+        f"envkit replay: There is no recording in {str(tmp_path)!r}: it has no "
         "recording.json. A recording is the directory that Record was given.\n"
     ) == done.stderr
 

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from envkit.interruptible import wait_for_end
+
 __all__ = ["LateAnswers"]
 
 
@@ -75,5 +77,5 @@ class LateAnswers:
     def close(self) -> None:
         """Waits until no call is out any more."""
         if self._thread is not None:
-            self._thread.join()
+            wait_for_end(self._thread)
             self._thread = None

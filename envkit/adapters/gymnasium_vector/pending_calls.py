@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from envkit.interruptible import wait_for_end
+
 __all__ = ["PendingCall", "timeout_error"]
 
 
@@ -37,7 +39,10 @@ class PendingCall:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits, and says whether it is over."""
-        self._thread.join(timeout)
+        if timeout is None:
+            wait_for_end(self._thread)
+        else:
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def result(self) -> Any:

@@ -7,30 +7,28 @@ single environment. What processes of Gymnasium's hold cannot be reached.
 
 from __future__ import annotations
 
-import pickle
 from typing import Any, NamedTuple
 
 from envkit.adapters.gymnasium_vector.vector_kinds import kind_of_vector_env
-from envkit.adapters.snapshot import Snapshot, restore_snapshot, take_snapshot
+from envkit.adapters.snapshot import (
+    Snapshot,
+    layers_of,
+    restore_snapshot,
+    take_snapshot,
+)
 
 __all__ = ["restore_vector_state", "take_vector_state"]
-
-# What stays as it is: the environments have snapshots of their own, and functions do
-# not change.
-_KEPT = frozenset(["env", "envs", "env_fns"])
 
 
 class _VectorState(NamedTuple):
     """The state of a vector environment that has its environments in a list.
 
     Attributes:
-        layers: The classes of its wrappers, from the outside, and its own.
-        content: Their attributes, pickled with what was to be saved beside them.
+        content: What its wrappers and it hold, with what was to be saved beside that.
         rows: The states of the environments.
     """
 
-    layers: tuple[str, ...]
-    content: bytes
+    content: Snapshot
     rows: tuple[Snapshot, ...]
 
 
@@ -54,21 +52,18 @@ def take_vector_state(vector_env: Any, name: str, beside: Any) -> Any:
         )
     if kind != "SyncVectorEnv":
         return take_snapshot(vector_env, name, beside)
-    envs = vector_env.unwrapped.envs
-    layers = _layers_of(vector_env)
-    held = [_attributes(layer) for layer in layers]
-    try:
-        content = pickle.dumps((held, beside), pickle.HIGHEST_PROTOCOL)
-    # Whatever an attribute raises when it is pickled, it means the same.
-    except Exception as error:
-        raise NotImplementedError(
-            f"{name} cannot save its state. A state is all that it and its wrappers "
-            f"hold, and one of these things does not pickle: {error}"
-        ) from error
-    rows = tuple(
-        take_snapshot(env, f"env {row} of {name}") for row, env in enumerate(envs)
+    content = take_snapshot(
+        vector_env,
+        name,
+        beside,
+        layers=layers_of(vector_env),
+        kept=_kept(vector_env),
     )
-    return _VectorState(_names_of(layers), content, rows)
+    rows = tuple(
+        take_snapshot(env, f"env {row} of {name}")
+        for row, env in enumerate(vector_env.unwrapped.envs)
+    )
+    return _VectorState(content, rows)
 
 
 def restore_vector_state(vector_env: Any, name: str, state: Any) -> Any:
@@ -79,10 +74,10 @@ def restore_vector_state(vector_env: Any, name: str, state: Any) -> Any:
     """
     if isinstance(state, Snapshot):
         return restore_snapshot(vector_env, name, state)
-    layers = _layers_of(vector_env)
+    layers = layers_of(vector_env)
     envs = getattr(vector_env.unwrapped, "envs", ())
     expected = _names_of(layers), len(envs)
-    got = state.layers, len(state.rows)
+    got = state.content.layers, len(state.rows)
     if expected != got:
         raise ValueError(
             f"{name} was given the state of another vector environment.\n\n"
@@ -92,22 +87,18 @@ def restore_vector_state(vector_env: Any, name: str, state: Any) -> Any:
         )
     for row, (env, snapshot) in enumerate(zip(envs, state.rows, strict=True)):
         restore_snapshot(env, f"env {row} of {name}", snapshot)
-    held, beside = pickle.loads(state.content)
-    for layer, attributes in zip(layers, held, strict=True):
-        vars(layer).update(attributes)
-    return beside
+    return restore_snapshot(
+        vector_env, name, state.content, layers=layers, kept=_kept(vector_env)
+    )
 
 
-def _layers_of(vector_env: Any) -> list[Any]:
-    """Lists the wrappers from the outside, and last the vector environment."""
-    layers = [vector_env]
-    while layers[-1].unwrapped is not layers[-1]:
-        layers.append(layers[-1].env)
-    return layers
+def _kept(vector_env: Any) -> list[Any]:
+    """Lists what stays as it is.
 
-
-def _attributes(layer: Any) -> dict[str, Any]:
-    return {key: value for key, value in vars(layer).items() if key not in _KEPT}
+    The environments have snapshots of their own, and what makes them does not change.
+    """
+    unwrapped = vector_env.unwrapped
+    return [*unwrapped.envs, *getattr(unwrapped, "env_fns", ())]
 
 
 def _names_of(layers: list[Any]) -> tuple[str, ...]:
