@@ -21,7 +21,7 @@ help:
 	@echo "make test      run the test suite"
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
 	@echo "make check     formatting, lint, types and docs"
-	@echo "make bench     run the benchmarks: some ten minutes"
+	@echo "make bench     run the benchmarks, and write docs/performance.md: a quarter of an hour"
 	@echo "make soak      kill workers at random for two minutes; nothing may be wrong"
 	@echo "make clean     remove .venv and everything that was built"
 	@echo "Another interpreter: make PYTHON=python3.12 test"
@@ -59,20 +59,14 @@ docs: $(VENV)/.docs
 	@"$(RUN)" -m sphinx -q -W --keep-going -b html docs docs/_build
 	@echo "docs/_build/index.html"
 
-bench: $(VENV)/.test
-	@"$(RUN)" benchmarks/import_cost.py
-	@"$(RUN)" benchmarks/overhead.py
-	@"$(RUN)" benchmarks/batched_envs.py
-	@"$(RUN)" benchmarks/parallel_step.py
-	@"$(RUN)" benchmarks/efficiency.py
-	@"$(RUN)" benchmarks/images.py
-	@"$(RUN)" benchmarks/stragglers.py
-	@"$(RUN)" benchmarks/startup.py
-	@"$(RUN)" benchmarks/tf_environment.py
-	@"$(RUN)" benchmarks/wrappers.py
-	@"$(RUN)" benchmarks/native_vectors.py
-	@"$(RUN)" benchmarks/adapters.py
-	@"$(RUN)" benchmarks/realtime.py
+# In an order in which the quick ones come first; each writes benchmarks/results/NAME.json.
+BENCHMARKS := import_cost overhead batched_envs scaling parallel_step efficiency images \
+  stragglers startup tf_environment wrappers native_vectors adapters realtime
+
+bench: $(VENV)/.test $(VENV)/.demo
+	@set -e; for name in $(BENCHMARKS); do "$(RUN)" "benchmarks/$$name.py"; done
+	@"$(RUN)" tools/performance_figures.py benchmarks/results docs/performance.md README.md
+	@echo "docs/performance.md, docs/pictures and README.md have the figures now"
 
 soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py

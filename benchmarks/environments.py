@@ -79,6 +79,9 @@ class Working(PyEnvironment):
     def action_spec(self) -> BoundedArraySpec:
         return BoundedArraySpec((), np.int64, 0, 1)
 
+    def seed(self, seed: object) -> None:
+        """Takes a seed, though nothing depends on it."""
+
     def modules(self) -> list[str]:
         """Names what this process has imported."""
         return sorted(sys.modules)

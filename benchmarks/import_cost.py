@@ -2,24 +2,19 @@
 
     python benchmarks/import_cost.py
 
-Each program takes its turn in every round; the figures are medians over rounds.
+Each program takes its turn in every round, in an interpreter of its own.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import functools
 import os
 import resource
-import statistics
 import subprocess
 import sys
-import time
-from pathlib import Path
-from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
+import numpy as np
+from side_by_side import Contender, Report, opened, options, take_turns
 
 PROGRAMS = {
     "nothing": "pass",
@@ -31,73 +26,53 @@ PROGRAMS = {
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-class Cost(NamedTuple):
-    """What one run of an interpreter took."""
-
-    cpu_ms: float
-    wall_ms: float
-    modules: int
-
-
 def children_cpu() -> float:
     """Returns the seconds of CPU that finished children have used."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
-def cost_of(statement: str) -> Cost:
-    program = f"{statement}\nimport sys; print(len(sys.modules))"
-    before, start = children_cpu(), time.perf_counter()
-    output = subprocess.run(
-        [sys.executable, "-c", program],
+def run(statement: str) -> int:
+    """Runs a statement and returns how many modules there are then."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{statement}\nimport sys; print(len(sys.modules))"],
         env={**os.environ, **ONE_THREAD},
         capture_output=True,
         text=True,
         check=True,
-    ).stdout
-    wall, cpu = time.perf_counter() - start, children_cpu() - before
-    return Cost(1e3 * cpu, 1e3 * wall, int(output))
+    )
+    return int(done.stdout)
 
 
-def measure(rounds: int) -> dict[str, Cost]:
-    """Runs every program once per round, after a round that does not count."""
-    runs: dict[str, list[Cost]] = {name: [] for name in PROGRAMS}
-    for number in range(rounds + 1):
-        for name, statement in PROGRAMS.items():
-            cost = cost_of(statement)
-            if number:
-                runs[name].append(cost)
-    return {
-        name: Cost(*(statistics.median(column) for column in zip(*costs, strict=True)))
-        for name, costs in runs.items()
-    }
+def interpreter(statement: str) -> Contender:
+    def measure(_: float) -> float:
+        before = children_cpu()
+        run(statement)
+        return 1e3 * (children_cpu() - before)
+
+    return Contender(measure=measure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
-
-    costs = measure(options.rounds)
-    table = Table(title="a fresh interpreter")
-    table.add_column("runs")
-    for heading in ("CPU ms", "wall ms", "modules"):
-        table.add_column(heading, justify="right")
-    for name, cost in costs.items():
-        table.add_row(
-            name, f"{cost.cpu_ms:.0f}", f"{cost.wall_ms:.0f}", f"{cost.modules:.0f}"
-        )
-    console = Console()
-    console.print(table)
-    ours, numpys = costs["the working set"], costs["import numpy"]
-    console.print(
-        f"on top of NumPy: {ours.cpu_ms - numpys.cpu_ms:.0f} ms of CPU and "
-        f"{ours.modules - numpys.modules:.0f} modules"
+    told = options(__doc__, rounds=15, seconds=0.0).parse_args()
+    report = Report("import_cost")
+    makers = {
+        name: functools.partial(interpreter, statement)
+        for name, statement in PROGRAMS.items()
+    }
+    with opened(makers) as contenders:
+        costs = take_turns(contenders, told.rounds, told.seconds)
+    report.table("a fresh interpreter", costs, "ms of CPU")
+    added = np.subtract(costs["the working set"], costs["import numpy"])
+    report.ratio(
+        "the working set on top of NumPy: ms of CPU", list(added), [1.0] * len(added)
     )
-    if options.json:
-        figures = {name: cost._asdict() for name, cost in costs.items()}
-        options.json.write_text(json.dumps(figures, indent=1))
+    modules = {name: run(statement) for name, statement in PROGRAMS.items()}
+    report.fact(
+        "modules on top of NumPy's",
+        modules["the working set"] - modules["import numpy"],
+    )
+    report.finish(told.json)
 
 
 if __name__ == "__main__":

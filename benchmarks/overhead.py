@@ -1,25 +1,17 @@
 """What envkit itself costs: around an environment's `_step`, and for a nest.
 
-    python benchmarks/overhead.py
-
-Every contender takes its turn in every round, and the figures are medians over rounds,
-so that a machine that is busy for a moment is unfair to nobody.
+python benchmarks/overhead.py
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
-import statistics
 import timeit
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import tree
-from rich.console import Console
-from rich.table import Table
+from side_by_side import Contender, Figures, Report, opened, options, take_turns
 
 from envkit import ArraySpec, PyEnvironment, TimeStep, restart, transition
 from envkit.nest import Structure
@@ -60,16 +52,23 @@ class Bare:
         return TIME_STEP
 
 
-def microseconds(
-    contenders: dict[str, Callable[[], object]], calls: int, rounds: int
-) -> dict[str, list[float]]:
-    """Times each contender once per round."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, call in contenders.items():
-            seconds = timeit.timeit(call, number=calls)
-            times[name].append(1e6 * seconds / calls)
-    return times
+def timed(call: Callable[[], object]) -> Contender:
+    """Times calls that are too short for looking at the clock after each."""
+    timer = timeit.Timer(call)
+
+    def measure(seconds: float) -> float:
+        calls = max(1, int(seconds / max(timer.timeit(100) / 100, 1e-9)))
+        return 1e6 * timer.timeit(calls) / calls
+
+    return Contender(measure=measure)
+
+
+def measured(
+    calls: dict[str, Callable[[], object]], rounds: int, seconds: float
+) -> Figures:
+    makers = {name: functools.partial(timed, call) for name, call in calls.items()}
+    with opened(makers) as contenders:
+        return take_turns(contenders, rounds, seconds)
 
 
 def step_contenders() -> dict[str, Callable[[], object]]:
@@ -96,48 +95,27 @@ def nest_contenders() -> dict[str, Callable[[], object]]:
     }
 
 
-def show(title: str, times: dict[str, list[float]], console: Console) -> None:
-    table = Table(title=title)
-    table.add_column("")
-    for heading in ("median", "fastest", "slowest"):
-        table.add_column(f"{heading} us", justify="right")
-    for name, values in times.items():
-        figures = (statistics.median(values), min(values), max(values))
-        table.add_row(name, *(f"{figure:.3f}" for figure in figures))
-    console.print(table)
-
-
-def sum_of_medians(times: dict[str, list[float]], names: Sequence[str]) -> float:
-    """Sums the medians of several contenders."""
-    return sum(statistics.median(times[name]) for name in names)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--calls", type=int, default=20_000)
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
-    console = Console()
+    told = options(__doc__, rounds=25, seconds=0.02).parse_args()
+    report = Report("overhead")
 
-    step = microseconds(step_contenders(), options.calls, options.rounds)
-    show("one step of an environment that does nothing", step, console)
-    bare, ours, handled = (statistics.median(values) for values in step.values())
-    console.print(
-        f"PyEnvironment.step adds {ours - bare:.3f} us to a bare method call "
-        f"({handled - bare:.3f} us with handle_auto_reset)\n"
-    )
+    step = measured(step_contenders(), told.rounds, told.seconds)
+    report.table("one step of an environment that does nothing", step, "us")
+    bare, *ours = step
+    for name in ours:
+        added = np.subtract(step[name], step[bare])
+        report.ratio(
+            f"{name}: us added to a bare method", list(added), [1.0] * len(added)
+        )
 
-    nests = microseconds(nest_contenders(), options.calls // 10, options.rounds)
-    show("a nest of 6 leaves, taken apart and rebuilt", nests, console)
-    tree_time = sum_of_medians(nests, ["tree.flatten", "tree.unflatten_as"])
-    our_time = sum_of_medians(nests, ["Structure.flatten", "Structure.unflatten"])
-    console.print(
-        f"taken apart and rebuilt: dm-tree {tree_time:.2f} us, Structure "
-        f"{our_time:.2f} us, {tree_time / our_time:.1f}x less"
+    nests = measured(nest_contenders(), told.rounds, told.seconds)
+    report.table("a nest of 6 leaves, taken apart and rebuilt", nests, "us")
+    report.ratio(
+        "Structure takes apart and rebuilds as fast as dm-tree",
+        np.add(nests["tree.flatten"], nests["tree.unflatten_as"]).tolist(),
+        np.add(nests["Structure.flatten"], nests["Structure.unflatten"]).tolist(),
     )
-    if options.json:
-        options.json.write_text(json.dumps({"step": step, "nest": nests}, indent=1))
+    report.finish(told.json)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import importlib.metadata
 import json
 import os
@@ -147,7 +148,7 @@ def options(
 
 @dataclass
 class Report:
-    """Collects tables and ratios, prints them, writes them to a file.
+    """Collects tables, curves and ratios, prints them, writes them to a file.
 
     Attributes:
         name: The script's, and so the file's.
@@ -156,6 +157,7 @@ class Report:
     name: str
     console: Console = field(default_factory=Console)
     tables: dict[str, Any] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
     ratios: list[dict[str, Any]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -204,6 +206,38 @@ class Report:
             }
         )
 
+    def curve(
+        self,
+        title: str,
+        axis: str,
+        unit: str,
+        points: Sequence[float],
+        figures: Mapping[str, Sequence[Sequence[float]]],
+    ) -> None:
+        """Prints medians by point, of each contender, and keeps them for a picture.
+
+        Args:
+            title: What is measured.
+            axis: What the points are.
+            unit: What the figures are.
+            points: Where it was measured.
+            figures: By contender and point: a figure for each round.
+        """
+        self.curves[title] = {
+            "axis": axis,
+            "unit": unit,
+            "points": list(points),
+            "figures": {name: list(values) for name, values in figures.items()},
+        }
+        table = Table(title=title)
+        table.add_column(axis)
+        for name in figures:
+            table.add_column(f"{name}: {unit}", justify="right")
+        for index, point in enumerate(points):
+            medians = [np.median(values[index]) for values in figures.values()]
+            table.add_row(f"{point:,}", *map(_number, medians))
+        self.console.print(table)
+
     def fact(self, name: str, value: Any) -> None:
         """Prints and keeps something that is no ratio."""
         self.facts[name] = value
@@ -222,8 +256,12 @@ class Report:
         path.parent.mkdir(parents=True, exist_ok=True)
         result = {
             "benchmark": self.name,
+            "command": f"python benchmarks/{self.name}.py",
+            "arguments": _arguments(),
+            "date": datetime.date.today().isoformat(),
             "machine": _machine(),
             "tables": self.tables,
+            "curves": self.curves,
             "ratios": self.ratios,
             "facts": self.facts,
         }
@@ -248,6 +286,13 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     low, high = row["middle_half"]
     mark = ("[green]yes" if row["reached"] else "[bold red]no") if bar else ""
     return f"{row['ratio']:.3g}", f"{low:.3g} … {high:.3g}", bar, mark
+
+
+def _arguments() -> list[str]:
+    """Returns what was asked for, but where it was to be written."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--json")
+    return parser.parse_known_args()[1]
 
 
 def _machine() -> dict[str, Any]:

@@ -17,6 +17,9 @@ from envkit import TimeStep
 ROOT = Path(__file__).parent.parent
 # By script: the least it can be told to do, and how many ratios are asked of it.
 SCRIPTS = {
+    "batched_envs": (["--batch-size=16"], 3),
+    "import_cost": ([], 1),
+    "overhead": ([], 3),
     "parallel_step": (["--num-envs=2", "--sizes", "1", "2"], 8),
     "efficiency": (["--num-envs=2"], 10),
     "images": (["--num-envs=2"], 8),
@@ -26,6 +29,10 @@ SCRIPTS = {
     "adapters": (["--rows=4"], 14),
     "native_vectors": (["--rows=4"], 5),
     "realtime": (["--hz", "60", "--think=0.01"], 2),
+    "scaling": (
+        ["--num-envs=2", "--sizes", "1", "--workers", "1", "--step-times", "0"],
+        1,
+    ),
     "startup": (["--num-envs=2", "--without-tensorflow"], 4),
 }
 

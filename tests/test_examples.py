@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -148,37 +147,6 @@ def test_reinforce_says_how_to_install_what_is_missing():
         "This example needs the package tensorflow, which is not installed. "
         'pip install "envkit[tf,plot,video]"\n',
     ) == (finished.returncode, finished.stderr)
-
-
-@pytest.mark.slow
-def test_the_overhead_benchmark_writes_its_figures(tmp_path):
-    figures = tmp_path / "overhead.json"
-
-    output = run(
-        "benchmarks/overhead.py", "--rounds=2", "--calls=200", f"--json={figures}"
-    )
-
-    assert "PyEnvironment.step adds" in output
-    assert {"step", "nest"} == set(json.loads(figures.read_text()))
-
-
-@pytest.mark.slow
-def test_the_benchmark_of_imports_prints_what_comes_on_top_of_numpy():
-    assert "on top of NumPy" in run("benchmarks/import_cost.py", "--rounds=1")
-
-
-@pytest.mark.slow
-def test_the_benchmark_of_batches_prints_all_contenders():
-    output = run(
-        "benchmarks/batched_envs.py", "--rounds=1", "--calls=5", "--batch-size=16"
-    )
-
-    for contender in (
-        "envkit, a batch",
-        "Gymnasium, a batch",
-        "Gymnasium, one in a loop",
-    ):
-        assert contender in output
 
 
 def test_an_agent_that_thinks_longer_catches_less(tmp_path):

@@ -1,43 +1,60 @@
-"""Writes what the benchmarks measured into the page that shows it.
+"""Writes what the benchmarks measured into the pages that show it, and draws it.
 
     make bench
-    python tools/performance_figures.py benchmarks/results docs/performance.md
+    python tools/performance_figures.py benchmarks/results docs/performance.md README.md
 
-The page has a pair of comments for each benchmark, and what stands between them is
+A page has a pair of comments for each benchmark, and what stands between them is
 replaced:
 
     <!-- figures: parallel_step -->
     <!-- end of figures -->
+
+With `ratios` instead of `figures` there are only the ratios, without what was asked.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
 import re
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
-_PLACE = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.S)
+import performance_pictures as pictures
+
+_PLACE = re.compile(
+    r"(<!-- (figures|ratios): (\S+) -->\n).*?(<!-- end of figures -->)", re.S
+)
+_PICTURES = Path("docs/pictures")
+# Which tables are drawn, too: of whom each step is one of so many environments.
+_BARS = re.compile(r"one step of (\d+) environments, ")
 
 
 def fill(results: Path, page: Path) -> None:
     """Replaces every part of the page whose benchmark has a result."""
 
     def figures(match: re.Match[str]) -> str:
-        path = results / f"{match[2]}.json"
+        begin, kind, name, end = match.groups()
+        path = results / f"{name}.json"
         if not path.exists():
-            print(f"{path} is not there; what the page says stays")
+            print(f"{path} is not there; what {page} says stays")
             return match[0]
         result = json.loads(path.read_text("utf-8"))
-        text = _report(result) if "tables" in result else _soak(result)
-        return f"{match[1]}\n{text}\n{match[3]}"
+        if kind == "ratios":
+            text = _summary(result)
+        elif "tables" in result:
+            text = _report(result, page)
+        else:
+            text = _soak(result)
+        return f"{begin}\n{text}\n{end}"
 
     page.write_text(_PLACE.sub(figures, page.read_text("utf-8")), "utf-8")
 
 
-def _report(result: dict[str, Any]) -> str:
+def _report(result: dict[str, Any], page: Path) -> str:
     parts = []
     for title, table in result["tables"].items():
         rows = [
@@ -46,6 +63,13 @@ def _report(result: dict[str, Any]) -> str:
             if values
         ]
         parts.append(_table((title, f"median {table['unit']}", "middle half"), rows))
+        if found := _BARS.match(title):
+            parts.append(_bars(result, title, int(found[1]), page))
+    for index, (title, facts) in enumerate(result.get("curves", {}).items()):
+        path = _PICTURES / f"{result['benchmark']}_{index + 1}.svg"
+        pictures.curve(title, facts, path)
+        parts.append(_picture(title, path, page))
+        parts.append(_curve_table(facts))
     ratios = [
         (
             row["claim"],
@@ -56,9 +80,52 @@ def _report(result: dict[str, Any]) -> str:
         for row in result["ratios"]
         if row["ratio"] is not None
     ]
-    parts.append(_table(("ratio", "measured", "middle half", "asked"), ratios))
-    parts.append(_machine(result["machine"]))
+    if ratios:
+        parts.append(_table(("ratio", "measured", "middle half", "asked"), ratios))
+    if result["facts"]:
+        facts = [(name, str(value)) for name, value in result["facts"].items()]
+        parts.append(_table(("", ""), facts))
+    parts.append(_source(result))
     return "\n".join(parts)
+
+
+def _summary(result: dict[str, Any]) -> str:
+    rows = [
+        (row["claim"], f"{_number(row['ratio'])} times")
+        for row in result["ratios"]
+        if row["ratio"] is not None and row["claim"].startswith("as fast as")
+    ]
+    title = next(iter(result["tables"]))
+    return f"{_table((f'{title}: envkit is', ''), rows)}\n{_source(result)}"
+
+
+def _bars(result: dict[str, Any], title: str, rows: int, page: Path) -> str:
+    speeds = {
+        name: rows * 1e6 / statistics.median(values)
+        for name, values in result["tables"][title]["figures"].items()
+        if values and not name.startswith("ideal")
+    }
+    path = _PICTURES / f"{result['benchmark']}.svg"
+    pictures.bars(
+        title.replace("one step of ", ""), speeds, "environment steps per second", path
+    )
+    return _picture(f"{title}, as steps per second", path, page)
+
+
+def _picture(text: str, path: Path, page: Path) -> str:
+    return f"![{text}]({os.path.relpath(path, page.parent)})\n"
+
+
+def _curve_table(facts: dict[str, Any]) -> str:
+    names = list(facts["figures"])
+    rows = [
+        (
+            f"{point:,}",
+            *(_number(statistics.median(facts["figures"][name][i])) for name in names),
+        )
+        for i, point in enumerate(facts["points"])
+    ]
+    return _table((f"{facts['axis']} ({facts['unit']})", *names), rows)
 
 
 def _soak(result: dict[str, Any]) -> str:
@@ -72,13 +139,16 @@ def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _machine(machine: dict[str, Any]) -> str:
+def _source(result: dict[str, Any]) -> str:
+    machine = result["machine"]
     packages = ", ".join(
         f"{name} {version}" for name, version in machine["packages"].items()
     )
+    day = datetime.date.fromisoformat(result["date"])
+    command = " ".join([result["command"], *result.get("arguments", [])])
     return (
-        f"{machine['cpus']} CPUs, {machine['system'].split('-')[0]}, Python "
-        f"{machine['python']}, {packages}.\n"
+        f"`{command}` on {day.day} {day:%B %Y}: {machine['cpus']} CPUs, "
+        f"{machine['system'].split('-')[0]}, Python {machine['python']}, {packages}.\n"
     )
 
 
@@ -100,4 +170,5 @@ def _bar(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    fill(Path(sys.argv[1]), Path(sys.argv[2]))
+    for name in sys.argv[2:]:
+        fill(Path(sys.argv[1]), Path(name))
