@@ -17,7 +17,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 .PHONY: help demo test test-all check lint types docs bench soak clean
 
 help:
-	@echo "make demo      step environments, print how fast, and learn to balance a pole"
+	@echo "make demo      step environments, kill a worker, and learn to balance a pole"
 	@echo "make test      run the test suite"
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
 	@echo "make check     formatting, lint, types and docs"
@@ -90,8 +90,8 @@ $(VENV)/.python:
 	@touch "$@"
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml
-	@echo "Installing envkit with TensorFlow and what draws pictures: a minute or more"
-	@"$(RUN)" -m pip install -q -e ".[tf,plot,video]"
+	@echo "Installing envkit with TensorFlow, Gymnasium and what draws pictures: a minute or more"
+	@"$(RUN)" -m pip install -q -e ".[tf,gymnasium,plot,video]"
 	@touch "$@"
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml

@@ -1,95 +1,179 @@
-"""Steps a batch of every built-in environment with a random policy.
+"""Shows how fast parallel environments are, and that a killed worker stops nothing.
 
-Run it with `make demo`, or with other numbers:
+    pip install -e ".[gymnasium]"
+    python examples/demo.py
+    python examples/demo.py --num_envs=256 --seconds=5
 
-    python examples/demo.py --num_envs=4096 --steps=500 --envs=CartPole,Catch
+`make demo` runs this first, and then `tf_reinforce.py`.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
+import sys
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from absl import app, flags
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import Progress, track
 from rich.table import Table
 
 import envkit
-from envkit.constructors import registered
-from envkit.specs import sample_spec_nest
+from envkit import RestartPolicy
+from envkit.adapters import vectorize
 
-_NUM_ENVS = flags.DEFINE_integer("num_envs", 1024, "Rows of each batch.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 1000, "Steps of each batch.", lower_bound=1)
-_SEED = flags.DEFINE_integer("seed", 0, "What the random numbers depend on.")
-_ENVS = flags.DEFINE_list("envs", registered(), "Which environments to step.")
-
-
-class Result(NamedTuple):
-    """What one environment's run came to."""
-
-    name: str
-    steps_per_second: float
-    episodes: int
-    mean_return: float
-
-
-def run(name: str, progress: Progress) -> Result:
-    """Steps one batch and counts."""
-    rng = np.random.default_rng(_SEED.value)
-    returns = np.zeros(_NUM_ENVS.value)
-    finished: list[float] = []
-    with envkit.make(name, batch_size=_NUM_ENVS.value) as env:
-        env.seed(_SEED.value)
-        env.reset()
-        stepping = 0.0
-        for _ in progress.track(range(_STEPS.value), description=name):
-            action = sample_spec_nest(env.action_spec(), rng, (_NUM_ENVS.value,))
-            start = time.perf_counter()
-            time_step = env.step(action)
-            stepping += time.perf_counter() - start
-            returns += time_step.reward
-            ended = time_step.is_last()
-            finished.extend(returns[ended])
-            returns[ended] = 0.0
-    return Result(
-        name,
-        _NUM_ENVS.value * _STEPS.value / stepping,
-        len(finished),
-        float(np.mean(finished)) if finished else float("nan"),
+try:
+    import gymnasium
+except ModuleNotFoundError:
+    sys.exit(
+        "This example needs the package gymnasium, which is not installed. "
+        'pip install "envkit[gymnasium]"'
     )
 
+_NUM_ENVS = flags.DEFINE_integer("num_envs", 64, "Environments.", lower_bound=2)
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 2, "Processes.", lower_bound=1)
+_SECONDS = flags.DEFINE_float("seconds", 1.5, "For how long to step each.")
 
-def show(results: Sequence[Result], console: Console) -> None:
-    """Prints the table."""
-    table = Table(title=f"{_NUM_ENVS.value} environments each, random policy")
-    table.add_column("environment")
-    for heading in ("steps per second", "episodes", "mean return"):
+_TARGET = "Acrobot-v1"
+# Steps all environments once, with these actions.
+Step = Callable[[np.ndarray], Any]
+
+
+def a_loop() -> tuple[Step, Callable[[], None]]:
+    """Gymnasium's environments, one after the other."""
+    envs = [gymnasium.make(_TARGET) for _ in range(_NUM_ENVS.value)]
+    for env in envs:
+        env.reset()
+
+    def step(actions: np.ndarray) -> None:
+        for env, action in zip(envs, actions, strict=True):
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+
+    return step, lambda: None
+
+
+def gymnasiums_processes() -> tuple[Step, Callable[[], None]]:
+    """A process for each, as Gymnasium has it."""
+    env = gymnasium.vector.AsyncVectorEnv(
+        [lambda: gymnasium.make(_TARGET)] * _NUM_ENVS.value
+    )
+    env.reset()
+    return env.step, env.close
+
+
+def envkits_processes() -> tuple[Step, Callable[[], None]]:
+    """The same environments in a few workers."""
+    env = envkit.make(
+        f"gymnasium:{_TARGET}",
+        num_envs=_NUM_ENVS.value,
+        num_workers=_NUM_WORKERS.value,
+    )
+    env.reset()
+    return env.step, env.close
+
+
+def gymnasiums_interface() -> tuple[Step, Callable[[], None]]:
+    """What `AsyncVectorEnv` is replaced by in a program for Gymnasium."""
+    env = vectorize(
+        [lambda: gymnasium.make(_TARGET)] * _NUM_ENVS.value,
+        num_workers=_NUM_WORKERS.value,
+    )
+    env.reset()
+    return env.step, env.close
+
+
+def steps_per_second(step: Step) -> float:
+    """Steps for a while, and returns how many environments that were per second."""
+    rng = np.random.default_rng(0)
+    batches = itertools.cycle(rng.integers(0, 3, (50, _NUM_ENVS.value)))
+    step(next(batches))
+    calls, began = 0, time.perf_counter()
+    while time.perf_counter() - began < _SECONDS.value:
+        step(next(batches))
+        calls += 1
+    return calls * _NUM_ENVS.value / (time.perf_counter() - began)
+
+
+def show_speed(console: Console) -> None:
+    """Prints how many steps a second each way makes."""
+    workers = _NUM_WORKERS.value
+    ways = {
+        "a plain loop": a_loop,
+        f"Gymnasium's AsyncVectorEnv, {_NUM_ENVS.value} processes": (
+            gymnasiums_processes
+        ),
+        f"envkit, {workers} worker processes": envkits_processes,
+        "envkit.adapters.vectorize": gymnasiums_interface,
+    }
+    speeds = {}
+    silent = not console.is_terminal
+    for name, way in track(
+        list(ways.items()),
+        "stepping",
+        console=console,
+        transient=True,
+        disable=silent,
+    ):
+        step, close = way()
+        speeds[name] = steps_per_second(step)
+        close()
+    table = Table(title=f"{_NUM_ENVS.value} of Gymnasium's {_TARGET}")
+    table.add_column("")
+    for heading in ("steps per second", "against the loop"):
         table.add_column(heading, justify="right")
-    for result in results:
-        table.add_row(
-            result.name,
-            f"{result.steps_per_second:,.0f}",
-            f"{result.episodes:,}",
-            f"{result.mean_return:.2f}" if result.episodes else "no episode ended",
-        )
+    loop = speeds["a plain loop"]
+    for name, speed in speeds.items():
+        table.add_row(name, f"{speed:,.0f}", f"{speed / loop:.2f}x")
     console.print(table)
+
+
+def show_a_death(console: Console) -> None:
+    """Kills a worker in the middle, and shows what becomes of the run."""
+    rng = np.random.default_rng(0)
+    steps, killed_at = 400, 200
+    silent = not console.is_terminal
+    with (
+        envkit.make(
+            "CartPole",
+            num_envs=_NUM_ENVS.value,
+            num_workers=_NUM_WORKERS.value,
+            on_worker_failure=RestartPolicy(max_restarts=3),
+        ) as env,
+        Progress(console=console, transient=True, disable=silent) as progress,
+    ):
+        task = progress.add_task("stepping", total=steps)
+        env.reset()
+        cut: list[int] = []
+        for number in range(steps):
+            if number == killed_at:
+                victim = env.statistics().workers[0]
+                os.kill(victim.pid, signal.SIGKILL)
+            time_step = env.step(rng.integers(0, 2, _NUM_ENVS.value))
+            # What ends because a worker died is truncated, and marked.
+            cut += (env.repaired & time_step.is_last()).nonzero()[0].tolist()
+            progress.advance(task)
+        restarts = sum(worker.restarts for worker in env.statistics().workers)
+    console.print(
+        f"Worker 0 (process {victim.pid}) was killed at step {killed_at} of {steps}.\n"
+        f"The run went on: all {steps} steps were made, {restarts} worker was "
+        f"replaced, and {len(cut)} of {_NUM_ENVS.value} episodes were cut, each with a "
+        "truncated LAST."
+    )
 
 
 def main(_: Sequence[str]) -> None:
     """Runs the demo."""
     console = Console()
-    columns = (
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-    )
-    # Without a terminal the bar would be a line of clutter per environment.
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        results = [run(name, bar) for name in _ENVS.value]
-    show(results, console)
+    show_speed(console)
+    console.print()
+    show_a_death(console)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,18 @@ def run(*command: str) -> str:
     return finished.stdout
 
 
-def test_the_demo_ends_in_a_table_of_every_environment():
-    output = run("examples/demo.py", "--num_envs=8", "--steps=60")
+@pytest.mark.slow
+def test_the_demo_compares_speeds_and_survives_a_killed_worker():
+    output = run("examples/demo.py", "--num_envs=4", "--seconds=0.05")
+
+    for way in ("a plain loop", "AsyncVectorEnv", "worker processes", "vectorize"):
+        assert way in output
+    assert "was killed at step 200 of 400" in output
+    assert "all 400 steps were made, 1 worker was replaced" in " ".join(output.split())
+
+
+def test_every_environment_is_in_the_table():
+    output = run("examples/every_environment.py", "--num_envs=8", "--steps=60")
 
     for name in ("Bandit", "CartPole", "Catch", "GridWorld", "TicTacToe"):
         assert name in output
@@ -35,8 +45,10 @@ def test_the_demo_ends_in_a_table_of_every_environment():
         assert heading in output
 
 
-def test_the_demo_runs_the_environments_it_is_asked_for():
-    output = run("examples/demo.py", "--num_envs=2", "--steps=20", "--envs=Catch")
+def test_only_the_environments_that_were_asked_for_are_in_the_table():
+    output = run(
+        "examples/every_environment.py", "--num_envs=2", "--steps=20", "--envs=Catch"
+    )
 
     assert "Catch" in output
     assert "CartPole" not in output

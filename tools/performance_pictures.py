@@ -13,7 +13,7 @@ import matplotlib as mpl
 
 mpl.use("svg")
 
-import matplotlib.pyplot as plt  # noqa: E402  # it asks for a display otherwise
+import matplotlib.pyplot as plt  # asks for a display before that
 
 # The same figures give the same files.
 plt.rcParams["svg.hashsalt"] = "envkit"
