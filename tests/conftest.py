@@ -18,6 +18,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
 from envkit.types import RandomSource
 from tests import residue
 
@@ -30,6 +31,7 @@ hypothesis.settings.load_profile("envkit")
 EXAMPLES = hypothesis.settings.get_profile("envkit").max_examples
 SECONDS = 60.0
 PARALLEL = Path(__file__).parent / "parallel"
+TENSORFLOW = Path(__file__).parent / "tf"
 HEAVY = {Path(__file__).parent / folder for folder in ("adapters", "realtime")}
 
 # The words of the reasons for which tests are skipped.
@@ -55,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "watchdog(seconds): after that time the test is taken to hang; the stacks of "
         f"all processes are shown, and the run ends. {SECONDS:g} without the marker.",
     )
+    # Without a display pygame would load OpenGL, whose compiler and that of TensorFlow
+    # do not live in one process: it crashes.
+    prepare_sdl(None)
     if residue.ON_LINUX:
         residue.this_run()
         # What a test writes is kept from the terminal; what hangs must be seen there.
@@ -72,7 +77,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is left to `make test-all`: slow tests beside the core."""
+    """Marks what is left to `make test-all`, and brings tests into their order."""
+    # TensorFlow's compiler crashes if it is first used after MuJoCo was.
+    items.sort(key=lambda item: TENSORFLOW not in item.path.parents)
     for item in items:
         is_elsewhere = HEAVY.isdisjoint(item.path.parents)
         if not is_elsewhere and item.get_closest_marker("slow"):

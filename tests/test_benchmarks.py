@@ -49,6 +49,7 @@ def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_benchmark_shows_its_tables_and_writes_its_figures(script, tmp_path):
     least, ratios = SCRIPTS[script]

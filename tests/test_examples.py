@@ -125,6 +125,7 @@ def test_reinforce_learns_and_shows_it_in_pictures(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_reinforce_says_that_it_needs_more_time(tmp_path):
     output = run(
         "examples/tf_reinforce.py",

@@ -29,6 +29,17 @@ def pairs(cases: list[Case]) -> list:
     ]
 
 
+def all_pairs(cases: list[Case]) -> list:
+    """Returns the same, and leaves those to `make test-all` whose turn it is not."""
+    quick = {param.id for param in pairs(taking_turns(cases))}
+    return [
+        param
+        if param.id in quick
+        else pytest.param(*param.values, id=param.id, marks=pytest.mark.heavy)
+        for param in pairs(cases)
+    ]
+
+
 def taking_turns(cases: list[Case]) -> list[Case]:
     """Leaves each case one of the built-in environments, and all others.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from envkit.testing import check_environment
-from tests.wrappers.all_cases import CASES, pairs
+from tests.wrappers.all_cases import CASES, all_pairs
 from tests.wrappers.environments import ENVIRONMENTS
 
 
-@pytest.mark.parametrize(("case", "name"), pairs(CASES))
+@pytest.mark.parametrize(("case", "name"), all_pairs(CASES))
 def test_a_wrapped_environment_is_an_environment(case, name):
     make = ENVIRONMENTS[name]
 
