@@ -309,6 +309,13 @@ def register(name: str, target: str | Callable[..., Any]) -> None:
     else:
         _name_of(target)
     taken = _newest(name)
+    bare = without_version(name)
+    if taken is None and bare != name and bare in _registry:
+        raise ValueError(
+            f"The name {bare!r} is taken by {_registry[bare]!r}, without a version, so "
+            f"that {name!r} would not be what {bare!r} is. Register that with a "
+            "version too."
+        )
     if taken is None:
         _registry[name] = target
     elif _registry[taken] != target:

@@ -160,10 +160,13 @@ def _read_namedtuple(data: Any, read: Callable[[Any], Any]) -> Any:
     values = {name: read(item) for name, item in data["fields"].items()}
     module, _, name = data["name"].partition(":")
     known: Any = getattr(sys.modules.get(module), name, None)
-    if getattr(known, "_fields", None) == tuple(values):
+    is_one = isinstance(known, type) and issubclass(known, tuple)
+    if is_one and getattr(known, "_fields", None) == tuple(values):
         return known(**values)
-    make = collections.namedtuple(name.rpartition(".")[-1], list(values))  # type: ignore[misc]
-    return make(**values)
+    short = name.rpartition(".")[-1]
+    # With rename=True there are fields such as "_1", which it gives them again.
+    make: Any = collections.namedtuple(short, list(values), rename=True)  # type: ignore[misc]
+    return make(*values.values())
 
 
 _READERS: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {

@@ -38,7 +38,7 @@ __all__ = [
     "without_version",
 ]
 
-_VERSION = re.compile(r"-v(\d+)$")
+_VERSION = re.compile(r"(?<=.)-v(0|[1-9][0-9]*)\Z")
 # Of arrays that are larger a provenance says only what they look like.
 _LARGEST = 4096
 
@@ -215,9 +215,10 @@ def packages_behind(env: Any) -> set[str]:
 
 def _package(kind: type) -> str:
     """Names the package of a class, if that is anybody else's; else ""."""
-    package = kind.__module__.partition(".")[0]
-    known = {"envkit", "numpy", "__main__", "__mp_main__"}
-    return "" if package in known | sys.stdlib_module_names else package
+    known = {"envkit", "numpy", "__main__", "__mp_main__"} | sys.stdlib_module_names
+    # One that is made here, or as it is needed, is of the package of its base.
+    packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    return next((package for package in packages if package not in known), "")
 
 
 def package_version(name: str) -> str | None:

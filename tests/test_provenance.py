@@ -51,7 +51,17 @@ def maze(monkeypatch):
 
 @pytest.mark.parametrize(
     ("identifier", "version"),
-    [("Maze-v2", 2), ("gymnasium:Pong-v5", 5), ("Maze", None), ("a-v2:make", None)],
+    [
+        ("Maze-v2", 2),
+        ("Maze-v0", 0),
+        ("gymnasium:Pong-v5", 5),
+        ("Maze", None),
+        ("a-v2:make", None),
+        # There is one way to write a version, and something comes before it.
+        ("Maze-v02", None),
+        ("Maze-v2\n", None),
+        ("-v2", None),
+    ],
 )
 def test_an_id_ends_in_its_version(identifier, version):
     assert version == version_of(identifier)
@@ -83,6 +93,19 @@ def test_a_version_stays_what_it_is(message_of):
         f"The name 'Maze-v2' is taken by '{HERE}:make_maze'; choose another."
         == message_of(ValueError, lambda: register("Maze-v2", CountingEnv))
     )
+
+
+@pytest.mark.usefixtures("maze")
+def test_a_name_has_versions_or_has_none(message_of):
+    register("Cave", CountingEnv)
+
+    assert (
+        f"The name 'Cave' is taken by {CountingEnv!r}, without a version, so that "
+        "'Cave-v1' would not be what 'Cave' is. Register that with a version too."
+    ) == message_of(ValueError, lambda: register("Cave-v1", CountingEnv))
+    assert (
+        f"The name 'Maze' is taken by '{HERE}:make_maze'; choose another."
+    ) == message_of(ValueError, lambda: register("Maze", CountingEnv))
 
 
 def test_the_names_that_are_known_have_their_versions():
@@ -132,6 +155,16 @@ def test_the_library_behind_an_adapter_is_known():
 
     assert gymnasium.__version__ == found["packages"]["gymnasium"]
     assert ("gymnasium:CartPole-v1", 1) == (found["id"], found["version"])
+
+
+def test_a_class_that_is_made_as_it_is_needed_is_of_its_bases_package():
+    """As those of EnvPool are."""
+    base = type("Base", (), {"__module__": "pytest.pools"})
+    made = type("Made", (base,), {"__module__": "abc"})
+    env = CountingEnv()
+    env._pool = made()
+
+    assert {"numpy", "pytest"} == set(env.provenance()["packages"])
 
 
 def test_wrappers_are_listed_from_the_outermost_on():

@@ -187,7 +187,7 @@ class EnvAdapter(PyEnvironment):
         state = self.get_state() if self._author.started else None
         return _made_again, (type(self), *self._author.arguments, state)
 
-    def start(self) -> None:
+    def start(self) -> Any:  # an author's returns the library's environment
         """Has the library make its environment, unless there is one."""
         self._author.start()
 

@@ -247,7 +247,14 @@ def _obstacle(
     recording: Recording, player: _Player, events: list[dict[str, Any]], call: int
 ) -> str | None:
     """Says why it cannot go on with a call; `None` if it can."""
-    if any(one["event"] == "set_state" for one in events if one["call"] <= call):
+    past = [one for one in events if one["call"] <= call]
+    replaced = [one["row"] for one in past if one["event"] == "replaced"]
+    if replaced:
+        return (
+            f"Then the environment of row {replaced[0]} was lost and replaced by a new "
+            "one: what follows cannot be compared."
+        )
+    if any(one["event"] == "set_state" for one in past):
         return (
             "Then a state was set, which the recording does not hold: what follows "
             "cannot be compared."

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit.errors import RecordingError
 from envkit.plain_data import dumped
+from envkit.recording.column import Column
 from envkit.types import Array
 
 __all__ = ["EpisodeFile"]
@@ -36,8 +38,9 @@ class _Piece(NamedTuple):
 class EpisodeFile:
     """Collects columns, and writes them when the episode is whole.
 
-    A part that is put aside is a file of its own, `NAME.part-0.npz`, until then. If the
-    process dies, the finished files are whole, and what is called a part is not one.
+    A part that is put aside is a file of its own, `NAME.part-0.npz`, until then, and
+    the file itself is `NAME.part` while it is written. If the process dies, the
+    finished files are whole, and what is called a part is not one.
     """
 
     def __init__(self, path: Path, compress: bool) -> None:
@@ -47,14 +50,21 @@ class EpisodeFile:
         self._columns: dict[str, list[_Piece]] = {}
         self._parts: list[Path] = []
 
-    def add(self, arrays: dict[str, Array], lines: dict[str, list[str]]) -> None:
+    def add(self, columns: dict[str, Column]) -> None:
         """Takes more time steps: the same columns each time."""
-        for name, array in arrays.items():
-            piece = _Piece(array.dtype, array.shape, array, None)
-            self._columns.setdefault(f"{name}.npy", []).append(piece)
-        for name, texts in lines.items():
-            piece = _Piece(None, (len(texts),), texts, None)
-            self._columns.setdefault(f"{name}.jsonl", []).append(piece)
+        for name, column in columns.items():
+            for block in column.blocks():
+                pieces = self._columns.setdefault(f"{name}.npy", [])
+                if pieces and pieces[0].shape[1:] != block.shape[1:]:
+                    raise RecordingError(
+                        f"{name} has shape {block.shape[1:]} after "
+                        f"{pieces[0].shape[1:]} in the same episode, and files hold "
+                        "arrays of one shape, that of the spec"
+                    )
+                pieces.append(_Piece(block.dtype, block.shape, block, None))
+            if column.lines:
+                piece = _Piece(None, (len(column.lines),), column.lines, None)
+                self._columns.setdefault(f"{name}.jsonl", []).append(piece)
 
     def put_aside(self) -> None:
         """Writes what is here into a file, to have the memory back."""
@@ -79,7 +89,7 @@ class EpisodeFile:
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Writes the file, which then appears as a whole."""
-        unfinished = self.path.with_suffix(".unfinished")
+        unfinished = self.path.with_suffix(".part")
         self._write(unfinished, self._columns, dumped(facts))
         os.replace(unfinished, self.path)
         self.discard()

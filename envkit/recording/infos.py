@@ -29,6 +29,7 @@ class Infos:
         self._names = [f"info{path}" for path in structure.paths]
         self._paths = list(key_paths(structure.template))
         self._has_some = True
+        self._had_some = False
         self._rows: int | None = env.batch_size if env.batched else None
 
     def columns(self, rows: Sequence[int]) -> dict[str, Any]:
@@ -37,9 +38,13 @@ class Infos:
             return {}
         try:
             info = self._env.get_info()
+            self._had_some = True
         except NotImplementedError:
-            self._has_some = False
-            return {}
+            # A column has an element for each time step, or there is none.
+            self._has_some = self._had_some
+            if not self._has_some:
+                return {}
+            info = None
         except CallOrderError:
             # Blocking, for one, cannot ask while rows are under way.
             info = None

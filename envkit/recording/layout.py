@@ -30,6 +30,8 @@ __all__ = [
 
 FORMAT = "envkit recording"
 VERSION = 1
+# What JSON has; of kinds that are based on these it is the same.
+_BASES: tuple[Any, ...] = (int, float, str, list)
 # What a file holds: all of one episode, or only the actions of those in between.
 EPISODE, ACTIONS = "episode", "actions"
 
@@ -138,6 +140,12 @@ def packer(allowed: bool) -> Callable[[Any, str], Any]:
     def pack(value: Any, place: str) -> Any:
         if allowed:
             return {"$pickle": b64encode(pickle.dumps(value)).decode("ascii")}
+        # An OrderedDict, an IntEnum: JSON has what they are made of.
+        if isinstance(value, collections.abc.Mapping):
+            return to_plain(dict(value), place, pack)
+        for kind in _BASES:
+            if isinstance(value, kind):
+                return to_plain(kind(value), place, pack)
         raise RecordingError(
             f"Record cannot write {place}: it has {describe(value)}, and files hold "
             "arrays and what JSON has. Pass pickle=True to write it as a pickle, or "

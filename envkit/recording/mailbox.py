@@ -77,5 +77,7 @@ class Mailbox:
 
     def check(self) -> None:
         """Raises what `fail` was told."""
-        if self._failure is not None:
-            raise self._failure
+        failure = self._failure
+        if failure is not None:
+            # A new one each time, for the traceback of one that is raised again grows.
+            raise type(failure)(*failure.args) from failure.__cause__

@@ -18,7 +18,17 @@ _POOLS = {
     "envkit.parallel.async_parallel_py_environment:AsyncParallelPyEnvironment",
 }
 _BATCH = "envkit.batched_py_environment:BatchedPyEnvironment"
-_BLOCKING = "envkit.blocking:Blocking"
+# What these wrap does the same without them: a pool in lockstep, for one. Others write
+# files, or wait.
+_LEFT_OUT = {
+    "envkit.blocking:Blocking",
+    "envkit.realtime.logger:Logger",
+    "envkit.realtime.throttle:Throttle",
+    "envkit.realtime.timer:Timer",
+    "envkit.recording.record:Record",
+    "envkit.wrappers.profiling:PerformanceProfiler",
+    "envkit.wrappers.video.record_video:RecordVideo",
+}
 _REAL_TIME = "envkit.realtime.environment:RealTimeEnvironment"
 
 
@@ -50,9 +60,10 @@ class Rebuilt:
                 f"The arguments of {recipe['id']} are not known; none were given."
             )
             arguments = {}
-        return self._made(recipe["id"], self._values(arguments, recipe["id"]))
+        given = self._values(arguments, recipe["id"])
+        return self._made(recipe["id"], given, recipe["arguments"] is not None)
 
-    def _made(self, name: str, arguments: dict[str, Any]) -> Any:
+    def _made(self, name: str, arguments: dict[str, Any], are_known: bool) -> Any:
         if "<" in name or name.startswith(("__main__:", "__mp_main__:")):
             raise RecordingError(
                 f"It was made by {name}, which no other program can import. Name what "
@@ -62,6 +73,14 @@ class Rebuilt:
             return constructor(name, **arguments)()
         except (ConstructorError, MissingDependencyError, ValueError) as error:
             raise RecordingError(f"{name} cannot be made again: {error}") from error
+        except TypeError as error:
+            if are_known:
+                raise
+            raise RecordingError(
+                f"{name} cannot be made again, as the recording does not know with "
+                f"which arguments: {error}. Name what makes it with --env, as "
+                "'module:function'."
+            ) from error
 
     def _batch(self, recipe: dict[str, Any]) -> Any:
         recipes = [one for one in recipe["environments"] for _ in range(one["count"])]
@@ -83,8 +102,8 @@ class Rebuilt:
 
     def _wrapped(self, env: Any, layer: dict[str, Any]) -> Any:
         name = layer["class"]
-        if name == _BLOCKING:
-            return env  # A pool in lockstep is the same.
+        if name in _LEFT_OUT:
+            return env
         if "<" in name or name.startswith(("__main__:", "__mp_main__:")):
             raise RecordingError(
                 f"It was wrapped in {name}, which no other program can import. Name "

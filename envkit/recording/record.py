@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import operator
 import os
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from envkit.autoreset import AutoReset
 from envkit.envs.base import checked_size
 from envkit.errors import RecordingError, SpecError
 from envkit.plain_data import dumped, to_plain
 from envkit.provenance import envkit_version, recipe_of
+from envkit.recording.directory import begin_directory
 from envkit.recording.infos import Infos
 from envkit.recording.layout import ACTIONS, EPISODE, FORMAT, VERSION, Layout, packer
-from envkit.recording.writer import (
+from envkit.recording.letters import (
     Annotation,
     Dropped,
     End,
     Event,
     Moved,
     Opening,
-    Writer,
 )
+from envkit.recording.schedule import as_schedule
+from envkit.recording.writer import Writer
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 from envkit.wording import counted
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
-from envkit.wrappers.video.video_schedule import capped_cubic_video_schedule
 
 __all__ = ["Record"]
 
-_FIRST = int(StepType.FIRST)
+_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+_SAME_STEP = (
+    "Record cannot go on: the environment that it wraps has been given "
+    "AutoReset.SAME_STEP, which hands the FIRST of an episode out beside its time "
+    "steps. Record it with AutoReset.NEXT_STEP or DISABLED."
+)
 _NOTHING, _ACTIONS, _WHOLE = 0, 1, 2
-_LEFT_OUT = 512  # bytes that a call takes beside its arrays, about
 
 
 class Record(PyEnvironmentBaseWrapper):
@@ -108,7 +114,7 @@ class Record(PyEnvironmentBaseWrapper):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        self._when_name, self._is_due = _as_schedule(when)
+        self._when_name, self._is_due = as_schedule(when)
         if when_full not in ("wait", "drop"):
             raise ValueError(
                 f"when_full is {describe(when_full)}; it is 'wait' or 'drop'."
@@ -163,22 +169,42 @@ class Record(PyEnvironmentBaseWrapper):
             **values: What to note; arrays, and what JSON has.
         """
         self.current_time_step()
-        rows = range(len(self._episodes)) if row is None else [row]
-        kept = [one for one in rows if self._kept_of[one] == _WHOLE]
-        packed = {
-            name: to_plain(value, name, self._pack) for name, value in values.items()
-        }
-        if kept:
-            self._writer.tell(Annotation(kept, packed))
+        kept = [one for one in self._rows_of(row) if self._kept_of[one] == _WHOLE]
+        noted = to_plain(dict(values), "note", self._pack)
+        if not kept:
+            return
+        letter = Annotation(kept, dumped(noted))
+        if not self._writer.tell(letter, letter.size, wait=self._waits):
+            self._drop(np.array(kept))
+
+    def _rows_of(self, row: int | None) -> Sequence[int]:
+        """Returns the rows that a note is about."""
+        rows = len(self._episodes)
+        if row is None:
+            return range(rows)
+        try:
+            index = operator.index(row)
+        except TypeError:
+            index = -1
+        if isinstance(row, bool) or not 0 <= index < rows:
+            there_are = f"0 to {rows - 1}" if self._dims else "0 alone"
+            raise ValueError(
+                f"annotate() was given the row {describe(row)}; there is {there_are}."
+            )
+        return [index]
 
     def flush(self) -> None:
-        """Waits until everything is on disk, but episodes that go on."""
+        """Waits until everything is on disk, but episodes that go on.
+
+        One that is at its `LAST` is a file then, and takes no more notes.
+        """
         self._writer.flush()
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment, and notes with what."""
+        self._writer.check()
         result = super().seed(seed)
-        noted = to_plain(_as_numbers(seed), "seed")
+        noted = _as_numbers(seed)
         self._writer.tell(Event({"event": "seed", "call": self._calls, "seed": noted}))
         return result
 
@@ -218,6 +244,9 @@ class Record(PyEnvironmentBaseWrapper):
         step_types = np.reshape(np.asarray(time_step.step_type), -1)
         moved = np.ones(self._row_dims, bool) if rows is None else rows
         first = moved & (step_types == _FIRST)
+        last = moved & (step_types == _LAST)
+        if last.any():
+            self._check_ends(call, last)
         if misfit is not None and not (first == moved).all():
             raise misfit
         openings = self._open(first) if first.any() else []
@@ -226,16 +255,26 @@ class Record(PyEnvironmentBaseWrapper):
             whole = kept[self._kept_of[kept] == _WHOLE]
             letter = Moved(
                 call,
-                kept.tolist(),
+                kept,
                 step_types[kept],
                 openings,
                 self._action_columns(actions, kept),
-                whole.tolist(),
+                whole,
                 self._columns(time_step, whole) if whole.size else {},
             )
-            if not self._writer.tell(letter, _size(letter), wait=self._waits):
+            if not self._writer.tell(letter, letter.size, wait=self._waits):
                 self._drop(kept)
         return time_step
+
+    def _check_ends(self, call: int, last: Array) -> None:
+        """Notes ends that a pool has made up, and refuses an order without FIRSTs."""
+        if AutoReset.kept_by(self._env) is AutoReset.SAME_STEP:
+            raise RecordingError(_SAME_STEP)
+        repaired = getattr(self._env, "repaired", None)
+        if repaired is not None:
+            for row in (last & repaired).nonzero()[0].tolist():
+                facts = {"event": "replaced", "call": call, "row": row}
+                self._writer.tell(Event(facts))
 
     def _open(self, first: Array) -> list[Opening]:
         """Counts the episodes that begin, and decides what to keep of them."""
@@ -303,16 +342,12 @@ class Record(PyEnvironmentBaseWrapper):
 
     def _begin_directory(self, directory: Any) -> Path:
         try:
-            path = Path(directory)
+            # What the program does later with its working directory is of no account.
+            path = Path(os.path.abspath(directory))
         except TypeError:
             raise TypeError(
                 f"directory is {describe(directory)}; it is the path of a directory."
             ) from None
-        if (path / "recording.json").exists():
-            raise FileExistsError(
-                f"There is a recording in {str(path)!r} already, and none is ever "
-                "overwritten. Choose another directory, or remove it."
-            )
         started = getattr(self._env, "_current_time_step", None) is not None
         facts = {
             "format": FORMAT,
@@ -326,9 +361,7 @@ class Record(PyEnvironmentBaseWrapper):
         }
         provenance = getattr(self._env, "provenance", None)
         known = provenance() if callable(provenance) else recipe_of(self._env)
-        path.mkdir(parents=True, exist_ok=True)
-        _write(path / "provenance.json", known)
-        _write(path / "recording.json", facts)
+        begin_directory(path, facts, known)
         return path
 
     def __reduce__(self) -> Any:
@@ -338,45 +371,14 @@ class Record(PyEnvironmentBaseWrapper):
         )
 
 
-def _write(path: Path, data: Any) -> None:
-    """Writes a file that is there as a whole, or not at all."""
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", "utf-8")
-    os.replace(unfinished, path)
-
-
-def _as_schedule(when: Any) -> tuple[str, Callable[[int], bool]]:
-    if when == "always":
-        return when, lambda _: True
-    if when == "never":
-        return when, lambda _: False
-    if when == "cubic":
-        return when, capped_cubic_video_schedule
-    if callable(when):
-        return getattr(when, "__qualname__", type(when).__qualname__), when
-    raise ValueError(
-        f"when is {describe(when)}; it is 'always', 'never', 'cubic' or something to "
-        "call with the number of an episode."
-    )
-
-
-def _size(moved: Moved) -> int:
-    columns = [*moved.actions.values(), *moved.columns.values()]
-    return _LEFT_OUT + sum(
-        column.nbytes
-        if isinstance(column, np.ndarray)
-        else sum(
-            len(value) if isinstance(value, str) else value.nbytes for value in column
-        )
-        for column in columns
-    )
-
-
 def _as_numbers(seed: Any) -> Any:
     """Returns a seed, or seeds, as numbers of Python's own."""
-    if seed is None:
-        return None
-    return np.asarray(seed).tolist()
+    if isinstance(seed, np.ndarray):
+        return seed.tolist()
+    if isinstance(seed, list | tuple):
+        # Not by way of an array: one of large and small numbers would have floats.
+        return [_as_numbers(one) for one in seed]
+    return None if seed is None else operator.index(seed)
 
 
 def _close_quietly(writer: Writer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,10 @@ class Replay(PyEnvironment):
         super().__init__()
         _check_choice("actions", actions, ("ignore", "check"))
         _check_choice("at_end", at_end, ("raise", "repeat"))
+        if episodes is not None and not isinstance(episodes, Iterable):
+            raise TypeError(
+                f"episodes is {describe(episodes)}; it is a list of numbers."
+            )
         self._recording = Recording(path, pickle=pickle)
         self._entries = [
             entry
@@ -222,6 +226,10 @@ class Replay(PyEnvironment):
                     f"  got        {describe(theirs)}\n\n"
                     "With actions='ignore' nobody compares."
                 )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The episode is in its file.
+        return {**self.__dict__, "_episode": None}
 
     def _get_state(self) -> Any:
         return {"next": self._next, "index": self._index, "step": self._step_index}

@@ -62,10 +62,13 @@ class Recording:
             warn: Whether to warn if another version of envkit has written it.
         """
         self.path = Path(path)
+        # What the program does later with its working directory is of no account.
+        self._root = Path(os.path.abspath(path))
         self.facts = self._facts()
         self.provenance: dict[str, Any] = self._json("provenance.json")
         self.batch_size: int | None = self.facts["batch_size"]
         self.entries = sorted(self._entries())
+        self._reads_pickles = pickle
         self._unpack = unpacker(pickle)
         if warn and self.facts["envkit"] != envkit_version():
             warnings.warn(
@@ -83,7 +86,7 @@ class Recording:
     @functools.cached_property
     def events(self) -> list[dict[str, Any]]:
         """What happened besides: seeds, states that were set, episodes dropped."""
-        path = self.path / "log.jsonl"
+        path = self._root / "log.jsonl"
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         # What follows the last newline was being written when the process died.
         return [loaded(line) for line in lines[:-1]]
@@ -113,6 +116,29 @@ class Recording:
         """Returns the files of a kind."""
         return [entry for entry in self.entries if entry.kind == kind]
 
+    @property
+    def unfinished(self) -> list[tuple[int, int]]:
+        """The rows and numbers of episodes of which there are only parts.
+
+        They are being written, or were when the process died. One that was in memory
+        alone has left nothing.
+        """
+        found = set()
+        for path in self._root.glob("row-*/episode-*.part*"):
+            number = path.name.partition("-")[2].partition(".")[0]
+            row = path.parent.name.partition("-")[2]
+            if number.isdigit() and row.isdigit() and self._is_missing(path, number):
+                found.add((int(row), int(number)))
+        return sorted(found)
+
+    def _is_missing(self, part: Path, number: str) -> bool:
+        # Parts that were about to be removed are no loss.
+        return not (part.parent / f"episode-{number}.npz").exists()
+
+    def __reduce__(self) -> Any:
+        again = functools.partial(Recording, pickle=self._reads_pickles, warn=False)
+        return again, (self._root,)
+
     def _facts(self) -> dict[str, Any]:
         facts = self._json("recording.json")
         if facts.get("format") != FORMAT:
@@ -128,7 +154,7 @@ class Recording:
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            data = json.loads((self.path / name).read_text("utf-8"))
+            data = json.loads((self._root / name).read_text("utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             raise RecordingError(
                 f"There is no recording in {str(self.path)!r}: it has no {name}. A "
@@ -143,7 +169,7 @@ class Recording:
         return data
 
     def _entries(self) -> Iterator[Entry]:
-        for path in self.path.glob("row-*/*.npz"):
+        for path in self._root.glob("row-*/*.npz"):
             kind, _, number = path.stem.partition("-")
             row = path.parent.name.partition("-")[2]
             if number.isdigit() and row.isdigit():  # else it is a part of a file
@@ -191,8 +217,9 @@ class Episode:
 
     def _read_notes(self, lines: list[bytes]) -> None:
         for line in lines:
-            note = from_plain(loaded(line), self._unpack)
-            self._notes.setdefault(note.pop("step"), {}).update(note)
+            note = loaded(line)
+            values = from_plain(note["values"], self._unpack)
+            self._notes.setdefault(note["step"], {}).update(values)
 
     def __len__(self) -> int:
         return len(self.calls)

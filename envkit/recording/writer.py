@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,74 +14,23 @@ import numpy as np
 from envkit.errors import RecordingError
 from envkit.interruptible import result_of, wait_for_end
 from envkit.plain_data import dumped
+from envkit.recording.column import Column
 from envkit.recording.episode_file import EpisodeFile
 from envkit.recording.layout import ACTIONS, EPISODE
+from envkit.recording.letters import (
+    Annotation,
+    Dropped,
+    End,
+    Event,
+    Moved,
+    Opening,
+)
 from envkit.recording.mailbox import Mailbox
 from envkit.time_step import StepType
-from envkit.types import Array
 
-__all__ = ["Annotation", "Dropped", "End", "Event", "Moved", "Opening", "Writer"]
+__all__ = ["Writer"]
 
 _LAST = int(StepType.LAST)
-
-# A column of some rows: an array with an element for each, or a line for each.
-Column = Any
-
-
-class Opening(NamedTuple):
-    """An episode that begins: its row, its number, and what is kept of it."""
-
-    row: int
-    episode: int
-    kind: str
-
-
-class Moved(NamedTuple):
-    """What came of one call, in the rows that are kept.
-
-    Attributes:
-        call: The number of the call.
-        rows: Which rows these are.
-        step_types: Their step types.
-        openings: The episodes that begin with it.
-        actions: The columns of the actions, by name; of all these rows.
-        whole: The rows of which everything is kept.
-        columns: The columns of everything else; of these rows.
-    """
-
-    call: int
-    rows: list[int]
-    step_types: Array
-    openings: list[Opening]
-    actions: dict[str, Column]
-    whole: list[int]
-    columns: dict[str, Column]
-
-
-class Annotation(NamedTuple):
-    """What the agent notes about the latest time step of some rows."""
-
-    rows: list[int]
-    line: dict[str, Any]
-
-
-class End(NamedTuple):
-    """Rows whose episodes are left where they are."""
-
-    rows: list[int]
-    why: str
-
-
-class Dropped(NamedTuple):
-    """Rows and episodes that are thrown away, as there was no room for them."""
-
-    episodes: list[tuple[int, int]]
-
-
-class Event(NamedTuple):
-    """A line for the log."""
-
-    facts: dict[str, Any]
 
 
 class _Mark(NamedTuple):
@@ -103,30 +54,26 @@ class _Take:
         self.steps = 0
         self.last_type = -1
         self.bytes = 0
-        self.columns: dict[str, list[Any]] = {}
-        self.annotations: list[str] = []
+        self.columns: dict[str, Column] = {}
+
+    def add(self, name: str, value: Any) -> None:
+        """Takes a value of a column."""
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = Column()
+        self.bytes += column.add(value)
 
     def collect(self) -> None:
         """Hands to the file what is in memory."""
-        arrays: dict[str, Array] = {}
-        lines: dict[str, list[str]] = {}
-        if self.annotations:
-            lines["annotations"] = self.annotations
-        for name, values in self.columns.items():
-            if isinstance(values[0], str):
-                lines[name] = values
-            else:
-                arrays[name] = np.stack(values)
-        self.file.add(arrays, lines)
-        self.columns, self.annotations, self.bytes = {}, [], 0
+        self.file.add(self.columns)
+        self.columns, self.bytes = {}, 0
 
 
-def _at(index: int, columns: dict[str, Column]) -> dict[str, Any]:
-    """Returns an element of each column: of an array an array, to keep its dtype."""
-    return {
-        name: column[index, ...] if isinstance(column, np.ndarray) else column[index]
-        for name, column in columns.items()
-    }
+def _values(index: int, columns: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields an element of each column: of an array an array, to keep its dtype."""
+    for name, column in columns.items():
+        is_array = isinstance(column, np.ndarray)
+        yield name, column[index, ...] if is_array else column[index]
 
 
 class Writer:
@@ -151,6 +98,7 @@ class Writer:
         self._takes: dict[int, _Take] = {}
         self.dropped = 0
         self._is_closed = False
+        self._process = os.getpid()
         self._thread = threading.Thread(
             target=self._run, name=f"envkit recording {directory.name}", daemon=True
         )
@@ -158,22 +106,39 @@ class Writer:
 
     def tell(self, letter: Any, size: int = 0, *, wait: bool = True) -> bool:
         """Passes something on; says whether there was room, or waits for it."""
+        self.check()
         return self._mailbox.put(letter, size, wait=wait)
+
+    def check(self) -> None:
+        """Refuses what nobody would write any more."""
+        if self._is_closed:
+            raise RecordingError(
+                f"The recording in {str(self._directory)!r} is closed, and nothing "
+                "more is written to it. Make another Record, with another directory."
+            )
+        if os.getpid() != self._process:
+            raise RecordingError(
+                f"The recording in {str(self._directory)!r} is written by the process "
+                "that began it, and this is a fork of that one. Make another Record "
+                "here, with another directory."
+            )
 
     def flush(self) -> None:
         """Waits until all that it was told is done, and episodes at their end, too."""
         mark = _Mark(Future())
-        self._mailbox.put(mark)
+        self.tell(mark)
         result_of(mark.reached)
         self._mailbox.check()
 
     def close(self, facts: dict[str, Any] | None = None) -> None:
         """Writes what is there, and ends the thread; again, it does nothing.
 
+        In a fork it does nothing either: the thread is not there.
+
         Args:
             facts: What the last line of the log says besides.
         """
-        if self._is_closed:
+        if self._is_closed or os.getpid() != self._process:
             return
         self._is_closed = True
         try:
@@ -208,13 +173,8 @@ class Writer:
         match letter:
             case Moved():
                 self._moved(letter)
-            case Annotation(rows, line):
-                for row in rows:
-                    if row in self._takes:
-                        take = self._takes[row]
-                        take.annotations.append(
-                            dumped({"step": take.steps - 1, **line})
-                        )
+            case Annotation(rows, values):
+                self._annotate(rows, values)
             case End(rows, why):
                 self._leave(rows, why)
             case Dropped(episodes):
@@ -233,28 +193,40 @@ class Writer:
     def _moved(self, moved: Moved) -> None:
         for opening in moved.openings:
             self._open(opening)
-        for index, row in enumerate(moved.rows):
+        # Hot: called once per step, and this is done for each row.
+        call = np.int64(moved.call)
+        for index, row in enumerate(moved.rows.tolist()):
             take = self._takes.get(row)
             if take is None:  # It was finished at its end, and then padded.
                 continue
-            step_type = moved.step_types[index, ...]
+            step_type = moved.step_types[index]
             take.last_type = int(step_type)
             take.steps += 1
-            self._add(take, {"call": np.int64(moved.call), "step_type": step_type})
-            self._add(take, _at(index, moved.actions))
-        for index, row in enumerate(moved.whole):
-            if row in self._takes:
-                values = _at(index, moved.columns)
-                self._add(self._takes[row], values)
+            take.add("call", call)
+            take.add("step_type", step_type)
+            for name, value in _values(index, moved.actions):
+                take.add(name, value)
+        for index, row in enumerate(moved.whole.tolist()):
+            take = self._takes.get(row)
+            if take is not None:
+                for name, value in _values(index, moved.columns):
+                    take.add(name, value)
+        self._put_aside()
+
+    def _annotate(self, rows: list[int], values: str) -> None:
+        for row in rows:
+            take = self._takes.get(row)
+            if take is not None:
+                line = f'{{"step":{take.steps - 1},"values":{values}}}'
+                take.add("annotations", line)
+        self._put_aside()
+
+    def _put_aside(self) -> None:
+        """Writes what there is into parts, if it takes more memory than it may."""
         if sum(take.bytes for take in self._takes.values()) > self._most:
             for take in self._takes.values():
                 take.collect()
                 take.file.put_aside()
-
-    def _add(self, take: _Take, values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            take.columns.setdefault(name, []).append(value)
-            take.bytes += len(value) if isinstance(value, str) else value.nbytes
 
     def _open(self, opening: Opening) -> None:
         row = opening.row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -255,4 +256,24 @@ def test_a_broken_file_is_named(tmp_path, message_of):
     assert (
         f"{str(file)!r} cannot be read: BadZipFile: File is not a zip file."
         == message_of(RecordingError, Replay(tmp_path / "r").reset)
+    )
+
+
+def test_a_replay_travels(tmp_path):
+    recorded(tmp_path / "r", make("Catch", seed=1), 30)
+    env = Replay(tmp_path / "r")
+    for _ in range(13):
+        env.step(0)
+    copied = pickle.loads(pickle.dumps(env))
+
+    assert [bits(env.step(0)) for _ in range(10)] == [
+        bits(copied.step(0)) for _ in range(10)
+    ]
+
+
+def test_episodes_are_a_list(tmp_path, message_of):
+    recorded(tmp_path / "r", CountingEnv(steps_per_episode=1), 4)
+
+    assert "episodes is 1 of type int; it is a list of numbers." == message_of(
+        TypeError, lambda: Replay(tmp_path / "r", episodes=1)
     )

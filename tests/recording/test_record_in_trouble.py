@@ -1,0 +1,369 @@
+"""`Record` where things go wrong: little memory, forks, lost workers, other folders."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from envkit import ArraySpec, AutoReset, make
+from envkit.cli.main import main
+from envkit.errors import RecordingError
+from envkit.parallel import ParallelPyEnvironment, RestartPolicy
+from envkit.recording import Record, Recording, Replay
+from envkit.recording.column import Column
+from envkit.recording.letters import Annotation, Moved
+from envkit.recording.writer import Writer
+from envkit.testing import CountingEnv
+
+
+def only_episode(path):
+    (episode,) = Recording(path).episodes()
+    return episode
+
+
+# Memory.
+
+
+def test_a_column_does_not_keep_what_its_values_were_parts_of():
+    column = Column()
+    batch = np.zeros((1000, 4), np.float32)
+    column.add(batch[3, ...])
+
+    assert [False] == [np.shares_memory(block, batch) for block in column.blocks()]
+    assert sum(block.nbytes for block in column.blocks()) < batch.nbytes
+
+
+def test_a_column_tells_all_that_it_takes():
+    column = Column()
+    told = sum(column.add(np.float64(value)) for value in range(1000))
+
+    assert 1000 == len(column)
+    assert told >= sum(block.nbytes for block in column.blocks())
+    assert list(range(1000)) == np.concatenate(column.blocks()).tolist()
+
+
+def test_notes_count_as_memory(tmp_path, monkeypatch):
+    sizes = []
+    tell = Writer.tell
+
+    def watch(writer, letter, size=0, *, wait=True):
+        sizes.append((type(letter), size))
+        return tell(writer, letter, size, wait=wait)
+
+    monkeypatch.setattr(Writer, "tell", watch)
+    with Record(CountingEnv(), tmp_path / "r") as env:
+        env.reset()
+        env.annotate(map=np.zeros(1000))
+    by_kind = dict(sizes)
+
+    assert by_kind[Annotation] > 8000
+    assert by_kind[Moved] > 0
+
+
+def test_large_notes_are_put_aside(tmp_path):
+    with Record(CountingEnv(), tmp_path / "r", memory=20_000) as env:
+        env.reset()
+        for note in range(20):
+            env.annotate(**{f"map {note}": np.full(1000, note)})
+        env.flush()
+        parts = list(tmp_path.glob("r/row-000/*.part-*.npz"))
+    notes = only_episode(tmp_path / "r").annotations(0)
+
+    assert parts
+    assert list(range(20)) == [int(one[0]) for one in notes.values()]
+
+
+# Notes.
+
+
+def test_a_note_may_have_any_name(tmp_path):
+    with Record(CountingEnv(), tmp_path / "r") as env:
+        env.reset()
+        env.annotate(step=7)
+        env.step(0)
+        env.annotate(**{"$tuple": [1]})
+    episode = only_episode(tmp_path / "r")
+
+    assert {"step": 7} == episode.annotations(0)
+    assert {"$tuple": [1]} == episode.annotations(1)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (2, "annotate() was given the row 2 of type int; there is 0 to 1."),
+        (-1, "annotate() was given the row -1 of type int; there is 0 to 1."),
+        (True, "annotate() was given the row True of type bool; there is 0 to 1."),
+        ("a", "annotate() was given the row the string 'a'; there is 0 to 1."),
+    ],
+)
+def test_a_note_about_no_row_is_refused(row, expected, tmp_path, message_of):
+    with Record(make("Catch", batch_size=2), tmp_path / "r") as env:
+        env.reset()
+
+        assert expected == message_of(ValueError, lambda: env.annotate(row, a=1))
+
+
+# Infos and arrays.
+
+
+def test_what_is_based_on_what_json_has_is_written_as_that(tmp_path):
+    class Level(enum.IntEnum):
+        HARD = 3
+
+    class Telling(CountingEnv):
+        def get_info(self):
+            inner = collections.defaultdict(int, {"level": Level.HARD})
+            return collections.OrderedDict(inner=inner)
+
+    with Record(Telling(), tmp_path / "r") as env:
+        env.reset()
+
+    assert {"inner": {"level": 3}} == only_episode(tmp_path / "r").info(0)
+
+
+def test_an_info_that_there_is_no_more_leaves_the_rest_readable(tmp_path):
+    class Forgetful(CountingEnv):
+        def get_info(self):
+            if self.current_time_step().observation == 2:
+                raise NotImplementedError
+            return {"known": True}
+
+    with Record(Forgetful(), tmp_path / "r") as env:
+        for _ in range(4):
+            env.step(0)
+    episode = only_episode(tmp_path / "r")
+
+    assert [{"known": True}, {"known": True}, None, {"known": True}] == [
+        episode.info(step) for step in range(4)
+    ]
+
+
+class Swapped(CountingEnv):
+    """Counts in the other order of bytes, or in the wrong shape."""
+
+    shape: tuple[int, ...] = ()
+
+    def observation_spec(self):
+        return ArraySpec((), ">i4")
+
+    def _shown(self, time_step):
+        value = np.full(self.shape, time_step.observation, ">i4")
+        return time_step._replace(observation=value)
+
+    def _reset(self):
+        return self._shown(super()._reset())
+
+    def _step(self, action):
+        return self._shown(super()._step(action))
+
+
+def test_the_order_of_bytes_is_kept(tmp_path):
+    with Record(Swapped(), tmp_path / "r") as env:
+        env.reset()
+        env.step(0)
+
+    assert ">i4" == Replay(tmp_path / "r").reset().observation.dtype
+
+
+def test_arrays_of_two_shapes_are_told_by_their_name(tmp_path, message_of):
+    env = Record(Swapped(), tmp_path / "r")
+    env.reset()
+    env.unwrapped.shape = (2,)
+    env.step(0)
+
+    assert (
+        f"The recording in {str(tmp_path / 'r')!r} cannot be written: RecordingError: "
+        "observation has shape (2,) after () in the same episode, and files hold "
+        "arrays of one shape, that of the spec. What was finished before is there."
+    ) == message_of(RecordingError, env.close)
+
+
+# Seeds.
+
+
+@pytest.mark.parametrize(
+    ("seed", "expected"),
+    [
+        ([2**63 + 1, 1], [2**63 + 1, 1]),
+        ((None, 3), [None, 3]),
+        (np.array([4, 5]), [4, 5]),
+        (np.int64(6), 6),
+    ],
+    ids=str,
+)
+def test_seeds_are_noted_as_they_are(seed, expected, tmp_path):
+    with Record(make("Catch", batch_size=2), tmp_path / "r") as env:
+        env.seed(seed)
+
+    assert expected == Recording(tmp_path / "r").events[0]["seed"]
+
+
+# Folders and processes.
+
+
+def test_a_recording_stays_where_it_was_begun(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with Record(CountingEnv(steps_per_episode=1), "r") as env:
+        env.step(0)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        env.step(0)
+    monkeypatch.chdir(tmp_path)
+    recording = Recording("r")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    assert [2] == [len(episode) for episode in recording.episodes()]
+    assert "closed" == recording.events[-1]["event"]
+
+
+def test_of_two_that_begin_together_one_is_refused(tmp_path, message_of):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/log.jsonl").touch()
+
+    assert (
+        f"There is a recording in {str(tmp_path / 'r')!r} already, and none is ever "
+        "overwritten. Choose another directory, or remove it."
+    ) == message_of(FileExistsError, lambda: Record(CountingEnv(), tmp_path / "r"))
+
+
+def test_a_closed_recording_takes_no_more(tmp_path, message_of):
+    env = Record(CountingEnv(), tmp_path / "r")
+    env.reset()
+    env.close()
+    expected = (
+        f"The recording in {str(tmp_path / 'r')!r} is closed, and nothing more is "
+        "written to it. Make another Record, with another directory."
+    )
+
+    assert expected == message_of(RecordingError, lambda: env.step(0))
+    assert expected == message_of(RecordingError, env.flush)
+
+
+def test_a_fork_is_told_that_it_records_nothing(tmp_path):
+    """In a process of its own, since forking one with threads is risky."""
+    program = (
+        "import os, sys\n"
+        "from envkit.errors import RecordingError\n"
+        "from envkit.recording import Record\n"
+        "from envkit.testing import CountingEnv\n"
+        "env = Record(CountingEnv(steps_per_episode=2), sys.argv[1])\n"
+        "env.step(0)\n"
+        "if os.fork():\n"
+        "    os.wait()\n"
+        "    env.step(0)\n"
+        "else:\n"
+        "    try: env.step(0)\n"
+        "    except RecordingError as error: print(error)\n"
+        "    env.close()\n"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "r"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (
+        f"The recording in {str(tmp_path / 'r')!r} is written by the process that "
+        "began it, and this is a fork of that one. Make another Record here, with "
+        "another directory.\n"
+    ) == child.stdout
+    assert 2 == len(only_episode(tmp_path / "r"))
+
+
+def test_what_a_crash_has_left_unfinished_is_told(tmp_path):
+    program = (
+        "import os, signal, sys\n"
+        "from envkit.recording import Record\n"
+        "from envkit.testing import CountingEnv\n"
+        "env = Record(CountingEnv(steps_per_episode=50), sys.argv[1], memory=4000)\n"
+        "for _ in range(90): env.step(0)\n"
+        "env.flush()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "r"], check=False)
+    recording = Recording(tmp_path / "r")
+
+    assert ([51], [(0, 1)]) == (
+        [len(one) for one in recording.episodes()],
+        recording.unfinished,
+    )
+
+
+# Pools.
+
+
+class Dying(CountingEnv):
+    """Takes its process with it in the third step, if the file is there."""
+
+    def __init__(self, path):
+        super().__init__(steps_per_episode=5)
+        self._path = path
+
+    def _step(self, action):
+        if self._current_step == 2 and os.path.exists(self._path):
+            os.remove(self._path)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._step(action)
+
+
+def make_dying(path):
+    return Dying(path)
+
+
+def test_a_lost_environment_is_no_difference(tmp_path, capsys):
+    (tmp_path / "deadly").touch()
+    pool = ParallelPyEnvironment(
+        [make_dying_recipe(tmp_path / "deadly"), make_dying_recipe(tmp_path / "no")],
+        num_workers=2,
+        on_worker_failure=RestartPolicy(max_restarts=1),
+    )
+    with Record(pool, tmp_path / "r") as env:
+        for _ in range(8):
+            env.step([0, 0])
+    status = main(["replay", "--check", str(tmp_path / "r")])
+    printed = capsys.readouterr().out
+
+    assert 2 == status
+    assert (
+        "  Then the environment of row 0 was lost and replaced by a new one: what "
+        "follows cannot be compared.\n"
+    ) in printed
+
+
+def make_dying_recipe(path):
+    import functools
+
+    return functools.partial(make_dying, str(path))
+
+
+def test_an_order_without_firsts_is_refused_when_it_comes(tmp_path, message_of):
+    pool = make("Catch", num_envs=2, backend="inline")
+    with Record(pool, tmp_path / "r") as env:
+        env.reset()
+        pool.autoreset = AutoReset.SAME_STEP
+
+        assert (
+            "Record cannot go on: the environment that it wraps has been given "
+            "AutoReset.SAME_STEP, which hands the FIRST of an episode out beside its "
+            "time steps. Record it with AutoReset.NEXT_STEP or DISABLED."
+        ) == message_of(RecordingError, lambda: [env.step([0, 0]) for _ in range(12)])
+
+
+def test_a_check_writes_no_other_recording(tmp_path):
+    with (
+        Record(make("Catch", seed=1), tmp_path / "inner") as inner,
+        Record(inner, tmp_path / "outer") as env,
+    ):
+        for _ in range(12):
+            env.step(0)
+
+    assert 0 == main(["replay", "--check", str(tmp_path / "outer")])
