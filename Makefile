@@ -66,6 +66,7 @@ BENCHMARKS := import_cost overhead batched_envs scaling parallel_step efficiency
 bench: $(VENV)/.test $(VENV)/.demo
 	@set -e; for name in $(BENCHMARKS); do "$(RUN)" "benchmarks/$$name.py"; done
 	@"$(RUN)" tools/performance_figures.py benchmarks/results docs/performance.md README.md
+	@"$(RUN)" tools/choosing_figures.py
 	@echo "docs/performance.md, docs/pictures and README.md have the figures now"
 
 soak: $(VENV)/.test

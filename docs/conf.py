@@ -40,6 +40,8 @@ templates_path = ["_templates"]
 
 html_theme = "furo"
 html_title = f"envkit {version}"
+html_static_path = ["_static"]
+html_css_files = ["wide_tables.css"]
 html_show_copyright = False
 html_show_sphinx = False
 
@@ -49,6 +51,8 @@ myst_heading_anchors = 3
 default_role = "literal"  # Docstrings set code in single backticks.
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
+# As they are written: the repr of a class, `<class ...>`, is no Python to be parsed.
+autodoc_preserve_defaults = True
 # The documentation builds without the packages that integrations are for.
 autodoc_mock_imports = ["dm_control", "dm_env", "gymnasium", "tensorflow"]
 # Signatures say `Seed`; what a seed may be, the page of envkit.types says once.
@@ -67,9 +71,16 @@ nitpick_ignore_regex = [
     # never excused, but for type variables and aliases, which have no page to link to.
     (
         r"py:.*",
-        r"(abc|collections|concurrent|cProfile|enum|np|npt|numpy|os|pathlib|tensorflow|typing)\..*",
+        r"(abc|argparse|collections|concurrent|cProfile|enum|np|npt|numpy|os|pathlib"
+        r"|tensorflow|typing|zipfile)\..*",
     ),
-    (r"py:class", r"(.*\.)?(Self|SpecT|Change|Ignored)"),
+    (r"py:class", r"(.*\.)?(Self|SpecT|Change|Ignored|Path)"),
+    # Types of parts that have no page.
+    (
+        r"py:class",
+        r"envkit\.(adapters\.pysc2_parts\.functions\.Function"
+        r"|recording\.layout\.Layout)",
+    ),
 ]
 intersphinx_mapping = {}
 if tags.has("online"):  # noqa: F821  # Sphinx puts `tags` here
@@ -79,7 +90,10 @@ if tags.has("online"):  # noqa: F821  # Sphinx puts `tags` here
     }
 
 _FIELD = type(envkit.TimeStep.step_type)
-_LINKED = {*envkit.__all__, *errors.__all__, *types.__all__}
+_REFERENCE = Path(__file__).parent / "reference/index.md"
+_PAGES = set(re.findall(r"^   (envkit\.\S+)$", _REFERENCE.read_text("utf-8"), re.M))
+_MODULES = {"errors", "specs", "testing", "wrappers"}  # words of everyday, too
+_LINKED = {*envkit.__all__, *errors.__all__, *types.__all__} - _MODULES
 
 
 def _translate(
@@ -117,10 +131,25 @@ def _linked(code: re.Match[str]) -> str:
 def _name_public_bases(
     app: Sphinx, name: str, obj: Any, options: Any, bases: list[type]
 ) -> None:
-    """Shows in place of a private base class what that is derived from."""
-    for base in [base for base in bases if base.__name__.startswith("_")]:
-        index = bases.index(base)
-        bases[index : index + 1] = base.__bases__
+    """Shows in place of a base class without a page what that is derived from."""
+    while hidden := [base for base in bases if _has_no_page(base)]:
+        index = bases.index(hidden[0])
+        bases[index : index + 1] = hidden[0].__bases__
+
+
+def _has_no_page(cls: type) -> bool:
+    package, _, _ = cls.__module__.partition(".")
+    is_internal = package == "envkit" and cls.__module__ not in _PAGES
+    return cls.__name__.startswith("_") or is_internal
+
+
+def _name_tests(app: Sphinx, name: str, source: list[str]) -> None:
+    """Lets a link to a test show the test's name, which only pages of Markdown do."""
+    source[0] = re.sub(
+        r'(\[[^\]]*\]\(\.\./(tests/[^\s)]+)) "(\w+)"\)',
+        r'<span title="\2: \3">\1)</span>',
+        source[0],
+    )
 
 
 def _skip_fields(
@@ -164,3 +193,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-bases", _name_public_bases)
     app.connect("autodoc-skip-member", _skip_fields)
     app.connect("missing-reference", _resolve)
+    app.connect("source-read", _name_tests)

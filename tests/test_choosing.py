@@ -1,0 +1,54 @@
+"""The figures that help to choose and to plan are those that were measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HINT = "python tools/choosing_figures.py writes them"
+
+
+def tool():
+    path = ROOT / "tools/choosing_figures.py"
+    spec = importlib.util.spec_from_file_location("choosing_figures", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def part(page, name):
+    text = (ROOT / f"docs/{page}.md").read_text("utf-8")
+    (found,) = re.findall(
+        rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end of {name}", text, re.S
+    )
+    return found
+
+
+def test_the_table_of_choices_is_what_was_measured():
+    assert tool().choices() == part("choosing", "choices"), HINT
+
+
+def test_the_plan_is_fitted_to_what_was_measured():
+    def measured(text):
+        """Lists which measurements there were, and what they were."""
+        return re.findall(r"^.{58} +[\d,.]+", text, re.M)
+
+    shown, printed = part("planning_past_one_machine", "plan"), tool().plan()
+
+    assert len(measured(shown)) > 10
+    assert measured(printed) == measured(shown), HINT
+
+
+@pytest.mark.parametrize("name", ["choices", "plan"])
+def test_nothing_but_the_part_is_replaced(name, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n<!-- {name} -->\nold\n<!-- end of {name} -->\nafter\n")
+
+    tool().fill(page, name, "new")
+
+    expected = f"before\n<!-- {name} -->\n\nnew\n\n<!-- end of {name} -->\nafter\n"
+    assert expected == page.read_text()

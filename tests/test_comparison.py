@@ -1,0 +1,83 @@
+"""Every mark that a page gives to envkit leads to what shows it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [
+    "choosing",
+    "comparison",
+    "coming_from_gymnasium",
+    "coming_from_stable_baselines3",
+    "coming_from_universe",
+    "coming_from_urnai",
+    "planning_past_one_machine",
+]
+_LINK = re.compile(r"\]\(([^)\s]+)(?: \"([^\"]*)\")?\)")
+
+
+def links():
+    """Lists every link that leads somewhere in the repository."""
+    return [
+        pytest.param(name, target, test, id=f"{name}: {test or target}")
+        for name in PAGES
+        for target, test in sorted(
+            set(_LINK.findall((DOCS / f"{name}.md").read_text("utf-8")))
+        )
+        if "://" not in target
+    ]
+
+
+def anchors(page):
+    """Lists what a link may name behind `#`: headings as Sphinx shortens them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#{1,3} (.*)$", text, re.M)
+    return {
+        *(
+            re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+            for title in headings
+        ),
+        *re.findall(r"^\(([\w-]+)\)=$", text, re.M),
+    }
+
+
+@pytest.mark.parametrize(("name", "target", "test"), links())
+def test_a_link_leads_to_what_it_names(name, target, test):
+    file, _, anchor = target.partition("#")
+    path = (DOCS / file).resolve() if file else DOCS / f"{name}.md"
+
+    assert path.is_file()
+    if anchor:
+        assert anchor in anchors(path)
+    if test:
+        assert f"\ndef {test}(" in path.read_text("utf-8")
+
+
+def rows():
+    text = (DOCS / "comparison.md").read_text("utf-8")
+    return re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", text, re.M)
+
+
+def test_every_feature_has_a_mark():
+    assert [str(number) for number in range(1, 226)] == [number for number, _ in rows()]
+    for number, mark in rows():
+        assert re.match(r"\[(✓|\(✓\))\]\(\S+|no$|not yet$", mark), number
+
+
+def test_marks_are_counted():
+    text = (DOCS / "comparison.md").read_text("utf-8")
+    counted = Counter(
+        "yes" if mark.startswith("[✓]") else "partly" if mark[0] == "[" else "no"
+        for _, mark in rows()
+    )
+
+    sentence = (
+        f"of 225 features it has {counted['yes']}, {counted['partly']} in part, and "
+        f"{counted['no']} not."
+    )
+    assert sentence in text

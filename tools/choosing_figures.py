@@ -1,0 +1,104 @@
+"""Writes measured figures into the pages that help to choose and to plan.
+
+    python tools/choosing_figures.py
+
+What stands between a page's pair of comments is replaced: in docs/choosing.md by the
+medians of what is to be chosen between, in docs/planning_past_one_machine.md by what
+examples/scale_model.py prints.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks/results"
+_CARTPOLES = "one step of 64 environments, 2 workers"
+_PICTURES = "64 pictures of (210, 160, 3), 2 workers"
+_STRAGGLERS = "16 environments, 5% of the steps 50 times slower"
+_ALONE = "one environment that does nothing"
+_BATCH = "CartPole, a batch of 64"
+
+# What is stepped, how, and where that was measured: file, table, contender.
+CHOICES = [
+    (
+        "64 of Gymnasium's CartPoles, a batch",
+        "one after the other, in this process",
+        ("parallel_step", _CARTPOLES, "a loop over envkit's"),
+    ),
+    ("", "in two worker processes", ("parallel_step", _CARTPOLES, "envkit")),
+    (
+        "64 rows of the built-in CartPole, a batch",
+        "one object in this process",
+        ("tf_environment", _BATCH, "without TensorFlow"),
+    ),
+    (
+        "64 pictures of 210 × 160 × 3 bytes, a batch",
+        "copies",
+        ("images", _PICTURES, "envkit"),
+    ),
+    ("", "views, `zero_copy=True`", ("images", _PICTURES, "envkit, zero_copy")),
+    (
+        "16 environments, now and then a slow step, a transition",
+        "in lockstep",
+        ("stragglers", _STRAGGLERS, "envkit, in lockstep"),
+    ),
+    ("", "whoever is ready, `recv(4)`", ("stragglers", _STRAGGLERS, "envkit, recv")),
+    (
+        "an environment that does nothing, from TensorFlow",
+        "eagerly",
+        ("tf_environment", _ALONE, "eager"),
+    ),
+    ("", "eagerly, `isolation=True`", ("tf_environment", _ALONE, "eager, isolation")),
+    ("", "in a loop of a graph", ("tf_environment", _ALONE, "in a loop")),
+]
+
+
+def choices(results: Path = RESULTS) -> str:
+    """Returns the table of what can be chosen between."""
+    lines = ["| what a step is of | how | median us |", "| :--- | :--- | ---: |"]
+    machines = set()
+    for what, how, (file, table, contender) in CHOICES:
+        result = json.loads((results / f"{file}.json").read_text("utf-8"))
+        values = result["tables"][table]["figures"][contender]
+        machine = result["machine"]
+        machines.add((machine["cpus"], machine["python"]))
+        lines.append(f"| {what} | {how} | {_number(statistics.median(values))} |")
+    source = "; ".join(f"{cpus} CPUs, Python {python}" for cpus, python in machines)
+    return "\n".join([*lines, "", f"Measured with {source}."])
+
+
+def plan() -> str:
+    """Returns what the model of costs prints."""
+    printed = subprocess.run(
+        [sys.executable, str(ROOT / "examples/scale_model.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return f"```text\n{printed.rstrip()}\n```"
+
+
+def fill(page: Path, name: str, text: str) -> None:
+    """Replaces what stands between the page's comments of this name."""
+    place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.S)
+    old = page.read_text("utf-8")
+    page.write_text(place.sub(lambda m: f"{m[1]}\n{text}\n\n{m[2]}", old), "utf-8")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def main() -> None:
+    fill(ROOT / "docs/choosing.md", "choices", choices())
+    fill(ROOT / "docs/planning_past_one_machine.md", "plan", plan())
+
+
+if __name__ == "__main__":
+    main()
