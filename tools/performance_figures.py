@@ -97,7 +97,7 @@ def _summary(result: dict[str, Any]) -> str:
         if row["ratio"] is not None and row["claim"].startswith(_FASTER)
     ]
     title = next(iter(result["tables"]))
-    heading = f"{title}: envkit is as fast as", "times"
+    heading = f"{title}: envkit's speed over that of", "ratio"
     return f"{_table(heading, rows)}\n{_source(result)}"
 
 
