@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import io
 import itertools
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from environments import Work, picture
 from side_by_side import Contender
+
+from envkit.cli.bench_parts import peers as theirs
 
 Makers = Sequence[Callable[[], gymnasium.Env]]
 Actions = Sequence[np.ndarray]
@@ -66,29 +66,20 @@ def loop(makers: Makers, actions: Actions) -> Contender:
     return Contender(step)
 
 
+def _contender(driven: theirs.Driven) -> Contender:
+    return Contender(driven.step, driven.close, driven.spinning)
+
+
 def gymnasium_sync(makers: Makers, actions: Actions) -> Contender:
-    return _gymnasium(gymnasium.vector.SyncVectorEnv(makers), actions)
+    return _contender(theirs.gymnasium_sync(makers, actions))
 
 
 def gymnasium_async(makers: Makers, actions: Actions, copy: bool = True) -> Contender:
-    return _gymnasium(gymnasium.vector.AsyncVectorEnv(makers, copy=copy), actions)
-
-
-def _gymnasium(env: Any, actions: Actions) -> Contender:
-    env.reset(seed=0)
-    batches = itertools.cycle(actions)
-    return Contender(lambda: env.step(next(batches)), env.close)
+    return _contender(theirs.gymnasium_async(makers, actions, copy))
 
 
 def stable_baselines3(makers: Makers, actions: Actions) -> Contender:
-    with _quiet():
-        from stable_baselines3.common.vec_env import SubprocVecEnv
-
-    # Only starting differs between the methods, and this one starts at once.
-    env = SubprocVecEnv(list(makers), start_method="fork")
-    env.reset()
-    batches = itertools.cycle(actions)
-    return Contender(lambda: env.step(next(batches)), env.close)
+    return _contender(theirs.stable_baselines3_subproc(makers, actions))
 
 
 def pufferlib(
@@ -98,59 +89,17 @@ def pufferlib(
     batch: int | None = None,
 ) -> Contender:
     """Steps in lockstep, or whichever `batch` environments are ready first."""
-    with _quiet():
-        import pufferlib.emulation
-        import pufferlib.vector
-    creators = [
-        functools.partial(pufferlib.emulation.GymnasiumPufferEnv, env_creator=make)
-        for make in makers
-    ]
-    env = pufferlib.vector.Multiprocessing(
-        creators,
-        [[]] * len(makers),
-        [{}] * len(makers),
-        len(makers),
-        num_workers=workers,
-        batch_size=batch,
-        sync_traj=batch is None,
-        # It counts cores without their hyperthreads and would refuse.
-        overwork=True,
-    )
-    env.async_reset(seed=0)
-    env.recv()
-    batches = itertools.cycle([part[: batch or len(part)] for part in actions])
-
-    def step() -> None:
-        env.send(next(batches))
-        env.recv()
-
-    return Contender(step, env.close, [process.pid for process in env.processes])
+    return _contender(theirs.pufferlib(makers, actions, workers, batch))
 
 
 def torchrl(makers: Makers, actions: Actions) -> Contender:
-    with _quiet():
-        import torch
-        from torchrl.envs import EnvCreator, GymWrapper, ParallelEnv
-
-    def make() -> Any:
-        return GymWrapper(makers[0](), categorical_action_encoding=True)
-
-    env = ParallelEnv(len(makers), EnvCreator(make))
-    state = env.reset()
-    batches = itertools.cycle([torch.from_numpy(part) for part in actions])
-
-    def step() -> None:
-        nonlocal state
-        state["action"] = next(batches)
-        _, state = env.step_and_maybe_reset(state)
-
-    return Contender(step, functools.partial(env.close, raise_if_closed=False))
+    return _contender(theirs.torchrl(makers, actions))
 
 
 def tf_agents(
     makers: Makers, actions: Actions, start_serially: bool = False
 ) -> Contender:
-    with _quiet():
+    with theirs.quiet():
         from tf_agents.environments import parallel_py_environment, py_environment
         from tf_agents.specs import array_spec
         from tf_agents.system import system_multiprocessing
@@ -193,15 +142,7 @@ def tf_agents(
 
 def envpool(makers: Makers, actions: Actions) -> Contender:
     """Its own CartPole, which is written in C++: another environment, in fact."""
-    import envpool
-
-    with _quiet():
-        env = envpool.make(
-            "CartPole-v1", env_type="gymnasium", num_envs=len(makers), num_threads=2
-        )
-    env.reset()
-    batches = itertools.cycle(actions)
-    return Contender(lambda: env.step(next(batches)), env.close)
+    return _contender(theirs.envpool("CartPole-v1", len(makers), actions, threads=2))
 
 
 # By the package that has to be there.
@@ -222,11 +163,3 @@ def installed(
     if package and importlib.util.find_spec(package) is None:
         return None
     return functools.partial(peer, *args, **kwargs)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps to itself what old packages say about their age and their bounds."""
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield

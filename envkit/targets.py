@@ -13,10 +13,20 @@ maze = "maze_envs.loading:load"
 
 `load("small/7", **kwargs)` is then asked for the environment. Entry points are looked
 up when there is no other way to read a target, and by each process for itself.
+
+A second one, of the group `envkit.names` and with the name of the scheme, is for
+`envkit list`. It is called without arguments, and returns what may stand after the
+colon:
+
+```
+[project.entry-points."envkit.names"]
+maze = "maze_envs.loading:names"
+```
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Collection, Iterable
@@ -29,21 +39,23 @@ from envkit.wording import listed
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["load", "makes_batches", "suggestion"]
+__all__ = ["load", "makes_batches", "names_in", "schemes", "suggestion"]
 
-_GROUP = "envkit.schemes"
+_GROUP, _NAMES = "envkit.schemes", "envkit.names"
 
 
 class _Scheme(NamedTuple):
     """A library's environments: who loads them, and what has to be installed.
 
-    With the argument `batched_by` the library steps `num_envs` rows by itself.
+    With the argument `batched_by` the library steps `num_envs` rows by itself. The
+    function `lister` of the loader's module returns what may stand after the colon.
     """
 
     loader: str
     package: str
     extra: str
     batched_by: str = ""
+    lister: str = "names"
 
 
 # Strings, because adapters stand on a higher floor than this module.
@@ -70,7 +82,9 @@ _SCHEMES = {
     # What it needs beside itself; that PLE is missing, its loader explains better.
     "ple": _Scheme("envkit.adapters.suite_ple:load", "pygame", "ple"),
     "pysc2": _Scheme("envkit.adapters.pysc2:load", "pysc2", "pysc2"),
-    "vizdoom": _Scheme("envkit.adapters.suite_vizdoom:load", "vizdoom", "vizdoom"),
+    "vizdoom": _Scheme(
+        "envkit.adapters.suite_vizdoom:load", "vizdoom", "vizdoom", lister="scenarios"
+    ),
 }
 
 
@@ -103,6 +117,44 @@ def load(name: str, target: str) -> Callable[..., Any]:
         if found is None:
             raise
         return found
+
+
+def schemes() -> list[str]:
+    """Returns what may stand before the colon, other packages' schemes included.
+
+    Example:
+        >>> {"ale", "gymnasium"} <= set(schemes())
+        True
+    """
+    return sorted({*_SCHEMES, *(entry.name for entry in _entry_points(_GROUP))})
+
+
+def names_in(scheme: str) -> list[str] | None:
+    """Returns what may stand after the colon, as far as the scheme's library says.
+
+    Returns:
+        The names; `None` of a package that has no entry point to list them.
+
+    Example:
+        >>> "CartPole-v1" in names_in("gymnasium")  # doctest: +SKIP
+        True
+
+    Raises:
+        ConstructorError: There is no such scheme, or its package is broken.
+        MissingDependencyError: The library is not installed.
+    """
+    if scheme in _SCHEMES:
+        found = _SCHEMES[scheme]
+        module, _, _ = found.loader.partition(":")
+        return list(_imported(scheme, module, found.lister)())
+    # For what is said of a scheme that several offer, or that cannot be loaded.
+    if _from_package(scheme, "") is None:
+        raise ConstructorError(
+            f"There is no scheme {scheme!r}.{suggestion(scheme, schemes())} Schemes "
+            f"are {', '.join(schemes())}."
+        )
+    lister = _offered(scheme, _NAMES)
+    return None if lister is None else list(_loaded(lister)())
 
 
 def makes_batches(target: Any, arguments: Collection[str]) -> bool:
@@ -150,29 +202,27 @@ def _from_library(
         raise MissingDependencyError.needed_by(
             f"The environment {target!r}", package=scheme.package, extra=scheme.extra
         )
-    return _asked_for(_imported(name, *scheme.loader.split(":")), rest)
-
-
-def _asked_for(loader: Callable[..., Any], rest: str) -> Callable[..., Any]:
-    def load_it(**kwargs: Any) -> Any:
-        return loader(rest, **kwargs)
-
-    return load_it
+    return functools.partial(_imported(name, *scheme.loader.split(":")), rest)
 
 
 def _from_package(prefix: str, rest: str) -> Callable[..., Any] | None:
     """Returns what the package calls whose scheme it is; `None` if there is none."""
-    offers = {entry.value: entry for entry in _entry_points() if entry.name == prefix}
-    if not offers:
-        return None
+    entry = _offered(prefix, _GROUP)
+    return None if entry is None else functools.partial(_loaded(entry), rest)
+
+
+def _offered(scheme: str, group: str) -> EntryPoint | None:
+    """Returns the entry point of a scheme, of which there must not be two."""
+    offers = {
+        entry.value: entry for entry in _entry_points(group) if entry.name == scheme
+    }
     if len(offers) > 1:
         who = [f"{_package_of(entry)} ({entry.value})" for entry in offers.values()]
         raise ConstructorError(
-            f"The scheme {prefix!r} is offered by {len(who)} packages: "
+            f"The scheme {scheme!r} is offered by {len(who)} packages: "
             f"{listed(sorted(who))}. Uninstall all but one of them."
         )
-    (entry,) = offers.values()
-    return _asked_for(_loaded(entry), rest)
+    return next(iter(offers.values()), None)
 
 
 def _loaded(entry: EntryPoint) -> Callable[..., Any]:
@@ -196,10 +246,10 @@ def _loaded(entry: EntryPoint) -> Callable[..., Any]:
     return loader  # type: ignore[no-any-return]  # callable() says so
 
 
-def _entry_points() -> list[EntryPoint]:
+def _entry_points(group: str) -> list[EntryPoint]:
     import importlib.metadata
 
-    return list(importlib.metadata.entry_points(group=_GROUP))
+    return list(importlib.metadata.entry_points(group=group))
 
 
 def _package_of(entry: EntryPoint) -> str:
@@ -215,11 +265,11 @@ def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]
         # is the author's own business, and its error says more.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        schemes = {*_SCHEMES, *(entry.name for entry in _entry_points())}
+        known = schemes()
         raise ConstructorError(
             f"{name!r} names the module {module_name!r}, and there is no module "
-            f"{error.name!r} to import.{suggestion(module_name, schemes)} Schemes are "
-            f"{', '.join(sorted(schemes))}; otherwise check the spelling, and that "
+            f"{error.name!r} to import.{suggestion(module_name, known)} Schemes are "
+            f"{', '.join(known)}; otherwise check the spelling, and that "
             "the package is installed."
         ) from error
     for part in attribute.split("."):

@@ -72,6 +72,16 @@ AT_MODULE_LEVEL: dict[str, set[str]] = {
     "envkit.tf": {"tensorflow"},
 }
 INSIDE_FUNCTIONS: dict[str, set[str]] = {
+    "envkit.cli.play_parts": {"pygame"},
+    "envkit.cli.bench_parts": {
+        "envpool",
+        "gymnasium",
+        "matplotlib",
+        "pufferlib",
+        "stable_baselines3",
+        "torch",
+        "torchrl",
+    },
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
     "envkit.wrappers": {"imageio", "imageio_ffmpeg"},

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from envkit import constructor, make
+from envkit import constructor, make, targets
 from envkit.errors import ConstructorError
 from envkit.testing import CountingEnv
 
@@ -249,3 +249,38 @@ def test_installed_schemes_are_listed_and_suggested(tmp_path, monkeypatch):
         "gym, gymnasium, gymnax, maze, minigrid, pettingzoo, ple, pysc2, vizdoom; "
         "otherwise check the spelling, and that the package is installed."
     ) == told(make, "maize:Small-v1")
+
+
+def test_a_package_may_list_what_may_stand_after_the_colon(tmp_path, monkeypatch):
+    shelf = Shelf(tmp_path, monkeypatch)
+    shelf.install("maze-envs", {"maze": "maze_envs:load"})
+
+    assert "maze" in targets.schemes()
+    assert targets.names_in("maze") is None
+
+    info = tmp_path / "maze_envs-1.2.dist-info" / "entry_points.txt"
+    info.write_text(f"{info.read_text('utf-8')}\n[envkit.names]\nmaze = maze_envs:tell")
+    (tmp_path / "maze_envs.py").write_text(f"{LOADING}def tell():\n    return 'ab'\n")
+    monkeypatch.delitem(sys.modules, "maze_envs", raising=False)
+    importlib.invalidate_caches()
+
+    assert ["a", "b"] == targets.names_in("maze")
+
+
+def test_a_scheme_whose_package_is_broken_is_not_listed(tmp_path, monkeypatch):
+    shelf = Shelf(tmp_path, monkeypatch)
+    shelf.install("maze-envs", {"maze": "maze_envs:number"})
+
+    assert told(targets.names_in, "maze").startswith(
+        "The scheme 'maze' is offered by maze-envs 1.2, whose entry point "
+        "'maze_envs:number' is "
+    )
+
+
+def test_a_scheme_that_there_is_not_is_not_listed(monkeypatch):
+    monkeypatch.setattr(targets, "schemes", lambda: ["ale", "gymnasium"])
+
+    assert (
+        "There is no scheme 'gymnasum'. Did you mean 'gymnasium'? Schemes are ale, "
+        "gymnasium."
+    ) == told(targets.names_in, "gymnasum")

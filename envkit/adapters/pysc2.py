@@ -11,7 +11,7 @@ from envkit.adapters.pysc2_parts.games import make_game
 from envkit.adapters.pysc2_parts.old_imports import import_pysc2
 from envkit.py_environment import PyEnvironment
 
-__all__ = ["load", "prepare"]
+__all__ = ["load", "names", "prepare"]
 
 # What the wrapper takes, and not PySC2.
 _OF_THE_WRAPPER = (
@@ -97,3 +97,16 @@ def load(
     for wrap in env_wrappers:
         env = wrap(env)
     return env
+
+
+def names() -> list[str]:
+    """Lists the maps that PySC2 knows; to play, the game and the map are needed.
+
+    Example:
+        >>> "MoveToBeacon" in names()
+        True
+    """
+    prepare()
+    from pysc2 import maps
+
+    return sorted(maps.get_maps())

@@ -13,7 +13,7 @@ from envkit.adapters.dependencies import require
 from envkit.autoreset import AutoReset
 from envkit.py_environment import PyEnvironment
 
-__all__ = ["load", "load_vector"]
+__all__ = ["load", "load_vector", "names"]
 
 # What is meant where no version is named.
 _NEWEST = "v5"
@@ -129,19 +129,33 @@ def load_vector(
     return env
 
 
-def _id_of(name: str) -> str:
-    """Returns the id that a game is registered with."""
+def names() -> list[str]:
+    """Lists the versions of all games, as `load` takes them.
+
+    Example:
+        >>> {"Pong-v5", "PongNoFrameskip-v4"} <= set(names())
+        True
+    """
+    return sorted(key.removeprefix("ALE/") for key in _registered())
+
+
+def _registered() -> set[str]:
     require("ale_py", needed_by="suite_ale", extra="atari")
     require("gymnasium", needed_by="suite_ale", extra="atari")
     import ale_py
     import gymnasium
 
     gymnasium.register_envs(ale_py)
-    known = {
+    return {
         key
         for key, spec in gymnasium.registry.items()
         if str(spec.entry_point).startswith("ale_py.")
     }
+
+
+def _id_of(name: str) -> str:
+    """Returns the id that a game is registered with."""
+    known = _registered()
     # ale-py's own names of games are in lower case, with underscores.
     title = name if name != name.lower() else name.title().replace("_", "")
     for candidate in (name, f"ALE/{title}", f"ALE/{title}-{_NEWEST}"):

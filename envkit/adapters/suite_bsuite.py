@@ -9,7 +9,7 @@ from envkit.adapters.dm_env_wrapper import DmEnvWrapper
 from envkit.errors import MissingDependencyError
 from envkit.py_environment import PyEnvironment
 
-__all__ = ["is_available", "load", "load_by_id"]
+__all__ = ["is_available", "load", "load_by_id", "names"]
 
 _MODES = ("csv", "terminal")
 
@@ -82,6 +82,19 @@ def load_by_id(
     if record is None:
         record = save_path is not None or logging_mode != "csv"
     return load(bsuite_id, record, save_path, logging_mode, overwrite)
+
+
+def names() -> list[str]:
+    """Lists the ids of all experiments, in the order of bsuite's sweep.
+
+    Example:
+        >>> names()[:2]
+        ['bandit/0', 'bandit/1']
+    """
+    _require("suite_bsuite")
+    from bsuite import sweep
+
+    return list(sweep.SWEEP)
 
 
 def _check_record(save_path: str | None, logging_mode: str) -> None:

@@ -11,7 +11,14 @@ from envkit.adapters.dm_control_wrapper import DmControlWrapper
 from envkit.errors import MissingDependencyError
 from envkit.py_environment import PyEnvironment
 
-__all__ = ["is_available", "load", "load_by_path", "load_pixels", "wrap_env"]
+__all__ = [
+    "is_available",
+    "load",
+    "load_by_path",
+    "load_pixels",
+    "names",
+    "wrap_env",
+]
 
 _ALL = ("observation", "action", "reward", "discount")
 
@@ -123,6 +130,17 @@ def load_by_path(path: str, **kwargs: Any) -> PyEnvironment:
             "'cartpole/swingup'."
         )
     return load(domain, task, **kwargs)
+
+
+def names() -> list[str]:
+    """Lists the tasks of the suite, as `load_by_path` takes them.
+
+    Example:
+        >>> "cartpole/swingup" in names()
+        True
+    """
+    _require("suite_dm_control")
+    return sorted(f"{domain}/{task}" for domain, task in import_suite().ALL_TASKS)
 
 
 def wrap_env(

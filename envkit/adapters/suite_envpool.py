@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from envkit.adapters.dependencies import require
 from envkit.adapters.envpool_async import AsyncEnvPool
 from envkit.adapters.envpool_wrapper import EnvPoolWrapper
 from envkit.autoreset import AutoReset
 from envkit.py_environment import PyEnvironment
 
-__all__ = ["load", "load_async"]
+__all__ = ["load", "load_async", "names"]
 
 
 def load(
@@ -83,3 +84,16 @@ def load_async(
         batch_size=batch_size,
         **kwargs,
     )
+
+
+def names() -> list[str]:
+    """Lists all environments of EnvPool, with their versions.
+
+    Example:
+        >>> "CartPole-v1" in names()  # doctest: +SKIP
+        True
+    """
+    require("envpool", needed_by="suite_envpool", extra="envpool")
+    import envpool
+
+    return sorted(envpool.list_all_envs())

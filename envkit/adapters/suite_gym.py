@@ -12,7 +12,7 @@ from envkit.adapters.gym_wrapper import GymWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.wrappers import TimeLimit
 
-__all__ = ["load", "wrap_env"]
+__all__ = ["load", "names", "wrap_env"]
 
 
 def load(
@@ -57,6 +57,21 @@ def load(
         spec_dtype_map=spec_dtype_map,
         render_kwargs=render_kwargs,
     )
+
+
+def names() -> list[str]:
+    """Lists the ids that are registered with Gym in this process.
+
+    Example:
+        >>> "CartPole-v1" in names()  # doctest: +SKIP
+        True
+    """
+    require("gym", needed_by="suite_gym", extra="gym")
+    import gym
+
+    registry = gym.envs.registry
+    # A dictionary since 0.26, and an object that holds one before.
+    return sorted(getattr(registry, "env_specs", registry))
 
 
 def wrap_env(

@@ -12,7 +12,7 @@ from envkit.adapters.gymnasium_wrapper import GymnasiumWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.wrappers.limits import TimeLimit
 
-__all__ = ["load", "wrap_env"]
+__all__ = ["load", "names", "wrap_env"]
 
 
 def load(
@@ -65,6 +65,19 @@ def load(
         gym_env_wrappers=gym_env_wrappers,
         env_wrappers=env_wrappers,
     )
+
+
+def names() -> list[str]:
+    """Lists the ids that are registered with Gymnasium in this process.
+
+    Example:
+        >>> "CartPole-v1" in names()
+        True
+    """
+    require("gymnasium", needed_by="suite_gymnasium", extra="gymnasium")
+    import gymnasium
+
+    return sorted(gymnasium.registry)
 
 
 def wrap_env(

@@ -14,7 +14,7 @@ from envkit.py_environment import PyEnvironment
 from envkit.targets import suggestion
 from envkit.types import Seed
 
-__all__ = ["load"]
+__all__ = ["load", "names"]
 
 # What these show leaves the bounds of their observation_space: by a rounding error, the
 # last by a whole.
@@ -58,10 +58,7 @@ def load(
         >>> env.reset().observation.shape  # doctest: +SKIP
         (64, 4)
     """
-    needed_by = f"The environment {environment_name!r}"
-    # gymnax imports six and does not ask for it.
-    for package in ("gymnax", "jax", "six"):
-        require(package, needed_by=needed_by, extra="gymnax")
+    _require(f"The environment {environment_name!r}")
     env: PyEnvironment = GymnaxWrapper(
         _made(environment_name, tuple(sorted(kwargs.items()))),
         params,
@@ -74,6 +71,25 @@ def load(
     for wrap in env_wrappers:
         env = wrap(env)
     return env
+
+
+def names() -> list[str]:
+    """Lists the ids of all environments of gymnax.
+
+    Example:
+        >>> "CartPole-v1" in names()  # doctest: +SKIP
+        True
+    """
+    _require("suite_gymnax")
+    import gymnax
+
+    return sorted(gymnax.registered_envs)
+
+
+def _require(needed_by: str) -> None:
+    # gymnax imports six and does not ask for it.
+    for package in ("gymnax", "jax", "six"):
+        require(package, needed_by=needed_by, extra="gymnax")
 
 
 def _made(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:

@@ -16,7 +16,7 @@ from envkit.adapters.dependencies import require
 from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
 from envkit.py_environment import PyEnvironment
 
-__all__ = ["load", "with_text_missions"]
+__all__ = ["load", "names", "with_text_missions"]
 
 _PREFIXES = ("MiniGrid-", "BabyAI-")
 _VERSION = re.compile(r"-v\d+$")
@@ -59,11 +59,7 @@ def load(
             environment has, or 400 in BabyAI, which makes them up.
         **kwargs: Still more keyword arguments for `gymnasium.make`.
     """
-    require(
-        "minigrid", needed_by=f"The environment {environment_name!r}", extra="minigrid"
-    )
-    # MiniGrid imports pygame, which would greet whoever does so.
-    prepare_sdl(shows_window=True)
+    _prepare(f"The environment {environment_name!r}")
     as_text = functools.partial(with_text_missions, length=mission_length)
     return suite_gymnasium.load(
         _full_id(environment_name, _registered()),
@@ -75,6 +71,23 @@ def load(
         render_kwargs=render_kwargs,
         **kwargs,
     )
+
+
+def names() -> list[str]:
+    """Lists the ids of all environments of MiniGrid and BabyAI.
+
+    Example:
+        >>> "MiniGrid-Empty-5x5-v0" in names()
+        True
+    """
+    _prepare("suite_minigrid")
+    return sorted(_registered())
+
+
+def _prepare(needed_by: str) -> None:
+    require("minigrid", needed_by=needed_by, extra="minigrid")
+    # MiniGrid imports pygame, which would greet whoever does so.
+    prepare_sdl(shows_window=True)
 
 
 def with_text_missions(gym_env: Any, length: int | None = None) -> Any:

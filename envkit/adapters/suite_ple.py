@@ -15,7 +15,7 @@ from envkit.adapters.ple_wrapper import PLEWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.wrappers.limits import TimeLimit
 
-__all__ = ["GAMES", "load"]
+__all__ = ["GAMES", "load", "names"]
 
 # Those of PLE that run on Python 3; others go by the name of their class, too.
 GAMES = (
@@ -67,6 +67,12 @@ def load(
         **kwargs,
     )
     return limited_and_wrapped(env, max_episode_steps, TimeLimit, env_wrappers)
+
+
+def names() -> list[str]:
+    """Lists the games, if PLE is installed: the `GAMES`."""
+    require_ple("suite_ple")
+    return list(GAMES)
 
 
 def _class_of(name: str) -> Callable[..., Any]:

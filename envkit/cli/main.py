@@ -33,7 +33,18 @@ class _Command(NamedTuple):
 
 # By name, so that only the one that is asked for is imported.
 _COMMANDS = {
-    "replay": _Command("envkit.cli.replay", "shows a recording, or checks it"),
+    "bench": _Command(
+        "envkit.cli.bench", "finds the fastest way to step an environment"
+    ),
+    "check": _Command("envkit.cli.check", "says which promises an environment breaks"),
+    "describe": _Command(
+        "envkit.cli.describe", "says what an environment takes, gives and can do"
+    ),
+    "list": _Command("envkit.cli.list_command", "lists the environments there are"),
+    "play": _Command("envkit.cli.play", "plays an environment by hand"),
+    "record": _Command("envkit.cli.record", "films or records what a policy does"),
+    "replay": _Command("envkit.cli.replay", "plays a recording, or checks it"),
+    "top": _Command("envkit.cli.top", "shows what the workers of a running pool do"),
 }
 
 

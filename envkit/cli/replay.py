@@ -1,10 +1,12 @@
-"""`envkit replay PATH`: shows what a recording holds, or checks it bit for bit."""
+"""`envkit replay PATH`: plays a recording, lists what it holds, or checks it."""
 
 from __future__ import annotations
 
 import argparse
 import warnings
 from typing import TYPE_CHECKING, Any
+
+from envkit.cli.terminal import add_json, print_json
 
 if TYPE_CHECKING:
     from envkit.recording.checking import Outcome
@@ -15,12 +17,20 @@ __all__ = ["EXAMPLE", "add_arguments", "run"]
 EXAMPLE = "envkit replay --check runs/catch"
 
 _SAME, _DIFFERS, _UNCHECKED = 0, 1, 2
+_FASTEST = 1000.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Says what the command takes."""
     parser.add_argument("path", help="the directory of the recording")
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--list",
+        action="store_true",
+        help="list the episodes. So it is without a terminal, too, and where neither "
+        "observations nor infos nor notes have pictures that could be played",
+    )
+    what.add_argument(
         "--check",
         action="store_true",
         help="make the environment again, play the recorded actions, and compare every "
@@ -38,19 +48,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read pickles, which may run any code: only of people that you trust",
     )
+    parser.add_argument(
+        "--fps",
+        type=_speed,
+        default=10.0,
+        metavar="N",
+        help="play so many time steps in a second, 10 if not given",
+    )
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Shows or checks a recording."""
+    """Plays, lists or checks a recording."""
     from envkit.recording.stored import Recording
 
     recording = Recording(arguments.path, pickle=arguments.pickle, warn=False)
-    if not arguments.check:
-        return _show(recording)
-    return _check(recording, arguments.env)
+    if arguments.check:
+        return _check(recording, arguments.env, as_json=arguments.json)
+    if arguments.json:
+        print_json(_facts(recording))
+        return _SAME
+    if arguments.list or not _view(recording, arguments.fps):
+        _list(recording)
+    return _SAME
 
 
-def _show(recording: Recording) -> int:
+def _view(recording: Recording, fps: float) -> bool:
+    """Plays a recording, if somebody can see it and there is something to see."""
+    from envkit.cli.play_parts.screen import is_terminal
+    from envkit.cli.replay_parts.viewer import view
+    from envkit.cli.replay_parts.viewing import pictures_of
+
+    look = pictures_of(recording) if is_terminal() else None
+    if look is None:
+        return False
+    view(recording, look, fps)
+    return True
+
+
+def _list(recording: Recording) -> None:
     print(_title(recording))
     for episode in recording.episodes():
         of = "" if recording.batch_size is None else f"row {episode.row}, "
@@ -60,7 +96,35 @@ def _show(recording: Recording) -> int:
     for event in recording.events:
         if event["event"] == "dropped":
             print(f"  row {event['row']}, episode {event['episode']}: dropped")
-    return _SAME
+
+
+def _facts(recording: Recording) -> dict[str, Any]:
+    return {
+        **_origin(recording),
+        "batch_size": recording.batch_size,
+        "episodes": [
+            {
+                "row": episode.row,
+                "episode": episode.number,
+                "steps": len(episode) - 1,
+                "ended": episode.ended,
+            }
+            for episode in recording.episodes()
+        ],
+        "dropped": [
+            {"row": event["row"], "episode": event["episode"]}
+            for event in recording.events
+            if event["event"] == "dropped"
+        ],
+    }
+
+
+def _origin(recording: Recording) -> dict[str, Any]:
+    return {
+        "path": str(recording.path),
+        "id": recording.provenance["id"],
+        "envkit": recording.facts["envkit"],
+    }
 
 
 def _title(recording: Recording) -> str:
@@ -71,7 +135,8 @@ def _title(recording: Recording) -> str:
     return f"{recording.path}: {known['id']}{around}, written by envkit {written}"
 
 
-def _check(recording: Recording, target: str | None) -> int:
+def _check(recording: Recording, target: str | None, *, as_json: bool) -> int:
+    from envkit.cli.output import stdout_on_stderr
     from envkit.errors import RecordingError
     from envkit.recording.checking import check
 
@@ -80,16 +145,20 @@ def _check(recording: Recording, target: str | None) -> int:
             "The environment had begun before it was wrapped in Record, and nobody "
             "knows what it had done. Wrap it before its first reset."
         )
-    env, assumed = _environment(recording, target)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            outcome = check(recording, env)
-    finally:
-        env.close()
-    print(_title(recording))
-    for line in _report(recording, outcome, assumed):
-        print(line)
+    with stdout_on_stderr():
+        env, assumed = _environment(recording, target)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outcome = check(recording, env)
+        finally:
+            env.close()
+    if as_json:
+        print_json(_outcome(recording, outcome, assumed))
+    else:
+        print(_title(recording))
+        for line in _report(recording, outcome, assumed):
+            print(line)
     if outcome.difference is not None:
         return _DIFFERS
     return _SAME if outcome.unchecked is None else _UNCHECKED
@@ -107,6 +176,24 @@ def _environment(recording: Recording, target: str | None) -> tuple[Any, list[st
     if seed is not None:
         env.seed(from_plain(seed))
     return env, []
+
+
+def _outcome(
+    recording: Recording, outcome: Outcome, assumed: list[str]
+) -> dict[str, Any]:
+    difference = outcome.difference
+    # Of what could not be compared to its end nobody knows.
+    same = None if outcome.unchecked is not None else True
+    notes = [] if difference is None else [*assumed, *_other_versions(recording)]
+    return {
+        **_origin(recording),
+        "same": same if difference is None else False,
+        "episodes": outcome.episodes,
+        "time_steps": outcome.time_steps,
+        "difference": None if difference is None else difference._asdict(),
+        "unchecked": outcome.unchecked,
+        "notes": notes,
+    }
 
 
 def _report(recording: Recording, outcome: Outcome, assumed: list[str]) -> list[str]:
@@ -153,3 +240,15 @@ def _other_versions(recording: Recording) -> list[str]:
     ):
         changed.append("No seed was given, as far as the recording knows.")
     return changed
+
+
+def _speed(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 < number <= _FASTEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of time steps in a second, up to {_FASTEST:g}"
+        )
+    return number

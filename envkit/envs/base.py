@@ -65,6 +65,9 @@ class BatchableEnvironment(PyEnvironment):
         (3,)
     """
 
+    # What the actions are called, for people; none where numbers say it all.
+    action_names: ClassVar[tuple[str, ...]] = ()
+
     # The names of the attributes that hold a subclass's state, an array each. The
     # arrays are written into and never replaced.
     _state_arrays: ClassVar[tuple[str, ...]] = ()
@@ -121,6 +124,11 @@ class BatchableEnvironment(PyEnvironment):
     def batch_size(self) -> int | None:
         """How many rows there are; `None` for a single environment."""
         return self._batch_size
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """After how many steps an episode is truncated; `None` for no limit."""
+        return self._max_episode_steps
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of one row's observation."""

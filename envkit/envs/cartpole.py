@@ -78,6 +78,7 @@ class CartPole(BatchableEnvironment):
         1000.0
     """
 
+    action_names: ClassVar[tuple[str, ...]] = ("left", "right")
     _state_arrays: ClassVar[tuple[str, ...]] = ("_state",)
     _row_axis: ClassVar[int] = 1
 

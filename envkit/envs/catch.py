@@ -32,6 +32,7 @@ class Catch(BatchableEnvironment):
         [1.0, 0.0, 0.0]
     """
 
+    action_names: ClassVar[tuple[str, ...]] = ("left", "stay", "right")
     _state_arrays: ClassVar[tuple[str, ...]] = ("_ball_row", "_ball_column", "_paddle")
 
     def __init__(

@@ -43,6 +43,7 @@ class GridWorld(BatchableEnvironment):
         ((3, 3, 3), [255, 255, 0])
     """
 
+    action_names: ClassVar[tuple[str, ...]] = ("up", "right", "down", "left")
     _state_arrays: ClassVar[tuple[str, ...]] = ("_agent", "_goal")
 
     def __init__(

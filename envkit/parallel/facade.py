@@ -20,6 +20,7 @@ from envkit.constructors import recipe_of_constructor
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
 from envkit.parallel import arguments, failures
 from envkit.parallel.backends.base import Backend
+from envkit.parallel.nameplate import put_up_nameplate
 from envkit.parallel.names import check_name
 from envkit.parallel.pool import WorkerPool
 from envkit.parallel.slab import (
@@ -127,6 +128,7 @@ class PoolFacade:
         if self._backend.can_kill:  # Its workers are processes.
             _tell_slow_leaves(pool)
             _disown_in_forks(self)
+            put_up_nameplate(name, constructors, self._backend, pool)
 
     # What it is.
 
@@ -195,12 +197,15 @@ class PoolFacade:
         """Returns the infos stacked, or a list of them where they cannot be.
 
         They belong to the time step that was returned last, also where the next
-        episode has begun since.
+        episode has begun since. That of an environment which was replaced is `{}`: its
+        time step was made up.
         """
         self._check_idle("get_info")
-        infos = self._ask("get_info", None)
         if any(self._pool.is_batch):
-            return infos
+            return self._ask("get_info", None)
+        made_up = self._pool.repaired
+        answers = iter(self._ask("get_info", (~made_up).nonzero()[0].tolist()))
+        infos = [{} if gone else next(answers) for gone in made_up.tolist()]
         try:
             return nest.map_structure(_stacked_alike, *infos)
         except (SpecError, ValueError):

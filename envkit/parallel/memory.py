@@ -84,6 +84,11 @@ class SharedBlock:
         """The bytes."""
         return self._map
 
+    def write_behind(self, text: bytes) -> None:
+        """Writes behind the bytes what is for others to read, if there is room."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self.fd, text, self.size)
+
     def close(self) -> None:
         """Gives the descriptor back.
 

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class WorkerJob(NamedTuple):

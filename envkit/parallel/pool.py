@@ -25,7 +25,7 @@ from envkit.parallel.backends.base import Backend, Finished
 from envkit.parallel.questions import Questions, question_text
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook
 from envkit.parallel.row_map import RowMap
-from envkit.parallel.slab import RESET, STEP, UNCOUNTED, Slab
+from envkit.parallel.slab import CLOSED, PROCESS, RESET, STEP, UNCOUNTED, Slab
 from envkit.parallel.waiting import FIRST_NOTICE
 from envkit.parallel.watch import Watch
 from envkit.parallel.workforce import PoolOptions, Workforce
@@ -100,6 +100,7 @@ class WorkerPool:
         self.worker_of_row = row_map.worker_of_row
         self._all_rows = np.arange(row_map.rows)
         self.slab: Slab = self._backend.bind(row_map.layout)
+        self.slab.staff[:, PROCESS] = [worker.pid for worker in self._workers]
         self._book = book = RowBook(self.slab, row_map)
         # Bound once: a step reads them without a detour.
         self.state = book.state
@@ -400,6 +401,8 @@ class WorkerPool:
             try:
                 self._backend.close(grace)
             finally:
+                # Those who look on from elsewhere would take it for one that rests.
+                self.slab.staff[:, PROCESS] = CLOSED
                 # Somebody may hold the pool for long; its memory is of no use to them.
                 self._book.close()
                 del self.slab

@@ -13,7 +13,15 @@ from envkit.parallel.messages import ExitReport, Hello, RemoteFailure
 from envkit.parallel.questions import Questions
 from envkit.parallel.row_book import BUSY, RowBook
 from envkit.parallel.row_map import RowMap
-from envkit.parallel.slab import REBUILD, RESET, STEP, STEPS
+from envkit.parallel.slab import (
+    NO_PROCESS,
+    PROCESS,
+    REBUILD,
+    RESET,
+    RESTARTS,
+    STEP,
+    STEPS,
+)
 from envkit.parallel.supervision import Replace, Supervisor
 from envkit.parallel.workforce import PoolOptions, Workforce
 
@@ -59,7 +67,7 @@ class Recovery:
             if env not in decided:
                 decided[env] = self._supervisor.decide(("env", env), now)
                 if isinstance(decided[env], Replace):
-                    self._workforce.restarts[int(self._map.worker_of_row[row])] += 1
+                    self._count_restart(int(self._map.worker_of_row[row]))
                     _LOGGER.warning(
                         "env %d raised %s in %s(); it is built anew in its worker",
                         env,
@@ -88,6 +96,7 @@ class Recovery:
         was_starting, entry.is_starting = entry.is_starting, False
         was_ready, entry.is_ready = entry.is_ready, False
         entry.start_by = None
+        self._book.slab.staff[worker, PROCESS] = NO_PROCESS
         if not was_ready and not was_starting:
             return  # It failed to start, which has been seen to.
         doing, entry.doing = entry.doing, None
@@ -124,7 +133,7 @@ class Recovery:
         self._questions.note_exit(worker, error)
         entry.kill_reason = None
         _LOGGER.warning("%s It is replaced.", str(error).partition("\n")[0])
-        self._workforce.restarts[worker] += 1
+        self._count_restart(worker)
         entry.restart_at = now + decision.after
         book.note_replaced(range(first, stop), lost)
 
@@ -133,12 +142,13 @@ class Recovery:
     ) -> None:
         """Sees to a worker that was started again, or could not be."""
         error = self._workforce.welcome(worker, hello, self._map)
-        if error is None:
-            return
         entry = self._workforce.workers[worker]
+        if error is None:
+            self._book.slab.staff[worker, PROCESS] = entry.pid
+            return
         decision = self._supervisor.decide(("worker", worker), now)
         if isinstance(decision, Replace):
-            self._workforce.restarts[worker] += 1
+            self._count_restart(worker)
             entry.restart_at = now + decision.after
             _LOGGER.warning("%s It is tried again.", str(error).partition("\n")[0])
             return
@@ -146,6 +156,11 @@ class Recovery:
         # One that is there all the same, but is unlike the one before.
         self._workforce.dismiss(worker)
         self._book.break_rows(range(*self._map.layout.blocks[worker]), error)
+
+    def _count_restart(self, worker: int) -> None:
+        count = self._workforce.restarts[worker] + 1
+        self._workforce.restarts[worker] = count
+        self._book.slab.staff[worker, RESTARTS] = count
 
     def kill_late(self, now: float) -> None:
         """Ends workers that did not answer in time."""

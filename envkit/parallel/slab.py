@@ -7,6 +7,7 @@ command    uint8 [N]             parent writes   IDLE STEP RESET REBUILD
 answered   uint32[N]             worker writes   the number it has answered
 has_info   uint8 [N]             worker writes   whether there is an info to ask for
 meters     int64 [W, 8]          worker writes   steps, resets, nanoseconds …
+staff      int64 [W, 2]          parent writes   process, restarts
 actions    one array [N, *shape] for each leaf of an action
 steps      one array [3, N, *shape] for each leaf of a time step
 ```
@@ -48,16 +49,20 @@ __all__ = [
     "ANY_INFO",
     "BEGUN_INFO",
     "BUSY_NS",
+    "CLOSED",
     "DISABLED_ORDER",
     "FINAL_INFOS",
     "IDLE",
     "LAST_CPU",
     "NEXT_STEP_ORDER",
     "NO_INFOS",
+    "NO_PROCESS",
+    "PROCESS",
     "RAISED",
     "REBUILD",
     "RESET",
     "RESETS",
+    "RESTARTS",
     "RUNS",
     "SAME_STEP_ORDER",
     "SAME_STEP_SLOT",
@@ -101,6 +106,12 @@ _CACHE_LINE = 64
 # What a worker counts, by place in its line of `meters`; where it last ran; and whether
 # it may have answered rows whose time it has not counted yet.
 STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, UNCOUNTED = range(7)
+
+# What the parent notes of a worker, for those who look on from another process: its
+# process, how often it was replaced. In place of a process: there is none at the moment,
+# or the pool is closed.
+PROCESS, RESTARTS = range(2)
+NO_PROCESS, CLOSED = 0, -1
 
 
 def slot_of(number: int) -> int:
@@ -158,6 +169,7 @@ class SlabLayout:
             ((rows,), np.dtype(np.uint32)),
             ((rows,), np.dtype(np.uint8)),
             ((len(self.blocks), 8), np.dtype(np.int64)),
+            ((len(self.blocks), 2), np.dtype(np.int64)),
         ]
         actions = [((rows, *spec.shape), spec.dtype) for spec in self.action.leaves]
         steps = [
@@ -173,6 +185,14 @@ class SlabLayout:
             size = 0 if is_private(dtype) else _bytes_of(shape, dtype)
             offsets.append(offsets[-1] + -(-size // _CACHE_LINE) * _CACHE_LINE)
         return tuple(offsets)
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Where the arrays begin that somebody who looks on wants to read."""
+        names = (
+            "modes", "sequence", "command", "answered", "has_info", "meters", "staff"
+        )  # fmt: skip
+        return dict(zip(names, self.offsets, strict=False))
 
     @property
     def size(self) -> int:
@@ -254,6 +274,7 @@ class Slab:
         has_info: For each row, `SHOWN_INFO` and `BEGUN_INFO`, if infos are noted.
         infos_to_note: One number: what `noted_infos` is, for whoever asks often.
         meters: What each worker has counted.
+        staff: What is known of each worker.
         actions: For each leaf of an action, one row per environment.
         steps: For each leaf of a time step, one row per slot and environment.
     """
@@ -263,9 +284,8 @@ class Slab:
         self.layout = layout
         if buffer is None:
             buffer = bytearray(max(layout.size, 1))
-        modes, sequence, command, answered, has_info, meters, *arrays = layout.arrays(
-            buffer
-        )
+        modes, sequence, command, answered, *rest = layout.arrays(buffer)
+        has_info, meters, staff, *arrays = rest
         self._modes = modes
         self.infos_to_note = view_of(modes[1:2])
         self.announcements = view_of(modes[8:16].view(np.uint64))
@@ -275,6 +295,7 @@ class Slab:
         self.answered = answered
         self.has_info = has_info
         self.meters = meters
+        self.staff = staff
         actions = len(layout.action.leaves)
         self.actions = arrays[:actions]
         self.steps = arrays[actions:]

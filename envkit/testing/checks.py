@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from envkit import constructors
+from envkit.autoreset import AutoReset
 from envkit.specs.validation import describe
 from envkit.testing.contract.findings import Broken, Skipped, raised
 from envkit.testing.contract.table import CHECKS, Check
@@ -39,6 +40,7 @@ def check_environment(
     require: Sequence[str] = (),
     skip: Sequence[str] = (),
     action_fn: ActionFn | None = None,
+    on_outcome: Callable[[Outcome], None] | None = None,
 ) -> EnvironmentReport:
     """Checks that an environment keeps every promise of `PyEnvironment`.
 
@@ -60,9 +62,13 @@ def check_environment(
         skip: Names of checks to leave out.
         action_fn: Called as `action_fn(time_step, rng)` to choose actions, for
             environments that do not take any action of their spec at any time.
+        on_outcome: Called with the outcome of each check as soon as there is one, to
+            show how far it is.
 
     Raises:
         CheckFailed: A promise is broken. It is an `AssertionError` too.
+        ValueError: It is a batch that keeps another order than `NEXT_STEP`, of whose
+            promises the checks know nothing.
 
     Example:
         >>> from envkit.testing import CountingEnv, check_environment
@@ -82,12 +88,34 @@ def check_environment(
         action_fn=action_fn,
     )
     causes: list[BaseException] = []
+    outcomes: list[Outcome] = []
     with undisturbed_globals():
-        outcomes = tuple(_outcomes(trial, set(require), set(skip), causes))
-    report = EnvironmentReport(_name_of(trial, make_env), outcomes)
+        _check_order(trial)
+        for outcome in _outcomes(trial, set(require), set(skip), causes):
+            outcomes.append(outcome)
+            if on_outcome is not None:
+                on_outcome(outcome)
+    report = EnvironmentReport(_name_of(trial, make_env), tuple(outcomes))
     if report.failed:
         raise CheckFailed.because(report) from (causes[0] if causes else None)
     return report
+
+
+def _check_order(trial: Trial) -> None:
+    """Refuses a batch in which `step` after a `LAST` is not the next beginning."""
+    try:
+        order, name = trial.order, trial.name
+    except Exception:  # What its constructor raises is for the first check to say.
+        return
+    finally:
+        trial.close_all()
+    if order is not AutoReset.NEXT_STEP:
+        raise ValueError(
+            f"{name} keeps AutoReset.{order.name}; check_environment looks at "
+            "AutoReset.NEXT_STEP, in which the step after a LAST begins the next "
+            "episode. Make it with autoreset='next_step', or a vector environment of "
+            "Gymnasium with autoreset_mode='NextStep'."
+        )
 
 
 def _outcomes(

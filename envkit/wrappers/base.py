@@ -185,8 +185,9 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
-        self._noted_seed = seed
-        return self._env.seed(seed)
+        result = self._env.seed(seed)
+        self._noted_seed = seed  # The environment has taken it.
+        return result
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns what the environment renders."""

@@ -650,3 +650,13 @@ def test_the_specs_are_those_of_the_spaces():
             "mission": ((96,), np.uint8),
         } == kinds
         assert BoundedArraySpec((), np.int64, 0, 6, "action") == env.action_spec()
+
+
+def test_where_envpool_knows_no_minimum_there_is_none():
+    """It writes the smallest number above zero instead."""
+    with wrapped("CartpoleSwingup-v1") as env:
+        spec = env.observation_spec()["position"]
+        time_step = env.reset()
+
+        assert np.finfo(np.float64).min == spec.minimum
+        assert (time_step.observation["position"] < 0).any()

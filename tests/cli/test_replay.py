@@ -16,6 +16,7 @@ from envkit.realtime import RealTimeEnvironment
 from envkit.recording import Record
 from envkit.testing import CountingEnv
 from envkit.wrappers import FrameStack, TimeLimit, wrap
+from tests.cli.pseudo_terminal import in_terminal
 
 HERE = __name__
 
@@ -312,3 +313,64 @@ def test_a_recording_is_shown(tmp_path, capsys):
         "  row 1, episode 0: 3 steps, left by reset",
         "  row 1, episode 1: 4 steps, left by closed",
     ] == capsys.readouterr().out.splitlines()
+
+
+def test_what_a_recording_holds_is_told_in_json(tmp_path, capsys):
+    path = record(tmp_path / "r", make("Catch-v1", seed=1), steps=12)
+    status = main(["replay", "--json", str(path)])
+
+    assert 0 == status
+    assert {
+        "path": str(path),
+        "id": "Catch-v1",
+        "envkit": envkit.__version__,
+        "batch_size": None,
+        "episodes": [
+            {"row": 0, "episode": 0, "steps": 9, "ended": "last"},
+            {"row": 0, "episode": 1, "steps": 1, "ended": "closed"},
+        ],
+        "dropped": [],
+    } == json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("env", "same"), [("CartPole", False), ("CartPole-v1", True)])
+def test_what_a_check_has_found_is_told_in_json(env, same, tmp_path, capsys):
+    path = record(tmp_path / "r", make(env, seed=3 if same else None), steps=5)
+    status = main(["replay", "--check", "--json", str(path)])
+    told = json.loads(capsys.readouterr().out)
+
+    assert (0 if same else 1, same) == (status, told["same"])
+    if same:
+        assert (None, None, 5) == (
+            told["difference"],
+            told["unchecked"],
+            told["time_steps"],
+        )
+    else:
+        assert "observation" in told["difference"]["place"]
+
+
+# Playing.
+
+
+@pytest.mark.slow
+def test_in_a_terminal_pictures_are_played(tmp_path):
+    path = record(tmp_path / "r", make("Catch", batch_size=2, seed=1), steps=40)
+    with in_terminal("replay", path, "--fps", "1000") as terminal:
+        terminal.wait_for("row 0")
+        terminal.type("n")
+        assert "▀" in terminal.wait_for("the end")
+        terminal.type("q")
+
+        assert 0 == terminal.end()[0]
+        assert terminal.is_as_before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("env", "more"), [("CartPole", []), ("Catch", ["--list"])])
+def test_in_a_terminal_other_recordings_are_listed(env, more, tmp_path):
+    path = record(tmp_path / "r", make(env, seed=1), steps=4)
+    with in_terminal("replay", path, *more) as terminal:
+        terminal.wait_for("episode 0: 3 steps, left by closed")
+
+        assert 0 == terminal.end()[0]

@@ -795,3 +795,19 @@ def test_an_asynchronous_pool_answers_every_action_once_across_crashes(how):
 
 def at(batch, index):
     return row_of(batch.time_step, index)
+
+
+def test_what_was_made_up_has_no_info_and_the_others_keep_theirs():
+    with ParallelPyEnvironment(
+        ["Catch"] * 4, num_workers=2, on_worker_failure=ALWAYS
+    ) as env:
+        env.reset()
+        victim = env.statistics().workers[0]
+        os.kill(victim.pid, signal.SIGKILL)
+        env.step([1] * 4)
+        infos = env.get_info()
+        repaired = env.repaired
+
+    assert [True, True, False, False] == repaired.tolist()
+    assert [{}, {}] == infos[:2]
+    assert [1, 1] == [int(info["episode_steps"]) for info in infos[2:]]

@@ -14,6 +14,7 @@ from envkit import (
     AsyncEnvironment,
     BatchedPyEnvironment,
     BoundedArraySpec,
+    ParallelPyEnvironment,
     PyEnvironment,
     RandomPyEnvironment,
     TimeStep,
@@ -1044,3 +1045,71 @@ def test_one_game_goes_on_for_the_given_number_of_steps_whatever_ends_before():
 
     # The other steps begin an episode after a LAST, every four to nine steps.
     assert 333 * 3 // 4 < max(ages) <= 333
+
+
+def other_order(order, made=None):
+    """Returns a constructor of a batch with another order, which notes what it made."""
+
+    def make_env():
+        env = ParallelPyEnvironment(
+            [CountingEnv] * 2, backend="inline", autoreset=order
+        )
+        if made is not None:
+            made.append(env)
+        return env
+
+    return make_env
+
+
+@pytest.mark.parametrize("order", ["SAME_STEP", "DISABLED"])
+def test_a_batch_with_another_order_is_refused_before_anything_else(order):
+    with pytest.raises(ValueError, match="keeps AutoReset") as caught:
+        check_environment(other_order(order))
+
+    assert (
+        f"ParallelPyEnvironment keeps AutoReset.{order}; check_environment looks at "
+        "AutoReset.NEXT_STEP, in which the step after a LAST begins the next episode. "
+        "Make it with autoreset='next_step', or a vector environment of Gymnasium with "
+        "autoreset_mode='NextStep'."
+    ) == str(caught.value)
+
+
+def test_a_batch_that_is_refused_is_closed():
+    made = []
+    with pytest.raises(ValueError, match="keeps AutoReset"):
+        check_environment(other_order("DISABLED", made))
+
+    assert made
+    for env in made:
+        with pytest.raises(EnvkitError, match="closed"):
+            env.reset()
+
+
+def test_outcomes_are_told_one_after_the_other():
+    told = []
+    report = check_environment(CountingEnv, on_outcome=told.append)
+
+    assert report.outcomes == tuple(told)
+
+
+def test_an_interrupted_check_leaves_no_environment_open():
+    made = []
+
+    class Closing(CountingEnv):
+        is_open = True
+
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+        def close(self):
+            self.is_open = False
+
+        def seed(self, seed):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_environment(Closing)
+
+    assert made
+    assert not any(env.is_open for env in made)

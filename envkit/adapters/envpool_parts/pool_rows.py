@@ -87,7 +87,9 @@ class PoolRows:
         places, structure = self._places_of(spec), nest.Structure(spec)
         self.observation_spec: NestedSpec = structure.unflatten(
             [
-                _repeated(leaf, self.players if self._has_players[place] else 1)
+                _repeated(
+                    _as_meant(leaf), self.players if self._has_players[place] else 1
+                )
                 for leaf, place in zip(structure.leaves, places, strict=True)
             ]
         )
@@ -301,6 +303,20 @@ def has_true(mask: Any) -> bool:
 def _dotted(path: str) -> str:
     """Writes a place in a nest as EnvPool does: `['a']['b']` is `a.b`."""
     return path.strip("[]'").replace("']['", ".")
+
+
+def _as_meant(spec: ArraySpec) -> ArraySpec:
+    """Returns the spec without the minimum that stands where EnvPool knows of none.
+
+    That is C++'s numeric_limits<float>::min(), the smallest number above zero.
+    """
+    if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind != "f":
+        return spec
+    limits = np.finfo(spec.dtype)
+    is_none = spec.minimum == limits.tiny
+    if not is_none.any():
+        return spec
+    return spec.replace(minimum=np.where(is_none, limits.min, spec.minimum))
 
 
 def _repeated(spec: ArraySpec, players: int) -> ArraySpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["prepare_sdl"]
+__all__ = ["has_display", "prepare_sdl"]
 
 _ALWAYS = {
     # Otherwise pygame greets whoever imports it.
@@ -29,13 +29,14 @@ def prepare_sdl(shows_window: bool | None) -> None:
             then a machine without a display is taken not to show any.
     """
     settings = dict(_ALWAYS)
-    if not (_has_display() if shows_window is None else shows_window):
+    if not (has_display() if shows_window is None else shows_window):
         settings.update(_WITHOUT_WINDOW)
     for name, value in settings.items():
         os.environ.setdefault(name, value)
 
 
-def _has_display() -> bool:
+def has_display() -> bool:
+    """Says whether there is a screen to show a window on."""
     if sys.platform != "linux":
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

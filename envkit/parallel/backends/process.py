@@ -195,6 +195,11 @@ class ProcessBackend:
             self._bind(worker)
         return slab
 
+    def put_up(self, nameplate: bytes) -> None:
+        """Writes behind the rows what tells others whose they are."""
+        if self._block is not None:
+            self._block.write_behind(nameplate)
+
     def _bind(self, worker: int) -> None:
         assert self._slab is not None
         assert self._block is not None

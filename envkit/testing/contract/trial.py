@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
+from envkit.autoreset import AutoReset
 from envkit.specs.array_spec import BoundedArraySpec, is_continuous
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import Skipped
@@ -95,6 +96,11 @@ class Trial:
         """What the environment is called in texts."""
         env = self.make()
         return (env if isinstance(env, type) else type(env)).__name__
+
+    @functools.cached_property
+    def order(self) -> AutoReset:
+        """When the episode after a `LAST` begins."""
+        return AutoReset.kept_by(self.make())
 
     @functools.cached_property
     def rows(self) -> int | None:

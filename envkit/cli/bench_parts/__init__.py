@@ -1,0 +1,1 @@
+"""What `envkit bench` is made of."""

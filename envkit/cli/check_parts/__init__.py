@@ -1,0 +1,1 @@
+"""What `envkit check` is made of."""

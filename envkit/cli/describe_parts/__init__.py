@@ -1,0 +1,1 @@
+"""What `envkit describe` is made of."""

@@ -1,0 +1,1 @@
+"""What `envkit list` is made of."""

@@ -1,0 +1,1 @@
+"""What `envkit play` is made of; `record` and `replay` use its pictures."""

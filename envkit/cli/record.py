@@ -1,0 +1,212 @@
+"""`envkit record TARGET -o PATH`: films what a policy does, or records its episodes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envkit.cli.target import add_target, target_arguments
+from envkit.cli.terminal import add_json, print_json, progress_bar
+
+if TYPE_CHECKING:
+    from envkit.cli.record_parts.policies import Policy
+    from envkit.cli.record_parts.tally import Tally
+
+__all__ = ["EXAMPLE", "add_arguments", "run"]
+
+EXAMPLE = "envkit record CartPole -o cartpole.mp4 --policy my_agents:balance --seed 7"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Says what the command takes."""
+    add_target(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        required=True,
+        type=Path,
+        help="film.mp4 or film.gif, or the directory that the episodes go to, for "
+        "envkit.recording.Replay and envkit replay",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="POLICY",
+        default="random",
+        help="who acts: random, or module:attribute, something to call with the time "
+        "step that returns an action. A class is made first, and so is what a "
+        "function makes whose first argument is called env: both are given the "
+        "environment. Of a batch, time steps and actions have all rows",
+    )
+    parser.add_argument(
+        "--episodes",
+        type=_count,
+        metavar="N",
+        help="how many episodes, of a batch in each row; 1 without --steps",
+    )
+    parser.add_argument(
+        "--steps",
+        type=_count,
+        metavar="N",
+        help="how many steps at most, of a batch in each row",
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=_count,
+        metavar="N",
+        help="so many environments in worker processes; a film shows them in a grid",
+    )
+    parser.add_argument("--seed", type=int, help="what is random depends on it")
+    parser.add_argument(
+        "--fps",
+        type=_speed,
+        default=30.0,
+        metavar="N",
+        help="how many pictures of a film are shown in a second, 30 if not given",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace what is there already"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Records, and says what there is."""
+    from envkit.cli.output import stdout_on_stderr
+    from envkit.cli.play_parts.sigterm import ended_by_sigterm
+    from envkit.cli.record_parts.outputs import check_can_film, check_output, kind_of
+    from envkit.cli.record_parts.tally import Tally
+
+    kind = kind_of(arguments.output, arguments.fps)
+    check_output(arguments.output, kind, overwrite=arguments.overwrite)
+    check_can_film(kind)
+    if arguments.episodes is None and arguments.steps is None:
+        arguments.episodes = 1
+    with ended_by_sigterm(), stdout_on_stderr(), _environment(arguments, kind) as env:
+        if arguments.seed is not None:
+            env.seed(arguments.seed)
+        tally = Tally(
+            env.batch_size or 1, episodes=arguments.episodes, steps=arguments.steps
+        )
+        if kind == "directory":
+            pictures = _record_episodes(arguments, env, tally)
+        else:
+            pictures = _record_film(arguments, env, tally)
+        batched = env.batched
+    _report(arguments, kind, tally, pictures, batched=batched)
+    return 0
+
+
+def _environment(arguments: argparse.Namespace, kind: str) -> Any:
+    from envkit.cli.play_parts.rendered_target import (
+        make_rendering,
+        rendering_arguments,
+    )
+    from envkit.constructors import make
+
+    given = target_arguments(arguments)
+    rows = arguments.batch_size
+    if kind == "directory":
+        return make(arguments.target, num_envs=rows, **given)
+    if rows is None:
+        return make_rendering(arguments.target, given)
+    given = rendering_arguments(arguments.target, given)
+    return make(arguments.target, num_envs=rows, **given)
+
+
+def _record_episodes(arguments: argparse.Namespace, env: Any, tally: Tally) -> int:
+    from envkit.cli.record_parts.outputs import new_directory
+    from envkit.cli.record_parts.policies import load_policy
+    from envkit.recording.record import Record
+
+    policy = load_policy(arguments.policy, env, arguments.seed)
+    with new_directory(arguments.output) as folder, Record(env, folder) as recorded:
+        _play(arguments, recorded, policy, tally)
+    return 0
+
+
+def _record_film(arguments: argparse.Namespace, env: Any, tally: Tally) -> int:
+    from envkit.cli.record_parts.outputs import film
+    from envkit.cli.record_parts.policies import load_policy
+
+    policy = load_policy(arguments.policy, env, arguments.seed)
+    with film(arguments.output, arguments.fps, env, arguments.target) as camera:
+        _play(arguments, env, policy, tally, camera)
+    return camera.pictures
+
+
+def _play(
+    arguments: argparse.Namespace,
+    env: Any,
+    policy: Policy,
+    tally: Tally,
+    camera: Any = None,
+) -> None:
+    """Acts until there is enough."""
+    episodes, steps = arguments.episodes, arguments.steps
+    rows = env.batch_size or 1
+    # An end of the episodes comes into sight only where they are all that is asked for.
+    total = steps * rows if steps is not None else episodes * rows
+    with progress_bar() as bar:
+        task = bar.add_task("recording", total=total)
+        time_step = env.reset()
+        while True:
+            tally.see(time_step)
+            if camera is not None:
+                camera.shoot()
+            done = tally.steps if steps is not None else tally.episodes
+            bar.update(task, completed=done)
+            if tally.complete:
+                return
+            time_step = env.step(policy(time_step))
+
+
+def _report(
+    arguments: argparse.Namespace,
+    kind: str,
+    tally: Tally,
+    pictures: int,
+    *,
+    batched: bool,
+) -> None:
+    from envkit.wording import counted
+
+    mean = tally.mean_return
+    if arguments.json:
+        print_json(
+            {
+                "output": str(arguments.output),
+                "kind": kind,
+                "target": arguments.target,
+                "policy": arguments.policy,
+                "seed": arguments.seed,
+                "episodes": tally.episodes,
+                "steps": tally.steps,
+                "pictures": pictures or None,
+                "returns": tally.returns if batched else tally.returns[0],
+                "mean_return": mean,
+            }
+        )
+        return
+    earned = "" if mean is None else f", mean return {mean:g}"
+    episodes = counted(tally.episodes, "whole episode")
+    print(f"{arguments.output}: {episodes}, {counted(tally.steps, 'step')}{earned}")
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _speed(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 < number <= 1000.0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of pictures in a second, up to 1000"
+        )
+    return number

@@ -1,0 +1,1 @@
+"""What `envkit record` is made of."""

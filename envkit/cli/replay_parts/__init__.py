@@ -1,0 +1,1 @@
+"""What `envkit replay` is made of when it shows pictures."""

@@ -1,0 +1,1 @@
+"""What `envkit top` is made of."""

@@ -1,0 +1,286 @@
+"""`envkit check`: each kind of broken environment is caught by the name of its rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from envkit import BatchedPyEnvironment
+from envkit.cli.main import main
+from envkit.testing import CountingEnv
+from envkit.testing.contract.table import CHECKS
+from tests.cli.pseudo_terminal import in_terminal
+from tests.testing import mutants
+
+HERE = __name__
+
+# One broken environment for each rule.
+BROKEN = {
+    mutant.checks[0]: mutant.make.__name__ for mutant in reversed(mutants.MUTANTS)
+}
+
+
+def check(*arguments):
+    """Runs the command in this process; returns its exit status."""
+    return main(["check", *map(str, arguments)])
+
+
+def checked(capsys, *arguments):
+    """Returns the exit status and the answer in JSON."""
+    status = check(*arguments, "--json")
+    return status, json.loads(capsys.readouterr().out)
+
+
+def with_status(answer, status):
+    return [one["check"] for one in answer["checks"] if one["status"] == status]
+
+
+def test_there_is_a_broken_environment_for_every_rule():
+    assert {rule.name for rule in CHECKS} == set(BROKEN)
+    assert len(set(BROKEN.values())) == len(BROKEN) >= 25
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_broken_environment_is_caught_by_the_name_of_its_rule(rule, capsys):
+    target = f"tests.testing.mutants:{BROKEN[rule]}"
+    status = check(target, "--steps", 200)
+    printed = capsys.readouterr()
+
+    assert (1, "") == (status, printed.err)
+    lines = printed.out.splitlines()
+    # With its promise, and then with the reason.
+    assert 2 == sum(line.startswith((f"✗  {rule} ", f"✗ {rule}: ")) for line in lines)
+    assert lines[-1].startswith(f"{target}: ")
+    assert " failed" in lines[-1]
+
+
+def test_a_process_says_what_is_wrong_and_what_helps():
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", "check", "tests.testing.mutants:DtypeDrift"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+
+    assert (1, "") == (done.returncode, done.stderr)
+    assert (
+        "✗ fits_specs: time steps have the structure, shapes, dtypes and bounds of the "
+        "specs\n"
+        "\n"
+        "  step() returned a time step that does not fit its spec at "
+        "observation['position'].\n"
+        "\n"
+        "    expected   ArraySpec(shape=(2,), dtype=float32)\n"
+    ) in done.stdout
+    assert "add .astype(np.float32)" in done.stdout
+
+
+def test_what_keeps_all_promises_has_a_tick_for_each(capsys):
+    status = check("tests.testing.mutants:SteadyWalks", "--steps", 100)
+    lines = capsys.readouterr().out.splitlines()
+
+    assert 0 == status
+    assert "✓  fits_specs" in [line[:13] for line in lines]
+    assert (
+        "-  render                    render() returns pictures (render() is not "
+        "implemented)"
+    ) in lines
+    assert "" == lines[-2]
+    assert lines[-1].startswith("tests.testing.mutants:SteadyWalks: ")
+
+
+def test_json_has_every_check(capsys):
+    status, answer = checked(capsys, "CartPole", "--arg", "batch_size=2")
+
+    assert 0 == status
+    assert ("CartPole", {"batch_size": 2}) == (answer["target"], answer["arguments"])
+    assert [rule.name for rule in CHECKS] == [one["check"] for one in answer["checks"]]
+    assert (len(CHECKS), 0, 0) == tuple(
+        answer[key] for key in ("passed", "failed", "skipped")
+    )
+
+
+def test_what_is_required_is_not_skipped(capsys):
+    endless = (
+        *("envkit.testing:CountingEnv", "--arg=steps_per_episode=1000"),
+        *("--steps=90", "--skip=long_game"),
+    )
+    status, answer = checked(capsys, *endless)
+
+    assert 0 == status
+    assert "step_after_last" in with_status(answer, "skipped")
+
+    status, answer = checked(capsys, *endless, "--require=episodes")
+    texts = {one["check"]: one["text"] for one in answer["checks"]}
+
+    assert 1 == status
+    assert "step_after_last" in with_status(answer, "failed")
+    assert (
+        "no episode ended in 90 steps, and it is required: require=['episodes']."
+    ) == texts["step_after_last"]
+
+
+def test_features_and_checks_are_named_with_commas(capsys):
+    status, answer = checked(
+        capsys,
+        "tests.testing.mutants:FeaturelessCounter",
+        "--require=seed,state",
+        "--require=render",
+        "--skip=info,close",
+        "--steps=60",
+    )
+
+    assert 1 == status
+    assert ["seeding", "state", "render"] == with_status(answer, "failed")
+    texts = {one["check"]: one["text"] for one in answer["checks"]}
+    assert ("left out on request",) * 2 == (texts["info"], texts["close"])
+
+
+def test_arguments_go_to_the_environment(capsys):
+    status, answer = checked(
+        capsys, f"{HERE}:make_batch", "--arg", "rows=2", "--steps=60"
+    )
+
+    assert 0 == status
+    assert "masked_reset" in with_status(answer, "passed")
+
+
+def make_batch(rows):
+    return BatchedPyEnvironment([CountingEnv() for _ in range(rows)])
+
+
+def make_talkative():
+    print("Welcome!")
+    os.write(1, b"from native code\n")
+    return CountingEnv()
+
+
+def test_what_environments_print_stays_out_of_the_answer(capfd):
+    status = check(f"{HERE}:make_talkative", "--json", "--steps=60")
+    printed = capfd.readouterr()
+
+    assert 0 == status
+    assert "CountingEnv" == json.loads(printed.out)["environment"]
+    assert "Welcome!" in printed.err
+    assert "from native code" in printed.err
+
+
+def test_a_pool_is_checked_as_a_batch(capsys):
+    status, answer = checked(
+        capsys,
+        "Catch",
+        *("--arg", "num_envs=2", "--arg", "backend=inline"),
+        *("--steps=60", "--require=masked_reset"),
+    )
+
+    assert (0, "ParallelPyEnvironment") == (status, answer["environment"])
+
+
+def told(capsys, *arguments):
+    """Returns what a command that could not be done has said."""
+    status = check(*arguments)
+    printed = capsys.readouterr()
+
+    assert (2, "") == (status, printed.out)
+    return printed.err
+
+
+def test_a_name_that_there_is_not_could_not_be_checked(capsys):
+    assert told(capsys, "CartPol").startswith(
+        "envkit check: There is no environment named 'CartPol'. Did you mean "
+    )
+
+
+def test_a_module_that_there_is_not_could_not_be_checked(capsys):
+    assert "names the module 'no_such_module'" in told(capsys, "no_such_module:make")
+
+
+def test_an_argument_that_it_does_not_know_is_told(capsys):
+    assert "unexpected keyword argument 'bla'" in told(
+        capsys, "CartPole", "--arg=bla=1"
+    )
+
+
+def test_an_unknown_rule_is_told(capsys):
+    assert told(capsys, "Catch", "--skip=gramar").startswith(
+        "envkit check: skip has no name 'gramar'. The names are constructor, interface"
+    )
+
+
+def make_same_step():
+    from envkit import ParallelPyEnvironment
+
+    return ParallelPyEnvironment([CountingEnv], backend="inline", autoreset="same_step")
+
+
+def test_a_batch_that_keeps_another_order_cannot_be_checked(capsys):
+    assert told(capsys, f"{HERE}:make_same_step").startswith(
+        "envkit check: ParallelPyEnvironment keeps AutoReset.SAME_STEP; "
+    )
+
+
+def test_what_cannot_show_ticks_gets_words():
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", "check", "Catch", "--steps=30"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+
+    assert (0, b"") == (done.returncode, done.stderr)
+    assert done.stdout.startswith(b"ok  constructor ")
+
+
+class Waiting(CountingEnv):
+    """Tells that it is in its second step, and never leaves it."""
+
+    def __init__(self, bell):
+        super().__init__()
+        self._bell = bell
+
+    def _step(self, action):
+        import threading
+
+        if self._current_step:
+            with open(self._bell, "w") as bell:
+                bell.write("!")
+            threading.Event().wait()
+        return super()._step(action)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has named pipes")
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_ends_it_without_a_traceback(tmp_path):
+    bell = tmp_path / "bell"
+    os.mkfifo(bell)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "envkit", "check"),
+            *(f"{HERE}:Waiting", "--arg", f"bell={bell}"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert "!" == bell.read_text()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+
+    assert (130, b"", b"") == (process.returncode, out, err)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_terminal_shows_which_rule_is_looked_at():
+    with in_terminal(
+        "check", f"{HERE}:Waiting", f"--arg=bell={os.devnull}"
+    ) as terminal:
+        terminal.wait_for("3/50")
+        terminal.wait_for("time_step")
+        terminal.process.send_signal(signal.SIGINT)
+
+        assert 130 == terminal.end()[0]
+        assert terminal.is_as_before

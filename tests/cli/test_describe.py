@@ -1,0 +1,283 @@
+"""`envkit describe`: an environment as a tree and a table, or as data."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import envkit
+from envkit import (
+    ArraySpec,
+    AsyncParallelPyEnvironment,
+    BatchedPyEnvironment,
+    BoundedArraySpec,
+    PyEnvironment,
+    restart,
+)
+from envkit.cli.describe_parts.facts import limit_of
+from envkit.cli.describe_parts.spec_texts import leaf_text, plain_leaves, short_text
+from envkit.cli.main import main
+from envkit.envs import CartPole
+from envkit.testing import CountingEnv, NestedCountingEnv
+from envkit.wrappers import TimeLimit
+
+HERE = __name__
+
+
+def described(capsys, *arguments):
+    """Returns the answer in JSON."""
+    status = main(["describe", *arguments, "--json"])
+    printed = capsys.readouterr()
+
+    assert (0, "") == (status, printed.err)
+    return json.loads(printed.out)
+
+
+def shown(capsys, *arguments):
+    """Returns the lines for people."""
+    assert 0 == main(["describe", *arguments])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_specs_are_a_tree_and_the_rest_a_table(capsys):
+    lines = shown(capsys, "CartPole", "--arg", "batch_size=5")
+
+    assert [
+        "CartPole-v1",
+        "├── observation  float32 (4,) [-4.8, -∞, -0.418879, -∞]…[4.8, ∞, 0.418879, ∞]",
+        "├── action  int64 0…1",
+        "├── reward  float32",
+        "├── discount  float32 0…1",
+        "└── info",
+        "    ├── episode_steps  int64 (5,)",
+        "    ├── state  float64 (5, 4)",
+        "    ├── terminated  bool (5,)",
+        "    └── truncated  bool (5,)",
+        "",
+        "rows        5, autoreset next_step; reset(mask) and step(action, mask)",
+        "episodes    at most 500 steps",
+        "render      uint8 (5, 100, 240, 3)",
+        "seed        yes",
+        "state       yes",
+        "version     1",
+        "class       envkit.envs.cartpole:CartPole",
+        "arguments   batch_size=5",
+        "made of     CartPole",
+    ] == lines[:20]
+    assert lines[20].startswith(f"packages    envkit {envkit.__version__}, numpy ")
+
+
+class Plain(PyEnvironment):
+    """Has a nested action, and nothing that an environment may lack."""
+
+    def observation_spec(self):
+        return {"left": [ArraySpec((2,), np.float32), ArraySpec((), "<U3")], "none": ()}
+
+    def action_spec(self):
+        return BoundedArraySpec((2,), np.float32, [-1, -2], np.inf)
+
+    def _reset(self):
+        return restart({"left": [np.zeros(2, np.float32), np.array("abc")], "none": ()})
+
+    def _step(self, action):
+        return self._reset()
+
+
+def test_what_it_lacks_is_told_with_the_reason(capsys):
+    lines = shown(capsys, f"{HERE}:Plain")
+
+    assert [
+        f"{HERE}:Plain",
+        "├── observation",
+        "│   ├── left",
+        "│   │   ├── 0  float32 (2,)",
+        "│   │   └── 1  text of 3 characters",
+        "│   └── none  nothing",
+        "├── action  float32 (2,) [-1, -2]…∞",
+        "├── reward  float32",
+        "└── discount  float32 0…1",
+        "",
+        "rows       a single environment",
+        "episodes   no limit is known",
+        "render     no: Plain cannot render.",
+        "seed       no: Plain cannot be seeded.",
+        "state      no: Plain cannot save its state: override _get_state() and "
+        "_set_state().",
+        f"class      {HERE}:Plain",
+        "made of    Plain",
+    ] == lines[:17]
+
+
+class Broken(CountingEnv):
+    """Cannot even begin."""
+
+    def _reset(self):
+        raise OSError("no display")
+
+
+def test_an_environment_that_cannot_begin_is_described_all_the_same(capsys):
+    facts = described(capsys, f"{HERE}:Broken")
+
+    assert {"possible": False, "reason": "OSError: no display"} == facts["reset"]
+    assert "int32" == facts["specs"]["observation"][0]["dtype"]
+    assert "reset      OSError: no display" in shown(capsys, f"{HERE}:Broken")
+
+
+def test_json_says_what_it_was_made_with_and_where_it_comes_from(capsys):
+    facts = described(capsys, "Catch", "--arg", "rows=5")
+
+    assert ("Catch", {"rows": 5}) == (facts["target"], facts["arguments"])
+    assert ("Catch-v1", 1) == (facts["id"], facts["version"])
+    assert {"kind": "single", "rows": None} == facts["batch"]
+    assert [
+        {
+            "path": "",
+            "spec": "BoundedArraySpec",
+            "shape": [],
+            "dtype": "int64",
+            "minimum": 0,
+            "maximum": 2,
+            "name": None,
+        }
+    ] == facts["specs"]["action"]
+    assert {"rows": 5} == facts["provenance"]["arguments"]
+    assert np.__version__ == facts["provenance"]["packages"]["numpy"]
+
+
+def make_pool():
+    return AsyncParallelPyEnvironment([CountingEnv] * 3, backend="inline")
+
+
+def test_an_asynchronous_pool_is_described_without_being_played(capsys):
+    assert {"kind": "asynchronous", "rows": 3} == described(
+        capsys, f"{HERE}:make_pool"
+    )["batch"]
+    assert "rows        3, each of which takes its own time" in shown(
+        capsys, f"{HERE}:make_pool"
+    )
+
+
+def test_a_pool_is_described_as_a_batch(capsys):
+    facts = described(capsys, "CartPole", "--arg=num_envs=2", "--arg=backend=inline")
+
+    assert {
+        "kind": "batch",
+        "rows": 2,
+        "autoreset": "next_step",
+        "resets_rows": True,
+        "holds_rows": True,
+    } == facts["batch"]
+    assert 500 == facts["episode"]["max_steps"]
+
+
+@pytest.mark.parametrize(
+    ("make_env", "limit"),
+    [
+        (lambda: CartPole(max_episode_steps=7), 7),
+        (lambda: CartPole(max_episode_steps=None), None),
+        (lambda: TimeLimit(CartPole(), 9), 9),
+        (lambda: TimeLimit(CartPole(max_episode_steps=7), 9), 7),
+        (CountingEnv, None),
+        (lambda: BatchedPyEnvironment([TimeLimit(CountingEnv(), 9)] * 1), 9),
+    ],
+)
+def test_the_limit_of_an_episode_is_found_wherever_it_is(make_env, limit):
+    env = make_env()
+    try:
+        assert limit == limit_of(env)
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "layers", "limit"),
+    [
+        (
+            "gymnasium:Pendulum-v1",
+            ["TimeLimit", "GymnasiumWrapper", "PendulumEnv"],
+            200,
+        ),
+        pytest.param(
+            "dm_control:cartpole/swingup",
+            ["DmControlWrapper", "Environment"],
+            1000,
+            marks=pytest.mark.slow,
+        ),
+        ("minigrid:Empty-5x5", ["GymnasiumWrapper", "EmptyEnv"], 100),
+    ],
+)
+def test_environments_of_other_libraries_show_what_they_are(
+    target, layers, limit, capfd
+):
+    library = target.partition(":")[0]
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    assert 0 == main(["describe", target, "--json"])
+    facts = json.loads(capfd.readouterr().out)
+
+    assert layers == facts["layers"]
+    assert limit == facts["episode"]["max_steps"]
+
+
+def make_talkative():
+    print("Welcome!")
+    return CountingEnv()
+
+
+def test_what_environments_print_stays_out_of_the_answer(capsys):
+    assert 0 == main(["describe", f"{HERE}:make_talkative", "--json"])
+    printed = capsys.readouterr()
+
+    assert "CountingEnv" in json.loads(printed.out)["class"]
+    assert "Welcome!\n" == printed.err
+
+
+def test_what_cannot_be_made_is_one_line(capsys):
+    assert 2 == main(["describe", "CartPol"])
+    printed = capsys.readouterr()
+
+    assert ("", 1) == (printed.out, len(printed.err.splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "bounds"),
+    [
+        (ArraySpec((2, 3), np.float64), "float64 (2, 3)", (None, None)),
+        (BoundedArraySpec((), np.uint8), "uint8", (None, None)),
+        (BoundedArraySpec((), np.int8, 0), "int8 0…127", (0, 127)),
+        (BoundedArraySpec((), np.float32, 0.7), "float32 0.7…∞", (0.7, None)),
+        (
+            BoundedArraySpec((2,), np.float32, maximum=[0.1, 3]),
+            "float32 (2,) -∞…[0.1, 3]",
+            (None, [0.1, 3.0]),
+        ),
+        (
+            BoundedArraySpec((6,), np.int64, 0, range(6)),
+            "int64 (6,) 0…[0 to 5]",
+            (0, [0, 1, 2, 3, 4, 5]),
+        ),
+        (
+            BoundedArraySpec((), np.uint64, 0, 2**64 - 2),
+            "uint64 0…18446744073709551614",
+            (0, 2**64 - 2),
+        ),
+        (ArraySpec((), "S4"), "text of 4 bytes", (None, None)),
+        (ArraySpec((3,), bool), "bool (3,)", (None, None)),
+    ],
+)
+def test_a_spec_is_written_in_short_and_as_plain_data(spec, text, bounds):
+    (leaf,) = plain_leaves(spec)
+
+    assert (text, bounds) == (leaf_text(spec), (leaf["minimum"], leaf["maximum"]))
+    json.dumps(leaf, allow_nan=False)
+
+
+def test_a_long_nest_is_cut_short():
+    specs = {f"part{number}": ArraySpec((), np.int8) for number in range(6)}
+
+    assert (
+        "part0: int8, part1: int8, part2: int8, part3: int8 and 2 more"
+    ) == short_text(specs)
+    assert "nothing" == short_text({})
+    assert short_text(NestedCountingEnv().observation_spec())

@@ -1,0 +1,365 @@
+"""`envkit list`: what is available here, and what is said of what is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from envkit import targets
+from envkit.cli.list_parts import survey
+from envkit.cli.list_parts.matching import matches, schemes_for
+from envkit.cli.main import main
+from envkit.constructors import make, registered
+from envkit.errors import MissingDependencyError
+
+LOADING = """
+import os, signal, threading
+from envkit.errors import MissingDependencyError
+from envkit.testing import CountingEnv
+
+made = []
+
+def load(name):
+    if name == "locked":
+        raise RuntimeError("The door is locked.")
+    if name == "deadly":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return CountingEnv()
+
+def names():
+    return ["small", "Large-v2", "locked"]
+
+def deadly_names():
+    return ["small", "deadly", "young"]
+
+def many_names():
+    return [f"level-{level}" for level in range(11)]
+
+def talkative_names():
+    print("Welcome!")
+    os.write(1, b"from native code")
+    return ["hall"]
+
+def missing_names():
+    raise MissingDependencyError.needed_by("The maze", package="stones", extra="maze")
+
+def broken_names():
+    raise RuntimeError("The map is\\n torn.")
+
+def crashing_names():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def ending_names():
+    os._exit(3)
+
+def endless_names():
+    if "BELL" in os.environ:
+        with open(os.environ["BELL"], "w") as bell:
+            bell.write(str(os.getpid()))
+    threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """Returns what installs a package with schemes; none of envkit's own is asked."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    (folder / "maze_envs.py").write_text(LOADING, "utf-8")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(targets, "_SCHEMES", {})
+
+    def install(**listers):
+        info = folder / "maze_envs-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: maze-envs\nVersion: 1.2\n", "utf-8"
+        )
+        schemes = [f"{name} = maze_envs:load" for name in listers]
+        names = [f"{name} = maze_envs:{it}" for name, it in listers.items() if it]
+        points = ["[envkit.schemes]", *schemes, "[envkit.names]", *names, ""]
+        (info / "entry_points.txt").write_text("\n".join(points), "utf-8")
+        return folder
+
+    return install
+
+
+def listed(capsys, *arguments):
+    """Returns the exit status and what is printed."""
+    status = main(["list", *arguments])
+    printed = capsys.readouterr()
+
+    assert "" == printed.err
+    return status, printed.out
+
+
+def answer(capsys, *arguments):
+    """Returns the answer in JSON."""
+    return json.loads(listed(capsys, *arguments, "--json")[1])
+
+
+def test_what_envkit_brings_along_is_listed_with_its_specs(shelf, capsys):
+    status, printed = listed(capsys)
+
+    assert 0 == status
+    assert [
+        "built in      observation                               action",
+        "Bandit-v1     float32 (1,) 1…1                          int64 0…9",
+        "CartPole-v1   float32 (4,)                              int64 0…1",
+        "Catch-v1      float32 (10, 5) 0…1                       int64 0…2",
+        "GridWorld-v1  uint8 (8, 8, 3)                           int64 0…3",
+        "TicTacToe-v1  board: int32 (3, 3) 0…2, mask: bool (9,)  int64 0…8",
+        "",
+        "'envkit list gymnasium:' lists a library's, 'envkit list pole' finds.",
+    ] == printed.splitlines()
+
+
+def test_a_library_has_one_line_in_the_overview(shelf, capsys):
+    shelf(maze="many_names", castle="names")
+    _, printed = listed(capsys)
+
+    assert (
+        "library      environments, such as\n"
+        "castle    3  small, Large-v2, locked\n"
+        "maze     11  level-0, level-1, level-2, level-3, …\n"
+    ) in printed
+
+
+@pytest.mark.slow
+def test_what_is_missing_broken_or_silent_is_said_and_nothing_else_suffers(
+    shelf, capsys
+):
+    shelf(
+        castle="names",
+        cave="broken_names",
+        lake="crashing_names",
+        maze="missing_names",
+        moor="ending_names",
+        tower="",
+    )
+    status, printed = listed(capsys)
+
+    assert 0 == status
+    assert "castle   3  small, Large-v2, locked\n" in printed
+    assert [
+        "not installed",
+        'maze           pip install "envkit[maze]"',
+        "",
+        "broken",
+        "cave    RuntimeError: The map is torn.",
+        "lake    its process was ended by SIGKILL (--debug shows what it printed)",
+        "moor    its process ended with status 3 (--debug shows what it printed)",
+        "",
+        "not listed",
+        "tower       make takes what its package knows, which it does not tell",
+        "",
+    ] == printed.splitlines()[10:-1]
+
+
+@pytest.mark.slow
+def test_json_has_it_all(shelf, capsys):
+    shelf(castle="names", cave="broken_names", maze="missing_names", tower="")
+    found = answer(capsys)
+
+    assert [*registered(), "castle:small", "castle:Large-v2", "castle:locked"] == [
+        row["target"] for row in found["environments"]
+    ]
+    assert "int64 0…1" == found["environments"][1]["action"]["text"]
+    assert [
+        {
+            "scheme": "maze",
+            "package": "stones",
+            "install": 'pip install "envkit[maze]"',
+            "reason": "The maze needs the package stones, which is not installed. "
+            'pip install "envkit[maze]"',
+        }
+    ] == found["missing"]
+    assert [{"scheme": "cave", "reason": "RuntimeError: The map is torn."}] == found[
+        "broken"
+    ]
+    assert ["tower"] == found["unlisted"]
+
+
+def test_a_narrow_pattern_shows_specs_and_why_there_are_none(shelf, capsys):
+    shelf(castle="names")
+    status, printed = listed(capsys, "CASTLE:")
+
+    assert 0 == status
+    assert [
+        "environment      observation                        action",
+        "castle:small     int32                              int32 0…1",
+        "castle:Large-v2  int32                              int32 0…1",
+        "castle:locked    RuntimeError: The door is locked.",
+    ] == printed.splitlines()
+
+
+def test_many_matches_are_listed_without_specs(shelf, capsys):
+    shelf(maze="many_names")
+    _, printed = listed(capsys, "maze:*")
+
+    assert ["environment", *(f"maze:level-{level}" for level in range(11))] == (
+        printed.splitlines()
+    )
+
+
+def test_specs_of_many_are_shown_if_somebody_asks(shelf, capsys):
+    shelf(maze="many_names")
+    rows = answer(capsys, "maze:", "--specs")["environments"]
+
+    assert [True] * 11 == ["observation" in row for row in rows]
+
+
+def test_a_process_that_dies_of_an_environment_leaves_what_it_had_said(shelf, capsys):
+    shelf(maze="deadly_names")
+    found = answer(capsys, "maze:")
+
+    assert [True, False, False] == ["action" in row for row in found["environments"]]
+    reason = "its process was ended by SIGKILL when its environments were made"
+    assert [{"scheme": "maze", "reason": reason}] == found["broken"]
+
+
+def test_what_a_library_prints_is_not_in_the_answer(shelf, capfd):
+    shelf(maze="talkative_names")
+    status = main(["list", "maze:", "--json"])
+    printed = capfd.readouterr()
+
+    assert (0, "") == (status, printed.err)
+    assert "maze:hall" == json.loads(printed.out)["environments"][0]["target"]
+
+
+def test_what_a_library_prints_is_shown_for_debugging(shelf, capfd):
+    shelf(maze="talkative_names")
+    main(["list", "maze:", "--json", "--debug"])
+    printed = capfd.readouterr()
+
+    assert "maze:hall" == json.loads(printed.out)["environments"][0]["target"]
+    assert "from native code" in printed.err
+    assert "Welcome!" in printed.err
+
+
+def test_a_library_that_never_answers_is_given_up(shelf, capsys, monkeypatch):
+    monkeypatch.setattr(survey, "_PATIENCE", 0.5)
+    shelf(maze="endless_names")
+    found = answer(capsys, "maze:")
+
+    assert [
+        {
+            "scheme": "maze",
+            "reason": "it took more than 0.5 seconds (--debug shows what it printed)",
+        }
+    ] == found["broken"]
+
+
+def test_nothing_found_is_status_1_with_what_may_be_meant(shelf, capsys):
+    status, printed = listed(capsys, "cartpool")
+
+    assert 1 == status
+    assert "Nothing matches. Did you mean 'CartPole-v1'?\n" == printed
+
+
+def test_those_that_are_not_installed_are_named_where_they_might_have_matched(
+    shelf, capsys
+):
+    shelf(castle="names", maze="missing_names")
+    _, printed = listed(capsys, "catch")
+
+    assert printed.endswith("\nnot installed: maze ('envkit list' says more)\n")
+
+
+def test_only_the_library_that_a_pattern_names_is_asked(shelf, capsys):
+    shelf(castle="names", maze="missing_names")
+    found = answer(capsys, "castle:small")
+
+    assert [] == found["missing"]
+    assert ["castle:small"] == [row["target"] for row in found["environments"]]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        (None, ["CartPole-v1", "gymnasium:CartPole-v1", "ale:Pong-v5"]),
+        ("pole", ["CartPole-v1", "gymnasium:CartPole-v1"]),
+        ("Gym", ["gymnasium:CartPole-v1"]),
+        ("*-v5", ["ale:Pong-v5"]),
+        ("c*", ["CartPole-v1", "gymnasium:CartPole-v1"]),
+        ("*:*", ["gymnasium:CartPole-v1", "ale:Pong-v5"]),
+        ("ale:po?g-v[45]", ["ale:Pong-v5"]),
+        ("po?", []),
+    ],
+)
+def test_a_pattern_is_a_part_of_the_name_or_a_glob(pattern, found):
+    names = ["CartPole-v1", "gymnasium:CartPole-v1", "ale:Pong-v5"]
+
+    assert found == [name for name in names if matches(name, pattern)]
+
+
+@pytest.mark.parametrize(
+    "pattern", [None, "pole", "GYM:", "m:pole", "*m:*", "gym*:", "x:y", "gym:*"]
+)
+def test_a_scheme_that_is_not_asked_has_no_match(pattern):
+    schemes = ["ale", "gym", "gymnasium"]
+    asked = schemes_for(pattern, schemes)
+
+    assert [] == [
+        scheme
+        for scheme in schemes
+        if scheme not in asked and matches(f"{scheme}:CartPole-v1", pattern)
+    ]
+
+
+KNOWN = {
+    "ale": "PongNoFrameskip-v4",
+    "bsuite": "catch/0",
+    "dm_control": "cartpole/swingup",
+    "envpool": "CartPole-v1",
+    "gym": "CartPole-v1",
+    "gymnasium": "CartPole-v1",
+    "gymnax": "CartPole-v1",
+    "minigrid": "MiniGrid-Empty-5x5-v0",
+    "pettingzoo": "classic/tictactoe_v3",
+    "ple": "Catcher",
+    "pysc2": "MoveToBeacon",
+    "vizdoom": "basic",
+}
+
+
+def test_every_scheme_of_envkit_is_looked_at_below():
+    assert sorted(targets._SCHEMES) == sorted(KNOWN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", KNOWN)
+def test_libraries_are_listed_by_the_names_that_make_takes(scheme):
+    (found,) = survey.survey([scheme], None)
+    if found.missing:
+        with pytest.raises(MissingDependencyError):
+            make(f"{scheme}:{KNOWN[scheme]}")
+        return
+
+    assert ("", True) == (found.broken, KNOWN[scheme] in found.names)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has named pipes")
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_ends_the_processes_too(shelf, tmp_path):
+    folder = shelf(maze="endless_names")
+    bell = tmp_path / "bell"
+    os.mkfifo(bell)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envkit", "list", "maze:"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(folder), "BELL": str(bell)},
+    )
+    looking = int(bell.read_text())
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+
+    assert (130, b"", b"") == (process.returncode, out, err)
+    with pytest.raises(ProcessLookupError):
+        os.kill(looking, 0)

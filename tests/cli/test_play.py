@@ -1,0 +1,230 @@
+"""`envkit play`, as a command, in a terminal and in a window."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from envkit.cli.main import main
+from envkit.recording import Replay
+from envkit.testing import CountingEnv
+from tests.cli.pseudo_terminal import in_terminal
+
+HERE = __name__
+
+
+def test_keys_are_played_and_each_is_a_line(capsys):
+    status = main(
+        ["play", "Catch", "--arg", "rows=3", "--seed", "7", "--keys", "ddaaq"]
+    )
+
+    assert 0 == status
+    assert [
+        "  ←, a   0 left",
+        "  1      1 stay",
+        "  →, d   2 right",
+        "  .      wait: no key",
+        "",
+        "  space pause   r reset   ? keys   q quit",
+        "  each step waits for a key",
+        "episode 1   step 1   reward 0   return 0",
+        "episode 1   step 2   reward 1   return 1   terminated",
+        "episode 2   step 0   reward 0   return 0",
+        "episode 2   step 1   reward 0   return 0",
+        "episode 2   step 1   reward 0   return 0",
+        "1 whole episode, 3 steps, mean return 1",
+    ] == capsys.readouterr().out.splitlines()
+
+
+def test_what_is_played_is_recorded(tmp_path, capsys):
+    path = tmp_path / "played"
+    status = main(
+        ["play", "Catch-v1", "--seed", "7", "--keys", "ddaa", "--record", str(path)]
+    )
+
+    assert 0 == status
+    assert f"recorded in {path}\n" in capsys.readouterr().out
+    replayed = Replay(path)
+    replayed.reset()
+    actions = []
+    for _ in range(4):
+        actions.append(int(replayed.recorded_action()))
+        replayed.step(0)
+    assert [2, 2, 0, 0] == actions
+    assert 0 == main(["replay", "--check", str(path)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["Catch", "--terminal"],
+            "There is no terminal to play in: input or output is a file or a pipe. "
+            "--keys KEYS says what to press, and --window plays in a window.",
+        ),
+        (
+            ["Catch", "--arg", "batch_size=4", "--keys", "d"],
+            "Catch is a batch of 4 environments, and one can be played.",
+        ),
+        (["Catch", "--keys", "<hop>"], None),
+        (
+            ["tests.cli.play_parts.acting:Acting", "--arg", "spec=3", "--keys", "d"],
+            None,
+        ),
+    ],
+    ids=["no terminal", "batch", "key", "no spec"],
+)
+def test_what_cannot_be_played_is_one_line(arguments, text, capsys):
+    status = main(["play", *arguments])
+    told = capsys.readouterr().err
+
+    assert (2, 1) == (status, len(told.splitlines()))
+    if text is not None:
+        assert f"envkit play: {text}\n" == told
+
+
+def make_fragile():
+    return Fragile()
+
+
+class Fragile(CountingEnv):
+    """Breaks with the second step."""
+
+    def _step(self, action):
+        if self._current_step == 1:
+            raise RuntimeError("It broke.")
+        return super()._step(action)
+
+
+@pytest.mark.slow
+def test_it_is_played_in_a_terminal(tmp_path):
+    path = tmp_path / "played"
+    with in_terminal("play", "Catch", "--terminal", "--record", path) as terminal:
+        assert "wait: no key" in terminal.wait_for("any key: play")
+        terminal.type(" ")
+        assert "▀" in terminal.wait_for("step 0")
+        terminal.type("\x1b[C")
+        terminal.wait_for("step 1")
+        terminal.type("a")
+        terminal.wait_for("step 2")
+        terminal.type("\x1b")
+
+        assert (0, f"recorded in {path}") == terminal.end()
+        assert terminal.is_as_before
+    replayed = Replay(path)
+    replayed.reset()
+    first = replayed.recorded_action()
+    replayed.step(0)
+    assert (2, 0) == (int(first), int(replayed.recorded_action()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_a_terminal_is_given_back_after_a_signal(number, status, interruptible):
+    with in_terminal("play", "Catch", "--terminal", "--fps", "50") as terminal:
+        terminal.wait_for("any key: play")
+        terminal.type(".")
+        terminal.wait_for("step 2")
+        terminal.process.send_signal(number)
+
+        assert status == terminal.end()[0]
+        assert terminal.is_as_before
+
+
+@pytest.mark.slow
+def test_a_terminal_is_given_back_after_an_error():
+    with in_terminal("play", f"{HERE}:make_fragile", "--terminal") as terminal:
+        terminal.wait_for("any key: play")
+        terminal.type(" d")
+        terminal.wait_for("step 1")
+        terminal.type("d")
+
+        assert (2, "envkit play: RuntimeError: It broke. (--debug shows where)") == (
+            terminal.end()
+        )
+        assert terminal.is_as_before
+
+
+@pytest.mark.slow
+def test_it_is_played_in_a_window(tmp_path):
+    pytest.importorskip("pygame", reason="pygame is not installed")
+    path = tmp_path / "played"
+    options = ["--window", "--keys", "d<left>w<left+right>.q", "--record", path]
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", "play", "Catch", *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"},
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert "0 whole episodes, 5 steps\n" in done.stdout
+    replayed = Replay(path)
+    replayed.reset()
+    actions = []
+    for _ in range(5):
+        actions.append(int(replayed.recorded_action()))
+        replayed.step(0)
+    # Of two keys that are down the newer one counts.
+    assert [2, 0, 0, 2, 1] == actions
+
+
+IN_TIME = """
+from envkit import make
+from envkit.cli.play_parts.game import Game
+from envkit.cli.play_parts.key_map import key_map
+from envkit.cli.play_parts.loops import View, in_window
+
+env = make("Catch", seed=1)
+game = Game(env, key_map(env))
+view = View(lambda _: env.render(), "")
+in_window(game, view, 200.0, title="", pressed=[["right"]])
+print(game.status())
+"""
+
+
+@pytest.mark.slow
+def test_time_passes_in_a_window():
+    pytest.importorskip("pygame", reason="pygame is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TIME],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"},
+    )
+
+    assert "episode 1   step 1   reward 0   return 0\n" == done.stdout, done.stderr
+
+
+def test_the_keys_of_a_game_of_ple_are_its_own(ple_package, pygame, capsys):
+    assert 0 == main(["play", "ple:Catcher", "--keys", "d"])
+    told = capsys.readouterr().out.splitlines()
+
+    assert ("  a, ←   0 a", "  d, →   1 d") == tuple(told[:2])
+
+
+def test_what_has_the_display_itself_is_played_in_the_terminal(
+    ple_package, pygame, capsys
+):
+    assert 2 == main(["play", "ple:Catcher", "--window"])
+    assert (
+        "envkit play: The environment has pygame's display to itself, and there is one "
+        "in a process. --terminal plays in the terminal.\n"
+    ) == capsys.readouterr().err
+
+
+def test_a_window_needs_pygame(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    assert 2 == main(["play", "Catch", "--window", "--keys", "d"])
+    assert (
+        "envkit play: A window to play in needs the package pygame, which is not "
+        'installed. pip install "envkit[play]"\n'
+    ) == capsys.readouterr().err

@@ -1,0 +1,340 @@
+"""`envkit record`: films and recordings, and that none is there by half."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from envkit.cli.main import main
+from envkit.recording import Recording
+from envkit.testing import CountingEnv
+
+HERE = __name__
+
+
+def record(*arguments):
+    return main(["record", *map(str, arguments)])
+
+
+def needs(name):
+    """Skips a test for want of what writes and reads films."""
+    for package in ["imageio", "imageio_ffmpeg"] if "." in name else []:
+        pytest.importorskip(package, reason=f"{package} is not installed")
+
+
+def shape_of(path, height, width):
+    """Returns the shape of a film's pictures, if they have this size."""
+    from tests.wrappers.films import gif, mp4
+
+    return (mp4(path, height, width) if path.suffix == ".mp4" else gif(path)).shape
+
+
+def left_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+# Who acts.
+
+
+def always_right(time_step):
+    return np.full(np.shape(time_step.reward), 2)
+
+
+def make_right(env):
+    return lambda time_step: env.action_spec().maximum
+
+
+class Right:
+    """Made without anything."""
+
+    def __call__(self, time_step):
+        return 2
+
+
+class RightOf:
+    """Made with the environment."""
+
+    def __init__(self, env):
+        self._action = env.action_spec().maximum
+
+    def __call__(self, time_step):
+        return self._action
+
+
+NUMBER = 3
+
+
+@pytest.mark.parametrize("name", ["always_right", "make_right", "Right", "RightOf"])
+def test_a_policy_is_named_as_a_function_or_a_class(name, tmp_path):
+    path = tmp_path / "r"
+
+    assert 0 == record("Catch", "-o", path, "--policy", f"{HERE}:{name}")
+    (episode,) = Recording(path).episodes()
+    assert [2] * 9 == [int(episode.action(step)) for step in range(1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "walk",
+            "The policy is 'walk'; it is 'random' or 'module:attribute', such as "
+            "my_package.agents:act.",
+        ),
+        (
+            "no_such:act",
+            "The policy 'no_such:act' cannot be imported: No module named 'no_such'.",
+        ),
+        (
+            f"{HERE}:nobody",
+            f"The policy '{HERE}:nobody' cannot be imported: {HERE} has no nobody.",
+        ),
+        (
+            f"{HERE}:NUMBER",
+            f"TypeError: The policy '{HERE}:NUMBER' is 3 of type int; it is something "
+            "to call with a time step, which returns an action. (--debug shows where)",
+        ),
+    ],
+    ids=["name", "module", "attribute", "number"],
+)
+def test_a_policy_that_there_is_not_is_one_line(name, text, tmp_path, capsys):
+    assert 2 == record("Catch", "-o", tmp_path / "r", "--policy", name)
+    assert f"envkit record: {text}\n" == capsys.readouterr().err
+    assert [] == left_in(tmp_path)
+
+
+def test_chance_depends_on_the_seed(tmp_path):
+    for name in ("a", "b"):
+        record("Catch", "-o", tmp_path / name, "--seed", 5, "--episodes", 2)
+    first, second = (
+        [
+            episode.action(step).tolist()
+            for episode in Recording(tmp_path / name).episodes()
+            for step in range(1, len(episode))
+        ]
+        for name in ("a", "b")
+    )
+
+    assert first == second
+
+
+# What comes out.
+
+
+def test_a_directory_of_episodes_can_be_checked(tmp_path, capsys):
+    path = tmp_path / "runs" / "catch"
+    status = record("Catch-v1", "-o", path, "--episodes", 3, "--seed", 1)
+
+    assert 0 == status
+    assert capsys.readouterr().out.startswith(
+        f"{path}: 3 whole episodes, 27 steps, mean"
+    )
+    assert 3 == len(Recording(path).of_kind("episode"))
+    assert 0 == main(["replay", "--check", str(path)])
+    assert ["catch"] == left_in(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("name", ["out.gif", "out.mp4"])
+def test_a_film_has_a_picture_of_each_time_step(name, tmp_path):
+    needs(name)
+    path = tmp_path / name
+
+    assert 0 == record("Catch", "-o", path)
+    assert (10, 160, 80, 3) == shape_of(path, 160, 80)
+    assert [name] == left_in(tmp_path)
+
+
+def test_a_batch_is_a_grid(tmp_path, capsys):
+    needs("out.gif")
+    path = tmp_path / "out.gif"
+    status = record(
+        "Catch", "--arg", "batch_size=3", "-o", path, "--steps", 4, "--json"
+    )
+    told = json.loads(capsys.readouterr().out)
+
+    assert 0 == status
+    # Two beside and above one another, with bars of two points between.
+    assert (5, 322, 162, 3) == shape_of(path, 322, 162)
+    assert {
+        "output": str(path),
+        "kind": "gif",
+        "target": "Catch",
+        "policy": "random",
+        "seed": None,
+        "episodes": 0,
+        "steps": 12,
+        "pictures": 5,
+        "returns": [[], [], []],
+        "mean_return": None,
+    } == told
+
+
+@pytest.mark.slow
+def test_a_batch_of_anything_is_made_in_worker_processes(tmp_path, capsys):
+    needs("out.gif")
+    path = tmp_path / "out.gif"
+    target = "envkit.testing:CountingEnv"
+    status = record(target, "-o", path, "--batch-size", 2, "--episodes", 2, "--json")
+    told = json.loads(capsys.readouterr().out)
+
+    assert (0, 4, [[1.0, 1.0]] * 2) == (status, told["episodes"], told["returns"])
+    assert (8, 18, 3) == shape_of(path, 8, 18)[1:]
+
+
+def test_environments_of_gymnasium_are_told_to_render(tmp_path):
+    needs("out.gif")
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    pytest.importorskip("pygame", reason="pygame is not installed")
+    path = tmp_path / "out.gif"
+
+    assert 0 == record("gymnasium:CartPole-v1", "-o", path, "--steps", 3)
+    assert (4, 400, 600, 3) == shape_of(path, 400, 600)
+
+
+def test_a_film_needs_its_package_and_says_so_at_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+
+    assert 2 == record("Catch", "-o", tmp_path / "out.mp4")
+    assert (
+        "envkit record: A film in .mp4 needs the package imageio-ffmpeg, which is not "
+        'installed. pip install "envkit[video]"\n'
+    ) == capsys.readouterr().err
+
+
+# What is there already.
+
+
+@pytest.mark.parametrize("name", ["out.gif", "runs"])
+def test_what_is_there_is_replaced_only_if_asked_to(name, tmp_path, capsys):
+    needs(name)
+    path = tmp_path / name
+    record("Catch", "-o", path)
+    capsys.readouterr()
+
+    assert 2 == record("Catch", "-o", path)
+    assert (
+        f"envkit record: {str(path)!r} exists already. --overwrite replaces it, once "
+        "the new one is whole.\n"
+    ) == capsys.readouterr().err
+    assert 0 == record("Catch", "-o", path, "--overwrite", "--episodes", 2)
+    assert [name] == left_in(tmp_path)
+    assert capsys.readouterr().out.startswith(f"{path}: 2 whole episodes, 18 steps")
+
+
+@pytest.mark.parametrize("name", ["home", "home.gif"])
+def test_a_directory_of_something_else_is_never_removed(name, tmp_path, capsys):
+    path = tmp_path / name
+    path.mkdir()
+    (path / "letter.txt").write_text("Dear")
+
+    assert 2 == record("Catch", "-o", path, "--overwrite")
+    assert (
+        f"envkit record: {str(path)!r} is a directory that is no recording of envkit, "
+        "so it is not replaced.\n"
+    ) == capsys.readouterr().err
+    assert ["letter.txt"] == left_in(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "text"),
+    [
+        (
+            "out.avi",
+            [],
+            "{path!r} ends in .avi; a film is .mp4 or .gif, and anything else is a "
+            "directory of episodes.",
+        ),
+        (
+            "out.gif",
+            ["--fps", 60],
+            "A GIF shows at most 50 pictures in a second, not 60. An .mp4 shows more.",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_refused_at_once(name, more, text, tmp_path, capsys):
+    path = tmp_path / name
+
+    assert 2 == record("Catch", "-o", path, *more)
+    expected = text.format(path=str(path))
+    assert f"envkit record: {expected}\n" == capsys.readouterr().err
+
+
+# What goes wrong.
+
+
+class Blind(CountingEnv):
+    """Shows nothing."""
+
+    def render(self, mode="rgb_array"):
+        raise NotImplementedError("Blind cannot render.")
+
+
+class Fragile(CountingEnv):
+    """Breaks with the third step."""
+
+    def _step(self, action):
+        if self._current_step == 2:
+            raise RuntimeError("It broke.")
+        return super()._step(action)
+
+
+def test_what_does_not_render_is_told_and_what_helps(tmp_path, capsys):
+    needs("out.mp4")
+    assert 2 == record(f"{HERE}:Blind", "-o", tmp_path / "out.mp4")
+    assert (
+        f"envkit record: {HERE}:Blind cannot be filmed: Blind cannot render. A "
+        "directory of episodes needs no pictures: -o DIRECTORY.\n"
+    ) == capsys.readouterr().err
+    assert [] == left_in(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["out.mp4", "out.gif", "runs"])
+def test_an_error_leaves_nothing_behind(name, tmp_path, capsys):
+    needs(name)
+    assert 2 == record(f"{HERE}:Fragile", "-o", tmp_path / name)
+    assert "envkit record: RuntimeError: It broke. (--debug shows where)\n" == (
+        capsys.readouterr().err
+    )
+    assert [] == left_in(tmp_path)
+
+
+class Telling(CountingEnv):
+    """Never ends, and says when it is under way."""
+
+    def __init__(self):
+        super().__init__(steps_per_episode=10**9)
+
+    def _step(self, action):
+        if self._current_step == 5:
+            print("under way", file=sys.stderr, flush=True)
+        return super()._step(action)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "number", "status"),
+    [
+        ("out.mp4", signal.SIGINT, 130),
+        ("runs", signal.SIGINT, 130),
+        ("out.gif", signal.SIGTERM, 143),
+    ],
+)
+def test_a_signal_leaves_nothing_behind(name, number, status, tmp_path, interruptible):
+    needs(name)
+    target = f"{HERE}:Telling"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envkit", "record", target, "-o", tmp_path / name],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert "under way\n" == process.stderr.readline()
+        process.send_signal(number)
+
+        assert status == process.wait(45)
+    assert [] == left_in(tmp_path)

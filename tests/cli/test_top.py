@@ -1,0 +1,384 @@
+"""`envkit top`: pools of another process, looked at from this one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import envkit
+from envkit import ParallelPyEnvironment
+from envkit.cli.main import main
+from envkit.cli.top_parts import processes
+from envkit.cli.top_parts.looking import Onlooker
+from envkit.cli.top_parts.pools import running_pools, wanted_pools
+from envkit.testing import CountingEnv
+from tests import residue
+
+pytestmark = [
+    pytest.mark.skipif(not residue.ON_LINUX, reason="only Linux has /proc"),
+    pytest.mark.usefixtures("nothing_left_behind"),
+]
+
+ROOT = Path(envkit.__file__).parents[1]
+
+# It does what it is told on standard input, and says when it is done.
+PROGRAM = """
+import functools, sys, threading
+import envkit
+from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit.testing import CountingEnv, SlowEnv
+
+pools = {POOLS}
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        exec(line)
+    except envkit.errors.WorkerError as error:
+        print(type(error).__name__, flush=True)
+    else:
+        print("done", flush=True)
+"""
+COUNTING = "[ParallelPyEnvironment([CountingEnv] * 3, num_workers=2)]"
+
+
+class Program:
+    """A program of its own that has pools."""
+
+    def __init__(self, folder, pools):
+        self.path = folder / f"train_{os.urandom(4).hex()}.py"
+        self.path.write_text(PROGRAM.replace("{POOLS}", pools), "utf-8")
+        self.process = subprocess.Popen(
+            [sys.executable, self.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        self.pid = str(self.process.pid)
+
+    def begin(self, line):
+        self.process.stdin.write(f"{line}\n")
+
+    def do(self, line):
+        self.begin(line)
+        return self.process.stdout.readline().strip()
+
+    def end(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        self.process.wait()
+
+    def __enter__(self):
+        self.process.stdout.readline()
+        return self
+
+    def __exit__(self, *unused):
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        if self.process.returncode is None:
+            self.end()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Starts a program with pools, given as Python; ends it after the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda pools=COUNTING: stack.enter_context(Program(tmp_path, pools))
+
+
+def top(*arguments):
+    """Runs the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "envkit", "top", *arguments],
+        capture_output=True,
+        text=True,
+    )
+
+
+def looked(capsys, name):
+    """Returns what the command tells programs of a pool."""
+    assert 0 == main(["top", name, "--json", "--interval=0.02"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_another_process_sees_what_workers_have_done(program):
+    training = program()
+    training.do("pools[0].reset()")
+    training.do("for _ in range(4): pools[0].step([0, 0, 0])")
+
+    seen = top(training.pid, "--once", "--json", "--interval=0.02")
+
+    assert (0, "") == (seen.returncode, seen.stderr)
+    (pool,) = json.loads(seen.stdout)
+    assert (
+        int(training.pid),
+        training.path.name,
+        ["envkit.testing.envs:CountingEnv"],
+        3,
+        "ParallelPyEnvironment",
+    ) == (
+        pool["pid"],
+        pool["program"],
+        pool["targets"],
+        pool["environments"],
+        pool["class"],
+    )
+    assert [([0, 1], 10, 2, 0), ([2], 5, 1, 0)] == [
+        (worker["rows"], worker["steps"], worker["resets"], worker["restarts"])
+        for worker in pool["per_worker"]
+    ]
+    assert all(worker["memory"]["own"] > 0 for worker in pool["per_worker"])
+
+
+@pytest.mark.parametrize("name", ["with py", "without"])
+def test_a_pool_answers_to_the_name_of_its_program(name, program, capsys):
+    training = program()
+
+    (pool,) = looked(
+        capsys, training.path.name if name == "with py" else training.path.stem
+    )
+
+    assert int(training.pid) == pool["pid"]
+
+
+def test_a_pool_answers_to_what_its_environments_are_called(program):
+    training = program("[envkit.make('Bandit', num_envs=2, num_workers=1)]")
+
+    for name in ("Bandit", "Bandit-v1"):
+        assert training.pid in {str(pool.pid) for pool in wanted_pools(name)}
+
+
+def test_pools_are_listed(program, capsys):
+    training = program()
+
+    assert 0 == main(["top"])
+    assert training.path.name in capsys.readouterr().out
+    assert 0 == main(["top", "--json"])
+    listed = {pool["pid"]: pool for pool in json.loads(capsys.readouterr().out)}
+    assert 2 == listed[int(training.pid)]["workers"]
+
+
+def test_two_pools_of_one_process_are_both_shown(program, capsys):
+    training = program(
+        "[ParallelPyEnvironment([recipe] * 2, num_workers=1) for recipe in "
+        "(CountingEnv, envkit.constructor('CartPole', batch_size=3))]"
+    )
+
+    pools = looked(capsys, training.pid)
+
+    assert [2, 2] == [pool["environments"] for pool in pools]
+    assert [2, 6] == [pool["rows"] for pool in pools]
+
+
+def test_a_worker_that_was_replaced_is_shown_with_its_new_process(program, capsys):
+    training = program(
+        "[ParallelPyEnvironment([CountingEnv] * 2, num_workers=2,"
+        " on_worker_failure=RestartPolicy())]"
+    )
+    training.do("pools[0].reset()")
+    (before,) = looked(capsys, training.pid)
+    os.kill(before["per_worker"][0]["pid"], signal.SIGKILL)
+    training.do("for _ in range(3): pools[0].step([0, 0])")
+
+    (after,) = looked(capsys, training.pid)
+
+    assert [1, 0] == [worker["restarts"] for worker in after["per_worker"]]
+    pids = [worker["pid"] for worker in after["per_worker"]]
+    assert before["per_worker"][0]["pid"] != pids[0]
+    assert before["per_worker"][1]["pid"] == pids[1]
+    assert os.path.exists(f"/proc/{pids[0]}")
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_worker_that_is_gone_is_shown_as_gone(is_noticed, program, capsys):
+    training = program()
+    (before,) = looked(capsys, training.pid)
+    pid = before["per_worker"][1]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    if is_noticed:
+        assert "WorkerCrashed" == training.do("pools[0].reset()")
+    while processes.exists(pid):
+        pass
+
+    (after,) = looked(capsys, training.pid)
+    assert 0 == main(["top", training.pid, "--once", "--interval=0.02"])
+
+    assert [False, True] == [worker["pid"] is None for worker in after["per_worker"]]
+    assert "gone" in capsys.readouterr().out
+
+
+def test_an_environment_that_does_not_come_back_is_named(program):
+    training = program(
+        "[ParallelPyEnvironment([CountingEnv, CountingEnv, functools.partial(SlowEnv,"
+        " 3600.0), CountingEnv], num_workers=2)]"
+    )
+    training.do("pools[0].reset()")
+    training.begin("pools[0].step([0, 0, 0, 0])")
+    (pool,) = wanted_pools(training.pid)
+
+    with contextlib.closing(Onlooker(pool)) as onlooker:
+        running = None
+        while running != [None, 2]:
+            onlooker.glance()
+            running = [worker.running for worker in onlooker.view().workers]
+
+
+@pytest.mark.slow
+def test_the_slowest_environment_is_found_in_the_middle_of_a_worker(program):
+    training = program(
+        "[ParallelPyEnvironment([functools.partial(SlowEnv, 0.02 if i == 4 else 0.001)"
+        " for i in range(6)], num_workers=2)]"
+    )
+    training.do("pools[0].reset()")
+    training.begin("for _ in range(40): pools[0].step([0] * 6)")
+    (pool,) = wanted_pools(training.pid)
+
+    with contextlib.closing(Onlooker(pool)) as onlooker:
+        pause = threading.Event()
+        for _ in range(200):
+            onlooker.glance()
+            pause.wait(0.003)
+        slowest = onlooker.view().slowest
+
+    assert (4, 1) == (slowest.env, slowest.worker)
+    assert slowest.times > 2
+
+
+def test_a_process_without_pools_is_told_from_one_that_is_not_there(program, capsys):
+    training = program()
+
+    assert 1 == main(["top", str(os.getpid()), "--once"])
+    assert (
+        f"envkit top: Process {os.getpid()} runs no pool of worker processes that this "
+        "envkit knows; the backends thread and inline cannot be seen from outside. "
+        "Pools are run by "
+    ) in capsys.readouterr().err
+    assert 1 == main(["top", "no_such_program.py"])
+    error = capsys.readouterr().err
+    assert error.startswith("envkit top: No pool answers to 'no_such_program.py'. ")
+    assert f"{training.path.name} (pid {training.pid})" in error
+    assert 1 == len(error.splitlines())
+
+
+def test_nothing_is_left_of_a_program_that_was_killed(program, capsys):
+    training = program()
+    training.end(signal.SIGKILL)
+
+    assert 1 == main(["top", training.pid])
+    assert f"envkit top: There is no process {training.pid}." in capsys.readouterr().err
+    assert int(training.pid) not in {pool.pid for pool in running_pools()}
+
+
+def test_the_process_of_another_user_is_told_to_be_so(capsys, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: os.stat("/proc/1").st_uid + 1)
+
+    assert 1 == main(["top", "1"])
+    assert (
+        "envkit top: Process 1 is another user's, and only that user may look at its "
+        "pools. "
+    ) in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def on_a_terminal(*arguments):
+    """Runs the command on a terminal; yields its process and what reads from it."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envkit", "top", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+
+    def read_until(text):
+        nonlocal shown
+        while text not in shown:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:  # It has ended.
+                break
+        return shown.decode()
+
+    try:
+        yield process, read_until
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+ENDINGS = {
+    "closed": (
+        lambda training: training.do("pools[0].close()"),
+        "The pool of {name} was closed.",
+    ),
+    "killed": (
+        lambda training: training.end(signal.SIGKILL),
+        "{name} has ended, and its pool with it.",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_live_view_ends_with_the_pool_and_says_so(how, program):
+    training = program()
+    end, text = ENDINGS[how]
+    name = f"{training.path.name} (pid {training.pid})"
+
+    with on_a_terminal(training.pid, "--interval=0.05") as (process, read_until):
+        read_until(b"calls/s")
+        end(training)
+        shown = read_until(b"no such text")
+
+        assert 0 == process.wait()
+    assert text.format(name=name) in " ".join(shown.split())
+    assert "Traceback" not in shown
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_ends_a_live_view_and_not_the_pool(program):
+    training = program()
+
+    with on_a_terminal(training.pid, "--interval=0.05") as (process, read_until):
+        read_until(b"calls/s")
+        process.send_signal(signal.SIGINT)
+        shown = read_until(b"no such text")
+
+        assert 130 == process.wait()
+    assert "Traceback" not in shown
+    assert "done" == training.do("pools[0].reset()")
+
+
+def test_what_is_no_terminal_gets_one_view(program):
+    training = program()
+
+    seen = top(training.pid, "--interval=0.02")
+
+    assert 0 == seen.returncode
+    assert f"{training.path.name} (pid {training.pid})" in seen.stdout
+
+
+def test_pools_of_threads_and_inline_are_not_seen():
+    mine = [
+        ParallelPyEnvironment([CountingEnv], backend=backend)
+        for backend in ("inline", "thread")
+    ]
+
+    found = {pool.pid for pool in running_pools()}
+    for env in mine:
+        env.close()
+
+    assert os.getpid() not in found

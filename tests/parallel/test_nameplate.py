@@ -1,0 +1,139 @@
+"""What a pool tells of itself to those who look on from another process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+
+import numpy as np
+import pytest
+
+from envkit import constructor
+from envkit.parallel import ParallelPyEnvironment, RestartPolicy
+from envkit.parallel.nameplate import Nameplate
+from envkit.parallel.slab import CLOSED, PROCESS, RESTARTS, SlabLayout
+from envkit.testing import CountingEnv, CrashingEnv
+from tests import residue
+
+pytestmark = pytest.mark.skipif(
+    not residue.ON_LINUX, reason="memory without a name is no memfd here"
+)
+
+
+def plates():
+    """Reads the plates in all memory of pools that this process has open."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{number}"
+        if os.path.exists(path) and os.readlink(path).startswith("/memfd:envkit "):
+            fd = os.open(path, os.O_RDONLY)
+            found[os.fstat(fd).st_ino] = Nameplate.read(fd)
+            os.close(fd)
+    return [plate for plate in found.values() if plate is not None]
+
+
+def test_a_pool_tells_what_it_is():
+    recipe = constructor("CartPole", batch_size=3)
+    before = time.time()
+    with ParallelPyEnvironment([recipe] * 2, num_workers=2):
+        (plate,) = plates()
+
+    assert ("ParallelPyEnvironment", os.getpid(), ["CartPole-v1"], 2, 6) == (
+        plate.kind,
+        plate.pid,
+        plate.targets,
+        plate.envs,
+        plate.rows,
+    )
+    assert ([[0, 3], [3, 6]], [0, 3]) == (plate.blocks, plate.first_rows)
+    assert before <= plate.began <= time.time()
+
+
+def test_the_places_are_those_of_the_arrays():
+    with ParallelPyEnvironment([CountingEnv] * 3, num_workers=1) as env:
+        slab, places = env._pool.slab, plates()[0].places
+        start = slab._modes.__array_interface__["data"][0]
+
+        assert {
+            name: getattr(slab, name).__array_interface__["data"][0] - start
+            for name in places
+            if name != "modes"
+        } | {"modes": 0} == places
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_processes_and_restarts_are_those_of_the_statistics(backend):
+    crashing = functools.partial(CrashingEnv, crash_at=2, how="raise")
+    with ParallelPyEnvironment(
+        [CountingEnv, crashing],
+        num_workers=2,
+        backend=backend,
+        on_worker_failure=RestartPolicy(),
+    ) as env:
+        env.reset()
+        for _ in range(4):
+            env.step([0, 0])
+        staff = env._pool.slab.staff.copy()
+        workers = env.statistics().workers
+
+    assert [worker.restarts for worker in workers] == staff[:, RESTARTS].tolist()
+    assert staff[1, RESTARTS] > 0
+    assert [worker.pid for worker in workers] == staff[:, PROCESS].tolist()
+
+
+def test_a_pool_that_is_closed_says_so_to_whoever_still_has_its_memory():
+    env = ParallelPyEnvironment([CountingEnv] * 2, num_workers=2)
+    staff = env._pool.slab.staff
+    env.close()
+
+    assert [CLOSED] * 2 == staff[:, PROCESS].tolist()
+
+
+@pytest.fixture
+def fd():
+    """A file of memory that is called as a pool's is."""
+    number = os.memfd_create("envkit")
+    yield number
+    os.close(number)
+
+
+@pytest.mark.parametrize("text", [b"", b"short", b"x" * 100], ids=len)
+def test_memory_without_a_plate_has_none(text, fd):
+    os.write(fd, text)
+
+    assert Nameplate.read(fd) is None
+
+
+def test_a_plate_is_read_as_it_was_written(fd):
+    plate = Nameplate(
+        "Pool", "a.py", 1, ["B-v1"], 1, [[0, 1]], [0], {"modes": 0}, 0.5, "9.9"
+    )
+    os.write(fd, bytes(64) + plate.packed(64))
+
+    assert plate == Nameplate.read(fd)
+
+
+def test_the_plate_of_another_envkit_says_which(fd):
+    plate = Nameplate("Pool", "a.py", 1, [], 1, [[0, 1]], [0], {}, 0.0, "9.9", 99)
+    os.write(fd, plate.packed(0))
+
+    with pytest.raises(ValueError, match=r"run by envkit 9\.9, which counts otherwise"):
+        Nameplate.read(fd)
+
+
+def test_a_pool_without_room_for_a_plate_runs_all_the_same(monkeypatch):
+    def full(*unused):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with ParallelPyEnvironment([CountingEnv] * 2, num_workers=1) as env:
+        assert [] == plates()
+        assert [0, 0] == np.asarray(env.reset().observation).tolist()
+
+
+def test_a_layout_tells_the_places_of_control_arrays_only():
+    with ParallelPyEnvironment([CountingEnv], backend="inline") as env:
+        layout: SlabLayout = env._pool.layout
+
+    assert list(layout.offsets[:7]) == list(layout.places.values())
