@@ -108,8 +108,8 @@ _CACHE_LINE = 64
 STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, UNCOUNTED = range(7)
 
 # What the parent notes of a worker, for those who look on from another process: its
-# process, how often it was replaced. In place of a process: there is none at the moment,
-# or the pool is closed.
+# process, how often it was replaced. In place of a process: there is none at the
+# moment, or the pool is closed.
 PROCESS, RESTARTS = range(2)
 NO_PROCESS, CLOSED = 0, -1
 
