@@ -289,10 +289,8 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _arguments() -> list[str]:
-    """Returns what was asked for, but where it was to be written."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--json")
-    return parser.parse_known_args()[1]
+    """Returns what was asked for, but for paths, which are those of this machine."""
+    return [word for word in sys.argv[1:] if os.sep not in word and word != "--json"]
 
 
 def _machine() -> dict[str, Any]:
