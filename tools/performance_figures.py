@@ -47,7 +47,7 @@ def fill(results: Path, page: Path) -> None:
         if kind == "ratios":
             text = _summary(result)
         elif "tables" in result:
-            text = _report(result, page)
+            text = _report(name, result, page)
         else:
             text = _soak(result)
         return f"{begin}\n{text}\n{end}"
@@ -55,7 +55,7 @@ def fill(results: Path, page: Path) -> None:
     page.write_text(_PLACE.sub(figures, page.read_text("utf-8")), "utf-8")
 
 
-def _report(result: dict[str, Any], page: Path) -> str:
+def _report(name: str, result: dict[str, Any], page: Path) -> str:
     parts = []
     for title, table in result["tables"].items():
         rows = [
@@ -65,9 +65,9 @@ def _report(result: dict[str, Any], page: Path) -> str:
         ]
         parts.append(_table((title, f"median {table['unit']}", "middle half"), rows))
         if found := _BARS.match(title):
-            parts.append(_bars(result, title, int(found[1]), page))
+            parts.append(_bars(name, result, title, int(found[1]), page))
     for index, (title, facts) in enumerate(result.get("curves", {}).items()):
-        path = _PICTURES / f"{result['benchmark']}_{index + 1}.svg"
+        path = _PICTURES / f"{name}_{index + 1}.svg"
         pictures.curve(title, facts, path)
         parts.append(_picture(title, path, page))
         parts.append(_curve_table(facts))
@@ -101,13 +101,13 @@ def _summary(result: dict[str, Any]) -> str:
     return f"{_table(heading, rows)}\n{_source(result)}"
 
 
-def _bars(result: dict[str, Any], title: str, rows: int, page: Path) -> str:
+def _bars(name: str, result: dict[str, Any], title: str, rows: int, page: Path) -> str:
     speeds = {
         name: rows * 1e6 / statistics.median(values)
         for name, values in result["tables"][title]["figures"].items()
         if values and not name.startswith("ideal")
     }
-    path = _PICTURES / f"{result['benchmark']}.svg"
+    path = _PICTURES / f"{name}.svg"
     pictures.bars(
         title.replace("one step of ", ""), speeds, "environment steps per second", path
     )
@@ -155,6 +155,8 @@ def _source(result: dict[str, Any]) -> str:
 
 
 def _middle_half(values: list[float]) -> str:
+    if len(values) < 2:
+        return _number(values[0])
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return f"{_number(low)} … {_number(high)}"
 

@@ -1,0 +1,99 @@
+"""What `make bench` writes into the pages comes from the results, each from its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parent.parent / "tools/performance_figures.py"
+TABLE = "one step of 64 environments, 2 workers"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two runs of one benchmark, and a page for both."""
+    for name, time in (("here", 100.0), ("elsewhere", 200.0)):
+        result = {
+            "benchmark": "parallel_step",
+            "command": "python benchmarks/parallel_step.py",
+            "arguments": ["--rounds=3"],
+            "date": "2026-03-01",
+            "machine": {
+                "cpus": 2,
+                "system": "Linux-6",
+                "python": "3.11.7",
+                "packages": {"numpy": "2.4.6"},
+            },
+            "tables": {
+                TABLE: {"unit": "us", "figures": {"envkit": [time], "ideal": [50.0]}}
+            },
+            "curves": {
+                "growth": {
+                    "axis": "workers",
+                    "unit": "steps per second",
+                    "points": [0, 2],
+                    "figures": {"envkit": [[10.0], [20.0]], "ideal": [[30.0], [60.0]]},
+                }
+            },
+            "ratios": [
+                {
+                    "claim": "as fast as a loop",
+                    "ratio": 1.5,
+                    "middle_half": [1.0, 2.0],
+                    "at_least": 2.0,
+                    "at_most": None,
+                    "reached": False,
+                }
+            ],
+            "facts": {},
+        }
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    (tmp_path / "docs").mkdir()
+    return tmp_path
+
+
+def written(folder, page, text):
+    (folder / page).write_text(text)
+    subprocess.run([sys.executable, TOOL, ".", page], cwd=folder, check=True)
+    return (folder / page).read_text()
+
+
+@pytest.mark.slow
+def test_each_result_has_pictures_of_its_own(folder):
+    text = written(
+        folder,
+        "docs/page.md",
+        "<!-- figures: here -->\nold\n<!-- end of figures -->\n"
+        "<!-- figures: elsewhere -->\n<!-- end of figures -->\n",
+    )
+
+    assert "old" not in text
+    assert "(pictures/here.svg)" in text
+    assert "(pictures/elsewhere_1.svg)" in text
+    assert "| as fast as a loop | 1.5 | 1 … 2 | ≥ 2, missed |" in text
+    here, elsewhere = (
+        (folder / f"docs/pictures/{name}.svg").read_text()
+        for name in ("here", "elsewhere")
+    )
+    assert here != elsewhere
+
+
+@pytest.mark.slow
+def test_a_page_may_have_the_ratios_alone(folder):
+    text = written(
+        folder, "README.md", "<!-- ratios: here -->\n<!-- end of figures -->\n"
+    )
+
+    assert (
+        "<!-- ratios: here -->\n\n"
+        f"| {TABLE}: envkit's speed over that of | ratio |\n"
+        "| :--- | ---: |\n"
+        "| a loop | 1.5 |\n\n"
+        "`python benchmarks/parallel_step.py --rounds=3` on 1 March 2026: 2 CPUs, "
+        "Linux, Python 3.11.7, numpy 2.4.6.\n\n"
+        "<!-- end of figures -->\n"
+    ) == text
