@@ -37,6 +37,7 @@ from envkit.cli.target import add_target, target_arguments
 from envkit.cli.terminal import add_json, print_json, progress_bar, terminal
 from envkit.errors import EnvkitError
 from envkit.parallel.cpus import available_cpus
+from envkit.provenance import plain_arguments
 from envkit.wording import counted, listed
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
@@ -137,13 +138,11 @@ def run(arguments: argparse.Namespace) -> int:
     if best is None and not peers:
         raise EnvkitError(_first_reason(tries))
     title = f"{arguments.target}, {counted(arguments.num_envs, 'environment')}"
-    if arguments.plot:
-        draw(arguments.plot, title, tries, peers)
     if arguments.json:
         print_json(
             {
                 "target": arguments.target,
-                "arguments": target_arguments(arguments),
+                "arguments": plain_arguments(target_arguments(arguments)),
                 "num_envs": arguments.num_envs,
                 "seconds": arguments.seconds,
                 "rounds": arguments.rounds,
@@ -153,6 +152,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         _show(title, facts, tries, peers)
+    if arguments.plot:  # After the figures, which took long and are not to be lost.
+        draw(arguments.plot, title, tries, peers)
     return 0 if best is not None else 1
 
 

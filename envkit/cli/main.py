@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from envkit.cli.play_parts.sigterm import Terminated
 from envkit.errors import EnvkitError
 
 __all__ = ["main"]
@@ -58,14 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser(given)
-    parsed = parser.parse_args(given)
-    command = importlib.import_module(_COMMANDS[parsed.command].module)
+    _prepare_stdout()
+    try:  # Ctrl-C may come as early as this: imports take a while.
+        parsed = _parser(given).parse_args(given)
+        command = importlib.import_module(_COMMANDS[parsed.command].module)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     # As with `python -m`, so that one's own modules are found however this was called.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        status: int = command.run(parsed)
+        status: int = _run(command, parsed)
         sys.stdout.flush()
         return status
     except BrokenPipeError:
@@ -79,6 +84,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"envkit {parsed.command}: {_in_one_line(error)}", file=sys.stderr)
         return _COULD_NOT
+
+
+def _run(command: Any, parsed: argparse.Namespace) -> int:
+    """Runs a command; other people's code does not choose the exit status."""
+    try:
+        status: int = command.run(parsed)
+        return status
+    except Terminated:
+        raise
+    except SystemExit as ended:
+        code = "" if ended.code is None else repr(ended.code)
+        raise EnvkitError(
+            f"What was run called sys.exit({code}) (--debug shows where)."
+        ) from ended
+
+
+def _prepare_stdout() -> None:
+    """Makes standard output take what is printed, whatever it is."""
+    if sys.stdout is None:
+        # It was closed. Otherwise the next file that is opened would be it.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    elif isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # Not every encoding has ∞, and a file's name may be no text.
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

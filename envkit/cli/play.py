@@ -62,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from envkit.cli.play_parts.loops import pace_of
     from envkit.cli.play_parts.rendered_target import make_rendering
     from envkit.cli.play_parts.window import display_is_taken
+    from envkit.wording import counted
 
     pressed = None if arguments.keys is None else parse_keys(arguments.keys)
     play = _chosen(arguments, pressed)
@@ -72,8 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
             play = _chosen(arguments, pressed)
         if env.batched:
             raise ValueError(
-                f"{arguments.target} is a batch of {env.batch_size} environments, and "
-                "one can be played."
+                f"{arguments.target} is a batch of "
+                f"{counted(env.batch_size, 'environment')}, and a single one, without "
+                "a batch, can be played."
             )
         keys = key_map(env)
         fps = pace_of(env, keys) if arguments.fps is None else arguments.fps

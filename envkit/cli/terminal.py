@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from typing import Any
 
@@ -21,8 +22,21 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(answer: Any) -> None:
-    """Prints an answer as JSON, which has no nan."""
-    print(json.dumps(answer, indent=2, allow_nan=False, ensure_ascii=False))
+    """Prints an answer as JSON, which has no nan and no infinity: they become null."""
+    plain = _finite(answer)
+    # Elsewhere than in UTF-8 escapes say what the encoding lacks.
+    escaped = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    print(json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=escaped))
+
+
+def _finite(answer: Any) -> Any:
+    if isinstance(answer, float):
+        return answer if math.isfinite(answer) else None
+    if isinstance(answer, dict):
+        return {name: _finite(item) for name, item in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [_finite(item) for item in answer]
+    return answer
 
 
 def terminal() -> Console:

@@ -50,6 +50,14 @@ class Lame(CountingEnv):
         raise RuntimeError("It has\nno legs.")
 
 
+class Marked(CountingEnv):
+    """Takes what JSON has not."""
+
+    def __init__(self, marks):
+        super().__init__()
+        self.marks = marks
+
+
 class Loud(CountingEnv):
     """Prints."""
 
@@ -314,15 +322,35 @@ def test_a_picture_is_drawn(tmp_path):
     [
         ("bench.txt", "the file's name says what is drawn, and has to end in one of"),
         ("nowhere/bench.png", "there is no such directory."),
+        ("folder.png", "that is a directory."),
     ],
 )
 def test_a_picture_that_cannot_be_stored_is_told_before_anything_runs(
     name, reason, tmp_path, capsys
 ):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    (tmp_path / "folder.png").mkdir()
 
     assert 2 == main(["bench", f"{HERE}:Lame", f"--plot={tmp_path / name}"])
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_picture_where_nothing_can_be_written_is_told_before_anything_runs(capsys):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+    assert 2 == main(["bench", f"{HERE}:Lame", "--plot=/proc/bench.png"])
+    assert (
+        "envkit bench: --plot /proc/bench.png: nothing can be written there"
+        in capsys.readouterr().err
+    )
+
+
+def test_arguments_that_json_does_not_have_are_told_in_json_all_the_same(capsys):
+    tried = ["--num-envs=1", "--seconds=0.01", "--rounds=1", "--backends=inline"]
+
+    assert 0 == main(["bench", f"{HERE}:Marked", "--arg=marks={1}", *tried, "--json"])
+    assert {"marks"} == set(json.loads(capsys.readouterr().out)["arguments"])
 
 
 def test_a_missing_matplotlib_is_named_with_the_command(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,9 @@ import pytest
 
 import envkit
 from envkit.cli.main import main
+from envkit.cli.terminal import print_json
 from envkit.errors import RecordingError
+from envkit.testing import CountingEnv
 
 ROOT = Path(envkit.__file__).parents[1]
 
@@ -51,6 +55,78 @@ def test_an_error_is_one_line_without_a_traceback(tmp_path, capsys):
 
     assert 2 == status
     assert 1 == len(capsys.readouterr().err.splitlines())
+
+
+class Leaves(CountingEnv):
+    """Ends the program, and says that all is well."""
+
+    def __init__(self):
+        sys.exit(0)
+
+
+@pytest.mark.parametrize("command", ["check", "describe"])
+def test_code_that_calls_sys_exit_does_not_choose_the_exit_status(command, capsys):
+    status = main([command, f"{__name__}:Leaves"])
+
+    assert 2 == status
+    assert (
+        f"envkit {command}: What was run called sys.exit(0) (--debug shows where).\n"
+        == capsys.readouterr().err
+    )
+
+
+def test_ctrl_c_is_no_traceback_while_a_command_is_imported(monkeypatch, capsys):
+    class Interrupted:
+        def find_spec(self, name, path=None, target=None):
+            if name == "envkit.cli.describe":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "envkit.cli.describe", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+
+    assert 130 == main(["describe", "Catch"])
+    assert ("", "") == capsys.readouterr()
+
+
+def test_an_encoding_that_lacks_a_sign_gets_another_instead():
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", "describe", "CartPole"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "float32 (4,) [-4.8, -?, -0.418879, -?]" in done.stdout
+
+
+def test_json_says_in_escapes_what_an_encoding_lacks():
+    program = "from envkit.cli.terminal import print_json; print_json('∞')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+
+    assert (0, '"\\u221e"\n') == (done.returncode, done.stdout)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such shell")
+def test_a_closed_standard_output_is_no_error():
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m envkit describe Catch >&-"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_json_has_null_for_what_is_not_finite(capsys):
+    print_json({"returns": [float("nan"), 1.5, (float("inf"),)]})
+
+    assert {"returns": [None, 1.5, [None]]} == json.loads(capsys.readouterr().out)
 
 
 def test_debugging_shows_the_traceback(tmp_path):

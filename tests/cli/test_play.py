@@ -68,7 +68,13 @@ def test_what_is_played_is_recorded(tmp_path, capsys):
         ),
         (
             ["Catch", "--arg", "batch_size=4", "--keys", "d"],
-            "Catch is a batch of 4 environments, and one can be played.",
+            "Catch is a batch of 4 environments, and a single one, without a batch, "
+            "can be played.",
+        ),
+        (
+            ["Catch", "--arg", "batch_size=1", "--keys", "d"],
+            "Catch is a batch of 1 environment, and a single one, without a batch, "
+            "can be played.",
         ),
         (["Catch", "--keys", "<hop>"], None),
         (
@@ -76,7 +82,7 @@ def test_what_is_played_is_recorded(tmp_path, capsys):
             None,
         ),
     ],
-    ids=["no terminal", "batch", "key", "no spec"],
+    ids=["no terminal", "batch", "batch of one", "key", "no spec"],
 )
 def test_what_cannot_be_played_is_one_line(arguments, text, capsys):
     status = main(["play", *arguments])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -238,6 +239,19 @@ def test_a_directory_of_something_else_is_never_removed(name, tmp_path, capsys):
         "so it is not replaced.\n"
     ) == capsys.readouterr().err
     assert ["letter.txt"] == left_in(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_what_is_no_file_is_never_replaced(tmp_path, capsys):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    assert 2 == record("Catch", "-o", path, "--overwrite")
+    assert (
+        f"envkit record: {str(path)!r} is a device, a pipe or a socket, so it is not "
+        "replaced.\n"
+    ) == capsys.readouterr().err
+    assert path.is_fifo()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def check_can_draw(path: str) -> None:
     Raises:
         MissingDependencyError: matplotlib is not installed.
         ValueError: It draws no files that end like this one.
-        OSError: There is no such directory.
+        OSError: There is no such directory, or nothing can be written to it.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingDependencyError.needed_by(
@@ -40,8 +41,18 @@ def check_can_draw(path: str) -> None:
             f"--plot {path}: the file's name says what is drawn, and has to end in one "
             f"of {', '.join(f'.{known}' for known in sorted(kinds))}."
         )
-    if not Path(path).absolute().parent.is_dir():
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
         raise FileNotFoundError(f"--plot {path}: there is no such directory.")
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"--plot {path}: that is a directory.")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"--plot {path}: nothing can be written there: {error.strerror}."
+        ) from error
 
 
 def draw(

@@ -8,7 +8,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["ended_by_sigterm"]
+__all__ = ["Terminated", "ended_by_sigterm"]
+
+
+class Terminated(SystemExit):
+    """The program was told to end, which no code of an environment does."""
 
 
 @contextlib.contextmanager
@@ -26,4 +30,4 @@ def ended_by_sigterm() -> Iterator[None]:
 
 
 def _exit(number: int, _: Any) -> None:
-    raise SystemExit(128 + number)
+    raise Terminated(128 + number)

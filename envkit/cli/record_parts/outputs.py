@@ -77,6 +77,10 @@ def check_output(path: Path, kind: str, *, overwrite: bool) -> None:
             f"{str(path)!r} exists already. --overwrite replaces it, once the new one "
             "is whole."
         )
+    if not path.is_dir() and not path.is_file():
+        raise FileExistsError(
+            f"{str(path)!r} is a device, a pipe or a socket, so it is not replaced."
+        )
     # Nobody means to have a folder of something else removed.
     if path.is_dir() and (kind != DIRECTORY or not (path / "recording.json").exists()):
         raise FileExistsError(
