@@ -115,7 +115,7 @@ def test_json_says_in_escapes_what_an_encoding_lacks():
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such shell")
 def test_a_closed_standard_output_is_no_error():
     done = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m envkit describe Catch >&-"],
+        ["sh", "-c", '"$0" -m envkit describe Catch >&-', sys.executable],
         stderr=subprocess.PIPE,
         text=True,
     )
