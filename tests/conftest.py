@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
+from envkit.realtime import RealTimeEnvironment
 from envkit.types import RandomSource
 from tests import residue
 
@@ -205,6 +206,20 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., RealTimeEnvironment]]:
+    """Makes environments that run in real time, and closes them."""
+    made = []
+
+    def make(make_env: Any, hz: float = 200, **options: Any) -> RealTimeEnvironment:
+        made.append(RealTimeEnvironment(make_env, hz, **options))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
 
 
 @pytest.fixture

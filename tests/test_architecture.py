@@ -49,6 +49,7 @@ FLOORS: dict[int, set[str]] = {
     4: {
         "action_rows",
         "constructors",
+        "env_ids",
         "batched_py_environment",
         "random_py_environment",
         "row_calls",

@@ -9,7 +9,7 @@ from typing import Any
 from envkit.adapters.envpool_parts.inbox import Inbox, joined, joined_infos
 from envkit.adapters.envpool_parts.pool_actions import PoolActions
 from envkit.adapters.envpool_parts.pool_rows import Answer, PoolRows
-from envkit.adapters.envpool_parts.pools import as_pool, native_seeds
+from envkit.adapters.envpool_parts.pools import as_pool, check_seedable, native_seeds
 from envkit.adapters.envpool_parts.row_states import NEW, OVER, RowStates
 from envkit.adapters.forwarding import forwarded
 from envkit.adapters.gym_environments import as_discount
@@ -161,12 +161,7 @@ class AsyncEnvPool(AsyncEnvironment):
             NotImplementedError: This was given a pool and not its name.
         """
         self._check_open("seed")
-        if self._recipe is None:
-            raise NotImplementedError(
-                f"{self._name} cannot be seeded: EnvPool takes seeds only when a pool "
-                "is made, and this one was made already. Make it with a seed, or give "
-                "AsyncEnvPool the name: AsyncEnvPool('CartPole-v1', num_envs=8)."
-            )
+        check_seedable(self._recipe, self._name, "AsyncEnvPool")
         self._seeds = native_seeds(seed, self._rows, self._spares)
 
     def get_info(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from envkit.adapters.envpool_parts.pool_actions import PoolActions
 from envkit.adapters.envpool_parts.pool_calls import PoolCalls
 from envkit.adapters.envpool_parts.pool_infos import PoolInfos
 from envkit.adapters.envpool_parts.pool_rows import Answer, PoolRows, has_true
-from envkit.adapters.envpool_parts.pools import as_pool, native_seeds
+from envkit.adapters.envpool_parts.pools import as_pool, check_seedable, native_seeds
 from envkit.adapters.forwarding import forwarded
 from envkit.adapters.gym_environments import as_discount, check_render_mode
 from envkit.autoreset import AutoReset
@@ -183,12 +183,7 @@ class EnvPoolWrapper(PyEnvironment):
             NotImplementedError: The wrapper was given a pool and not its name.
         """
         self._check_open("seed")
-        if self._recipe is None:
-            raise NotImplementedError(
-                f"{self._name} cannot be seeded: EnvPool takes seeds only when a pool "
-                "is made, and this one was made already. Make it with a seed, or give "
-                "EnvPoolWrapper the name: EnvPoolWrapper('CartPole-v1', num_envs=8)."
-            )
+        check_seedable(self._recipe, self._name, "EnvPoolWrapper")
         self._noted_seed = seed
         self._seeds = native_seeds(seed, self._count)
 

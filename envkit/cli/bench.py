@@ -7,6 +7,7 @@ median round, and the table says how far apart the rounds were.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from envkit.cli.bench_parts.report import (
     machine,
     whole_title_of,
 )
+from envkit.cli.numbers import at_least_one, number_within
 from envkit.cli.output import stdout_on_stderr
 from envkit.cli.target import add_target, target_arguments
 from envkit.cli.terminal import add_json, print_json, progress_bar, terminal
@@ -51,20 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--num-envs",
         metavar="N",
-        type=_at_least_one,
+        type=at_least_one,
         default=64,
         help="how many environments to step together (64)",
     )
     parser.add_argument(
         "--seconds",
-        type=_positive,
+        type=number_within(sys.float_info.max, "number of seconds"),
         default=2.0,
         help="how long to step in each try, the warm-up included (2)",
     )
     parser.add_argument(
         "--rounds",
         metavar="N",
-        type=_at_least_one,
+        type=at_least_one,
         default=5,
         help="into how many rounds to part that; the median counts (5)",
     )
@@ -91,24 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return number
-
-
 def _counts(text: str) -> list[int]:
-    return sorted({_at_least_one(part) for part in text.split(",")})
+    return sorted({at_least_one(part) for part in text.split(",")})
 
 
 def _backends(text: str) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from envkit.cli.numbers import number_within
 from envkit.cli.target import add_target, target_arguments
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fps",
-        type=_speed,
+        type=number_within(
+            _FASTEST,
+            f"number of steps in a second, from 0 to {_FASTEST:g}",
+            zero=True,
+        ),
         metavar="N",
         help="so many steps pass in a second, whether a key is down or not; with 0 "
         "each waits for a key. Without it the environment's own speed counts, if it "
@@ -155,15 +160,3 @@ def _table(game: Game, keys: KeyMap, fps: float, why: str) -> str:
     pace = f"{fps:g} steps a second" if fps else "each step waits for a key"
     lines += ["", f"  {game.controls.text()}", f"  {pace}"]
     return "\n".join([*lines, f"  observations are shown: {why}"] if why else lines)
-
-
-def _speed(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0.0 <= number <= _FASTEST:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of steps in a second, from 0 to {_FASTEST:g}"
-        )
-    return number

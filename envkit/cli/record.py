@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envkit.cli.numbers import at_least_one, number_within
 from envkit.cli.target import add_target, target_arguments
 from envkit.cli.terminal import add_json, print_json, progress_bar
 
@@ -41,26 +42,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--episodes",
-        type=_count,
+        type=at_least_one,
         metavar="N",
         help="how many episodes, of a batch in each row; 1 without --steps",
     )
     parser.add_argument(
         "--steps",
-        type=_count,
+        type=at_least_one,
         metavar="N",
         help="how many steps at most, of a batch in each row",
     )
     parser.add_argument(
         "--batch-size",
-        type=_count,
+        type=at_least_one,
         metavar="N",
         help="so many environments in worker processes; a film shows them in a grid",
     )
     parser.add_argument("--seed", type=int, help="what is random depends on it")
     parser.add_argument(
         "--fps",
-        type=_speed,
+        type=number_within(1000.0, "number of pictures in a second, up to 1000"),
         default=30.0,
         metavar="N",
         help="how many pictures of a film are shown in a second, 30 if not given",
@@ -192,21 +193,3 @@ def _report(
     earned = "" if mean is None else f", mean return {mean:g}"
     episodes = counted(tally.episodes, "whole episode")
     print(f"{arguments.output}: {episodes}, {counted(tally.steps, 'step')}{earned}")
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
-def _speed(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0.0 < number <= 1000.0:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of pictures in a second, up to 1000"
-        )
-    return number

@@ -6,6 +6,7 @@ import argparse
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from envkit.cli.numbers import number_within
 from envkit.cli.terminal import add_json, print_json
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fps",
-        type=_speed,
+        type=number_within(
+            _FASTEST, f"number of time steps in a second, up to {_FASTEST:g}"
+        ),
         default=10.0,
         metavar="N",
         help="play so many time steps in a second, 10 if not given",
@@ -240,15 +243,3 @@ def _other_versions(recording: Recording) -> list[str]:
     ):
         changed.append("No seed was given, as far as the recording knows.")
     return changed
-
-
-def _speed(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0.0 < number <= _FASTEST:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of time steps in a second, up to {_FASTEST:g}"
-        )
-    return number

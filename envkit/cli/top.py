@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.live import Live
 
+from envkit.cli.numbers import number_within
 from envkit.cli.terminal import add_json, print_json, terminal
 from envkit.cli.top_parts.looking import Onlooker, PoolView
 from envkit.cli.top_parts.pools import FoundPool, running_pools, wanted_pools
@@ -45,18 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval",
         metavar="SECONDS",
-        type=_seconds,
+        type=number_within(3600.0, "time between 0 and 3600 seconds"),
         default=1.0,
         help="how long to look before figures are shown anew (1)",
     )
     add_json(parser)
-
-
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0.0 < (seconds := float(text)) <= 3600.0:
-            return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is no time between 0 and 3600 seconds")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from envkit.action_rows import ActionRows
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.autoreset import AutoReset
+from envkit.env_ids import check_env_ids
 from envkit.errors import CallOrderError
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
@@ -259,23 +260,7 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
         if env_ids is None:
             return self._everyone
         rows = np.asarray(env_ids)
-        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-            raise TypeError(
-                f"env_ids is {describe(env_ids)}; it is a list of row numbers, such as "
-                "the env_ids that recv() returned."
-            )
-        # Of the few numbers that these are, Python finds the least sooner than NumPy.
-        distinct = set(rows.tolist())
-        if distinct and (min(distinct) < 0 or max(distinct) >= self._rows):
-            wrong = rows[(rows < 0) | (rows >= self._rows)]
-            raise ValueError(
-                f"env_ids has {listed(wrong)}; there are {self._rows} environments, 0 "
-                f"to {self._rows - 1}."
-            )
-        if len(distinct) < rows.size:
-            raise ValueError(
-                "env_ids names an environment twice; each takes one action at a time."
-            )
+        check_env_ids(env_ids, rows, self._rows)
         return rows.astype(np.intp, copy=False)
 
     def _check_nothing_owed(self, rows: Array, call: str) -> None:

@@ -17,6 +17,7 @@ from envkit.adapters.spaces.from_members import from_member
 from envkit.adapters.spaces.members import to_member
 from envkit.adapters.spaces.spaces_from_specs import space_from_spec
 from tests.adapters.gym_spaces import same
+from tests.adapters.plain_numbers import Plain
 
 # By where an environment's class is: the packages that it needs.
 NEEDS = {
@@ -85,28 +86,6 @@ def make(name, **arguments):
 
 def wrapped(name, **arguments):
     return GymnasiumWrapper(make(name, **arguments), reward_dtype=np.float64)
-
-
-class Plain(gymnasium.Wrapper):
-    """Returns numbers of the types that members of spaces, and rewards, have.
-
-    Some environments have Python's integers where their spaces have NumPy's, some have
-    NumPy's rewards, and some JAX's arrays.
-    """
-
-    def reset(self, **kwargs):
-        observation, info = super().reset(**kwargs)
-        return self._plain(observation), info
-
-    def step(self, action):
-        observation, reward, *others = super().step(action)
-        return self._plain(observation), float(reward), *others
-
-    def _plain(self, observation):
-        if isinstance(observation, tuple):
-            return tuple(np.int64(part) for part in observation)
-        is_array = np.ndim(observation) > 0
-        return np.asarray(observation) if is_array else np.int64(observation)
 
 
 @pytest.mark.parametrize("spec", own(), ids=lambda spec: spec.id)

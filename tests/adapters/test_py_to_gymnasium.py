@@ -33,6 +33,7 @@ from envkit.random_py_environment import RandomPyEnvironment
 from envkit.testing import CountingEnv, NestedCountingEnv, ScriptedEnv
 from envkit.wrappers import TimeLimit
 from tests import strategies
+from tests.adapters.plain_numbers import Plain
 
 SHIPPED = [
     "Acrobot-v1",
@@ -45,27 +46,6 @@ SHIPPED = [
     "Pendulum-v1",
     "Taxi-v4",
 ]
-
-
-class Plain(gymnasium.Wrapper):
-    """Returns numbers of the types that members of spaces, and rewards, have.
-
-    Some environments have Python's integers where their spaces have NumPy's, and some
-    have NumPy's rewards.
-    """
-
-    def reset(self, **kwargs):
-        observation, info = super().reset(**kwargs)
-        return self._plain(observation), info
-
-    def step(self, action):
-        observation, reward, *others = super().step(action)
-        return self._plain(observation), float(reward), *others
-
-    def _plain(self, observation):
-        if isinstance(observation, tuple):
-            return tuple(np.int64(part) for part in observation)
-        return observation if np.ndim(observation) else np.int64(observation)
 
 
 class Scripted(ScriptedEnv):

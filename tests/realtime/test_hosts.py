@@ -35,20 +35,6 @@ ROOT = Path(__file__).parents[2]
 NEVER = 1e-3
 
 
-@pytest.fixture
-def running():
-    """Makes environments that run in real time, and closes them."""
-    made = []
-
-    def make(make_env, hz=200, **options):
-        made.append(RealTimeEnvironment(make_env, hz, **options))
-        return made[-1]
-
-    yield make
-    for env in made:
-        env.close()
-
-
 @pytest.fixture(params=["virtual", "thread", "process"])
 def host(request):
     """Each of the hosts."""

@@ -381,20 +381,6 @@ def test_an_action_that_does_not_fit_is_refused_and_does_not_act():
 # A thread, and a process.
 
 
-@pytest.fixture
-def running():
-    """Makes environments that run in real time, and closes them."""
-    made = []
-
-    def make(make_env, hz=200, **options):
-        made.append(RealTimeEnvironment(make_env, hz, **options))
-        return made[-1]
-
-    yield make
-    for env in made:
-        env.close()
-
-
 @pytest.mark.parametrize("host", ["thread", "process"])
 def test_time_passes_by_itself(running, host):
     env = running(Diary, host=host)

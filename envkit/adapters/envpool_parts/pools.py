@@ -15,7 +15,7 @@ from envkit.errors import ConstructorError
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
 
-__all__ = ["PoolRecipe", "as_pool", "native_seeds", "spaces_of"]
+__all__ = ["PoolRecipe", "as_pool", "check_seedable", "native_seeds", "spaces_of"]
 
 # What EnvPool's seeds wrap around at.
 _SEEDS = 2**32
@@ -69,6 +69,16 @@ def as_pool(
     seed = _take_seed(arguments)
     recipe = PoolRecipe(env, {**arguments, "num_envs": rows + spares})
     return recipe.build(native_seeds(seed, rows, spares)), recipe
+
+
+def check_seedable(recipe: PoolRecipe | None, name: str, adapter: str) -> None:
+    """Refuses to seed a pool that nobody knows how to make again."""
+    if recipe is None:
+        raise NotImplementedError(
+            f"{name} cannot be seeded: EnvPool takes seeds only when a pool is made, "
+            f"and this one was made already. Make it with a seed, or give {adapter} "
+            f"the name: {adapter}('CartPole-v1', num_envs=8)."
+        )
 
 
 def native_seeds(seed: Any, rows: int, spares: int = 0) -> list[int]:

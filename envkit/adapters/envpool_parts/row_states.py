@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from envkit.env_ids import check_env_ids
 from envkit.errors import CallOrderError
-from envkit.specs.validation import describe
 from envkit.types import Array
 from envkit.wording import counted, listed
 
@@ -97,20 +96,5 @@ class RowStates:
         rows: Array = np.asarray(env_ids)
         if rows.dtype == np.intp and rows.tobytes() == self._told:
             return rows, self._told_rows
-        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-            raise TypeError(
-                f"env_ids is {describe(env_ids)}; it is a list of row numbers, such as "
-                "the env_ids that recv() returned."
-            )
-        distinct: set[Any] = set(rows.tolist())
-        if distinct and (min(distinct) < 0 or max(distinct) >= self._rows):
-            wrong = rows[(rows < 0) | (rows >= self._rows)]
-            raise ValueError(
-                f"env_ids has {listed(wrong)}; there are {self._rows} environments, 0 "
-                f"to {self._rows - 1}."
-            )
-        if len(distinct) < rows.size:
-            raise ValueError(
-                "env_ids names an environment twice; each takes one action at a time."
-            )
+        check_env_ids(env_ids, rows, self._rows)
         return rows.astype(np.intp), rows.astype(np.int32)
