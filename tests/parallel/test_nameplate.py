@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -21,19 +22,36 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def plates():
-    """Reads the plates in all memory of pools that this process has open."""
+def memory_of_pools():
+    """Returns a file of all memory of pools that this process has open, by its inode."""
     found = {}
     for number in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{number}"
-        if os.path.exists(path) and os.readlink(path).startswith("/memfd:envkit "):
-            fd = os.open(path, os.O_RDONLY)
-            found[os.fstat(fd).st_ino] = Nameplate.read(fd)
-            os.close(fd)
-    return [plate for plate in found.values() if plate is not None]
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(path).startswith("/memfd:envkit "):
+                found[os.stat(path).st_ino] = path
+    return found
 
 
-def test_a_pool_tells_what_it_is():
+@pytest.fixture
+def plates():
+    """Reads the plates of the pools that the test has made."""
+    # An exception that was caught keeps the memory of a pool that ended with it.
+    earlier = memory_of_pools().keys()
+
+    def read():
+        found = []
+        for inode, path in memory_of_pools().items():
+            if inode not in earlier:
+                fd = os.open(path, os.O_RDONLY)
+                found.append(Nameplate.read(fd))
+                os.close(fd)
+        return [plate for plate in found if plate is not None]
+
+    return read
+
+
+def test_a_pool_tells_what_it_is(plates):
     recipe = constructor("CartPole", batch_size=3)
     before = time.time()
     with ParallelPyEnvironment([recipe] * 2, num_workers=2):
@@ -50,7 +68,7 @@ def test_a_pool_tells_what_it_is():
     assert before <= plate.began <= time.time()
 
 
-def test_the_places_are_those_of_the_arrays():
+def test_the_places_are_those_of_the_arrays(plates):
     with ParallelPyEnvironment([CountingEnv] * 3, num_workers=1) as env:
         slab, places = env._pool.slab, plates()[0].places
         start = slab._modes.__array_interface__["data"][0]
@@ -122,7 +140,7 @@ def test_the_plate_of_another_envkit_says_which(fd):
         Nameplate.read(fd)
 
 
-def test_a_pool_without_room_for_a_plate_runs_all_the_same(monkeypatch):
+def test_a_pool_without_room_for_a_plate_runs_all_the_same(plates, monkeypatch):
     def full(*unused):
         raise OSError(28, "No space left on device")
 
