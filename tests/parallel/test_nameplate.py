@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def memory_of_pools():
-    """Returns a file of all memory of pools that this process has open, by its inode."""
+    """Returns, by its inode, each memory of a pool that this process has open."""
     found = {}
     for number in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{number}"
