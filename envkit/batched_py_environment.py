@@ -17,7 +17,9 @@ from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.info_spec import common_info_spec, info_spec_of
 from envkit.specs.validation import check_fits, describe
+from envkit.stacked_infos import stacked_infos
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
@@ -118,10 +120,11 @@ class BatchedPyEnvironment(PyEnvironment):
     def get_info(self) -> Any:
         """Returns the infos stacked, or a list of them where they cannot be."""
         infos = self._for_each("get_info", lambda env, _: env.get_info())
-        try:
-            return nest.map_structure(_stacked_alike, *infos)
-        except (SpecError, ValueError):
-            return infos
+        return stacked_infos(infos)
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what all environments declare of one row's info."""
+        return common_info_spec([info_spec_of(env) for env in self._envs])
 
     def seed(self, seed: Seed) -> list[Any]:
         """Seeds every environment: each with its own stream, or with its own seed."""
@@ -359,14 +362,6 @@ def _checked(envs: Any) -> list[PyEnvironment]:
             )
         first_rows[id(env)] = row
     return list(envs)
-
-
-def _stacked_alike(*column: Any) -> Array:
-    """Stacks what one array can hold without changing it."""
-    arrays = [np.asarray(value) for value in column]
-    if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.hasobject:
-        raise ValueError("One array cannot hold values of several kinds.")
-    return np.stack(arrays)
 
 
 def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:

@@ -21,6 +21,7 @@ from envkit.errors import (
 )
 from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
+from envkit.specs.info_spec import info_spec_of
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
@@ -146,6 +147,13 @@ class Blocking(PyEnvironment):
         self._check_open("seed")
         self._noted_seed = seed
         return self._env.seed(seed)
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what the environment declares of its infos.
+
+        With `wait=False` rows that are resetting have none, so nothing is declared.
+        """
+        return info_spec_of(self._env) if self._waits else {}
 
     def get_info(self) -> Any:
         """Returns the infos of all rows, as the environment does.

@@ -228,6 +228,22 @@ class PyEnvironment(MaskedRows):
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
 
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what `get_info` has at every time step, or of a part.
+
+        They stand in dictionaries, as the values do in the info; `{}` declares nothing.
+        What is declared a pool has in shared memory beside the observation, where it
+        is read without asking the worker, and a recording has it as arrays.
+
+        Example:
+            >>> from envkit.realtime import RealTimeEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with RealTimeEnvironment(CountingEnv, hz=60, host="virtual") as env:
+            ...     env.info_spec()["realtime"]["observation_age"]
+            ArraySpec(shape=(), dtype=float64, name='observation_age')
+        """
+        return {}
+
     def get_info(self) -> Any:
         """Returns what else there is to know about the current time step."""
         raise NotImplementedError(f"{type(self).__name__} has no info.")

@@ -33,6 +33,7 @@ FLOORS: dict[int, set[str]] = {
         "nest_walk",
         "plain_data",
         "seeding",
+        "stacked_infos",
         "wording",
         "_tensor_bridge",
     },

@@ -16,7 +16,8 @@ from envkit.env_ids import check_env_ids
 from envkit.errors import CallOrderError
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
-from envkit.parallel.facade import PoolFacade, PoolState
+from envkit.parallel.facade import PoolState
+from envkit.parallel.pool_infos import PoolInfos
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED
 from envkit.parallel.slab import RESET, SAME_STEP_SLOT, STEP
 from envkit.parallel.supervision import RestartPolicy
@@ -30,7 +31,7 @@ __all__ = ["AsyncParallelPyEnvironment"]
 _LAST = int(StepType.LAST)
 
 
-class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
+class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
     """Steps environments in workers, and returns those that are ready first.
 
     While a policy thinks about one half, the other half steps, and a slow environment
@@ -321,6 +322,10 @@ class AsyncParallelPyEnvironment(PoolFacade, AsyncEnvironment):
     def _check_idle(self, call: str) -> None:
         self._enter(call)
         self._check_nothing_owed(self._everyone, call)
+
+    def _check_answered(self, rows: Array, call: str) -> None:
+        self._enter(call)
+        self._check_nothing_owed(rows, call)
 
     # State.
 

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit import nest
 from envkit.autoreset import AutoReset
 from envkit.constructors import recipe_of_constructor
-from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
+from envkit.errors import ClosedError, EnvironmentRaised, WorkerError
 from envkit.parallel import arguments, failures
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.nameplate import put_up_nameplate
@@ -192,24 +191,6 @@ class PoolFacade:
         results = self._ask("seed", None, by_env)
         pool.note_seeds(by_env)
         return results
-
-    def get_info(self) -> Any:
-        """Returns the infos stacked, or a list of them where they cannot be.
-
-        They belong to the time step that was returned last, also where the next
-        episode has begun since. That of an environment which was replaced is `{}`: its
-        time step was made up.
-        """
-        self._check_idle("get_info")
-        if any(self._pool.is_batch):
-            return self._ask("get_info", None)
-        made_up = self._pool.repaired
-        answers = iter(self._ask("get_info", (~made_up).nonzero()[0].tolist()))
-        infos = [{} if gone else next(answers) for gone in made_up.tolist()]
-        try:
-            return nest.map_structure(_stacked_alike, *infos)
-        except (SpecError, ValueError):
-            return infos
 
     def render(
         self, mode: str = "rgb_array", *, env_ids: Sequence[int] | None = None
@@ -555,11 +536,3 @@ def _forgotten(name: str, pool: WorkerPool) -> None:
         stacklevel=2,
     )
     pool.close(_SHORT_GRACE)
-
-
-def _stacked_alike(*column: Any) -> Array:
-    """Stacks what one array can hold without changing it."""
-    arrays = [np.asarray(value) for value in column]
-    if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.hasobject:
-        raise ValueError("One array cannot hold values of several kinds.")
-    return np.stack(arrays)

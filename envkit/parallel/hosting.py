@@ -14,6 +14,7 @@ from envkit.errors import ConstructorError
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
 from envkit.parallel.serialize import describe_constructor
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.info_spec import info_spec_of
 from envkit.types import EnvConstructor
 
 __all__ = ["EnvironmentHost", "derived_seed", "resident_bytes", "run_setup"]
@@ -95,6 +96,7 @@ class EnvironmentHost:
             ),
             resident=resident_bytes(os.getpid()),
             heavy_modules=tuple(name for name in HEAVY_MODULES if name in sys.modules),
+            info_specs=tuple(info_spec_of(env) for env in self.envs),
         )
 
     def rebuild(self, index: int) -> Any:

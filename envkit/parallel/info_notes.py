@@ -5,16 +5,21 @@ have nothing to say in most steps. Where the slab says that infos are to be note
 worker looks at each info before it marks the row as answered, and writes beside it
 whether anybody would learn something by asking: something else than how the episode
 ended, which the time step tells.
+
+Where environments declare what their infos have, that is looked at in any case, and
+written into the slab.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from envkit.ending_flags import FLAGS, flags_in
+from envkit.errors import SpecError
+from envkit.parallel.declared_infos import InfoRows
 from envkit.parallel.hosting import EnvironmentHost
 from envkit.parallel.slab import (
     ALL_INFOS,
@@ -41,14 +46,31 @@ class InfoNotes:
     of the slab.
     """
 
-    def __init__(self, slab: Slab, host: EnvironmentHost) -> None:
-        """Takes the environments of one worker; nothing is known of them."""
+    def __init__(
+        self,
+        slab: Slab,
+        host: EnvironmentHost,
+        may_write: Callable[[], None] | None = None,
+        name_of: Callable[[int], str] = "env {}".format,
+    ) -> None:
+        """Takes the environments of one worker; nothing is known of them.
+
+        Args:
+            slab: Where to note it.
+            host: Who has the environments.
+            may_write: Called before an info is written; raises if it may not be.
+            name_of: Names the environment of a row.
+        """
         self._host = host
+        self._rows: InfoRows | None = None
         self._has_info = slab.has_info
         self._has_info_of = view_of(slab.has_info)
         self._sequence = view_of(slab.sequence)
         # One element, which the other side may change between two requests.
         self.wanted = slab.infos_to_note
+        if slab.infos:
+            self._rows = InfoRows(slab, may_write, name_of)
+            self.wanted = memoryview(bytes([ALL_INFOS]))
         # By environment: the number of a request, and the info of what came of it.
         self._noted: dict[int, tuple[int, Any]] = {}
         # Likewise, of episodes that have been left in the step that ended them.
@@ -61,13 +83,19 @@ class InfoNotes:
             self._has_info_of[row] = ANY_INFO
             return
         info = self._ask(index)
+        declared = 0
+        if self._rows is not None and _is_there(info):
+            try:
+                declared = self._rows.write(row, info)
+            except SpecError as error:
+                info = error
         is_empty = type(info) is dict and not info
         if is_empty or not says_more(info, time_step):
-            self._has_info_of[row] = 0
+            self._has_info_of[row] = declared
             if self._noted:
                 self._noted.pop(index, None)
         else:
-            self._has_info_of[row] = SHOWN_INFO
+            self._has_info_of[row] = SHOWN_INFO | declared
             self._noted[index] = self._sequence[row], info
 
     def note_batch(
@@ -87,13 +115,19 @@ class InfoNotes:
             has_info[:] = ANY_INFO
             return
         info = self._ask(index)
+        declared = 0
+        if self._rows is not None and _is_there(info):
+            try:
+                declared = self._rows.write_batch(block, moved, info)
+            except SpecError as error:
+                info = error
         if says_more(info, time_step):
             # Those that have not moved have part in it, too.
             has_info |= SHOWN_INFO
-            has_info[moved] = SHOWN_INFO
+            has_info[moved] = SHOWN_INFO | declared
             self._noted[index] = self._sequence[block.start], info
         else:
-            has_info[moved] = 0
+            has_info[moved] = declared
             self._noted.pop(index, None)
 
     def keep_final(self, index: int, row: int) -> None:
@@ -135,17 +169,26 @@ class InfoNotes:
         """
         number, info = self._final.get(index, (-1, _NOTHING))
         if number != self._sequence[row] or info is _NOTHING:
-            # Once: whoever has got it may change it.
-            number, info = self._noted.pop(index, (-1, _NOTHING))
+            number, info = self._noted.get(index, (-1, _NOTHING))
+            if not isinstance(info, BaseException):
+                # Once: whoever has got it may change it.
+                self._noted.pop(index, None)
         if number != self._sequence[row] or info is _NOTHING:
             return self._host.envs[index].get_info()
         if isinstance(info, BaseException):
             raise info
         return info
 
-    def note_question(self, index: int) -> None:
-        """Notes that an environment was asked something after which it may differ."""
+    def note_question(self, index: int, block: slice) -> None:
+        """Notes that an environment was asked something after which it may differ.
+
+        Args:
+            index: The environment.
+            block: Its rows.
+        """
         self._noted.pop(index, None)
+        if self._rows is not None:
+            self._has_info[block] &= ANY_INFO
 
     def _ask(self, index: int) -> Any:
         """Returns an environment's info, or what it has raised instead."""
@@ -156,6 +199,10 @@ class InfoNotes:
         except BaseException as error:
             self._host.let_through(error)
             return error
+
+
+def _is_there(info: Any) -> bool:
+    return info is not _NOTHING and not isinstance(info, BaseException)
 
 
 def says_more(info: Any, time_step: TimeStep) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.parallel.facade import PoolFacade
+from envkit.parallel.pool_infos import PoolInfos
 from envkit.parallel.slab import (
     ALL_INFOS,
     BEGUN_INFO,
@@ -22,7 +22,7 @@ __all__ = ["InfoQuestions"]
 _NOTED = {"none": NO_INFOS, "final": FINAL_INFOS, "all": ALL_INFOS}
 
 
-class InfoQuestions(PoolFacade):
+class InfoQuestions(PoolInfos):
     """The part of a pool in lockstep that concerns infos.
 
     To ask all workers after every step takes about as long as a step of cheap

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class WorkerJob(NamedTuple):
@@ -63,6 +63,7 @@ class Hello(NamedTuple):
         batch_sizes: The batch size of each, `None` for a single one.
         resident: Its memory in bytes.
         heavy_modules: Which large packages it has loaded, such as tensorflow.
+        info_specs: What each of its environments declares of its info.
         protocol: The version of what it understands.
     """
 
@@ -71,6 +72,7 @@ class Hello(NamedTuple):
     batch_sizes: tuple[int | None, ...]
     resident: int = 0
     heavy_modules: tuple[str, ...] = ()
+    info_specs: tuple[dict[str, Any], ...] = ()
     protocol: int = PROTOCOL_VERSION
 
 

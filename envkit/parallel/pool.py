@@ -22,6 +22,7 @@ import numpy as np
 
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Finished
+from envkit.parallel.declared_infos import shareable
 from envkit.parallel.questions import Questions, question_text
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook
 from envkit.parallel.row_map import RowMap
@@ -29,6 +30,7 @@ from envkit.parallel.slab import CLOSED, PROCESS, RESET, STEP, UNCOUNTED, Slab
 from envkit.parallel.waiting import FIRST_NOTICE
 from envkit.parallel.watch import Watch
 from envkit.parallel.workforce import PoolOptions, Workforce
+from envkit.specs.info_spec import common_info_spec
 from envkit.types import Array, EnvConstructor
 
 __all__ = ["WorkerPool"]
@@ -85,7 +87,10 @@ class WorkerPool:
         try:
             hellos = self._workforce.start(self._now)
             sizes = [hello.batch_sizes for hello in hellos]
-            self._lay_out(RowMap.of(hellos[0].specs[0], sizes))
+            info_spec = common_info_spec(
+                [spec for hello in hellos for spec in hello.info_specs or [{}]]
+            )
+            self._lay_out(RowMap.of(hellos[0].specs[0], sizes, shareable(info_spec)))
         except BaseException:
             backend.close(1.0)
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,10 @@ class RowMap:
 
     @classmethod
     def of(
-        cls, spec: EnvironmentSpec, batch_sizes: Sequence[Sequence[int | None]]
+        cls,
+        spec: EnvironmentSpec,
+        batch_sizes: Sequence[Sequence[int | None]],
+        info_spec: dict[str, Any],
     ) -> RowMap:
         """Gives every environment its rows, in order.
 
@@ -44,6 +48,7 @@ class RowMap:
             spec: The specs of one row.
             batch_sizes: For each worker, the batch size of each of its environments,
                 `None` for a single one.
+            info_spec: What all environments declare of their infos.
         """
         of_envs = [size for worker in batch_sizes for size in worker]
         sizes = [size or 1 for size in of_envs]
@@ -57,7 +62,7 @@ class RowMap:
             first, env = env, env + len(worker)
             blocks.append((rows_of_env[first].start, rows_of_env[env - 1].stop))
         return cls(
-            layout=SlabLayout(spec, tuple(blocks)),
+            layout=SlabLayout(spec, tuple(blocks), info_spec),
             rows=stops[-1],
             is_batch=[size is not None for size in of_envs],
             rows_of_env=rows_of_env,

@@ -92,7 +92,7 @@ class EnvRunner:
         self._command = view_of(slab.command)
         self._answered = view_of(slab.answered)
         self._meters = view_of(slab.meters[worker])
-        self._infos = InfoNotes(slab, self._host)
+        self._infos = InfoNotes(slab, self._host, may_write, self._name_of)
         # Whether infos are to be noted; the other side may change it.
         self._notes_infos = self._infos.wanted
         self._structure = slab.layout.action
@@ -634,7 +634,9 @@ class EnvRunner:
     def _answer(self, method: str, index: int, argument: Any) -> Any:
         env = self._host.envs[index]
         if method != "get_info":
-            self._infos.note_question(index)
+            rows = self._rows_of(index)
+            block = slice(self._first + rows.start, self._first + rows.stop)
+            self._infos.note_question(index, block)
         match method:
             case "call":
                 name, args, kwargs = argument

@@ -10,6 +10,7 @@ meters     int64 [W, 8]          worker writes   steps, resets, nanoseconds …
 staff      int64 [W, 2]          parent writes   process, restarts
 actions    one array [N, *shape] for each leaf of an action
 steps      one array [3, N, *shape] for each leaf of a time step
+infos      one array [2, N, *shape] for each leaf of what infos are declared to have
 ```
 
 A request goes up by two, so the lowest bit of an answer is free to say that the
@@ -19,7 +20,7 @@ else of the answer is written before that store, and nobody reads it earlier.
 Each row alternates between slots 0 and 1, so that its previous time step stays whole
 while the next is written: a row whose environment dies in the middle still has an
 intact last observation. Slot 2 holds the `FIRST` that follows a `LAST` in the same
-step, under `AutoReset.SAME_STEP`.
+step, under `AutoReset.SAME_STEP`. Infos are those of the time steps in slots 0 and 1.
 
 What the parent writes and what workers write lie on different cache lines. Leaves of
 dtype object do not fit into shared memory: their arrays are private to each side, and
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +42,7 @@ from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.memory import fence
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.info_spec import DeclaredInfo
 from envkit.time_step import STEP_TYPE_SPEC, StepType, TimeStep
 from envkit.types import Array
 
@@ -50,6 +52,7 @@ __all__ = [
     "BEGUN_INFO",
     "BUSY_NS",
     "CLOSED",
+    "DECLARED_INFO",
     "DISABLED_ORDER",
     "FINAL_INFOS",
     "IDLE",
@@ -57,6 +60,7 @@ __all__ = [
     "NEXT_STEP_ORDER",
     "NO_INFOS",
     "NO_PROCESS",
+    "ONLY_DECLARED_INFO",
     "PROCESS",
     "RAISED",
     "REBUILD",
@@ -85,7 +89,7 @@ IDLE, STEP, RESET, REBUILD = range(4)
 RAISED = 1
 
 SAME_STEP_SLOT = 2
-_SLOTS = 3
+_SLOTS, _SHOWN_SLOTS = 3, 2
 
 # What `Slab.autoreset` holds.
 NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
@@ -97,6 +101,9 @@ NO_INFOS, FINAL_INFOS, ALL_INFOS = range(3)
 # for the FIRST that follows it in the same step. Where nobody has looked, both may be.
 SHOWN_INFO, BEGUN_INFO = 1, 2
 ANY_INFO = SHOWN_INFO | BEGUN_INFO
+# Beside these: that what the environment declares of its info is in the slab, and that
+# its info has no more than that.
+DECLARED_INFO, ONLY_DECLARED_INFO = 4, 8
 
 _TWO = np.uint32(2)
 # Numbers of requests begin anew after this one.
@@ -131,10 +138,12 @@ class SlabLayout:
     Attributes:
         spec: The specs of one environment.
         blocks: For each worker, its first row and the row after its last.
+        info_spec: What all environments declare of their infos, in dictionaries.
     """
 
     spec: EnvironmentSpec
     blocks: tuple[tuple[int, int], ...]
+    info_spec: dict[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -159,6 +168,11 @@ class SlabLayout:
         )
 
     @cached_property
+    def info(self) -> DeclaredInfo:
+        """What takes out of an info what is declared of it."""
+        return DeclaredInfo(self.info_spec)
+
+    @cached_property
     def _arrays(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
         """Shape and dtype of every array, in the order in which they lie."""
         rows = self.rows
@@ -175,7 +189,11 @@ class SlabLayout:
         steps = [
             ((_SLOTS, rows, *spec.shape), spec.dtype) for spec in self.time_step.leaves
         ]
-        return control + actions + steps
+        infos = [
+            ((_SHOWN_SLOTS, rows, *spec.shape), spec.dtype)
+            for spec in self.info.structure.leaves
+        ]
+        return control + actions + steps + infos
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -277,6 +295,7 @@ class Slab:
         staff: What is known of each worker.
         actions: For each leaf of an action, one row per environment.
         steps: For each leaf of a time step, one row per slot and environment.
+        infos: Likewise for each declared leaf of an info, of the first two slots.
     """
 
     def __init__(self, layout: SlabLayout, buffer: Any = None) -> None:
@@ -298,7 +317,9 @@ class Slab:
         self.staff = staff
         actions = len(layout.action.leaves)
         self.actions = arrays[:actions]
-        self.steps = arrays[actions:]
+        infos = actions + len(layout.time_step.leaves)
+        self.steps = arrays[actions:infos]
+        self.infos = arrays[infos:]
         # The command that every row has, or IDLE if they differ.
         self._command_of_all = IDLE
         # Comparing bytes is three times as fast as comparing two small arrays.
@@ -449,7 +470,7 @@ class Slab:
         slot = slot_of(int(self.sequence[moved[0]]))
         behind = np.flatnonzero(((self.sequence >> 1) & 1) != slot)
         if behind.size:
-            for array in self.steps:
+            for array in (*self.steps, *self.infos):
                 array[slot, behind] = array[1 - slot, behind]
             self.stand_at(behind, self.sequence[behind] + _TWO)
 

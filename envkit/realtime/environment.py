@@ -209,8 +209,8 @@ class RealTimeEnvironment(PyEnvironment):
         return self._host.spec.discount
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what `get_info()` has of timing."""
-        return {"realtime": LAG_SPEC._asdict()}
+        """Returns the specs of the timing, beside what the environment declares."""
+        return {**self._host.info_spec, "realtime": LAG_SPEC._asdict()}
 
     def peek(self) -> TimeStep:
         """Returns what has happened since the current time step, and leaves it there.

@@ -15,6 +15,7 @@ from envkit.realtime.report import Lag
 from envkit.realtime.shown_rows import with_row
 from envkit.realtime.ticking import TickLoop
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.info_spec import info_spec_of
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, Seed
 
@@ -34,9 +35,11 @@ class Host(abc.ABC):
         spec: The specs of one row.
         batch_size: How many rows there are; `None` for a single environment.
         resets_rows: Whether single rows can be reset.
+        info_spec: What the environment declares of its info.
     """
 
     spec: EnvironmentSpec
+    info_spec: dict[str, Any]
     batch_size: int | None
     resets_rows: bool
 
@@ -112,6 +115,7 @@ class LocalHost(Host):
     def _take_over(self, env: Any, loop: TickLoop) -> None:
         self.env, self.loop = env, loop
         self.spec = merged_spec(EnvironmentSpec.of(env))
+        self.info_spec = info_spec_of(env)
         self.batch_size = loop.rows if loop.batched else None
         self.resets_rows = bool(getattr(env, "resets_rows", False))
 

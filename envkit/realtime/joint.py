@@ -16,6 +16,7 @@ from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.info_spec import common_info_spec, info_spec_of
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
@@ -113,6 +114,10 @@ class Joint(PyEnvironment):
     def discount_spec(self) -> NestedSpec:
         """Returns the spec of one row's discount."""
         return self._spec.discount
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what all batches declare of one row's info."""
+        return common_info_spec([info_spec_of(env) for env in self._envs])
 
     def get_info(self) -> Any:
         """Returns the infos of all rows; a list with each batch's if they differ."""

@@ -35,11 +35,15 @@ class ProcessHost(Host):
         """
         self._pool = make(make_env, num_envs=1, num_workers=1, **options)
         self.spec = EnvironmentSpec.of(self._pool)
+        declared = self._pool.info_spec()
+        self.info_spec = {key: declared[key] for key in declared if key != "realtime"}
         self._is_batch = bool(self._pool.access("batched")[0])
         self.batch_size = self._pool.batch_size if self._is_batch else None
         self.resets_rows = self._is_batch and bool(self._pool.access("resets_rows")[0])
         self._action = nest.Structure(self.spec.action)
         self._time_step = nest.Structure(self._pool.time_step_spec())
+        # Of what was shown last, as far as somebody has asked.
+        self._lag: Lag | None = None
 
     def _one(self, time_step: TimeStep) -> TimeStep:
         """Returns what was asked for, without the dimension of a pool of one."""
@@ -51,11 +55,13 @@ class ProcessHost(Host):
 
     def reset(self, mask: Array | None) -> TimeStep:
         """Begins an episode, in all rows or in some, and shows it."""
+        self._lag = None
         with _raising_timeouts():
             return self._one(self._pool.reset(mask))
 
     def step(self, action: NestedArray) -> TimeStep:
         """Hands in an action of every row, waits, and shows what has happened."""
+        self._lag = None
         if not self._is_batch:
             action = self._action.map(lambda leaf: np.asarray(leaf)[None], action)
         try:
@@ -77,15 +83,16 @@ class ProcessHost(Host):
 
     def lag(self) -> Lag:
         """Returns the timing of what was shown last."""
-        try:
-            return self._asked("lag")  # type: ignore[no-any-return]
-        except CallOrderError:
+        if self._pool.repaired.any():
             # The process has been replaced, and has shown nothing yet: what was shown
             # last is the end that the pool made up.
             rows = self.batch_size or 1
             return lag_of(
                 [{**NOTHING_KNOWN, "interrupted": True}] * rows, self._is_batch
             )
+        if self._lag is None:
+            self._lag = Lag(**self._declared()["realtime"])
+        return self._lag
 
     def peek(self, current: TimeStep) -> TimeStep:
         """Returns what there is to show, and leaves it there."""
@@ -96,7 +103,15 @@ class ProcessHost(Host):
 
     def info(self) -> Any:
         """Returns the environment's info of what was shown last."""
-        return self._asked("inner_info")
+        if self._pool.rows_with_more_info().any():
+            return self._asked("inner_info")
+        declared = self._declared()
+        return {name: declared[name] for name in self.info_spec} or None
+
+    def _declared(self) -> dict[str, Any]:
+        """Returns what is declared of infos, which came with the time step."""
+        declared = self._pool.declared_info()
+        return declared if self._is_batch else _of_row_0(declared)
 
     def _asked(self, method: str, *arguments: Any) -> Any:
         try:
@@ -121,11 +136,19 @@ class ProcessHost(Host):
 
     def set_state(self, state: Any) -> None:
         """Brings that back."""
+        self._lag = None
         self._pool.set_state(state)
 
     def close(self) -> None:
         """Ends the process."""
         self._pool.close()
+
+
+def _of_row_0(declared: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _of_row_0(value) if isinstance(value, Mapping) else value[0, ...]
+        for key, value in declared.items()
+    }
 
 
 @contextlib.contextmanager

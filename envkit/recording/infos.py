@@ -10,9 +10,10 @@ import numpy as np
 from envkit.errors import CallOrderError
 from envkit.nest import Structure
 from envkit.plain_data import Other, dumped, to_plain
+from envkit.specs.info_spec import key_paths
 from envkit.types import Array
 
-__all__ = ["Infos", "key_paths"]
+__all__ = ["Infos"]
 
 _NOTHING = object()
 
@@ -62,15 +63,6 @@ class Infos:
             lines.append(dumped(to_plain(info, "info", self._pack)))
         columns: dict[str, Any] = dict(zip(self._names, typed, strict=True))
         return {**columns, "info": lines}
-
-
-def key_paths(template: Any, path: tuple[str, ...] = ()) -> Any:
-    """Yields the keys that lead to each leaf, in the order of leaves."""
-    if isinstance(template, Mapping):
-        for key in sorted(template):
-            yield from key_paths(template[key], (*path, key))
-    else:
-        yield path
 
 
 def _taken(info: Any, path: tuple[str, ...]) -> tuple[Any, Any]:

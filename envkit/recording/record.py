@@ -31,6 +31,7 @@ from envkit.recording.letters import (
 )
 from envkit.recording.schedule import as_schedule
 from envkit.recording.writer import Writer
+from envkit.specs.info_spec import info_spec_of
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
@@ -120,11 +121,10 @@ class Record(PyEnvironmentBaseWrapper):
                 f"when_full is {describe(when_full)}; it is 'wait' or 'drop'."
             )
         memory = checked_size("memory", memory)
-        info_spec = getattr(env, "info_spec", None) if info else None
         self._layout = Layout(
             self.time_step_spec(),
             self.action_spec(),
-            info_spec() if callable(info_spec) else {},
+            info_spec_of(env) if info else {},
         )
         self._pack = packer(pickle)
         self._infos = Infos(env, self._layout.info, self._pack) if info else None

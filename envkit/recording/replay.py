@@ -148,6 +148,10 @@ class Replay(PyEnvironment):
         """Returns the spec of the discount."""
         return self._recording.layout.time_step.template.discount
 
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what the environment declared of its info."""
+        return self._recording.layout.info.template  # type: ignore[no-any-return]
+
     def get_info(self) -> Any:
         """Returns the info that was recorded with the current time step."""
         episode = self._playing()

@@ -16,8 +16,8 @@ import numpy as np
 from envkit.errors import RecordingError
 from envkit.plain_data import from_plain, loaded
 from envkit.provenance import VersionWarning, envkit_version
-from envkit.recording.infos import key_paths
 from envkit.recording.layout import FORMAT, VERSION, Layout, unpacker
+from envkit.specs.info_spec import key_paths
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 

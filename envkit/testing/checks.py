@@ -25,6 +25,7 @@ FEATURES = (
     "episodes",
     "held_rows",
     "info",
+    "info_spec",
     "masked_reset",
     "render",
     "seed",
@@ -48,17 +49,19 @@ def check_environment(
     them: with their specs, with themselves after `set_state`, and with others that
     were treated differently. All checks run; those that failed are raised together.
     What an environment does not have (`seed`, `get_state`, `render` or `get_info`
-    raise `NotImplementedError`) is skipped, and the report says so.
+    raise `NotImplementedError`, `info_spec` declares nothing) is skipped, and the
+    report says so.
 
     Args:
         make_env: Something to call that makes an environment, or a name that `make`
             knows. It is called some dozens of times.
         steps: The most steps that one game has. Most games end earlier, when every row
             has ended three episodes; one goes on to the last step, and step types,
-            dtypes and shapes are all that is looked at there.
+            dtypes, shapes and bounds are all that is looked at there.
         seed: What the actions, and the environments that can be seeded, depend on.
         require: Features that must not be skipped: "episodes" (an episode ends within
-            `steps`), "held_rows", "info", "masked_reset", "render", "seed" or "state".
+            `steps`), "held_rows", "info", "info_spec", "masked_reset", "render",
+            "seed" or "state".
         skip: Names of checks to leave out.
         action_fn: Called as `action_fn(time_step, rng)` to choose actions, for
             environments that do not take any action of their spec at any time.

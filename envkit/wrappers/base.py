@@ -8,6 +8,7 @@ from envkit.async_environment import AsyncEnvironment
 from envkit.autoreset import AutoReset
 from envkit.provenance import MadeBy, plain_arguments, plain_recipe, recipe_of
 from envkit.py_environment import PyEnvironment
+from envkit.specs.info_spec import info_spec_of
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
@@ -178,6 +179,10 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def discount_spec(self) -> NestedSpec:
         """Returns the spec of one row's discount."""
         return self._env.discount_spec()
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what the environment declares of its info."""
+        return info_spec_of(self._env)
 
     def get_info(self) -> Any:
         """Returns the environment's info."""

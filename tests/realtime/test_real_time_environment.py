@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envkit import (
+    ArraySpec,
     BatchedPyEnvironment,
     ParallelPyEnvironment,
     StepType,
@@ -334,17 +335,65 @@ def test_it_keeps_the_contract_of_environments(options, rows):
         virtual, make_env, think_time=functools.partial(float, 0.07), **options
     )
 
-    check_environment(make, steps=40, require=("seed", "state", "render", "info"))
+    required = ("seed", "state", "render", "info", "info_spec")
+    check_environment(make, steps=40, require=required)
 
 
 @pytest.mark.slow
 def test_it_keeps_the_contract_in_a_batch_and_in_a_pool():
     make = functools.partial(virtual, Catch, think_time=0.15)
 
-    check_environment(lambda: BatchedPyEnvironment([make(), make()]), steps=40)
     check_environment(
-        lambda: ParallelPyEnvironment([make] * 2, backend="inline"), steps=40
+        lambda: BatchedPyEnvironment([make(), make()]), steps=40, require=["info_spec"]
     )
+    check_environment(
+        lambda: ParallelPyEnvironment([make] * 2, backend="inline"),
+        steps=40,
+        require=["info_spec"],
+    )
+
+
+class Fueled(Catch):
+    """Declares what its info has, and counts how often that is asked for."""
+
+    asked = 0
+
+    def info_spec(self):
+        return {"asked": ArraySpec((), np.int64)}
+
+    def get_info(self):
+        self.asked += 1
+        return {"asked": np.full(self.batch_size or (), self.asked)}
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+def test_the_timing_comes_from_the_process_of_the_clock_with_the_time_step(rows):
+    make_env = functools.partial(Fueled, batch_size=rows)
+    with RealTimeEnvironment(make_env, hz=200) as env:
+        env.reset()
+        env.step(0 if rows is None else [0, 0])
+        pool = env._host._pool
+        questions = pool._pool._questions
+        questions.send = None  # Nothing can be asked any more.
+        lag, info = env.lag(), env.get_info()
+
+    assert lag.observation_tick.shape == (() if rows is None else (rows,))
+    assert np.all(lag.observation_tick >= 1)
+    assert lag._asdict().keys() == info["realtime"].keys()
+    assert {"asked", "realtime"} == info.keys() == env.info_spec().keys()
+
+
+def test_a_pool_has_the_timing_of_its_rows_without_asking_them():
+    make = functools.partial(virtual, Fueled, think_time=0.25)
+    with ParallelPyEnvironment([make] * 2, num_workers=2) as env:
+        env.reset()
+        env.step([1, 1])
+        declared, whole = env.declared_info(), env.get_info()
+        (alone, _) = env.get_infos()
+
+    assert [0.25, 0.25] == declared["realtime"]["think_time"].tolist()
+    assert {"asked", "realtime"} == whole.keys() == alone.keys()
+    assert LAG_SPEC._asdict().keys() == declared["realtime"].keys()
 
 
 @pytest.mark.slow

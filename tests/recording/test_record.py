@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
@@ -13,10 +14,10 @@ import warnings
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment, PyEnvironment, make
+from envkit import BatchedPyEnvironment, ParallelPyEnvironment, PyEnvironment, make
 from envkit.errors import RecordingError, SpecError
 from envkit.realtime import LAG_SPEC, RealTimeEnvironment
-from envkit.recording import Record, Recording
+from envkit.recording import Record, Recording, Replay
 from envkit.recording.writer import Writer
 from envkit.testing import CountingEnv, NestedCountingEnv, check_environment
 from envkit.wrappers import TimeLimit
@@ -196,6 +197,26 @@ def test_the_lag_is_written_as_arrays(tmp_path):
     assert {name: spec.dtype for name, spec in LAG_SPEC._asdict().items()} == dtypes
     assert expected == came
     assert 0.25 == came["think_time"]
+
+
+def test_the_lags_of_a_pool_are_written_as_arrays(tmp_path):
+    make = functools.partial(RealTimeEnvironment, "Catch", hz=10, host="virtual")
+    with ParallelPyEnvironment([make] * 2, num_workers=2) as env:
+        recorded = Record(env, tmp_path / "r")
+        recorded.reset()
+        recorded.step([1, 1])
+        expected = env.declared_info()["realtime"]
+        recorded.close()
+    (episode,) = [one for one in Recording(tmp_path / "r").episodes() if one.row == 1]
+    with np.load(tmp_path / "r/row-001/episode-000000.npz") as file:
+        ticks = file["info['realtime']['observation_tick']"]
+
+    assert [0, 1] == ticks.tolist()
+    assert {name: value[1] for name, value in expected.items()} == (
+        episode.info(1)["realtime"]
+    )
+    with Replay(tmp_path / "r") as replay:
+        assert {"realtime"} == replay.info_spec().keys()
 
 
 def test_notes_are_kept_with_their_time_steps(tmp_path):

@@ -641,6 +641,22 @@ class FailsLate(Ageing):
         return super()._outcome()
 
 
+@caught_by("long_game")
+class LeavesBoundsLate(Ageing):
+    """Goes beyond the end of its clock when it is old."""
+
+    def _observe(self):
+        return super()._observe() | {"clock": np.array(9 * self._old, np.int32)}
+
+
+@caught_by("reward")
+class DividesByZero(Walk):
+    """Pays 0 / 0."""
+
+    def _outcome(self):
+        return super()._outcome()._replace(reward=np.array(np.nan, np.float32))
+
+
 @caught_by("first_reward")
 class RewardInFirst(Walk):
     """Pays the last reward together with the next observation."""
@@ -1190,6 +1206,26 @@ class InformsWithItsState(Walk):
 
     def get_info(self):
         return {"position": self._position}
+
+
+@caught_by("info_spec")
+class ForgetsADeclaredInfo(Walk):
+    """Declares something of which its info has nothing at the end of an episode."""
+
+    def info_spec(self):
+        return {"fuel": ArraySpec((), np.float32), "length": ArraySpec((), np.int64)}
+
+    def get_info(self):
+        fuel = {} if self._clock == self._length else {"fuel": np.float32(0.5)}
+        return {**super().get_info(), **fuel}
+
+
+@caught_by("info_spec")
+class DeclaresAnArray(Walk):
+    """Declares an array for its info instead of a dictionary of them."""
+
+    def info_spec(self):
+        return ArraySpec((), np.int64)
 
 
 @caught_by("info_kept")

@@ -66,8 +66,17 @@ def message_of(error):
     return str(error).rpartition("\n\nIn all: ")[0]
 
 
+class DeclaringCounter(CountingEnv):
+    def info_spec(self):
+        return {"steps": ArraySpec((), np.int64)}
+
+    def get_info(self):
+        return {"steps": self._current_step}
+
+
 def batch_of_counters():
-    return BatchedPyEnvironment([CountingEnv(), CountingEnv(3)], multithreading=False)
+    counters = [DeclaringCounter(), DeclaringCounter(3)]
+    return BatchedPyEnvironment(counters, multithreading=False)
 
 
 def batch_in_threads():
@@ -275,7 +284,7 @@ def test_the_report_is_a_table():
 
     assert "FeaturelessCounter" == report.environment
     assert str(report).startswith(
-        "FeaturelessCounter: 3 passed, 47 skipped of 50 checks.\n"
+        "FeaturelessCounter: 3 passed, 49 skipped of 52 checks.\n"
         "\n"
         "  passed   constructor               each call makes another environment\n"
         "  skipped  interface                 it has the methods of an environment "
@@ -296,6 +305,7 @@ def test_what_an_environment_does_not_have_is_skipped_and_said():
     assert {
         "held_rows": "the environment is not batched",
         "info": "get_info() is not implemented",
+        "info_spec": "info_spec() declares nothing",
         "info_kept": "get_info() is not implemented",
         "info_stream": "get_info() is not implemented",
         "masked_reset": "the environment is not batched",
@@ -464,7 +474,7 @@ def test_the_last_line_of_a_failure_counts_all_checks():
     error = failure_of(mutants.DrawsAtRandom, skip=["close"])
 
     assert (
-        "In all: 42 passed, 1 failed, 7 skipped of 50 checks."
+        "In all: 43 passed, 1 failed, 8 skipped of 52 checks."
         == (str(error).splitlines()[-1])
     )
 
@@ -597,6 +607,23 @@ fit its spec at observation.
 
 Key 'clock' is missing. The other 3 leaves fit.
 This was step 142 after the first reset().""",
+    mutants.LeavesBoundsLate: """\
+LeavesBoundsLate fails the check 'long_game': step() returned a time step that does \
+not fit its spec at observation['clock'].
+
+  expected   BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=8)
+  got        array of shape (), dtype int32, values 9 … 9
+
+The value 9 is above the maximum 8. The other 4 leaves fit.
+This was step 142 after the first reset().""",
+    mutants.DividesByZero: """\
+DividesByZero fails the check 'reward': A reward is not finite, in step 1 of episode 1.
+
+  expected   a number
+  got        reward = nan
+
+Every sum, mean and gradient that it comes into is lost. Where it was computed, \
+numpy.seterr(all='raise') shows.""",
     mutants.ReusedInfo: """\
 ReusedInfo fails the check 'info_kept': Info 1 of 14 was overwritten later.
 
@@ -984,7 +1011,7 @@ def test_an_environment_in_place_of_a_constructor_is_refused():
             {"require": ["speed"]},
             ValueError,
             "require has no name 'speed'. The names are episodes, held_rows, info, "
-            "masked_reset, render, seed, state.",
+            "info_spec, masked_reset, render, seed, state.",
         ),
         (
             {"skip": ["speed"]},

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit import nest
-from envkit.errors import SpecError
+from envkit.stacked_infos import stacked_infos
 from envkit.types import Array
 
 __all__ = ["VectorInfos", "final_observations", "infos_by_row"]
@@ -82,7 +81,7 @@ class VectorInfos:
 
     def shown(self) -> Infos | list[Infos]:
         """Returns the infos of what the last call returned."""
-        return _stacked(self._shown())
+        return stacked_infos(self._shown())
 
     def standing(self) -> Infos | list[Infos]:
         """Returns the infos of where the rows stand now."""
@@ -91,7 +90,7 @@ class VectorInfos:
             begun = _with_flags(infos_by_row(self._begun, self._rows))
             for row in _rows_in(self._flags):
                 by_row[row] = self._later.get(row, begun[row])
-        return _stacked(by_row)
+        return stacked_infos(by_row)
 
     def _shown(self) -> list[Infos]:
         by_row = infos_by_row(self._infos, self._rows)
@@ -154,14 +153,6 @@ def final_observations(infos: Mapping[str, Any]) -> Any:
     return None
 
 
-def _stacked(by_row: list[Infos]) -> Infos | list[Infos]:
-    """Stacks dictionaries if they have the same keys and arrays can hold the values."""
-    try:
-        return nest.map_structure(_stacked_alike, *by_row)  # type: ignore[no-any-return]  # a dictionary like them
-    except (SpecError, TypeError, ValueError):
-        return by_row
-
-
 def _with_flags(
     by_row: list[Infos],
     terminated: Sequence[bool] | None = None,
@@ -198,11 +189,3 @@ def _values(value: Any, rows: int) -> Sequence[Any]:
         return value  # type: ignore[no-any-return]  # it has one for each
     # Something that all rows have in common.
     return [value] * rows
-
-
-def _stacked_alike(*column: Any) -> Array:
-    """Stacks what one array can hold without changing it."""
-    arrays = [np.asarray(value) for value in column]
-    if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.hasobject:
-        raise ValueError("One array cannot hold values of several kinds.")
-    return np.stack(arrays)

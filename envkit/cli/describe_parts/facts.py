@@ -13,6 +13,7 @@ from envkit import nest
 from envkit.async_environment import AsyncEnvironment
 from envkit.autoreset import AutoReset
 from envkit.cli.describe_parts.spec_texts import plain_leaves
+from envkit.specs.info_spec import info_spec_of
 
 __all__ = ["facts_of", "info_text", "layers_of", "limit_of", "specs_of"]
 
@@ -25,9 +26,8 @@ _LIMITS = ("duration", "max_episode_steps", "fix_length", "max_steps")
 def specs_of(env: Any) -> dict[str, Any]:
     """Returns the nests of specs by what they are of."""
     specs = {part: getattr(env, f"{part}_spec")() for part in _PARTS}
-    if callable(getattr(env, "info_spec", None)):
-        specs["info"] = env.info_spec()
-    return specs
+    declared = info_spec_of(env)
+    return {**specs, "info": declared} if declared else specs
 
 
 def facts_of(env: Any) -> dict[str, Any]:

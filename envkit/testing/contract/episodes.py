@@ -41,6 +41,7 @@ __all__ = [
     "plays",
     "reset",
     "reset_after_last",
+    "reward",
     "step_after_last",
     "time_step",
 ]
@@ -305,6 +306,26 @@ def discount(trial: Trial) -> None:
                     "It is 0 after a termination, and what later rewards are worth "
                     "otherwise. If other values are meant, say so in discount_spec().",
                 )
+
+
+def reward(trial: Trial) -> None:
+    """Looks at whether rewards are numbers that can be added up."""
+    main = trial.main
+    for index in range(len(main)):
+        for path, leaf in main.part(index, "reward"):
+            if leaf.dtype.kind not in "fc" or np.isfinite(leaf).all():
+                continue
+            place = np.argwhere(~np.isfinite(leaf))[0]
+            row = int(place[0]) if trial.dims else 0
+            raise broken(
+                f"A reward is not finite, in {main.place(index, row)}.",
+                [
+                    ("expected", "a number"),
+                    ("got", f"{path} = {leaf[tuple(place)]}"),
+                ],
+                "Every sum, mean and gradient that it comes into is lost. Where it was "
+                "computed, numpy.seterr(all='raise') shows.",
+            )
 
 
 def current_time_step(trial: Trial) -> None:

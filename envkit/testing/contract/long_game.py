@@ -8,6 +8,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import SpecError
+from envkit.specs.array_spec import BoundedArraySpec
 from envkit.specs.validation import explain
 from envkit.testing.contract.findings import Broken, broken, name_of, raised
 from envkit.testing.contract.trial import Move, Trial
@@ -18,7 +19,7 @@ __all__ = ["long_game"]
 
 
 def long_game(trial: Trial) -> None:
-    """Looks at step types, dtypes and shapes for as many steps as were asked for.
+    """Looks at step types, dtypes, shapes and bounds, for as many steps as asked for.
 
     The recording of the other checks ends after a few episodes. This game goes on, and
     keeps nothing.
@@ -43,13 +44,13 @@ def long_game(trial: Trial) -> None:
 
 
 class _Form:
-    """What time steps look like; values are left out, which makes it cheap."""
+    """What time steps look like, quickly; what is wrong with them is found slowly."""
 
     def __init__(self, trial: Trial) -> None:
         self._spec, self._dims = trial.time_step_spec, trial.dims
         self._structure = nest.Structure(self._spec)
         self._arrays = [
-            (leaf.dtype, (*self._dims, *leaf.shape)) for leaf in self._structure.leaves
+            (leaf, (*self._dims, *leaf.shape)) for leaf in self._structure.leaves
         ]
 
     def expect(self, move: Move, place: str) -> None:
@@ -71,9 +72,18 @@ class _Form:
         except SpecError:
             return False
         return all(
-            isinstance(leaf, np.ndarray) and (leaf.dtype, leaf.shape) == expected
-            for leaf, expected in zip(leaves, self._arrays, strict=True)
+            isinstance(leaf, np.ndarray)
+            and (leaf.dtype, leaf.shape) == (spec.dtype, shape)
+            and _within_bounds(leaf, spec)
+            for leaf, (spec, shape) in zip(leaves, self._arrays, strict=True)
         )
+
+
+def _within_bounds(leaf: Array, spec: Any) -> bool:
+    if not isinstance(spec, BoundedArraySpec):
+        return True
+    # NaN is not within any.
+    return bool(((leaf >= spec.minimum) & (leaf <= spec.maximum)).all())
 
 
 def _expect_order(

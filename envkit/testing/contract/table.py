@@ -105,7 +105,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "long_game",
-        "step types, dtypes and shapes hold for as long as `steps` says",
+        "step types, dtypes, shapes and bounds hold for as long as `steps` says",
         long_game.long_game,
         ("fits_specs", "grammar", "step_after_last"),
     ),
@@ -124,6 +124,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "discount", "discounts are between 0 and 1", episodes.discount, ("fits_specs",)
     ),
+    Check("reward", "rewards are finite", episodes.reward, ("fits_specs",)),
     Check(
         "current_time_step",
         "current_time_step() is what the last call returned",
@@ -263,6 +264,7 @@ CHECKS: tuple[Check, ...] = (
         ("render", *_TWINS),
     ),
     Check("info", "get_info() returns what pickles", views.info, _STREAM),
+    Check("info_spec", "infos have what is declared", views.info_spec, ("info",)),
     Check("info_kept", "an info never changes", views.info_kept, ("info",)),
     Check(
         "info_stream",

@@ -11,9 +11,10 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import MissingDependencyError, SpecError
+from envkit.specs.info_spec import DeclaredInfo, info_spec_of
 from envkit.specs.validation import describe
 from envkit.testing.contract.arrays import expect_undamaged, scribble
-from envkit.testing.contract.findings import Skipped, broken
+from envkit.testing.contract.findings import Broken, Skipped, broken
 from envkit.testing.contract.recording import (
     expect_same_stream,
     explain_difference,
@@ -27,6 +28,7 @@ __all__ = [
     "expect_unmoved",
     "info",
     "info_kept",
+    "info_spec",
     "info_stream",
     "render",
     "render_kept",
@@ -172,6 +174,30 @@ def info(trial: Trial) -> None:
             ) from error
 
     trial.record(env, after=_now_and_then(look))
+
+
+def info_spec(trial: Trial) -> None:
+    """Looks at whether an info has what the environment declares."""
+    env = trial.new()
+    try:
+        spec = info_spec_of(env)
+    except TypeError as error:
+        raise Broken(str(error)) from error
+    if not spec:
+        raise Skipped("info_spec() declares nothing", "info_spec")
+    declared = DeclaredInfo(spec)
+
+    def look(move: Move) -> None:
+        answer = _get_info(env)
+        try:
+            if trial.rows:
+                declared.batch_values(answer, trial.rows)
+            else:
+                declared.values(answer)
+        except SpecError as error:
+            raise Broken(str(error)) from error
+
+    trial.record(env, after=look)
 
 
 def info_kept(trial: Trial) -> None:

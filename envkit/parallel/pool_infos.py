@@ -1,0 +1,137 @@
+"""`PoolInfos`: the infos of a pool's environments, asked for or read from the slab."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.parallel.facade import PoolFacade
+from envkit.parallel.row_book import FINISHED, READY
+from envkit.parallel.slab import DECLARED_INFO, ONLY_DECLARED_INFO
+from envkit.stacked_infos import stacked_infos
+from envkit.types import Array
+
+__all__ = ["PoolInfos"]
+
+
+class PoolInfos(PoolFacade):
+    """The part of a pool that concerns infos.
+
+    To ask all workers takes about as long as a step of cheap environments. What
+    environments declare of their infos workers write beside the observations, so that
+    nobody needs to be asked for it.
+    """
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what all environments declare of their infos."""
+        return nest.map_structure(  # type: ignore[no-any-return]
+            lambda spec: spec, self._pool.layout.info_spec
+        )
+
+    def get_info(self) -> Any:
+        """Returns the infos stacked, or a list of them where they cannot be.
+
+        They belong to the time step that was returned last, also where the next
+        episode has begun since. That of an environment which was replaced is `{}`: its
+        time step was made up. Where infos have nothing but what `info_spec` declares,
+        no worker is asked.
+        """
+        self._check_idle("get_info")
+        if any(self._pool.is_batch):
+            return self._ask("get_info", None)
+        if not self.rows_with_more_info().any():
+            leaves = self._declared_leaves(self._everyone)
+            return self._pool.layout.info.structure.unflatten(leaves)
+        made_up = self._pool.repaired
+        answers = iter(self._ask("get_info", (~made_up).nonzero()[0].tolist()))
+        infos = [{} if gone else next(answers) for gone in made_up.tolist()]
+        return stacked_infos(infos)
+
+    def declared_info(self, env_ids: Sequence[int] | None = None) -> dict[str, Any]:
+        """Returns what `info_spec` declares: arrays with an element for each row.
+
+        It belongs to the time step that was returned last, as `get_info` does, and is
+        read from shared memory. Workers are asked only for environments that have been
+        asked something else, or set to a state, since. The rows of an environment that
+        was replaced have zeros: `repaired` tells which.
+
+        Args:
+            env_ids: Of which environments; the rows come in this order.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.realtime import RealTimeEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> def make():
+            ...     return RealTimeEnvironment(CountingEnv, hz=60, host="virtual")
+            >>> with ParallelPyEnvironment([make] * 2, backend="inline") as env:
+            ...     _ = env.reset(), env.step([0, 0])
+            ...     env.declared_info()["realtime"]["observation_tick"]
+            array([1, 1])
+        """
+        self._check_open("declared_info")
+        envs = self._as_envs(env_ids)
+        rows_of_env = self._pool.rows_of_env
+        rows = np.concatenate([np.empty(0, np.intp), *(rows_of_env[e] for e in envs)])
+        rows = rows.astype(np.intp)
+        self._check_answered(rows, "declared_info")
+        if not self._pool.layout.info_spec:
+            return {}
+        leaves = self._declared_leaves(rows)
+        there = self._is_in_slab(rows, DECLARED_INFO)
+        if not there.all():
+            self._fill(leaves, envs, ~there & ~self._pool.repaired[rows])
+            for leaf in leaves:
+                leaf[self._pool.repaired[rows]] = np.zeros((), leaf.dtype)
+        return self._pool.layout.info.structure.unflatten(leaves)  # type: ignore[no-any-return]
+
+    def rows_with_more_info(self) -> Array:
+        """Returns a mask of the rows whose info has more than `info_spec` declares.
+
+        Where nobody has looked, it may have.
+        """
+        self._check_open("rows_with_more_info")
+        return ~self._is_in_slab(self._everyone, ONLY_DECLARED_INFO)
+
+    def _check_answered(self, rows: Array, call: str) -> None:
+        """Raises unless all that these rows were asked has been returned."""
+
+    def _is_in_slab(self, rows: Array, flag: int) -> Array:
+        """Says of which rows the declared part of the info, or all of it, is there."""
+        state = self._pool.state[rows]
+        stands = (state == READY) | (state == FINISHED)
+        there: Array = stands & (self._pool.slab.has_info[rows] & flag != 0)
+        return there
+
+    def _declared_leaves(self, rows: Array) -> list[Array]:
+        slab = self._pool.slab
+        slots = slab.slots(rows)
+        return [array[slots, rows] for array in slab.infos]
+
+    def _fill(
+        self, leaves: Sequence[Array], envs: Sequence[int], wanted: Array
+    ) -> None:
+        """Asks environments for what the slab does not have.
+
+        Args:
+            leaves: Where to write it.
+            envs: Whose rows these are.
+            wanted: A mask of the rows that are to be written.
+        """
+        declared = self._pool.layout.info
+        first = 0
+        for env in envs:
+            size = len(self._pool.rows_of_env[env])
+            block = slice(first, first + size)
+            first += size
+            if not wanted[block].any():
+                continue
+            (info,) = self._ask("get_info", [env])
+            subject = f"The info of env {env}"
+            infos = info if self._pool.is_batch[env] else [info]
+            parts = declared.batch_values(infos, size, subject)
+            for leaf, part in zip(leaves, parts, strict=True):
+                leaf[block][wanted[block]] = part[wanted[block]]

@@ -1,0 +1,302 @@
+"""What environments declare of their infos comes in the slab, beside the time step."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envkit import (
+    ArraySpec,
+    AutoReset,
+    BatchedPyEnvironment,
+    Blocking,
+    ParallelPyEnvironment,
+    PyEnvironment,
+    RestartPolicy,
+    restart,
+    termination,
+    transition,
+)
+from envkit.errors import CallOrderError, EnvironmentRaised
+from envkit.parallel import AsyncParallelPyEnvironment
+from envkit.testing import CountingEnv
+
+COUNT = ArraySpec((2,), np.int64)
+
+
+class Telling(PyEnvironment):
+    """Its info is what it shows: the number of the episode, and of the step in it.
+
+    An info that belongs to another time step is thereby seen.
+    """
+
+    def __init__(self, length=3, more=False, crash_at=None):
+        super().__init__(handle_auto_reset=True)
+        self.length, self.more, self.crash_at = length, more, crash_at
+        self.count = np.array([-1, 0])
+        self.asked = self.moved = 0
+
+    def observation_spec(self):
+        return COUNT
+
+    def action_spec(self):
+        return ArraySpec((), np.int64)
+
+    def info_spec(self):
+        return {"count": COUNT}
+
+    def get_info(self):
+        self.asked += 1
+        return {"count": self.count.copy(), **({"more": "text"} if self.more else {})}
+
+    def _reset(self):
+        self.count = np.array([self.count[0] + 1, 0])
+        return restart(self.count.copy())
+
+    def _step(self, action):
+        self.moved += 1
+        if self.moved == self.crash_at:
+            raise OSError("the cable")
+        self.count = self.count + np.array([0, 1])
+        if self.count[1] == self.length:
+            return termination(self.count.copy(), reward=0.0)
+        return transition(self.count.copy(), reward=0.0)
+
+    def _get_state(self):
+        return self.count.copy()
+
+    def _set_state(self, state):
+        self.count = state.copy()
+
+    def jump(self):
+        self.count = self.count + 100
+
+
+def batch_of(lengths):
+    return BatchedPyEnvironment(
+        [Telling(length) for length in lengths], multithreading=False
+    )
+
+
+def pool_of(*makers, backend="inline", **options):
+    options = {"num_workers": 2} | options
+    return ParallelPyEnvironment(list(makers), backend=backend, **options)
+
+
+MIXED = [
+    functools.partial(Telling, 2),
+    functools.partial(Telling, 3, more=True),
+    functools.partial(batch_of, (2, 4)),
+    Telling,
+]
+
+
+@pytest.mark.parametrize("order", list(AutoReset))
+@settings(max_examples=20, deadline=None)
+@given(moves=st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=9))
+def test_it_belongs_to_the_time_step_that_was_returned_last(order, moves):
+    makers = MIXED[:2] + MIXED[3:]
+    with pool_of(*makers, autoreset=order) as env:
+        shown = env.reset()
+        for mask in moves:
+            ended = shown.is_last()
+            if order is AutoReset.DISABLED and ended.any():
+                shown = env.reset(ended)
+            elif any(mask):
+                shown = env.reset(mask)
+            else:
+                shown = env.step([0] * 3)
+
+            np.testing.assert_array_equal(
+                shown.observation, env.declared_info()["count"]
+            )
+
+
+@pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
+@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
+def test_batches_and_single_environments_have_a_row_each(backend, order):
+    with pool_of(*MIXED, backend=backend, autoreset=order) as env:
+        shown = env.reset()
+        for _ in range(7):
+            np.testing.assert_array_equal(
+                shown.observation, env.declared_info()["count"]
+            )
+            np.testing.assert_array_equal(
+                shown.observation[[4, 2, 3]], env.declared_info([3, 2])["count"]
+            )
+            shown = env.step([0] * 5)
+
+
+def test_no_worker_is_asked_for_it():
+    with pool_of(Telling, Telling, backend="process") as env:
+        env.reset()
+        env.step([0, 0])
+        asked = env.access("asked")
+        env.step([0, 0])
+        for _ in range(5):
+            env.declared_info()
+            env.get_info()
+
+        assert [count + 1 for count in asked] == env.access("asked")
+
+
+def test_an_info_with_nothing_else_is_what_is_stacked_otherwise():
+    with pool_of(Telling, functools.partial(Telling, more=True)) as env:
+        env.reset()
+        whole = env.get_info()
+        assert [False, True] == env.rows_with_more_info().tolist()
+    with pool_of(Telling, Telling) as env:
+        env.reset()
+        declared = env.get_info()
+
+    assert [{"count", "more"}, {"count"}] == [set(info) for info in whole[::-1]]
+    np.testing.assert_array_equal([[0, 0], [0, 0]], declared["count"])
+
+
+def test_what_comes_back_belongs_to_the_caller():
+    with pool_of(Telling, Telling) as env:
+        env.reset()
+        env.declared_info()["count"][:] = 7
+        env.get_info()["count"][:] = 7
+        env.info_spec().clear()
+
+        assert [[0, 0], [0, 0]] == env.declared_info()["count"].tolist()
+        assert {"count": COUNT} == env.info_spec()
+
+
+def test_an_environment_that_was_called_by_name_is_asked_again():
+    with pool_of(Telling, Telling, backend="process") as env:
+        env.reset()
+        env.call("jump", env_ids=[1])
+
+        assert [[0, 0], [100, 100]] == env.declared_info()["count"].tolist()
+        assert [[0, 0], [100, 100]] == env.get_info()["count"].tolist()
+
+
+@pytest.mark.parametrize("makers", [MIXED, MIXED[2:]])
+def test_it_comes_back_with_a_state(makers):
+    with pool_of(*makers, backend="process") as env:
+        shown = env.reset()
+        shown = env.step([0] * env.batch_size)
+        state = env.get_state()
+        for _ in range(4):
+            env.step([0] * env.batch_size)
+        env.set_state(state)
+
+        np.testing.assert_array_equal(shown.observation, env.declared_info()["count"])
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
+def test_a_row_that_was_made_up_has_zeros(backend):
+    crashing = functools.partial(Telling, crash_at=2)
+    with pool_of(
+        Telling, crashing, backend=backend, on_worker_failure=RestartPolicy()
+    ) as env:
+        env.reset()
+        env.step([0, 0])
+        env.step([0, 0])
+
+        assert [False, True] == env.repaired.tolist()
+        assert [[0, 2], [0, 0]] == env.declared_info()["count"].tolist()
+        assert [{"count"}, set()] == [set(info) for info in env.get_info()]
+
+        env.step([0, 0])
+        shown = env.step([0, 0])
+        np.testing.assert_array_equal(shown.observation, env.declared_info()["count"])
+
+
+def test_what_only_some_environments_declare_is_not_declared_by_the_pool():
+    class Silent(Telling):
+        def info_spec(self):
+            return {}
+
+    with pool_of(Telling, Silent) as env:
+        env.reset()
+
+        assert {} == env.info_spec()
+        assert {} == env.declared_info()
+        assert [[0, 0], [0, 0]] == env.get_info()["count"].tolist()
+
+
+def test_what_memory_cannot_hold_is_asked_for():
+    class Thoughtful(Telling):
+        def info_spec(self):
+            return {**super().info_spec(), "thought": ArraySpec((), object)}
+
+        def get_info(self):
+            return {**super().get_info(), "thought": {"of": "you"}}
+
+    with pool_of(Thoughtful, Thoughtful) as env:
+        env.reset()
+
+        assert {"count": COUNT} == env.info_spec()
+        assert ["thought" in info for info in env.get_infos()] == [True, True]
+
+
+class Lying(Telling):
+    def get_info(self):
+        return {"count": 3} if self.count[1] == 2 else super().get_info()
+
+
+@pytest.mark.parametrize("make", [Lying, lambda: BatchedPyEnvironment([Lying()])])
+def test_an_info_that_does_not_fit_is_an_error_for_whoever_asks(make):
+    with pool_of(Telling, make) as env:
+        env.reset()
+        env.step([0, 0])
+        shown = env.step([0, 0])  # Which is no concern of a step.
+
+        assert [2, 2] == shown.observation[:, 1].tolist()
+        for ask in (env.declared_info, env.get_info):
+            with pytest.raises(EnvironmentRaised, match=r"info of .*1.*\['count'\]"):
+                ask()
+
+
+def test_a_shape_is_never_broadcast_into_a_row():
+    class Short(Telling):
+        def get_info(self):
+            return {"count": np.array([3])}
+
+    with pool_of(Short, Telling) as env:
+        env.reset()
+
+        with pytest.raises(EnvironmentRaised, match="Axis 0 has size 1 instead of 2"):
+            env.declared_info()
+
+
+@pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
+@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
+def test_an_asynchronous_pool_tells_it_of_rows_that_owe_nothing(backend, order):
+    with AsyncParallelPyEnvironment(
+        [Telling] * 3, num_workers=2, backend=backend, autoreset=order
+    ) as env:
+        env.reset_async()
+        for _ in range(12):
+            got = env.recv(count=1)
+            rows = got.env_ids
+            np.testing.assert_array_equal(
+                got.time_step.observation, env.declared_info(rows)["count"]
+            )
+            env.send(np.zeros(len(rows), np.int64), rows)
+            with pytest.raises(CallOrderError, match="still owe"):
+                env.declared_info(rows)
+
+
+def test_a_batch_made_of_an_asynchronous_pool_declares_it():
+    pool = AsyncParallelPyEnvironment([Telling] * 2, num_workers=2)
+    with Blocking(pool) as env:
+        assert {"count": COUNT} == env.info_spec()
+
+
+def test_a_batch_declares_what_its_environments_do():
+    assert {"count": COUNT} == batch_of((1, 2)).info_spec()
+    mixed = BatchedPyEnvironment([CountingEnv(), CountingEnv()])
+    assert {} == mixed.info_spec()
+
+
+def test_before_the_first_reset_environments_are_asked():
+    with pool_of(Telling, Telling) as env:
+        assert [[-1, 0], [-1, 0]] == env.declared_info()["count"].tolist()
