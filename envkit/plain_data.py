@@ -76,6 +76,9 @@ def to_plain(value: Any, place: str = "value", other: Other | None = None) -> An
         return {"$bytes": _text(value)}
     if kind is complex:
         return {"$complex": [to_plain(value.real), to_plain(value.imag)]}
+    pathlib = sys.modules.get("pathlib")  # Without it there are no paths.
+    if pathlib is not None and isinstance(value, pathlib.PurePath):
+        return {"$path": str(value)}
     if other is None:
         raise PlainDataError(place, value)
     return other(value, place)
@@ -169,6 +172,12 @@ def _read_namedtuple(data: Any, read: Callable[[Any], Any]) -> Any:
     return make(*values.values())
 
 
+def _read_path(data: Any, _: Any) -> Any:
+    import pathlib
+
+    return pathlib.Path(data)
+
+
 _READERS: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
     "$array": _read_array,
     "$number": lambda data, _: _read_array(data, _)[()],
@@ -179,6 +188,7 @@ _READERS: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
     "$float": lambda data, _: float(data),
     "$bytes": lambda data, _: base64.b64decode(data),
     "$complex": lambda data, read: complex(*read(data)),
+    "$path": _read_path,
 }
 
 

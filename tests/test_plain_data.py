@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ scalars = (
     | st.text()
     | st.binary()
     | st.complex_numbers(allow_nan=False)
+    | st.sampled_from([pathlib.Path("levels/one.txt"), pathlib.Path("/")])
 )
 values = st.recursive(
     scalars,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pathlib
 import pickle
 import warnings
 
@@ -208,6 +209,7 @@ def test_arguments_of_functions_are_known_by_name(target, arguments):
     ("argument", "plain"),
     [
         (Catch, {"$name": "envkit.envs.catch:Catch"}),
+        (pathlib.PurePosixPath("a/maze.txt"), {"$path": "a/maze.txt"}),
         (lambda: 3, {"$unknown": f"{HERE}:<lambda>"}),
         (object(), {"$unknown": "a object object"}),
         (
@@ -215,7 +217,7 @@ def test_arguments_of_functions_are_known_by_name(target, arguments):
             {"$unknown": "an array of shape (5000,), dtype float64"},
         ),
     ],
-    ids=["class", "lambda", "object", "large array"],
+    ids=["class", "path", "lambda", "object", "large array"],
 )
 def test_what_json_cannot_hold_is_named(argument, plain):
     found = make(make_maze, size=argument).provenance()

@@ -163,6 +163,7 @@ class AsyncEnvPool(AsyncEnvironment):
         self._check_open("seed")
         check_seedable(self._recipe, self._name, "AsyncEnvPool")
         self._seeds = native_seeds(seed, self._rows, self._spares)
+        self._noted_seed = seed
 
     def get_info(self) -> dict[str, Any]:
         """Returns the infos of the rows that the last `recv` has returned.

@@ -263,6 +263,7 @@ def test_a_seed_counts_from_the_next_reset_of_all_rows():
         env.reset_async()
         env.recv()
         env.seed(list(range(4)))
+        assert [0, 1, 2, 3] == env.provenance()["seed"]
         env.reset_async([0])
         env.recv()
         told = Told(env)
