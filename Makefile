@@ -14,7 +14,7 @@ export PIP_ROOT_USER_ACTION := ignore
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check lint types docs bench soak clean
+.PHONY: help demo test test-all test-sb3 check lint types docs bench soak clean
 
 help:
 	@echo "make demo      step environments, kill a worker, and learn to balance a pole"
@@ -35,15 +35,23 @@ demo: $(VENV)/.demo
 	@$(QUIETLY) "$(RUN)" examples/tf_reinforce.py --goal=400 --max_seconds=40 --verbosity=-1
 
 # Several files at a time: much of it is waiting for processes to start and to end.
+# In the order of tests/conftest.py: TensorFlow cannot compile in a process in which
+# OpenGL without a graphics card has drawn.
+AT_A_TIME := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+
 test: $(VENV)/.test
-	@"$(RUN)" -m pytest -m "not heavy" --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	@"$(RUN)" -m pytest -m "not heavy" $(AT_A_TIME)
 
 # Some tests need libraries that are too large for every run, and are skipped without;
 # here a library that is missing is a failure. And some of the others are too slow for
 # every run: they are marked "heavy".
 # PLE is in no registry: make test-all PLE=path names a checkout to test with.
 test-all: $(VENV)/.test-all
-	@"$(RUN)" -m pytest --nothing-missing --numprocesses=auto --maxprocesses=4 --dist=loadfile $(if $(PLE),--ple="$(PLE)")
+	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME) $(if $(PLE),--ple="$(PLE)")
+	@$(MAKE) --no-print-directory VENV="$(VENV)-sb3" test-sb3
+
+# Stable-Baselines3 takes an older Gymnasium than the newest, which the others shall have.
+test-sb3: $(VENV)/.test-sb3
 	@"$(RUN)" -m pytest tests/adapters/sb3_checks.py
 
 check: lint types docs
@@ -73,7 +81,7 @@ soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py
 
 clean:
-	rm -rf "$(VENV)" docs/_build docs/reference/generated build *.egg-info
+	rm -rf "$(VENV)" "$(VENV)-sb3" docs/_build docs/reference/generated build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
 # A folder that was moved or copied takes its .venv along, with paths that point back;
@@ -103,6 +111,11 @@ $(VENV)/.test: $(VENV)/.python pyproject.toml
 $(VENV)/.test-all: $(VENV)/.test
 	@echo "Installing what the heavy tests need"
 	@"$(RUN)" -m pip install -q -e ".[test-all]"
+	@touch "$@"
+
+$(VENV)/.test-sb3: $(VENV)/.python pyproject.toml
+	@echo "Installing Stable-Baselines3, with PyTorch"
+	@"$(RUN)" -m pip install -q -e ".[test-sb3]"
 	@touch "$@"
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml
