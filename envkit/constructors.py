@@ -162,7 +162,7 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
                 f"{target!r} is not a target: write 'module:attribute' or "
                 "'scheme:environment'."
             )
-        if module.startswith("."):
+        if module.startswith(".") and not module.endswith(".py"):
             raise ValueError(
                 f"{target!r} names the relative module {module!r}; write its whole "
                 "name, from the package on."

@@ -29,6 +29,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -257,7 +258,17 @@ def _package_of(entry: EntryPoint) -> str:
     return "a package" if package is None else f"{package.name} {package.version}"
 
 
+def _names_a_file(name: str, file: str, attribute: str) -> ConstructorError:
+    module = os.path.basename(file).removesuffix(".py")
+    return ConstructorError(
+        f"{name!r} names a file, and a target names a module: '{module}:{attribute}', "
+        "where the file's folder is the current one or on sys.path."
+    )
+
+
 def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
+    if module_name.startswith("."):  # "./game.py": others are refused before.
+        raise _names_a_file(name, module_name, attribute)
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -265,6 +276,8 @@ def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]
         # is the author's own business, and its error says more.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
+        if module_name.endswith(".py"):
+            raise _names_a_file(name, module_name, attribute) from error
         known = schemes()
         raise ConstructorError(
             f"{name!r} names the module {module_name!r}, and there is no module "

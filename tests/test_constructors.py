@@ -296,6 +296,17 @@ def test_a_module_that_does_not_exist_is_named(target, module, missing, suggesti
     assert (ConstructorError, expected) == told(constructor(target))
 
 
+@pytest.mark.parametrize("file", ["game_7.py", "./game_7.py", "/home/me/game_7.py"])
+def test_a_file_is_told_from_a_module(file):
+    target = f"{file}:Maze"
+    expected = (
+        f"{target!r} names a file, and a target names a module: 'game_7:Maze', "
+        "where the file's folder is the current one or on sys.path."
+    )
+
+    assert (ConstructorError, expected) == told(constructor(target))
+
+
 @pytest.mark.parametrize("target", [".envs:make", "..envs:make"])
 def test_a_relative_module_is_refused_at_once(target):
     module = target.partition(":")[0]

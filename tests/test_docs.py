@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import envkit
-from envkit import types
+from envkit import targets, types
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(
@@ -227,6 +227,13 @@ def test_the_page_of_the_types_describes_each_of_them():
     assert sorted(types.__all__) == sorted(
         re.findall(r"\{py:data\} envkit\.types\.(\w+)", page)
     )
+
+
+def test_the_table_of_schemes_is_whole():
+    page = (DOCS / "start_here.md").read_text("utf-8")
+    of_envkit = set(re.findall(r'^\| `\w+` \| `"(\w+):', page, re.MULTILINE))
+
+    assert set(targets._SCHEMES) == of_envkit
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))

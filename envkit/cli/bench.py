@@ -36,7 +36,7 @@ from envkit.cli.bench_parts.report import (
 from envkit.cli.numbers import at_least_one, number_within
 from envkit.cli.output import stdout_on_stderr
 from envkit.cli.target import add_target, target_arguments
-from envkit.cli.terminal import add_json, print_json, progress_bar, terminal
+from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, terminal
 from envkit.errors import EnvkitError
 from envkit.parallel.cpus import available_cpus
 from envkit.provenance import plain_arguments
@@ -156,7 +156,7 @@ def _show(
 ) -> None:
     console = terminal()
     console.print(title, style="bold", markup=False)
-    console.print(as_table(tries, peers))
+    console.print(Fitting(as_table(tries, peers)), crop=False)
     for line in failures(tries, peers):
         console.print(line, style="dim", markup=False, soft_wrap=True)
     load = "" if facts["load"] is None else f", load {facts['load']:.1f} before"

@@ -18,7 +18,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from envkit.cli.play_parts.sigterm import Terminated
+from envkit.cli.end_signals import Terminated, ended_by_signals
+from envkit.error_texts import first_line
 from envkit.errors import EnvkitError
 
 __all__ = ["main"]
@@ -26,6 +27,7 @@ __all__ = ["main"]
 _COULD_NOT, _INTERRUPTED = 2, 130
 # Errors whose message says all there is to say, without the name of their class.
 _TELLING = (EnvkitError, ValueError, OSError, NotImplementedError)
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 class _Command(NamedTuple):
@@ -89,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(command: Any, parsed: argparse.Namespace) -> int:
     """Runs a command; other people's code does not choose the exit status."""
     try:
-        status: int = command.run(parsed)
+        with ended_by_signals():
+            status: int = command.run(parsed)
         return status
     except Terminated:
         raise
@@ -105,9 +108,12 @@ def _prepare_stdout() -> None:
     if sys.stdout is None:
         # It was closed. Otherwise the next file that is opened would be it.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    elif isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        # Not every encoding has ∞, and a file's name may be no text.
-        sys.stdout.reconfigure(errors="replace")
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        # Not every encoding has ∞, and a file's name may be no text. That of the locale
+        # "C" takes such names, but no ∞ either.
+        kind, errors = sys.stdout.encoding.lower(), sys.stdout.errors
+        if errors == "strict" or (errors == "surrogateescape" and kind != "utf-8"):
+            sys.stdout.reconfigure(errors="replace")
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
@@ -138,6 +144,8 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
 
 def _in_one_line(error: Exception) -> str:
     message = " ".join(str(error).split())
+    if _TRACEBACK in message:  # What a worker process has told
+        message = f"{first_line(str(error))} (--debug shows where)"
     if isinstance(error, _TELLING) and message:
         return message
     kind = type(error).__name__

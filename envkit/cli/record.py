@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Records, and says what there is."""
     from envkit.cli.output import stdout_on_stderr
-    from envkit.cli.play_parts.sigterm import ended_by_sigterm
     from envkit.cli.record_parts.outputs import check_can_film, check_output, kind_of
     from envkit.cli.record_parts.tally import Tally
 
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_can_film(kind)
     if arguments.episodes is None and arguments.steps is None:
         arguments.episodes = 1
-    with ended_by_sigterm(), stdout_on_stderr(), _environment(arguments, kind) as env:
+    with stdout_on_stderr(), _environment(arguments, kind) as env:
         if arguments.seed is not None:
             env.seed(arguments.seed)
         tally = Tally(
@@ -105,14 +105,21 @@ def _environment(arguments: argparse.Namespace, kind: str) -> Any:
         rendering_arguments,
     )
     from envkit.constructors import make
+    from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 
     given = target_arguments(arguments)
     rows = arguments.batch_size
+    if "num_envs" in given:
+        if rows is not None:
+            raise ValueError("--batch-size and --arg num_envs are the same: give one.")
+        rows = given.pop("num_envs")
     if kind == "directory":
         return make(arguments.target, num_envs=rows, **given)
     if rows is None:
         return make_rendering(arguments.target, given)
-    given = rendering_arguments(arguments.target, given)
+    of_pools = inspect.signature(ParallelPyEnvironment).parameters
+    its_own = {name: given[name] for name in given if name not in of_pools}
+    given.update(rendering_arguments(arguments.target, its_own))
     return make(arguments.target, num_envs=rows, **given)
 
 

@@ -8,10 +8,13 @@ import math
 import sys
 from typing import Any
 
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.progress import Progress
+from rich.table import Table
 
-__all__ = ["add_json", "print_json", "progress_bar", "terminal"]
+__all__ = ["Fitting", "add_json", "print_json", "progress_bar", "terminal"]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -39,16 +42,57 @@ def _finite(answer: Any) -> Any:
     return answer
 
 
+_NO_LIMIT = 10_000
+
+
+class Fitting:
+    """A table that does without its frame where there is no room for it.
+
+    Figures are never cut short: where there is no room for them either, its lines are
+    longer than the terminal is wide.
+    """
+
+    def __init__(self, table: Table) -> None:
+        """Takes the table, of which the first column may have several lines."""
+        self._table = table
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
+        """Shows it in one of its two forms."""
+        table, anywhere = self._table, options.update(width=_NO_LIMIT)
+        for column in table.columns[1:]:
+            column.no_wrap = True
+        if Measurement.get(console, anywhere, table).maximum > options.max_width:
+            table.box, table.show_edge, table.padding = SIMPLE_HEAD, False, (0,)
+            for column in table.columns:
+                column.header = str(column.header).replace(" ", "\n")
+            first = table.columns[0]
+            texts = [first.header, *first.cells]
+            words = [word for text in texts for word in str(text).split()]
+            first.min_width = max(map(len, words), default=0)
+            least = Measurement.get(console, anywhere, table).minimum
+            table.width = least if least > options.max_width else None
+        yield table
+
+
+class _Console(Console):
+    """Leaves it to the command what happens when nobody reads on."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def terminal() -> Console:
     """Returns where tables go.
 
     What is no terminal has no width, and gets lines as long as they are.
     """
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=False)
+    console = _Console(file=sys.stdout, highlight=False, soft_wrap=False)
     return (
         console
         if console.is_terminal
-        else Console(file=sys.stdout, highlight=False, width=200)
+        else _Console(file=sys.stdout, highlight=False, width=200)
     )
 
 

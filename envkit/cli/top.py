@@ -107,15 +107,19 @@ def _show_once(onlookers: list[Onlooker], interval: float, as_json: bool) -> int
 def _show_live(onlookers: list[Onlooker], interval: float) -> int:
     console = terminal()
     views = _watched(onlookers, min(interval, 0.5))
-    with Live(_as_tables(views), console=console, auto_refresh=False) as live:
-        while onlookers:
-            views = _watched(onlookers, interval)
-            if ended := [each for each in onlookers if each.has_ended()]:
-                # What it did last stays on the screen.
-                _tell_ended(ended)
-                onlookers = [each for each in onlookers if each not in ended]
-            else:
-                live.update(_as_tables(views), refresh=True)
+    try:
+        with Live(_as_tables(views), console=console, auto_refresh=False) as live:
+            while onlookers:
+                views = _watched(onlookers, interval)
+                if ended := [each for each in onlookers if each.has_ended()]:
+                    # What it did last stays on the screen.
+                    _tell_ended(ended)
+                    onlookers = [each for each in onlookers if each not in ended]
+                else:
+                    live.update(_as_tables(views), refresh=True)
+    finally:
+        # A signal that comes while the first view is drawn leaves it hidden.
+        console.show_cursor()
     return _FOUND
 
 

@@ -87,9 +87,12 @@ class Recording:
     def events(self) -> list[dict[str, Any]]:
         """What happened besides: seeds, states that were set, episodes dropped."""
         path = self._root / "log.jsonl"
-        lines = path.read_bytes().split(b"\n") if path.exists() else []
-        # What follows the last newline was being written when the process died.
-        return [loaded(line) for line in lines[:-1]]
+        try:
+            lines = path.read_bytes().split(b"\n") if path.exists() else []
+            # What follows the last newline was being written when the process died.
+            return [loaded(line) for line in lines[:-1]]
+        except (OSError, ValueError) as error:
+            raise RecordingError(f"{str(path)!r} cannot be read: {error}.") from error
 
     def load(self, entry: Entry) -> Episode:
         """Reads a file."""

@@ -13,7 +13,7 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import NestedSpec
 from envkit.wording import a_or_an, bound_text
 
-__all__ = ["EnvironmentSpec"]
+__all__ = ["EnvironmentSpec", "checked_spec"]
 
 
 class EnvironmentSpec(NamedTuple):
@@ -82,15 +82,34 @@ def _ask(env: Any, method: str) -> NestedSpec:
             f"{name} is {a_or_an(type(ask).__name__)}; it has to be a method that "
             "returns one."
         )
-    spec = ask()
+    return checked_spec(ask(), f"{name}() returned")
+
+
+def checked_spec(spec: NestedSpec, subject: str) -> NestedSpec:
+    """Returns specs, if they are.
+
+    Args:
+        spec: What may be a nest of specs.
+        subject: Where it is from, as the sentence of an error begins.
+
+    Raises:
+        TypeError: A leaf is no spec.
+    """
     for path, leaf in nest.flatten_with_paths(spec):
         if not isinstance(leaf, ArraySpec):
             place = f" at {path}" if path else ""
-            hint = " Did a return statement get lost?" if leaf is None else ""
             raise TypeError(
-                f"{name}() returned {leaf!r:.80}{place}, not an ArraySpec.{hint}"
+                f"{subject} {leaf!r:.80}{place}, not an ArraySpec.{_hint(leaf)}"
             )
     return spec
+
+
+def _hint(leaf: Any) -> str:
+    if leaf is None:
+        return " Did a return statement get lost?"
+    if hasattr(leaf, "contains") and hasattr(leaf, "sample"):
+        return " envkit.adapters.spec_from_gym_space(space) makes one of a space."
+    return ""
 
 
 def _shown(spec: NestedSpec) -> str:

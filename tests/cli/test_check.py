@@ -280,7 +280,7 @@ def test_a_terminal_shows_which_rule_is_looked_at():
     with in_terminal(
         "check", f"{HERE}:Waiting", f"--arg=bell={os.devnull}"
     ) as terminal:
-        terminal.wait_for("3/51")
+        terminal.wait_for(f"3/{len(CHECKS)}")
         terminal.wait_for("time_step")
         terminal.process.send_signal(signal.SIGINT)
 

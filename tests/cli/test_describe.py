@@ -249,6 +249,21 @@ def test_what_cannot_be_made_is_one_line(capsys):
     assert ("", 1) == (printed.out, len(printed.err.splitlines()))
 
 
+class Spoken(CountingEnv):
+    """Says what its actions are, in words."""
+
+    def action_spec(self):
+        return "left or right"
+
+
+def test_what_is_no_spec_is_named(capsys):
+    assert 2 == main(["describe", f"{HERE}:Spoken"])
+    assert (
+        "envkit describe: TypeError: Spoken.action_spec() returned 'left or right', "
+        "not an ArraySpec. (--debug shows where)\n"
+    ) == capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("spec", "text", "bounds"),
     [

@@ -285,6 +285,8 @@ def test_only_the_library_that_a_pattern_names_is_asked(shelf, capsys):
         (None, ["CartPole-v1", "gymnasium:CartPole-v1", "ale:Pong-v5"]),
         ("pole", ["CartPole-v1", "gymnasium:CartPole-v1"]),
         ("Gym", ["gymnasium:CartPole-v1"]),
+        ("gymnasium:pole", ["gymnasium:CartPole-v1"]),
+        ("ale:pole", []),
         ("*-v5", ["ale:Pong-v5"]),
         ("c*", ["CartPole-v1", "gymnasium:CartPole-v1"]),
         ("*:*", ["gymnasium:CartPole-v1", "ale:Pong-v5"]),
@@ -346,7 +348,10 @@ def test_libraries_are_listed_by_the_names_that_make_takes(scheme):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="only POSIX has named pipes")
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_ends_the_processes_too(shelf, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_a_signal_ends_the_processes_too(number, status, shelf, tmp_path):
     folder = shelf(maze="endless_names")
     bell = tmp_path / "bell"
     os.mkfifo(bell)
@@ -357,9 +362,9 @@ def test_ctrl_c_ends_the_processes_too(shelf, tmp_path):
         env={**os.environ, "PYTHONPATH": str(folder), "BELL": str(bell)},
     )
     looking = int(bell.read_text())
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=30)
 
-    assert (130, b"", b"") == (process.returncode, out, err)
+    assert (status, b"", b"") == (process.returncode, out, err)
     with pytest.raises(ProcessLookupError):
         os.kill(looking, 0)

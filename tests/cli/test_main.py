@@ -57,6 +57,24 @@ def test_an_error_is_one_line_without_a_traceback(tmp_path, capsys):
     assert 1 == len(capsys.readouterr().err.splitlines())
 
 
+class Breaks(CountingEnv):
+    """Cannot begin."""
+
+    def _reset(self):
+        raise RuntimeError("No board.")
+
+
+def test_the_traceback_of_a_worker_is_left_out_too(tmp_path, capsys):
+    pool = ["--arg", "num_envs=2", "--arg", "backend=inline"]
+    status = main(["record", f"{__name__}:Breaks", "-o", str(tmp_path / "runs"), *pool])
+
+    assert 2 == status
+    assert (
+        "envkit record: env 0 raised RuntimeError: No board in reset(). "
+        "(--debug shows where)\n"
+    ) == capsys.readouterr().err
+
+
 class Leaves(CountingEnv):
     """Ends the program, and says that all is well."""
 
@@ -88,12 +106,20 @@ def test_ctrl_c_is_no_traceback_while_a_command_is_imported(monkeypatch, capsys)
     assert ("", "") == capsys.readouterr()
 
 
-def test_an_encoding_that_lacks_a_sign_gets_another_instead():
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=["encoding", "locale"],
+)
+def test_an_encoding_that_lacks_a_sign_gets_another_instead(settings):
     done = subprocess.run(
         [sys.executable, "-m", "envkit", "describe", "CartPole"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        env={**os.environ, **settings},
     )
 
     assert (0, "") == (done.returncode, done.stderr)
@@ -121,6 +147,22 @@ def test_a_closed_standard_output_is_no_error():
     )
 
     assert (0, "") == (done.returncode, done.stderr)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such pipes")
+def test_a_table_that_nobody_reads_on_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    options = ["--num-envs=1", "--seconds=0.01", "--backends=inline"]
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", "bench", "Catch", *options],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+
+    assert (2, "") == (done.returncode, done.stderr)
 
 
 def test_json_has_null_for_what_is_not_finite(capsys):

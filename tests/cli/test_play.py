@@ -225,6 +225,26 @@ def test_what_has_the_display_itself_is_played_in_the_terminal(
     ) == capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="others have a display always")
+def test_a_window_needs_a_display():
+    pytest.importorskip("pygame", reason="pygame is not installed")
+    displays = {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"}
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", "play", "Catch", "--window"],
+        capture_output=True,
+        text=True,
+        env={name: os.environ[name] for name in os.environ if name not in displays},
+        timeout=45,
+    )
+
+    assert 2 == done.returncode
+    assert (
+        "envkit play: There is no display to open a window on. --terminal plays in the "
+        "terminal."
+    ) == done.stderr.splitlines()[-1]
+
+
 def test_a_window_needs_pygame(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -187,6 +187,39 @@ def test_a_batch_of_anything_is_made_in_worker_processes(tmp_path, capsys):
     assert (8, 18, 3) == shape_of(path, 8, 18)[1:]
 
 
+@pytest.mark.parametrize("name", ["out.gif", "runs"])
+def test_a_pool_that_is_asked_for_by_its_argument_is_the_same(name, tmp_path, capsys):
+    needs(name)
+    pool = ["--arg", "num_envs=3", "--arg", "backend=inline"]
+
+    assert 0 == record("Catch", "-o", tmp_path / name, *pool)
+    assert capsys.readouterr().out.startswith(
+        f"{tmp_path / name}: 3 whole episodes, 27 steps, mean"
+    )
+
+
+def test_how_many_there_are_is_said_once(tmp_path, capsys):
+    status = record(
+        "Catch", "-o", tmp_path / "runs", "--arg", "num_envs=3", "--batch-size", 3
+    )
+
+    assert 2 == status
+    assert (
+        "envkit record: --batch-size and --arg num_envs are the same: give one.\n"
+    ) == capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_pool_with_options_of_its_own_is_told_to_render(tmp_path):
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    needs("out.gif")
+    path = tmp_path / "out.gif"
+    pool = ["--arg", "num_envs=2", "--arg", "num_workers=1"]
+
+    assert 0 == record("gymnasium:CartPole-v1", "-o", path, "--steps", 3, *pool)
+    assert (4, 400, 1202, 3) == shape_of(path, 400, 1202)
+
+
 def test_environments_of_gymnasium_are_told_to_render(tmp_path):
     needs("out.gif")
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
@@ -239,6 +272,17 @@ def test_a_directory_of_something_else_is_never_removed(name, tmp_path, capsys):
         "so it is not replaced.\n"
     ) == capsys.readouterr().err
     assert ["letter.txt"] == left_in(path)
+
+
+def test_a_film_does_not_take_the_place_of_an_empty_folder(tmp_path, capsys):
+    path = tmp_path / "out.gif"
+    path.mkdir()
+
+    assert 2 == record("Catch", "-o", path)
+    assert (
+        f"envkit record: {str(path)!r} is a directory that is no recording of envkit, "
+        "so it is not replaced.\n"
+    ) == capsys.readouterr().err
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
@@ -303,6 +347,43 @@ def test_what_does_not_render_is_told_and_what_helps(tmp_path, capsys):
     assert (
         f"envkit record: {HERE}:Blind cannot be filmed: Blind cannot render. A "
         "directory of episodes needs no pictures: -o DIRECTORY.\n"
+    ) == capsys.readouterr().err
+    assert [] == left_in(tmp_path)
+
+
+class Growing(CountingEnv):
+    """Has a larger picture in each step."""
+
+    def render(self, mode="rgb_array"):
+        return np.zeros((8 + self._current_step, 8, 3), np.uint8)
+
+
+def test_pictures_of_another_size_are_told(tmp_path, capsys):
+    needs("out.gif")
+    assert 2 == record(f"{HERE}:Growing", "-o", tmp_path / "out.gif")
+    assert (
+        f"envkit record: {HERE}:Growing cannot be filmed: its picture after 1 has "
+        "shape (9, 8, 3), and those before have (8, 8, 3); a film has one size.\n"
+    ) == capsys.readouterr().err
+    assert [] == left_in(tmp_path)
+
+
+class Shifting(CountingEnv):
+    """Has a discount of another shape in each step."""
+
+    def _step(self, action):
+        time_step = super()._step(action)
+        return time_step._replace(discount=np.ones(self._current_step, np.float32))
+
+
+def test_what_cannot_be_written_is_told_with_its_own_place(tmp_path, capsys):
+    path = tmp_path / "runs"
+
+    assert 2 == record(f"{HERE}:Shifting", "-o", path)
+    assert (
+        f"envkit record: {str(path)!r} cannot be written: discount has shape (1,) "
+        "after () in the same episode, and files hold arrays of one shape, that of the "
+        "spec\n"
     ) == capsys.readouterr().err
     assert [] == left_in(tmp_path)
 

@@ -349,15 +349,19 @@ def test_a_live_view_ends_with_the_pool_and_says_so(how, program):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_ends_a_live_view_and_not_the_pool(program):
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_a_signal_ends_a_live_view_and_not_the_pool(number, status, program):
     training = program()
 
     with on_a_terminal(training.pid, "--interval=0.05") as (process, read_until):
         read_until(b"calls/s")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         shown = read_until(b"no such text")
 
-        assert 130 == process.wait()
+        assert status == process.wait()
+    assert shown.endswith("\x1b[?25h")  # The cursor is there again.
     assert "Traceback" not in shown
     assert "done" == training.do("pools[0].reset()")
 

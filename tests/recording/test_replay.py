@@ -259,6 +259,17 @@ def test_a_broken_file_is_named(tmp_path, message_of):
     )
 
 
+def test_a_broken_log_is_named(tmp_path, message_of):
+    recorded(tmp_path / "r", CountingEnv(), 5)
+    file = tmp_path / "r/log.jsonl"
+    file.write_bytes(b"\xff\n")
+
+    assert (
+        f"{str(file)!r} cannot be read: 'utf-8' codec can't decode byte 0xff in "
+        "position 0: invalid start byte."
+    ) == message_of(RecordingError, lambda: Recording(tmp_path / "r").events)
+
+
 def test_a_replay_travels(tmp_path):
     recorded(tmp_path / "r", make("Catch", seed=1), 30)
     env = Replay(tmp_path / "r")

@@ -78,7 +78,9 @@ def _opened(order: dict[str, Any]) -> Driven:
         return envpool(name, count, _own_actions(name, count))
     actions = _actions(maker, count)
     if peer.has_workers:
-        workers = max(n for n in range(1, order["cpus"] + 1) if count % n == 0)
+        # It waits busily, and its own process does so on one of the CPUs.
+        most = max(1, order["cpus"] - 1)
+        workers = max(n for n in range(1, most + 1) if count % n == 0)
         return peer.drive([maker] * count, actions, workers=workers)
     return peer.drive([maker] * count, actions)
 

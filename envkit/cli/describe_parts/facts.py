@@ -13,11 +13,11 @@ from envkit import nest
 from envkit.async_environment import AsyncEnvironment
 from envkit.autoreset import AutoReset
 from envkit.cli.describe_parts.spec_texts import plain_leaves
+from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.info_spec import info_spec_of
 
 __all__ = ["facts_of", "info_text", "layers_of", "limit_of", "specs_of"]
 
-_PARTS = ("observation", "action", "reward", "discount")
 # Under which names wrappers and environments tell how long episodes are at most.
 # The last is MiniGrid's.
 _LIMITS = ("duration", "max_episode_steps", "fix_length", "max_steps")
@@ -25,7 +25,7 @@ _LIMITS = ("duration", "max_episode_steps", "fix_length", "max_steps")
 
 def specs_of(env: Any) -> dict[str, Any]:
     """Returns the nests of specs by what they are of."""
-    specs = {part: getattr(env, f"{part}_spec")() for part in _PARTS}
+    specs: dict[str, Any] = EnvironmentSpec.of(env)._asdict()
     declared = info_spec_of(env)
     return {**specs, "info": declared} if declared else specs
 

@@ -14,10 +14,12 @@ def matches(target: str, pattern: str | None) -> bool:
     """Says whether a pattern means a target, in upper or lower case.
 
     With `*`, `?` or `[` in it, it is a glob of the whole target, or of what follows the
-    colon; otherwise a part of the target.
+    colon; otherwise a part of the target, or with a colon of what follows it.
 
     Example:
         >>> matches("gymnasium:CartPole-v1", "pole")
+        True
+        >>> matches("gymnasium:CartPole-v1", "gymnasium:pole")
         True
         >>> matches("gymnasium:CartPole-v1", "cart*"), matches("Catch-v1", "*cart*")
         (True, False)
@@ -26,7 +28,10 @@ def matches(target: str, pattern: str | None) -> bool:
         return True
     wanted, whole = pattern.lower(), target.lower()
     if _WILD.isdisjoint(wanted):
-        return wanted in whole
+        scheme, colon, name = wanted.partition(":")
+        its_scheme, _, its_name = whole.partition(":")
+        by_parts = bool(colon) and its_scheme.endswith(scheme) and name in its_name
+        return by_parts or wanted in whole
     return fnmatchcase(whole, wanted) or fnmatchcase(whole.partition(":")[2], wanted)
 
 

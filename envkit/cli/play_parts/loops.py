@@ -80,7 +80,7 @@ def in_window(
     pressed: Sequence[Sequence[str]] | None = None,
 ) -> None:
     """Plays in a window; with given keys it is as if somebody pressed them."""
-    with open_window(title, repeats=not fps) as window:
+    with open_window(title, repeats=not fps, seen=pressed is None) as window:
         window.open(view.look(game.time_step), len(game.lines()))
         window.show(view.of(game), *game.lines())
         if pressed is not None:

@@ -15,7 +15,6 @@ from rich.text import Text
 from envkit.cli.play_parts.half_blocks import fitted, half_blocks, shades
 from envkit.cli.play_parts.key_names import decode
 from envkit.cli.play_parts.scene import Scene
-from envkit.cli.play_parts.sigterm import ended_by_sigterm
 from envkit.cli.play_parts.text_columns import side_by_side
 
 __all__ = ["Screen", "is_terminal", "open_screen"]
@@ -98,11 +97,10 @@ def open_screen() -> Iterator[Screen]:
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
-        with ended_by_sigterm():
-            tty.setcbreak(descriptor)
-            _forbid_stopping(descriptor)
-            with console.screen(hide_cursor=True) as screen:
-                yield Screen(console, screen, descriptor)
+        tty.setcbreak(descriptor)
+        _forbid_stopping(descriptor)
+        with console.screen(hide_cursor=True) as screen:
+            yield Screen(console, screen, descriptor)
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 

@@ -164,8 +164,14 @@ class Window:
 
 
 @contextlib.contextmanager
-def open_window(title: str, *, repeats: bool) -> Iterator[Window]:
-    """Gives a window, and closes it, whatever happens."""
+def open_window(title: str, *, repeats: bool, seen: bool = True) -> Iterator[Window]:
+    """Gives a window, and closes it, whatever happens.
+
+    Args:
+        title: What stands above it.
+        repeats: Whether a key that is held comes again and again.
+        seen: Whether somebody is to see it. Without a display nobody does.
+    """
     if display_is_taken():
         raise ValueError(
             "The environment has pygame's display to itself, and there is one in a "
@@ -178,6 +184,12 @@ def open_window(title: str, *, repeats: bool) -> Iterator[Window]:
     pygame.display.init()
     pygame.font.init()
     try:
+        # What SDL falls back on where there is none.
+        if seen and pygame.display.get_driver() == "offscreen":
+            raise ValueError(
+                "There is no display to open a window on. --terminal plays in the "
+                "terminal."
+            )
         yield Window(pygame, title, repeats=repeats)
     finally:
         pygame.display.quit()

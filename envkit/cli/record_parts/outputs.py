@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from envkit.errors import MissingDependencyError
+from envkit.error_texts import first_line
+from envkit.errors import MissingDependencyError, RecordingError, SpecError
 from envkit.wrappers.pictures.rendered import check_picture, tiled
 from envkit.wrappers.video.film import FORMATS, Film
 
@@ -70,9 +71,9 @@ def check_can_film(kind: str) -> None:
 
 def check_output(path: Path, kind: str, *, overwrite: bool) -> None:
     """Raises if something is there that may not be replaced."""
-    if not path.exists() or _is_empty(path):
+    if not path.exists() or (kind == DIRECTORY and _is_empty(path)):
         return
-    if not overwrite:
+    if not overwrite and (kind == DIRECTORY or not path.is_dir()):
         raise FileExistsError(
             f"{str(path)!r} exists already. --overwrite replaces it, once the new one "
             "is whole."
@@ -96,6 +97,7 @@ class Camera:
         """Takes the film, the environment, and what it is called."""
         self._film, self._env, self._name = film, env, name
         self._dims = () if env.batch_size is None else (env.batch_size,)
+        self._shape: tuple[int, ...] = ()
 
     @property
     def pictures(self) -> int:
@@ -108,10 +110,17 @@ class Camera:
             picture = self._env.render("rgb_array")
         except NotImplementedError as error:
             raise NotImplementedError(
-                f"{self._name} cannot be filmed: {error} A directory of episodes needs "
-                "no pictures: -o DIRECTORY."
+                f"{self._name} cannot be filmed: {first_line(str(error))} A directory "
+                "of episodes needs no pictures: -o DIRECTORY."
             ) from error
         check_picture(picture, self._dims, f'{self._name}: render("rgb_array")')
+        self._shape = self._shape or picture.shape
+        if picture.shape != self._shape:
+            raise SpecError(
+                f"{self._name} cannot be filmed: its picture after {self.pictures} has "
+                f"shape {picture.shape}, and those before have {self._shape}; a film "
+                "has one size."
+            )
         self._film.write(tiled(picture) if self._dims else picture)
 
 
@@ -133,7 +142,15 @@ def new_directory(path: Path) -> Iterator[Path]:
     """Gives a directory to fill, which takes its place at the end."""
     with _beside(path) as folder:
         made = folder / "new"
-        yield made
+        try:
+            yield made
+        except RecordingError as error:
+            if error.__cause__ is None:
+                raise
+            # It names the folder that is removed now, as if something were left there.
+            raise RecordingError(
+                f"{str(path)!r} cannot be written: {error.__cause__}"
+            ) from error
         old = folder / "old"
         try:
             if path.exists():

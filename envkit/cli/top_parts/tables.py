@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from envkit.cli.terminal import Fitting
 from envkit.cli.top_parts.looking import PoolView, WorkerView
 from envkit.cli.top_parts.pools import FoundPool
 from envkit.wording import counted, listed
@@ -70,7 +71,7 @@ def view_as_table(view: PoolView) -> RenderableType:
     table.add_column("now")
     for worker in view.workers:
         table.add_row(*_cells(worker), style="red" if worker.pid is None else "")
-    return Group(table, Text(_summary(view)))
+    return Group(Fitting(table), Text(_summary(view)))
 
 
 def _cells(worker: WorkerView) -> list[str]:
