@@ -16,7 +16,7 @@ import numpy as np
 
 from envkit.autoreset import AutoReset
 from envkit.constructors import recipe_of_constructor
-from envkit.errors import ClosedError, EnvironmentRaised, WorkerError
+from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
 from envkit.parallel import arguments, failures
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.nameplate import put_up_nameplate
@@ -206,14 +206,20 @@ class PoolFacade:
         pictures = self._ask("render", envs, [mode] * len(envs))
         if mode != "rgb_array" or not pictures:
             return pictures
-        if any(self._pool.is_batch[env] for env in envs):
-            return np.concatenate(
-                [
-                    picture if self._pool.is_batch[env] else np.asarray(picture)[None]
-                    for env, picture in zip(envs, pictures, strict=True)
-                ]
-            )
-        return np.stack(pictures)
+        stacks = [
+            np.asarray(picture)
+            if self._pool.is_batch[env]
+            else np.asarray(picture)[None]
+            for env, picture in zip(envs, pictures, strict=True)
+        ]
+        for env, stack in zip(envs, stacks, strict=True):
+            if stack.shape[1:] != stacks[0].shape[1:]:
+                raise SpecError(
+                    f"The pictures of env {envs[0]} and env {env} have the shapes "
+                    f"{stacks[0].shape[1:]} and {stack.shape[1:]}; those of a batch "
+                    f"have one size. For each as it is: call('render', {mode!r})."
+                )
+        return np.concatenate(stacks)
 
     def call(
         self,

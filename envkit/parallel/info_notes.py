@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.arrays import copied_arrays
 from envkit.ending_flags import FLAGS, flags_in
 from envkit.errors import SpecError
 from envkit.parallel.declared_infos import InfoRows
@@ -139,7 +140,9 @@ class InfoNotes:
         """
         number = self._sequence[row]
         noted, info = self._noted.get(index, (-1, None))
-        self._final[index] = number, info if noted == number else self._ask(index)
+        final = info if noted == number else self._ask(index)
+        # What comes next may write to the arrays in it.
+        self._final[index] = number, copied_arrays(final)
 
     def note_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
         """Notes whether there is an info for what has begun in the same step.

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from envkit.errors import ConstructorError
+from envkit.parallel.by_value import dump_by_value
 from envkit.parallel.constructor_texts import (
     describe_argument,
     describe_constructor,
@@ -48,6 +49,8 @@ _SCRIPT_NAME = "__envkit_main__"
 _LONGEST_REASON = 300
 _DEEPEST_SEARCH = 6
 _SEQUENCES = (list, tuple, set, frozenset)
+# What has to be done in a worker before it can import a package.
+_SETUPS = {"pysc2": "envkit.adapters.pysc2:prepare"}
 
 
 class _Script(NamedTuple):
@@ -188,16 +191,10 @@ def _dump(value: Any) -> bytes:
     try:
         payload = pickle.dumps(value, protocol=5)
     except Exception:
-        return _dump_by_value(value)
+        return dump_by_value(value)
     # The main module of a worker is another one. Should these bytes be only somebody's
     # text, cloudpickle does what pickle did.
-    return _dump_by_value(value) if _MAIN.encode() in payload else payload
-
-
-def _dump_by_value(value: Any) -> bytes:
-    import cloudpickle
-
-    return cloudpickle.dumps(value, protocol=5)  # type: ignore[no-any-return]
+    return dump_by_value(value) if _MAIN.encode() in payload else payload
 
 
 class _Unpickler(pickle.Unpickler):
@@ -367,7 +364,7 @@ def _cannot_load(description: str, error: BaseException) -> ConstructorError:
         ]
     else:
         what = f"{type(error).__name__} was raised"
-        remedies = ["do in worker_setup=... what has to be done before it is loaded"]
+        remedies = [_setup_for(error)]
     return ConstructorError(
         f"{description} could not be loaded in the worker process: {what}.\n\n"
         f"{why}"
@@ -375,6 +372,17 @@ def _cannot_load(description: str, error: BaseException) -> ConstructorError:
         "done: no registrations, no modules or attributes made at run time.\n"
         f"{_helps(remedies)}"
     )
+
+
+def _setup_for(error: BaseException) -> str:
+    """Says what to do before that is loaded at which an error was raised."""
+    place = error.__traceback__
+    while place is not None:
+        package = place.tb_frame.f_globals.get("__name__", "").partition(".")[0]
+        if package in _SETUPS:
+            return f'worker_setup="{_SETUPS[package]}", before which it does not import'
+        place = place.tb_next
+    return "do in worker_setup=... what has to be done before it is loaded"
 
 
 def _helps(remedies: list[str]) -> str:

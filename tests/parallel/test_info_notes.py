@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from envkit import (
     ArraySpec,
+    BatchedPyEnvironment,
     ParallelPyEnvironment,
     PyEnvironment,
     RestartPolicy,
@@ -475,3 +476,40 @@ def test_a_choice_that_is_none_is_refused(message_of):
         assert ("which is 'some'; it is one of 'none', 'final', 'all'.") == message_of(
             ValueError, lambda: pool.note_infos("some")
         )
+
+
+class Written(PyEnvironment):
+    """Goes on writing to the array that its infos hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.board = np.zeros(2)
+
+    def observation_spec(self):
+        return ArraySpec((), np.float64)
+
+    def action_spec(self):
+        return ArraySpec((), np.int64)
+
+    def get_info(self):
+        return {"board": self.board}
+
+    def _reset(self):
+        self.board[:] = 0
+        return restart(NOWHERE)
+
+    def _step(self, action):
+        self.board[:] = 7
+        return termination(NOWHERE, reward=1.0)
+
+
+@pytest.mark.parametrize(
+    "make", [Written, lambda: BatchedPyEnvironment([Written()], multithreading=False)]
+)
+def test_the_info_of_an_end_is_not_written_to_by_the_next_episode(make):
+    with ParallelPyEnvironment([make], backend="inline", autoreset="same_step") as env:
+        env.reset()
+        env.step([0])
+        (info,) = env.get_infos()
+
+    assert [7, 7] == np.ravel(info["board"]).tolist()

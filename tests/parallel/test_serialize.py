@@ -106,6 +106,11 @@ def run_as_main(source, tmp_path, monkeypatch):
     return main
 
 
+@functools.cache
+def line_of_file(name):
+    return name
+
+
 def line_of(function):
     return function.__code__.co_firstlineno
 
@@ -123,6 +128,41 @@ class TestTravelling:
         loaded = load_constructor(dump_constructor(recipe, 0))
 
         assert (CountingEnv, {"steps_per_episode": 3}) == (loaded.func, loaded.keywords)
+
+    def test_what_remembers_results_travels_without_them(self, tmp_path):
+        script = """
+import functools
+class Game:
+    made = 0
+    @functools.lru_cache(maxsize=7)
+    def space(self, agent):
+        type(self).made += 1
+        return agent, self.made
+    @functools.cached_property
+    def board(self):
+        type(self).made += 1
+        return self.made
+    def __str__(self):
+        size = type(self).space.cache_parameters()["maxsize"]
+        return f"{self.space(1)} {self.space(1)} {self.board} {self.board} {size}"
+@functools.cache
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+def make(game):
+    return game()
+here = Game()
+here.space(3), here.board
+pool([functools.partial(make, Game), functools.partial(fib, 50)])
+"""
+
+        assert "(1, 3) (1, 3) 4 4 7 12586269025\n" == said_by(script, tmp_path)
+
+    def test_what_remembers_results_and_is_importable_travels_by_reference(self):
+        payload = dump_value((lambda: 0, line_of_file, functools.cache(len)))
+        _, found, made_again = load_value(payload)
+
+        assert line_of_file is found
+        assert len is made_again.__wrapped__
 
     def test_a_name_travels_as_a_name(self):
         recipe = constructor("GridWorld", size=5)
