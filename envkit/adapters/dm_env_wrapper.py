@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
@@ -18,7 +17,7 @@ from envkit.adapters.py_to_dm_wrapper import PyToDMWrapper
 from envkit.adapters.spaces.values import Converter, Leaf, map_specs, map_with_paths
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
@@ -185,9 +184,8 @@ class DmEnvWrapper(PyEnvironment):
                 "the environment nor its task has a random generator. Give it a seed "
                 "when you make it."
             )
-        seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
         self._noted_seed = seed
-        (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
+        (self._next_seed,) = checked_seeds(seed, 1)
         if self._next_seed is None:
             self._next_seed = int(np.random.SeedSequence().generate_state(1)[0])
 

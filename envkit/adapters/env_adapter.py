@@ -7,7 +7,6 @@ something to free, `close`. The adapter is an environment of envkit like any oth
 from __future__ import annotations
 
 import inspect
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -29,7 +28,7 @@ from envkit.adapters.env_adapters.returned import Result
 from envkit.adapters.env_adapters.two_faces import adopt
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
@@ -49,6 +48,7 @@ _NOT_THE_AUTHORS = {
     "_known_actions",
     "_merge_structure",
     "_plan",
+    "_seen",
 }
 
 
@@ -138,6 +138,9 @@ class EnvAdapter(PyEnvironment):
     _plan: Plan | None = None
     _known_actions: NestedSpec = None
     _info: Mapping[str, Any] = {}
+    # A copy of the last observation, for ends without one; returned arrays are the
+    # caller's. `None` where nobody has been given any.
+    _seen: NestedArray = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -193,8 +196,11 @@ class EnvAdapter(PyEnvironment):
 
     def restart(self) -> TimeStep:
         """Closes the library's environment, and begins an episode in a new one."""
-        self._author.stop()
-        self._author.closed = False
+        author = self._author
+        author.stop()
+        author.closed = False
+        if author.inside:  # The author asks, whose reset() comes next.
+            author.start()
         return self.reset()
 
     def close(self) -> None:
@@ -215,7 +221,13 @@ class EnvAdapter(PyEnvironment):
     @property
     def action_names(self) -> tuple[str, ...]:
         """What the actions of the menu are called, in their order."""
-        return names_of(self.actions, count_actions(self, self._author))
+        count = count_actions(self, self._author)  # It may start what knows the menu.
+        return names_of(self.actions, count)
+
+    @property
+    def can_be_made_again(self) -> bool:
+        """Whether its arguments make another one, with an environment of its own."""
+        return True
 
     def _planned(self) -> Plan:
         if self._plan is None:
@@ -231,8 +243,7 @@ class EnvAdapter(PyEnvironment):
                 "before reset(), or let reset() take an argument seed."
             )
         self._noted_seed = seed
-        seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
-        (next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
+        (next_seed,) = checked_seeds(seed, 1)
         if next_seed is None:
             next_seed = int(np.random.SeedSequence().generate_state(1)[0])
         author.next_seed, author.first = next_seed, None
@@ -260,6 +271,7 @@ class EnvAdapter(PyEnvironment):
         read = self._author.take_first()
         self._info = read.info
         observation = self._observed(plan, read.observation, "reset")
+        self._seen = plan.copied(observation)
         if plan.legal is not None:
             mask = plan.legal(self._author.legal_actions(read.observation))
             observation = self._with_mask(observation, mask)
@@ -280,9 +292,11 @@ class EnvAdapter(PyEnvironment):
             flags = {"terminated": read.terminated, "truncated": read.truncated}
             self._info = {**flags, **read.info}
         if read.observation is None and ended:
-            observation = self._last_observation()
+            observation = self._last_observation(plan)
         else:
             observation = self._observed(plan, read.observation, "step")
+            if not ended:
+                self._seen = plan.copied(observation)
         if plan.legal is not None:
             # After the end every action does the same: it begins an episode.
             mask = (
@@ -306,12 +320,14 @@ class EnvAdapter(PyEnvironment):
                 raise
             raise explained(error, self._author.name, call, observation) from None
 
-    def _last_observation(self) -> NestedArray:
+    def _last_observation(self, plan: Plan) -> NestedArray:
         """Repeats the last observation: some libraries have none at the end."""
+        if self._seen is not None:
+            return self._seen
         observation = self.current_time_step().observation
         if self.observe_legal_actions:
             observation = observation["observation"]
-        return nest.map_structure(np.array, observation)
+        return plan.copied(observation)
 
     def _with_mask(self, observation: Any, mask: Array) -> NestedArray:
         self._info = {**self._info, "legal_actions": mask}
@@ -338,6 +354,7 @@ class EnvAdapter(PyEnvironment):
             of = state.kind if isinstance(state, AdapterState) else describe(state)
             raise ValueError(f"{kind} was given the state of another adapter: {of}.")
         self._planned()  # To infer specs later would begin another episode.
+        self._seen = None
         author.start()
         if author.wrote("set_state"):
             author.ask("set_state", state.attributes)

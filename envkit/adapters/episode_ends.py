@@ -28,7 +28,8 @@ def as_info(info: Any) -> dict[str, Any]:
     # Hot: called once per step.
     if type(info) is dict or isinstance(info, Mapping):
         return dict(info)
-    return {"info": info}
+    # Environments of the old Gym have none for a beginning.
+    return {} if info is None else {"info": info}
 
 
 def take_flags(info: dict[str, Any]) -> tuple[bool, bool] | None:

@@ -19,6 +19,7 @@ __all__ = [
     "limited_and_wrapped",
     "name_of",
     "number_of",
+    "set_attribute",
 ]
 
 
@@ -79,6 +80,44 @@ def check_render_mode(env: Any, name: str, mode: str) -> None:
             f"environment is chosen when it is made, and this one was made {how}. "
             f"Make it with render_mode={mode!r}."
         )
+
+
+def set_attribute(env: Any, name: str, value: Any, *, force: bool = True) -> bool:
+    """Sets an attribute where it is, and if it is nowhere, on the outermost wrapper.
+
+    Environments of Gymnasium know how since 1.0; for older ones this does the same.
+
+    Args:
+        env: The environment.
+        name: The attribute.
+        value: What to set it to.
+        force: Whether it is set if nobody has it.
+
+    Returns:
+        Whether it was set.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> inner = SimpleNamespace(gravity=9.8)
+        >>> set_attribute(SimpleNamespace(env=inner), "gravity", 1.6), inner
+        (True, namespace(gravity=1.6))
+    """
+    # Not what older wrappers forward; and 1.0 knows no force.
+    if force and hasattr(type(env), "set_wrapper_attr"):
+        env.set_wrapper_attr(name, value)
+        return True
+    layers = [env]
+    while (inner := getattr(layers[-1], "__dict__", {}).get("env")) is not None:
+        layers.append(inner)
+    owners = [layer for layer in layers if _is_own(layer, name)]
+    if not (owners or force):
+        return False
+    setattr((owners or layers)[0], name, value)
+    return True
+
+
+def _is_own(layer: Any, name: str) -> bool:
+    return name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name)
 
 
 def id_without_module(name: str) -> str:

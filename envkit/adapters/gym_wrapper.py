@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -14,6 +13,7 @@ from envkit.adapters.gym_environments import (
     check_single,
     name_of,
     number_of,
+    set_attribute,
 )
 from envkit.adapters.old_gym.gym_ages import (
     calls_seed,
@@ -28,7 +28,7 @@ from envkit.adapters.old_gym.gym_spaces import (
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep, restart, termination, truncation
@@ -171,8 +171,7 @@ class GymWrapper(PyEnvironment):
                 "takes no seed."
             )
         self._noted_seed = seed
-        is_one = seed is None or isinstance(seed, numbers.Integral)
-        (number,) = seed_per_row([seed] if is_one else seed, 1)  # type: ignore[list-item]  # it refuses what is no seed
+        (number,) = checked_seeds(seed, 1)
         if number is None:
             # In a reset no seed means to go on with the old generator.
             number = int(np.random.SeedSequence().generate_state(1)[0])
@@ -180,6 +179,16 @@ class GymWrapper(PyEnvironment):
         self._seeded_at = self._current_time_step
         answer = self._gym.seed(number) if calls else None
         return 0 if answer is None else answer
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Sets an attribute of the environment, in whichever of its wrappers it is.
+
+        Args:
+            name: The attribute.
+            value: What to set it to.
+            force: Whether it is set if nobody has it.
+        """
+        return set_attribute(self._gym, name, value, force=force)
 
     def get_info(self) -> Any:
         """Returns the environment's info for the current time step.

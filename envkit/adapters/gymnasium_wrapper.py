@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -16,6 +15,7 @@ from envkit.adapters.gym_environments import (
     check_single,
     name_of,
     number_of,
+    set_attribute,
 )
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
 from envkit.adapters.spaces.checked_members import action_converter
@@ -23,7 +23,7 @@ from envkit.adapters.spaces.from_members import from_member
 from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
@@ -159,8 +159,7 @@ class GymnasiumWrapper(PyEnvironment):
     def seed(self, seed: Seed) -> None:
         """Has the next reset seed the environment; later ones let it go on."""
         self._noted_seed = seed
-        seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
-        (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
+        (self._next_seed,) = checked_seeds(seed, 1)
         if self._next_seed is None:
             # To Gymnasium no seed means to go on with the old generator.
             self._next_seed = int(np.random.SeedSequence().generate_state(1)[0])
@@ -190,6 +189,16 @@ class GymnasiumWrapper(PyEnvironment):
         self._next_options = _as_options(options)
         if always:
             self._reset_options = self._next_options
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Sets an attribute of the environment, in whichever of its wrappers it is.
+
+        Args:
+            name: The attribute.
+            value: What to set it to.
+            force: Whether it is set if nobody has it.
+        """
+        return set_attribute(self._gym, name, value, force=force)
 
     def get_info(self) -> dict[str, Any]:
         """Returns the environment's info for the current time step.

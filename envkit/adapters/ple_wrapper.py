@@ -15,14 +15,15 @@ from envkit.adapters.ple_parts.building import as_ple
 from envkit.adapters.ple_parts.game_states import (
     MaxLengths,
     StateReader,
+    explained,
     state_reader,
 )
 from envkit.adapters.ple_parts.keys import key_name, keys_of
 from envkit.adapters.ple_parts.saved_games import SavedGame, restore_game, save_game
 from envkit.adapters.spaces.values import Converter, array_leaf, bounded_leaf
-from envkit.errors import ClosedError
+from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
@@ -199,8 +200,7 @@ class PLEWrapper(PyEnvironment):
         counts, 24 unless `ple_kwargs` say otherwise.
         """
         self._noted_seed = seed
-        seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
-        (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
+        (self._next_seed,) = checked_seeds(seed, 1)
         if self._next_seed is None:
             self._next_seed = int(np.random.SeedSequence().generate_state(1)[0])
 
@@ -292,6 +292,14 @@ class PLEWrapper(PyEnvironment):
 
     def _observe(self) -> NestedArray:
         # Hot: called once per step.
+        try:
+            return self._seen()
+        except SpecError as error:
+            if self._observes == "screen":
+                raise
+            raise explained(error) from error.__cause__
+
+    def _seen(self) -> NestedArray:
         if self._observes == "state":
             return self._read(self._ple.getGameState())
         if self._observes == "screen":

@@ -12,6 +12,7 @@ from envkit import nest
 from envkit.adapters.dependencies import require
 from envkit.adapters.episode_ends import as_info, take_flags
 from envkit.adapters.forwarding import forwarded
+from envkit.adapters.gymnasium_vector.row_attributes import own_or_first, set_in
 from envkit.adapters.late_base import LateBase
 from envkit.adapters.spaces.from_members import from_member
 from envkit.adapters.spaces.members import to_member
@@ -131,7 +132,10 @@ class PyToGymnasium(LateBase):
         own = name in vars(self) or hasattr(type(self), name)
         if not (force or own or hasattr(self._env, name)):
             return False
-        setattr(self if own else self._env, name, value)
+        if own:
+            setattr(self, name, value)
+        else:
+            set_in(self._env, name, value)
         return True
 
     def reset(
@@ -254,7 +258,7 @@ def check_scalars(env: Any, adapter: str) -> None:
 
 def metadata_of(env: Any, render_mode: str | None) -> dict[str, Any]:
     """Returns what Gymnasium calls an environment's metadata."""
-    given = getattr(env, "metadata", None)
+    given = own_or_first(env, "metadata")
     metadata: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
     modes = list(metadata.get("render_modes") or ())
     if render_mode is not None and render_mode not in modes:
@@ -264,8 +268,11 @@ def metadata_of(env: Any, render_mode: str | None) -> dict[str, Any]:
 
 
 def render_mode_of(env: Any, given: str | None) -> str | None:
-    """Returns the mode to render in: the one given, or else the environment's own."""
-    mode = getattr(env, "render_mode", None) if given is None else given
+    """Returns the mode to render in: the one given, or else the environment's own.
+
+    That of a batch is what its first environment was made with.
+    """
+    mode = own_or_first(env, "render_mode") if given is None else given
     return mode if isinstance(mode, str) else None
 
 

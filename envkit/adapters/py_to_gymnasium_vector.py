@@ -94,7 +94,8 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
                 those, which takes about as long as a step of cheap environments;
                 batches in this process have them at hand.
             render_mode: What `render` calls the batch's `render` with. `None` for the
-                mode that the batch itself was made with, if it has one.
+                mode that the batch, or the first of its environments, was made with, if
+                it has one.
         """
         _check_batch(env)
         check_scalars(env, "PyToGymnasiumVector")
@@ -137,7 +138,7 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
             self.single_action_space,
             action_spec,
             self.num_envs,
-            subject="PyToGymnasiumVector.step() was given an action that",
+            subject=f"{type(self).__name__}.step() was given an action that",
             root="action",
         )
         # What an action is that is one array.

@@ -20,7 +20,6 @@ from envkit.adapters.gymnasium_vector.row_attributes import (
     set_rows,
 )
 from envkit.adapters.gymnasium_vector.row_infos import RowInfos
-from envkit.adapters.gymnasium_vector.vector_infos import infos_by_row
 from envkit.adapters.gymnasium_vector.vector_rows import BatchRows, check_infos
 from envkit.adapters.late_base import LateBase
 from envkit.adapters.py_to_gymnasium import check_scalars, metadata_of
@@ -221,7 +220,7 @@ class PyToSB3(LateBase):
         if found is None:
             return [{} for _ in self._none]
         found.take_flags()
-        return infos_by_row(found.add_to({}, ~self._none), len(self._none))
+        return found.by_row()
 
     # Environments.
 
@@ -235,8 +234,12 @@ class PyToSB3(LateBase):
         rows = self._chosen(indices)
         if attr_name == "render_mode":
             return [self._own_render_mode] * len(rows)
-        values = get_rows(self._env, attr_name)
-        return [values[row] for row in rows]
+        try:
+            chosen = self._asked(rows)
+        except ValueError:  # One object answers for several of them.
+            values = get_rows(self._env, attr_name)
+            return [values[row] for row in rows]
+        return [] if chosen is None else list(get_rows(chosen, attr_name))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Sets an attribute of environments.
@@ -246,7 +249,9 @@ class PyToSB3(LateBase):
             value: The value, the same for all.
             indices: Of which rows; `None` for all.
         """
-        chosen = chosen_rows(self._env, self._chosen(indices))
+        chosen = self._asked(self._chosen(indices))
+        if chosen is None:
+            return
         # In a list it would be one for each.
         is_list = isinstance(value, list | tuple)
         set_rows(chosen, attr_name, [value] * chosen.batch_size if is_list else value)
@@ -266,7 +271,9 @@ class PyToSB3(LateBase):
             indices: Of which rows; `None` for all.
             **method_kwargs: What to call it with, by name.
         """
-        chosen = chosen_rows(self._env, self._chosen(indices))
+        chosen = self._asked(self._chosen(indices))
+        if chosen is None:
+            return []
         return list(call_rows(chosen, method_name, method_args, method_kwargs))
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
@@ -279,6 +286,10 @@ class PyToSB3(LateBase):
         if envs is None or _is_wrapped(self._env, wrapper_class):
             return [_is_wrapped(self._env, wrapper_class)] * len(rows)
         return [_is_wrapped(envs[row], wrapper_class) for row in rows]
+
+    def _asked(self, rows: list[int]) -> Any:
+        """Returns whom to ask about these rows; `None` if there are none."""
+        return chosen_rows(self._env, rows) if rows else None
 
     def _chosen(self, indices: Any) -> list[int]:
         rows = range(self.num_envs)

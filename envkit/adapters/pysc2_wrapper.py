@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, NoReturn
 
@@ -24,7 +23,7 @@ from envkit.adapters.pysc2_parts.options import (
 from envkit.adapters.pysc2_parts.pictures import picture_of
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import REWARD_SPEC, StepType, TimeStep
@@ -200,8 +199,7 @@ class PySC2Wrapper(PyEnvironment):
                 "random_seed, such as functools.partial(SC2Env, map_name=...)."
             )
         self._noted_seed = seed
-        seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
-        (number,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
+        (number,) = checked_seeds(seed, 1)
         if number is None:
             number = int(np.random.SeedSequence().generate_state(1)[0])
         self._next_seed = number % _SEEDS

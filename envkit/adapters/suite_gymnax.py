@@ -109,7 +109,16 @@ def _make(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
             f"gymnax has no environment {name!r}.{suggestion(name, known)} It has "
             f"{', '.join(known)}."
         )
-    env, _ = gymnax.make(name, **dict(kwargs))
+    try:
+        env, _ = gymnax.make(name, **dict(kwargs))
+    except TypeError as error:
+        if not kwargs:
+            raise
+        names = ", ".join(key for key, _ in kwargs)
+        raise TypeError(
+            f"gymnax does not make {name!r} with {names}: {error}. What it calls "
+            "parameters goes into params={...}."
+        ) from error
     return env
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -302,7 +302,8 @@ def _load(target: str) -> Any:
 
 
 def _as_makers(env_fns: Any) -> list[Callable[[], Any]]:
-    if isinstance(env_fns, str) or callable(env_fns):
+    is_one = isinstance(env_fns, str) or callable(env_fns)
+    if is_one or not isinstance(env_fns, Iterable):
         raise TypeError(
             f"env_fns is {describe(env_fns)}; vectorize takes a list with one function "
             "for each environment: [make_env] * 8."

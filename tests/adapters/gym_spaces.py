@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
+import pytest
 from gymnasium import spaces
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -12,6 +14,15 @@ from hypothesis.extra import numpy as hnp
 from tests import strategies
 
 LETTERS = "abcXYZ 019_é"
+
+# Before 1.4 Gymnasium draws letters in the order of their hashes, which another process
+# has otherwise, and none that is named twice; it sorts the keys of batches; it draws
+# graphs that it does not contain if their choices begin elsewhere than at 0; and it
+# counts episodes otherwise that somebody resets by himself.
+IS_SETTLED = [int(part) for part in gymnasium.__version__.split(".")[:2]] >= [1, 4]
+WANTS_SETTLED = pytest.mark.skipif(
+    not IS_SETTLED, reason="Gymnasium does that otherwise before 1.4"
+)
 
 
 class Interval(spaces.Space):
@@ -54,6 +65,7 @@ def boxes(draw: st.DrawFn) -> spaces.Box:
         open_ends = hnp.arrays(bool, shape, elements=st.booleans(), fill=st.booleans())
         low = np.where(draw(open_ends), -np.inf, low).astype(dtype)
         high = np.where(draw(open_ends), np.inf, high).astype(dtype)
+        high = np.where(draw(open_ends), np.finfo(dtype).max, high)
     return spaces.Box(low, high, shape, dtype)
 
 
@@ -81,8 +93,7 @@ def multi_discretes(draw: st.DrawFn) -> spaces.MultiDiscrete:
 
 def multi_binaries() -> st.SearchStrategy[spaces.MultiBinary]:
     """Draws an array of zeros and ones."""
-    # A shape of one dimension is another space to Gymnasium than the number in it.
-    shapes = hnp.array_shapes(min_dims=2, max_dims=3, max_side=3)
+    shapes = hnp.array_shapes(max_dims=3, max_side=3)
     return (st.integers(1, 5) | shapes).map(spaces.MultiBinary)
 
 
@@ -92,6 +103,8 @@ def texts(draw: st.DrawFn) -> spaces.Text:
     least = draw(st.integers(0, 3))
     most = draw(st.integers(least, 6))
     letters = draw(st.text(LETTERS, min_size=1))
+    if not IS_SETTLED:
+        letters = "".join(dict.fromkeys(letters))
     return spaces.Text(most, min_length=least, charset=letters)
 
 
@@ -110,7 +123,8 @@ def graphs(draw: st.DrawFn) -> spaces.Graph:
 
 def small_discretes() -> st.SearchStrategy[spaces.Discrete]:
     """Draws a choice of few."""
-    return st.builds(spaces.Discrete, st.integers(1, 4), start=st.integers(-2, 2))
+    starts = st.integers(-2, 2) if IS_SETTLED else st.just(0)
+    return st.builds(spaces.Discrete, st.integers(1, 4), start=starts)
 
 
 def _is_row_of_numbers(space: spaces.Box) -> bool:

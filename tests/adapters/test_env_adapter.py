@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import fractions
 import functools
 import os
 import pickle
@@ -13,6 +14,7 @@ import types
 from typing import NamedTuple
 
 import dm_env
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given
@@ -296,6 +298,22 @@ def test_within_the_authors_methods_they_are_the_authors():
     assert [1.0] == [time_step.observation[1]]
 
 
+def test_within_them_restart_gives_a_new_instance_and_what_reset_returns():
+    class Crashing(WalkAdapter):
+        def step(self, action):
+            crashed = self.env_instance
+            observation, _ = self.restart()
+            now_another = self.env_instance is not crashed and crashed.closed == 1
+            return Result(observation, float(now_another), truncated=True)
+
+    env = Crashing()
+    env.reset()
+    time_step = env.step(1)
+
+    assert (StepType.LAST, 1.0) == (time_step.step_type, time_step.reward)
+    assert [0.0, 0.0] == time_step.observation.tolist()
+
+
 def test_helpers_that_others_call_play_the_environment():
     class Helping(WalkAdapter):
         def twice(self, action):
@@ -440,11 +458,42 @@ def test_a_missing_observation_at_the_end_is_the_last_one_again():
     assert not np.shares_memory(first, last)
 
 
+def test_what_is_written_into_an_observation_is_not_repeated():
+    env = Fixed(first=[1, 2], later=(None, 1.0, True))
+    env.reset().observation[:] = 7
+
+    assert [1, 2] == env.step(0).observation.tolist()
+
+
+def test_a_restored_state_has_an_observation_to_repeat():
+    env = Fixed(first=[1, 2])
+    env.reset()
+    state = env.get_state()
+    other = Fixed(first=[3, 4], later=(None, 1.0, True))
+    other.reset()
+    other.set_state(state._replace(environment=other.get_state().environment))
+
+    assert [1, 2] == other.step(0).observation.tolist()
+
+
 def test_the_adapters_discount_holds_until_the_episode_terminates():
     going_on, _ = stepped((0, 0.0, False), discount=0.9)
     over, _ = stepped((0, 0.0, True), discount=0.9)
 
     assert (np.float32(0.9), 0.0) == (going_on.discount, over.discount)
+
+
+def test_a_discount_lies_between_0_and_1(message_of):
+    message = message_of(ValueError, Fixed(discount=2.0).reset)
+
+    assert "discount is 2.0; it lies between 0 and 1." == message
+
+
+@pytest.mark.parametrize("reward", [fractions.Fraction(1, 2), np.array([0.5]), [0.5]])
+def test_numbers_of_any_kind_are_rewards(reward):
+    time_step, _ = stepped((0, reward, False))
+
+    assert (np.float32, 0.5) == (time_step.reward.dtype, time_step.reward)
 
 
 def test_rewards_of_several_parts_are_declared():
@@ -506,8 +555,13 @@ DECLARE = (
             "Fixed.step() returned a FIRST time step. The step that ends an episode "
             "returns a LAST, and envkit calls reset() for the next episode.",
         ),
+        (
+            termination(np.zeros(3), np.ones(3, np.float32)),
+            "Fixed.step() returned a time step of a batch of 3; an EnvAdapter is one "
+            "environment. Return the time step of one row.",
+        ),
     ],
-    ids=["None", "two", "four", "float", "no info", "FIRST"],
+    ids=["None", "two", "four", "float", "no info", "FIRST", "batch"],
 )
 def test_what_cannot_be_read_is_refused(message_of, later, expected):
     assert expected == message_of(SpecError, lambda: stepped(later))
@@ -677,6 +731,14 @@ class Growing(EnvAdapter):
         self.count += 1
         path = [(n, n) for n in range(self.count)]
         return {"speed": self.count / 2, "path": path}, 0.0, self.count == 4
+
+
+def test_an_empty_array_says_what_its_elements_look_like():
+    first = {"seen": np.zeros((0, 3), np.float32)}
+    spec, observation = seen(first, max_lengths={"seen": 2})
+
+    assert ArraySpec((2, 3), np.float32, "seen[...]") == spec["seen"]["values"]
+    assert 0 == observation["seen"]["length"]
 
 
 def test_a_probe_sees_what_the_first_observation_does_not_show():
@@ -985,6 +1047,40 @@ def test_specs_may_depend_on_the_library():
     assert -3.0 == Asking().observation_spec().minimum
 
 
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (
+            {"observation_spec": {"a": None}},
+            "observation_spec is None at ['a'], not an ArraySpec. Did a return "
+            "statement get lost?",
+        ),
+        (
+            {"action_spec": gymnasium.spaces.Discrete(3)},
+            "action_spec is Discrete(3), not an ArraySpec. "
+            "envkit.adapters.spec_from_gym_space(space) makes one of a space.",
+        ),
+        ({"reward_spec": "float32"}, "reward_spec is 'float32', not an ArraySpec."),
+    ],
+)
+def test_what_is_declared_as_specs_is_specs(message_of, declared, message):
+    env = type("Declaring", (Fixed,), declared)()
+
+    assert f"Declaring.{message}" == message_of(TypeError, env.reset)
+
+
+@pytest.mark.parametrize("kind", [property, classmethod])
+def test_specs_may_be_properties_and_class_methods(kind):
+    class Asking(WalkAdapter):
+        @kind
+        def observation_spec(asked):  # an instance or a class
+            return ArraySpec((2,), np.float64, asked.__doc__)
+
+        __doc__ = "walk"
+
+    assert ArraySpec((2,), np.float64, "walk") == Asking().observation_spec()
+
+
 # Actions
 
 
@@ -1005,6 +1101,16 @@ def test_the_library_may_know_how_many_actions_there_are():
     env = Knowing()
 
     assert (3, ("0", "1", "2", "3")) == (env.action_spec().maximum, env.action_names)
+
+
+def test_the_library_may_know_what_actions_are_called():
+    class Knowing(Fixed):
+        num_actions = None
+
+        def start(self):
+            self.actions = ["up", "down"]
+
+    assert ("up", "down") == Knowing().action_names
 
 
 class Taking(EnvAdapter):
@@ -1179,6 +1285,29 @@ def test_two_numbers_that_mean_two_things_are_refused(message_of):
     )
 
 
+def test_actions_whose_specs_are_declared_are_legal_or_not():
+    class Declared(Ruled):
+        actions = None
+        action_spec = BoundedArraySpec((), np.int32, 0, 2)
+
+    env = Declared(legal=[0, 2])
+    env.reset()
+
+    assert [True, False, True] == env.get_info()["legal_actions"].tolist()
+
+
+def test_actions_that_cannot_be_counted_say_so(message_of):
+    class Declared(Ruled):
+        actions = None
+        action_spec = BoundedArraySpec((2,), np.int32, 0, 2)
+
+    assert message_of(TypeError, Declared().reset) == (
+        "Declared has actions that cannot be counted, as they are not one integer from "
+        "0 on: BoundedArraySpec(shape=(2,), dtype=int32, minimum=0, maximum=2). Say "
+        "how many there are: num_actions = 4."
+    )
+
+
 def test_a_mask_needs_somebody_who_knows_it(message_of):
     env = Fixed(observe_legal_actions=True)
 
@@ -1219,13 +1348,14 @@ def test_no_seed_is_one_that_nobody_knows():
     assert 0 <= env.reset().observation
 
 
-def test_a_reset_may_take_the_seed():
+@pytest.mark.parametrize("seed", [7, np.uint8(7), np.array(7), [7], np.array([7])])
+def test_a_reset_may_take_the_seed(seed):
     class Seeded(Fixed):
         def reset(self, seed=None):
             return -1 if seed is None else seed
 
     env = Seeded()
-    env.seed(7)
+    env.seed(seed)
 
     assert (7, -1) == (env.reset().observation, env.reset().observation)
 

@@ -17,6 +17,8 @@ from envkit import (
     nest,
 )
 from envkit.adapters.gym_wrapper import GymWrapper
+from envkit.adapters.py_to_gymnasium import PyToGymnasium
+from envkit.adapters.py_to_gymnasium_vector import PyToGymnasiumVector
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.testing import check_environment
 from tests.adapters.old_gyms import (
@@ -875,6 +877,30 @@ def test_other_attributes_do_not_exist(name):
         getattr(GymWrapper(gym17()), name)
 
     assert f"'GymWrapper' object has no attribute {name!r}" == str(caught.value)
+
+
+@EVERY_AGE
+def test_attributes_are_set_in_the_environment_within(make):
+    env = BatchedPyEnvironment([GymWrapper(make()), GymWrapper(make())])
+    envs = PyToGymnasiumVector(env)
+
+    envs.set_attr("closed", [3, 4])
+    envs.set_attr("brand_new", 5)
+
+    assert [3, 4] == [own.gym.unwrapped.closed for own in env.envs]
+    assert (5, 5) == envs.get_attr("brand_new")
+    assert env.envs[0].set_wrapper_attr("closed", 6, force=False)
+    assert not env.envs[0].set_wrapper_attr("nothing", 6, force=False)
+
+
+@pytest.mark.parametrize("gather", [BatchedPyEnvironment, None])
+def test_a_beginning_without_an_info_has_an_empty_one_in_gymnasium(gather):
+    if gather is None:
+        game = PyToGymnasium(GymWrapper(gym17()))
+    else:
+        game = PyToGymnasiumVector(gather([GymWrapper(gym17()), GymWrapper(gym17())]))
+
+    assert {} == game.reset()[1]
 
 
 @EVERY_AGE

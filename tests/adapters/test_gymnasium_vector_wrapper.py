@@ -643,6 +643,21 @@ def test_observations_of_every_kind_come_in_arrays(mode):
     assert ("ab", "c") == (first["word"], second["word"])
 
 
+def test_final_observations_may_be_objects():
+    class Path(Script):
+        observation_space = spaces.Sequence(spaces.Discrete(9))
+
+        def _observation(self):
+            return (self._episodes, self._steps)
+
+    env = GymnasiumVectorWrapper(SyncVectorEnv([Path] * 2, autoreset_mode="SameStep"))
+    env.reset()
+    env.step([0, 0])
+
+    assert [(1, 2)] * 2 == env.step([0, 0]).observation.tolist()
+    assert [(2, 0)] * 2 == env.current_time_step().observation.tolist()
+
+
 def test_a_batch_of_everything_keeps_its_specs():
     validate_py_environment(
         GymnasiumVectorWrapper(SyncVectorEnv([Anything] * 2)), episodes=2

@@ -27,7 +27,7 @@ from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.specs import sample_spec_nest
 from envkit.testing import check_environment
 from envkit.utils import validate_py_environment
-from tests.adapters.gym_spaces import Interval, same
+from tests.adapters.gym_spaces import WANTS_SETTLED, Interval, same
 
 SHIPPED = [
     "Acrobot-v1",
@@ -743,6 +743,7 @@ def test_an_environment_with_spaces_of_every_kind_keeps_the_contract(make_env):
     assert () == check_environment(make_env, require=["seed", "state"]).failed
 
 
+@WANTS_SETTLED
 def test_values_that_are_no_arrays_come_from_other_processes_as_they_are():
     batch = BatchedPyEnvironment([odd(), odd()], multithreading=False)
     with ParallelPyEnvironment([odd, odd], num_workers=2) as pool:

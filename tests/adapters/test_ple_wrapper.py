@@ -551,6 +551,26 @@ def test_two_games_in_one_worker_are_refused(pygame):
         ParallelPyEnvironment([drawn] * 8, num_workers=2)
 
 
+def test_a_state_that_gains_a_part_says_what_to_do(message_of):
+    class Gaining(QuietCatcher):
+        def getGameState(self):
+            more = {"bonus": 1} if self.fruit[1] else {}
+            return {**super().getGameState(), **more}
+
+    env = quiet(Gaining)
+    env.reset()
+
+    assert message_of(SpecError, lambda: env.step(0)) == (
+        "Gaining has shown what does not fit its spec.\n\n"
+        "  expected   the structure {'fruit_x': *, 'fruit_y': *, 'player_vel': *, "
+        "'player_x': *}\n"
+        "  got        a dict of 5 elements\n\n"
+        "Key 'bonus' is not in the spec.\n\n"
+        "The specs are those of the first state of the game. Where later ones differ, "
+        "give PLE a state_preprocessor, which makes an array of the state."
+    )
+
+
 def test_a_game_without_a_state_says_what_to_observe(pygame, message_of):
     assert (
         "MonsterKong has no state to observe, as some games of PLE have none: its "

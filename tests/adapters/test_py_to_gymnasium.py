@@ -370,6 +370,15 @@ def test_an_attribute_is_set_where_it_is():
     assert not hasattr(inner, "nothing")
 
 
+def test_an_attribute_is_set_in_the_environment_of_gymnasium_within():
+    inner = gymnasium.make("CartPole-v1")
+    env = PyToGymnasium(GymnasiumWrapper(inner))
+
+    assert env.set_wrapper_attr("gravity", 1.6)
+
+    assert 1.6 == inner.unwrapped.gravity == env.get_wrapper_attr("gravity")
+
+
 def test_what_all_environments_of_envkit_have_is_not_gymnasiums(message_of):
     env = PyToGymnasium(Catch())
 

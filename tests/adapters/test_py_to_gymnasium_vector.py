@@ -36,6 +36,7 @@ from envkit.envs import Bandit, CartPole, Catch
 from envkit.errors import SpecError
 from envkit.testing import CountingEnv, CrashingEnv, NestedCountingEnv
 from envkit.wrappers import FixedLength, TimeLimit
+from tests.adapters.gym_spaces import WANTS_SETTLED
 from tests.adapters.vector_games import (
     GAMES,
     MODES,
@@ -138,6 +139,24 @@ def test_vector_environments_come_back_as_they_were(name, mode):
     assert_same_game(make(), PyToGymnasiumVector(ours, mode), steps=40)
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_infos_of_some_rows_come_back_as_they_were(mode):
+    class Telling(gymnasium.Wrapper):
+        def step(self, action):
+            *result, info = super().step(action)
+            if result[0] > 4:
+                info |= {"high": bool(result[0] % 2), "plain": np.bool_(True)}
+            return *result, {**info, "word": "a" * int(result[0] % 3)}
+
+    def make():
+        telling = [lambda one=one: Telling(one()) for one in makers("FrozenLake-v1")]
+        return SyncVectorEnv(telling, autoreset_mode=mode)
+
+    ours = GymnasiumVectorWrapper(make(), reward_dtype=np.float64)
+
+    assert_same_game(make(), PyToGymnasiumVector(ours, mode), steps=40)
+
+
 @pytest.mark.parametrize("make", BATCHES)
 def test_the_modes_give_the_same_transitions(make):
     def play(mode):
@@ -155,7 +174,9 @@ def test_the_modes_give_the_same_transitions(make):
 
 
 @pytest.mark.parametrize("make", BATCHES)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [*MODES[:-1], pytest.param(MODES[-1], marks=WANTS_SETTLED)]
+)
 def test_gymnasiums_statistics_work_on_top(mode, make):
     def finished(envs, mode):
         envs = DictInfoToList(RecordEpisodeStatistics(envs))
@@ -296,6 +317,41 @@ def test_infos_are_looked_at_as_it_was_asked_for(infos, mode, ages, make):
         assert (asked == 0) == (infos == "none")
 
 
+@pytest.mark.parametrize("rows", [[1, 1, 1], [2, 1]])
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_come_from_a_pool_of_batches_of_any_size(rows, mode):
+    makers = [functools.partial(Bandit, batch_size=size) for size in rows]
+    with pool_of(makers) as pool, Bandit(batch_size=3) as batch:
+        envs, expected = (PyToGymnasiumVector(env, mode) for env in (pool, batch))
+        envs.reset()
+        expected.reset()
+        infos, plain = (one.step(np.zeros(3, int))[4] for one in (envs, expected))
+
+    assert plain.keys() == infos.keys()
+    assert plain["_episode_steps"].tolist() == infos["_episode_steps"].tolist()
+    assert plain["episode_steps"].tolist() == infos["episode_steps"].tolist()
+
+
+def test_infos_that_are_not_alike_come_from_a_pool_of_batches():
+    def rows(names):
+        return batch_of([functools.partial(Named, name) for name in names])
+
+    class Named(CountingEnv):
+        def __init__(self, name):
+            super().__init__(3, np.int64)
+            self._name = name
+
+        def get_info(self):
+            return {self._name: np.arange(3)}
+
+    makers = [functools.partial(rows, names) for names in ("ab", "ba")]
+    with pool_of(makers) as pool:
+        _, infos = PyToGymnasiumVector(pool).reset()
+
+    assert [True, False, False, True] == infos["_a"].tolist()
+    assert [0, 1, 2] == infos["b"][1].tolist()
+
+
 def test_the_infos_of_ends_are_read_from_a_pool_of_batches():
     makers = [functools.partial(CartPole, batch_size=2)] * 2
     with ParallelPyEnvironment(makers, backend="inline") as pool:
@@ -404,6 +460,30 @@ def test_infos_of_ends_are_not_those_of_other_rows(mode, make):
 
     assert over.tolist() == ends["_episode_steps"].tolist()
     assert ("episode_steps" in infos) == (mode != "SameStep")
+
+
+def test_the_info_of_an_end_is_not_written_to_by_the_reset():
+    class Writing(CountingEnv):
+        mask = np.zeros(2, bool)
+
+        def _reset(self):
+            self.mask[:] = False
+            return super()._reset()
+
+        def _step(self, action):
+            self.mask[:] = True
+            return super()._step(action)
+
+        def get_info(self):
+            return {"mask": self.mask}
+
+    with batch_of([functools.partial(Writing, 1, np.int64)]) as batch:
+        envs = PyToGymnasiumVector(batch, "SameStep")
+        envs.reset()
+        infos = envs.step(np.zeros(1, np.int64))[4]
+
+    assert [[True, True]] == infos["final_info"]["mask"].tolist()
+    assert [[False, False]] == infos["mask"].tolist()
 
 
 @pytest.mark.parametrize("make", BATCHES)
@@ -965,6 +1045,20 @@ def test_it_renders_row_by_row(make, message_of):
         "PyToGymnasiumVector(BatchedPyEnvironment) was made without a render_mode, so "
         'it does not render. Make it with render_mode="rgb_array".'
     ) == message_of(NotImplementedError, vector().render)
+
+
+@pytest.mark.parametrize("make", BATCHES)
+def test_what_environments_were_made_with_is_the_batchs(make):
+    def filmed():
+        return gymnasium.make("CartPole-v1", render_mode="rgb_array")
+
+    with make([functools.partial(wrapped, filmed)] * 2) as batch:
+        envs = PyToGymnasiumVector(batch)
+        envs.reset()
+
+        assert "rgb_array" == envs.render_mode
+        assert 50 == envs.metadata["render_fps"]
+        assert (400, 600, 3) == envs.render()[1].shape
 
 
 def test_attributes_of_the_batch_alone_are_forwarded(message_of):

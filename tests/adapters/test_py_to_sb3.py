@@ -210,6 +210,30 @@ def test_infos_are_dictionaries_by_row(make):
     assert [{**info, "TimeLimit.truncated": False} for info in steps] == infos
 
 
+@pytest.mark.parametrize("make", [batch, pool])
+@pytest.mark.parametrize("infos", ["all", "final"])
+def test_no_info_is_changed_by_those_of_other_rows(make, infos):
+    class Telling(Walk):
+        told = iter([{"level": 1, "_key": 2, "key": 3}, {"level": 0.5}, {}] * 2)
+
+        def __init__(self):
+            super().__init__()
+            self._told = next(self.told)
+
+        def get_info(self):
+            return self._told
+
+    envs = to_sb3(make(Telling), infos=infos)
+    envs.reset()
+    for _ in range(LIMIT):
+        _, _, _, shown = envs.step([1, 1, 1])
+
+    beside = ("TimeLimit.truncated", "terminal_observation")
+    own = [{k: v for k, v in info.items() if k not in beside} for info in shown]
+    assert [{"level": 1, "_key": 2, "key": 3}, {"level": 0.5}, {}] == own
+    assert [int, float] == [type(info["level"]) for info in own[:2]]
+
+
 def test_infos_of_an_end_are_those_of_the_end_and_those_of_the_beginning_are_kept():
     for make in (batch, pool, lambda: pool(autoreset="same_step")):
         envs = to_sb3(make())
@@ -487,6 +511,19 @@ def test_attributes_and_methods_are_those_of_the_rows(make):
     assert not envs.has_attr("nowhere")
 
 
+@pytest.mark.parametrize("make", [batch, pool])
+def test_only_the_chosen_rows_are_asked(make):
+    envs = to_sb3(make())
+
+    envs.set_attr("mark", 3, indices=1)
+
+    assert [3] == envs.get_attr("mark", indices=1)
+    assert [] == envs.get_attr("mark", indices=[])
+    assert [] == envs.env_method("raise_level", indices=[])
+    assert envs.set_attr("level", 9, indices=[]) is None
+    assert [1, 1, 1] == envs.get_attr("level")
+
+
 def test_a_pool_asks_the_chosen_rows_alone():
     envs = to_sb3(pool())
     envs.set_attr("level", [7, 8], indices=[2, 0])
@@ -592,6 +629,15 @@ def test_what_was_made_without_pictures_has_none():
     assert envs.render_mode is None
     with pytest.warns(UserWarning, match="The render mode is None, and pictures are"):
         assert [None] * 3 == envs.get_images()
+
+
+@pytest.mark.parametrize("make", [batch, pool])
+def test_the_metadata_is_that_of_the_environments(make):
+    class Filmed(Walk):
+        metadata = {"render_fps": 4}  # noqa: RUF012  # Gymnasium's way
+
+    assert 4 == to_sb3(make(Filmed)).metadata["render_fps"]
+    assert 30 == to_sb3(make()).metadata["render_fps"]
 
 
 def test_the_render_mode_may_be_said():

@@ -14,6 +14,7 @@ pytest.importorskip("pysc2", reason="pysc2 is not installed")
 
 import envkit
 from envkit.adapters.pysc2 import load, prepare
+from envkit.errors import ConstructorError
 from envkit.parallel import ParallelPyEnvironment
 from envkit.wrappers import TimeLimit
 from tests.adapters.pysc2_games import FORMATS, mock
@@ -165,6 +166,20 @@ def test_workers_prepare_before_they_load_what_needs_pysc2():
         observation = env.reset().observation
 
     assert (1, 27, 8, 8) == observation["feature_screen"].shape
+
+
+def test_workers_that_are_not_prepared_say_how_to_be():
+    prepare()
+    from pysc2.env.mock_sc2_env import SC2TestEnv
+
+    with pytest.raises(ConstructorError) as caught:
+        envkit.make("pysc2:MoveToBeacon", num_envs=1, env_class=SC2TestEnv)
+
+    assert str(caught.value).endswith(
+        "This helps:\n"
+        '  - worker_setup="envkit.adapters.pysc2:prepare", before which it does not '
+        "import"
+    )
 
 
 def test_make_knows_maps_by_their_names():

@@ -131,6 +131,18 @@ def test_a_name_that_is_nearly_right_is_suggested():
     )
 
 
+def test_a_parameter_that_is_no_argument_is_told_where_it_goes(message_of):
+    message = message_of(
+        TypeError, lambda: suite_gymnax.load("CartPole-v1", max_steps_in_episode=3)
+    )
+
+    assert message == (
+        "gymnax does not make 'CartPole-v1' with max_steps_in_episode: "
+        "CartPole.__init__() got an unexpected keyword argument "
+        "'max_steps_in_episode'. What it calls parameters goes into params={...}."
+    )
+
+
 def test_it_does_the_same_in_worker_processes():
     make_env = envkit.constructor("gymnax:FrozenLake-misc", batch_size=2)
     with (

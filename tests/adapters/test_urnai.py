@@ -85,7 +85,8 @@ def test_an_action_takes_as_many_steps_as_its_wrapper_says():
     assert (1.0, 5.0) == (one.reward, two.reward)  # places 1; then 2 and 3
 
 
-def test_builders_make_observations_and_rewards():
+@pytest.mark.parametrize("given", [lambda kind: kind(), lambda kind: kind])
+def test_builders_make_observations_and_rewards(given):
     class State:
         def build_state(self, obs):
             return np.array([obs], np.float32)
@@ -97,8 +98,8 @@ def test_builders_make_observations_and_rewards():
     env = from_urnai(
         functools.partial(UrnaiWalk, edge=1),
         actions=["stay", "go"],
-        state_builder=State(),
-        reward_builder=Reward(),
+        state_builder=given(State),
+        reward_builder=given(Reward),
     )
     env.reset()
     time_steps = [env.step(1)]
@@ -107,6 +108,24 @@ def test_builders_make_observations_and_rewards():
 
     assert ArraySpec((1, 2), np.float32) == env.observation_spec()
     assert -1.0 == time_steps[-1].reward
+
+
+def test_a_probe_of_the_only_environment_leaves_it_a_whole_episode():
+    env = from_urnai(UrnaiWalk(), num_actions=2, probe_steps=20)
+    spec = env.observation_spec()
+    first, second = env.reset(), env.step(1)
+
+    assert ArraySpec((2,), np.int64, "observation") == spec
+    assert ([0, 0], 1) == (first.observation.tolist(), second.observation[1])
+
+
+def test_a_probe_of_the_only_environment_leaves_it_its_seed():
+    envs = [from_urnai(GymEnv("CartPole-v1"), probe_steps=steps) for steps in (0, 30)]
+    for env in envs:
+        env.seed(7)
+    unprobed, probed = (env.reset().observation for env in envs)
+
+    assert unprobed.tolist() == probed.tolist()
 
 
 def test_specs_can_be_declared():
@@ -470,6 +489,18 @@ def test_sc2_env_knows_races(message_of, mock_sc2):
 
     assert message_of(ValueError, lambda: make_env(player_race="human")) == (
         "player_race is 'human'; it is one of random, protoss, terran, zerg."
+    )
+
+
+def test_sc2_env_names_the_folder_of_a_game_that_is_not_there(
+    message_of, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("SC2PATH", str(tmp_path))
+
+    assert message_of(FileNotFoundError, lambda: SC2Env("Simple64")) == (
+        "StarCraft II was not found: [Errno 2] No such file or directory: "
+        f"'{tmp_path}/Versions'. Install the game, and name its folder in the "
+        "environment variable SC2PATH unless that is ~/StarCraftII."
     )
 
 

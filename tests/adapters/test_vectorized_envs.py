@@ -17,6 +17,7 @@ from envkit.adapters.py_to_gymnasium_vector import PyToGymnasiumVector
 from envkit.adapters.vectorized_envs import vectorize
 from envkit.envs import Catch
 from envkit.errors import CallOrderError, EnvironmentRaised
+from tests.adapters.gym_spaces import WANTS_SETTLED
 from tests.adapters.vector_games import (
     GAMES,
     MODES,
@@ -130,6 +131,7 @@ def test_processes_do_as_gymnasiums_processes(mode):
         envs.close()
 
 
+@WANTS_SETTLED
 def test_members_of_all_spaces_come_from_processes():
     expected = SyncVectorEnv([Everything] * 2)
     envs = vectorize([Everything] * 2, num_workers=1)
@@ -234,6 +236,15 @@ def test_a_reset_right_after_the_end_begins_one_episode_not_two(mode):
         resets += envs.get_attr("resets")
 
     assert [3, 4] == resets if mode == "SameStep" else [2, 3] == resets
+    envs.close()
+
+
+def test_an_action_that_does_not_fit_is_refused_by_the_name_of_the_class(message_of):
+    envs = inline([Frail] * 2)
+    envs.reset()
+
+    text = message_of(ValueError, lambda: envs.step([0, 1, 2]))
+    assert text.startswith("VectorizedEnvs.step() was given an action that does not")
     envs.close()
 
 
@@ -357,13 +368,20 @@ def test_nobody_moves_behind_the_batchs_back():
 
 
 def test_environments_of_envkit_and_names_will_do():
-    envs = inline(
-        [Catch, "Catch", "gymnasium:CartPole-v1"][:2], autoreset_mode="SameStep"
-    )
+    envs = inline([Catch, "Catch"], autoreset_mode="SameStep")
     observations, infos = envs.reset(seed=[7, 7])
 
     assert ((2, 10, 5), [0, 0]) == (observations.shape, infos["episode_steps"].tolist())
     assert observations[0].tolist() == observations[1].tolist()
+    envs.close()
+
+
+def test_names_of_gymnasiums_environments_will_do():
+    names = ["gymnasium:FrozenLake-v1"] * 3
+    expected = SyncVectorEnv([lambda: gymnasium.make("FrozenLake-v1")] * 3)
+    envs = inline(names)
+
+    assert_same_game(expected, envs, steps=40)
     envs.close()
 
 
@@ -474,6 +492,12 @@ def text_of_spaces(first, second):
             lambda: inline(Frail),
             TypeError,
             "env_fns is a type object; vectorize takes a list with one function for "
+            "each environment: [make_env] * 8.",
+        ),
+        (
+            lambda: inline(4),
+            TypeError,
+            "env_fns is 4 of type int; vectorize takes a list with one function for "
             "each environment: [make_env] * 8.",
         ),
         (

@@ -75,9 +75,7 @@ def test_values_come_in_the_order_of_leaves():
     ],
 )
 def test_what_is_missing_or_does_not_fit_is_named(info, place):
-    with pytest.raises(
-        SpecError, match=rf"The info of env 4 does .* at {place}"
-    ):
+    with pytest.raises(SpecError, match=rf"The info of env 4 does .* at {place}"):
         DECLARED.values(info, subject="The info of env 4")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from envkit.adapters.env_adapters.returned import Read, reset_reader
 from envkit.errors import ClosedError
+from envkit.specs.environment_spec import checked_spec
 
 __all__ = ["Author", "author_of"]
 
@@ -160,12 +161,15 @@ class Author:
         if not self.wrote(spec):
             return None
         try:
-            return self.ask(spec)
+            declared = self.ask(spec)
         except Exception:
             if self.started:
                 raise
-        self.start()
-        return self.ask(spec)
+            self.start()
+            declared = self.ask(spec)
+        if declared is None:
+            return None
+        return checked_spec(declared, f"{self.name}.{spec} is")
 
     def check_open(self, call: str) -> None:
         """Raises if the adapter was closed."""

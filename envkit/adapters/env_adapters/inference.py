@@ -244,6 +244,7 @@ class _Inference:
                     path, "a list, as max_lengths says", describe(value), _DECLARE
                 )
         elements = [element for value in values for element in value]
+        elements = elements or _elements_of_empty(values)
         if element_spec is not None:
             told = Inferred(element_spec, None)
         elif elements:
@@ -294,6 +295,16 @@ _DECLARE = (
     "observation_spec() in the class declares what there is, with ObjectSpec() for "
     "what is no array."
 )
+
+
+def _elements_of_empty(values: Sequence[Any]) -> list[Array]:
+    """Returns what elements of empty arrays would look like, where they say so."""
+    return [
+        np.zeros(value.shape[1:], value.dtype)
+        for value in values
+        # One of `np.array([])` says nothing.
+        if isinstance(value, np.ndarray) and (value.ndim > 1 or value.dtype != float)
+    ]
 
 
 def _is_array(value: Any) -> bool:

@@ -11,11 +11,13 @@ import numpy as np
 
 from envkit.adapters.env_adapters.legality import LegalActions
 from envkit.adapters.env_adapters.returned import Read
+from envkit.adapters.gym_environments import number_of
 from envkit.adapters.spaces.values import (
     Converter,
     Leaf,
     array_leaf,
     bounded_leaf,
+    compiled,
     map_specs,
 )
 from envkit.errors import SpecError
@@ -23,7 +25,7 @@ from envkit.specs.array_spec import ArraySpec
 from envkit.specs.object_spec import ObjectSpec
 from envkit.types import NestedArray, NestedSpec
 
-__all__ = ["Plan", "constants", "declared_leaves", "reader"]
+__all__ = ["Plan", "constants", "copier", "declared_leaves", "reader"]
 
 _NUMBERS = frozenset([float, int, np.float32, np.float64])
 
@@ -36,6 +38,7 @@ class Plan:
         observation_spec: The specs of an observation, with the mask if it has one.
         inferred: Whether they were told from observations.
         read_observation: Makes observations of what the author returns.
+        copied: Copies such an observation.
         read_reward: Makes rewards.
         read_discount: Makes discounts.
         read_step: Reads what `step` returned.
@@ -51,6 +54,7 @@ class Plan:
     observation_spec: NestedSpec
     inferred: bool
     read_observation: Leaf
+    copied: Leaf
     read_reward: Leaf
     read_discount: Leaf
     read_step: Callable[[Any], Read]
@@ -65,8 +69,12 @@ class Plan:
     def reward_of(self, read: Read) -> NestedArray:
         """Returns the reward of a step."""
         # Hot: called once per step.
-        if self.is_plain_reward and type(read.reward) in _NUMBERS:
-            return np.array(read.reward, np.float32)
+        if self.is_plain_reward:
+            if type(read.reward) in _NUMBERS:
+                return np.array(read.reward, np.float32)
+            number = number_of(read.reward)
+            if number is not None:
+                return np.array(number, np.float32)
         return self.read_reward(read.reward)
 
     def discount_of(self, read: Read) -> NestedArray:
@@ -107,6 +115,11 @@ def reader(name: str, part: str, spec: NestedSpec, leaves: Any) -> Converter:
     return Converter(
         spec, leaves, subject=f"{name} returned {article} {part} that", root=part
     )
+
+
+def copier(spec: NestedSpec) -> Leaf:
+    """Returns a function that copies the arrays of an observation."""
+    return compiled(map_specs(lambda leaf: np.array, spec))
 
 
 def constants(spec: NestedSpec, number: float) -> NestedArray:

@@ -215,7 +215,13 @@ def _parts_of(name: str, call: str, declared: Declared) -> list[str | None]:
 
 def _of_time_step(name: str, call: str, step: Any) -> Read:
     """Reads a time step of any library: they differ in what a `FIRST` has."""
-    kind = int(np.asarray(step.step_type))
+    kinds = np.asarray(step.step_type)
+    if kinds.shape:
+        raise SpecError(
+            f"{name}.{call}() returned a time step of a batch of {len(kinds)}; an "
+            "EnvAdapter is one environment. Return the time step of one row."
+        )
+    kind = int(kinds)
     if call == "reset" or kind == 0:
         if call == "step":
             raise SpecError(

@@ -10,6 +10,7 @@ for everybody outside.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +41,9 @@ def adopt(cls: type, base: type) -> dict[str, Callable[..., Any]]:
     """
     for name in SPECS:
         declared = vars(cls).get(name)
-        if declared is not None and not callable(declared):
+        if hasattr(declared, "__get__") and not inspect.isfunction(declared):
+            setattr(cls, name, _asking(declared))
+        elif declared is not None and not callable(declared):
             setattr(cls, name, _returning(declared))
     return {
         name: author
@@ -60,6 +63,16 @@ def _adopted(cls: type, base: type, name: str) -> Callable[..., Any] | None:
             setattr(cls, name, _two_faced(method, getattr(base, name)))
         return author
     return None
+
+
+def _asking(descriptor: Any) -> Callable[[Any], Any]:
+    """Makes a method of a property, or of a method of the class."""
+
+    def method(self: Any) -> Any:
+        value = descriptor.__get__(self, type(self))
+        return value() if callable(value) else value
+
+    return method
 
 
 def _returning(value: Any) -> Callable[[Any], Any]:

@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit.adapters.gym_environments import set_attribute
 from envkit.adapters.py_to_gymnasium import PyToGymnasium
 from envkit.adapters.spaces.plain_spaces import Places, plain_spec
 from envkit.adapters.spaces.values import map_specs
+from envkit.arrays import copied_arrays
 from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
@@ -168,7 +170,7 @@ class GymnasiumRows(PyEnvironment):
         self._final_infos = {}
         for row in np.flatnonzero(mask).tolist():
             if self._step_types[row] == _LAST:
-                self._final_infos[row] = self._infos[row]
+                self._final_infos[row] = copied_arrays(self._infos[row])
             self._begin(row)
         return self._time_step()
 
@@ -289,7 +291,7 @@ class GymnasiumRows(PyEnvironment):
         """
         for row, env in enumerate(self._envs):
             with self._telling(row, f"raised in set_attr({name!r})"):
-                env.set_wrapper_attr(name, values[self._first_row + row])
+                set_attribute(env, name, values[self._first_row + row])
 
     def close(self) -> None:
         """Closes every environment, also if closing another one fails."""
@@ -320,10 +322,11 @@ class GymnasiumRows(PyEnvironment):
 
 def _as_gymnasium(env: Any) -> Any:
     """Returns an environment of Gymnasium, as it is or made of one of envkit's."""
+    # One of envkit's may forward everything else to one of Gymnasium's.
+    if hasattr(type(env), "time_step_spec"):
+        return PyToGymnasium(env)
     # Asked of the innermost: before 1.0 Gymnasium's wrappers warn about such questions.
     innermost = getattr(env, "unwrapped", env)
-    if hasattr(innermost, "time_step_spec") and not isinstance(env, type):
-        return PyToGymnasium(env)
     if hasattr(innermost, "single_observation_space"):
         raise TypeError(
             f"It returned the vector environment {type(env).__name__}; vectorize takes "

@@ -99,10 +99,11 @@ class Outcomes:
         terminated, truncated = self._rows.ends(shown, ended, found)
         beside = self._beside(shown, terminated, is_over)
         if self._order is AutoReset.SAME_STEP and is_over:
-            now = self._mode.begin(ended)
-            self._ended = np.zeros_like(ended)
+            # Before the reset, which may write to what the infos hold.
             infos = self._final(shown, ended, [found, *beside])
             infos = _added(infos, [found, *beside], ~ended)
+            now = self._mode.begin(ended)
+            self._ended = np.zeros_like(ended)
             begun = self._rows.begun_infos(now, ended, at_once=True)
             infos = _added(infos, [_without_flags(begun)], ended)
         else:

@@ -12,7 +12,16 @@ from typing import Any
 
 from envkit.wording import counted
 
-__all__ = ["blocks_of", "call_rows", "envs_of", "get_rows", "set_rows", "values_by_row"]
+__all__ = [
+    "blocks_of",
+    "call_rows",
+    "envs_of",
+    "get_rows",
+    "own_or_first",
+    "set_in",
+    "set_rows",
+    "values_by_row",
+]
 
 # They would move environments behind the back of whoever keeps the time steps.
 _MOVES = ("reset", "step", "close")
@@ -64,7 +73,7 @@ def set_rows(env: Any, name: str, values: Any) -> None:
     by_env = _by_env(env, name, values_by_row(values, env.batch_size))
     if not _is_in_workers(env):
         for one, value in zip(_objects(env), by_env, strict=True):
-            _set(one, name, value)
+            set_in(one, name, value)
     elif is_one:
         _set_in_workers(env, name, values, None)
     else:
@@ -90,6 +99,13 @@ def envs_of(env: Any) -> list[Any] | None:
     if isinstance(envs, list) and envs and hasattr(envs[0], "time_step_spec"):
         return envs
     return None
+
+
+def own_or_first(env: Any, name: str) -> Any:
+    """Returns a batch's attribute, or that of its first environment, or `None`."""
+    own = getattr(env, name, None)
+    envs = envs_of(env)
+    return own if own is not None or envs is None else getattr(envs[0], name, None)
 
 
 def blocks_of(env: Any) -> list[range] | None:
@@ -162,7 +178,8 @@ def _set_in_workers(env: Any, name: str, value: Any, env_ids: Any) -> None:
         ) from error
 
 
-def _set(env: Any, name: str, value: Any) -> None:
+def set_in(env: Any, name: str, value: Any) -> None:
+    """Sets an attribute of an environment, in whichever of its wrappers it is."""
     setter = getattr(env, "set_wrapper_attr", None)
     if callable(setter):
         setter(name, value)

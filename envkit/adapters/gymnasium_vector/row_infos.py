@@ -17,7 +17,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.adapters.episode_ends import FLAGS, as_info, take_flags
-from envkit.arrays import as_array
+from envkit.adapters.gymnasium_vector.vector_infos import infos_by_row
+from envkit.arrays import as_array, copied_arrays
 from envkit.errors import SpecError
 from envkit.types import Array
 
@@ -33,6 +34,11 @@ __all__ = [
 ]
 
 Infos = dict[str, Any]
+
+# Integers beyond int64, such as seeds, are objects.
+_MOST = 2**63
+# The kinds of dtypes that are put together, each as the widest of them.
+_NUMBERS = "biufc"
 
 
 class Flags(NamedTuple):
@@ -57,6 +63,9 @@ class RowInfos(Protocol):
 
     def add_to(self, infos: Infos, rows: Array) -> Infos:
         """Adds the infos of the masked rows to a dictionary, and returns it."""
+
+    def by_row(self) -> list[Infos]:
+        """Returns a dictionary for each row, as it would be without the others."""
 
 
 class ColumnInfos:
@@ -94,34 +103,46 @@ class ColumnInfos:
                 self._add(infos, key, column, rows)
         return infos
 
+    def by_row(self) -> list[Infos]:
+        """Returns a dictionary for each row."""
+        everyone = np.ones(self._rows, bool)
+        return infos_by_row(self.add_to({}, everyone), self._rows)
+
     def _add(self, infos: Infos, key: str, column: Any, rows: Array) -> None:
-        before = infos.get(f"_{key}")
-        if isinstance(column, Mapping):
-            nested = infos.get(key, {})
+        before, mask = infos.get(key), infos.get(f"_{key}")
+        if isinstance(column, Mapping) and not isinstance(before, np.ndarray):
+            nested = before or {}
             for name, child in column.items():
                 self._add(nested, name, child, rows)
             infos[key] = nested
         else:
-            values = self._as_array(column)
-            if not rows.all():
-                old = infos.get(key)
-                place = (
-                    _empty(self._rows, values.shape[1:], values.dtype)
-                    if old is None
-                    else old
-                )
-                place[rows] = values[rows]
-                values = place
-            infos[key] = values
-        infos[f"_{key}"] = rows.copy() if before is None else before | rows
+            infos[key] = self._put_into(column, before, rows)
+        infos[f"_{key}"] = rows.copy() if mask is None else mask | rows
+
+    def _put_into(self, column: Any, before: Any, rows: Array) -> Array:
+        """Returns an array of what the masked rows have, and the others had before."""
+        values = self._as_array(column)
+        if rows.all():
+            return values
+        place: Array = before
+        if not isinstance(before, np.ndarray):
+            place = _empty(self._rows, values.shape[1:], values.dtype)
+        elif (before.shape, before.dtype) != (values.shape, values.dtype):
+            own = {row: values[row] for row in np.flatnonzero(rows).tolist()}
+            return _array_of(own, before, self._rows)
+        place[rows] = values[rows]
+        return place
 
     def _as_array(self, column: Any) -> Array:
         """Returns an array with an element for each row."""
-        if isinstance(column, np.ndarray) and column.dtype.kind in "biufc":
-            # Some batches have one number for all.
+        if isinstance(column, np.ndarray):
             has_rows = column.shape[:1] == (self._rows,)
-            return column if has_rows else np.repeat(column[None], self._rows, axis=0)
-        # To Gymnasium, texts and lists are objects like any other.
+            if column.dtype.kind in _NUMBERS:
+                # Some batches have one number for all.
+                return column if has_rows else np.repeat(column[None], self._rows, 0)
+            if has_rows and column.ndim > 1 and not column.dtype.hasobject:
+                return column
+        # To Gymnasium, single texts and lists are objects like any other.
         values = np.empty(self._rows, object)
         for row in range(self._rows):
             values[row] = _row_of(column, row)
@@ -151,6 +172,11 @@ class InfosOfSome:
     def add_to(self, infos: Infos, rows: Array) -> Infos:
         """Adds what is masked both times to a dictionary, and returns it."""
         return self._infos.add_to(infos, rows & self._rows)
+
+    def by_row(self) -> list[Infos]:
+        """Returns a dictionary for each row, which is empty for the others."""
+        pairs = zip(self._infos.by_row(), self._rows.tolist(), strict=True)
+        return [info if counts else {} for info, counts in pairs]
 
 
 class DictInfos:
@@ -207,32 +233,48 @@ class DictInfos:
                 nested = DictInfos(values, self._rows)
                 infos[key] = nested.add_to(before or {}, rows)
             else:
-                infos[key] = self._array_of(values, before)
+                infos[key] = _array_of(values, before, self._rows)
             mask = infos.setdefault(f"_{key}", np.zeros(self._rows, bool))
             mask[list(values)] = True
         return infos
 
-    def _array_of(self, values: dict[int, Any], before: Any) -> Array:
-        """Returns an array with the values of some rows, and of others those before."""
-        shape, dtype = _common(list(values.values()))
-        if isinstance(before, np.ndarray):
-            if before.shape[1:] == shape and not before.dtype.hasobject:
-                dtype = np.result_type(dtype, before.dtype)
-            else:
-                shape, dtype = (), np.dtype(object)
-        array = _empty(self._rows, shape, dtype)
-        if isinstance(before, np.ndarray):
-            for row in range(self._rows):
-                array[row] = before[row]
-        for row, value in values.items():
-            array[row] = value
-        return array
+    def by_row(self) -> list[Infos]:
+        """Returns copies of the dictionaries, and empty ones for the other rows."""
+        # Environments go on writing to arrays that they have returned.
+        return [copied_arrays(self._by_row.get(row, {})) for row in range(self._rows)]
+
+
+def _array_of(values: dict[int, Any], before: Any, rows: int) -> Array:
+    """Returns an array with the values of some rows, and of others those before."""
+    shape, dtype = _common(list(values.values()))
+    if isinstance(before, np.ndarray):
+        if before.shape[1:] == shape and _go_together(before.dtype, dtype):
+            dtype = np.result_type(dtype, before.dtype)
+        else:
+            shape, dtype = (), np.dtype(object)
+    array = _empty(rows, shape, dtype)
+    if isinstance(before, np.ndarray):
+        for row in range(rows):
+            array[row] = before[row]
+    for row, value in values.items():
+        array[row] = value
+    return array
+
+
+def _go_together(*dtypes: np.dtype[Any]) -> bool:
+    """Says whether one array can hold both, and what was in it is what it was."""
+    if any(dtype.hasobject for dtype in dtypes):
+        return False
+    kinds = {"n" if dtype.kind in _NUMBERS else dtype.kind for dtype in dtypes}
+    return len(set(dtypes)) == 1 or (len(kinds) == 1 and kinds != {"V"})
 
 
 def _common(values: list[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Returns the shape and the dtype of an array's elements that hold these values."""
     are_numbers = all(
-        type(value) in {int, float, bool} or isinstance(value, np.number)
+        type(value) in {float, bool}
+        or isinstance(value, np.number)
+        or (type(value) is int and -_MOST <= value < _MOST)
         for value in values
     )
     if are_numbers:
@@ -241,7 +283,7 @@ def _common(values: list[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     are_arrays = all(isinstance(value, np.ndarray) for value in values)
     if are_arrays and len({value.shape for value in values}) == 1:
         kinds = {value.dtype for value in values}
-        if len({kind.kind in "biufc" for kind in kinds}) == 1:
+        if len(kinds) == 1 or _go_together(*kinds):
             return values[0].shape, np.result_type(*kinds)
     # To Gymnasium, texts and lists are objects like any other.
     return (), np.dtype(object)
@@ -254,34 +296,42 @@ def row_infos(given: Any, rows: int) -> RowInfos:
         given: A dictionary of arrays, or a list with an info for each row.
         rows: How many rows there are.
     """
-    if isinstance(given, Mapping):
-        return ColumnInfos(given, rows)
     if isinstance(given, list | tuple) and len(given) == rows:
         by_row = {row: as_info(info) for row, info in enumerate(given)}
         return DictInfos(by_row, rows)
-    return ColumnInfos({"info": given}, rows)
+    return ColumnInfos(as_info(given), rows)
 
 
-def block_infos(given: Sequence[Any], blocks: Sequence[range], rows: int) -> RowInfos:
+def block_infos(
+    given: Sequence[Any], blocks: Sequence[range], rows: int, batched: Sequence[bool]
+) -> RowInfos:
     """Takes the infos of some environments of a batch, of one or more rows each.
 
     Args:
         given: What the `get_info` of each has returned.
         blocks: The rows of each.
         rows: How many rows the batch has.
+        batched: For each, whether it is a batch itself, perhaps of one row.
     """
-    are_batches = all(len(block) > 1 for block in blocks)
-    if are_batches and sum(map(len, blocks)) == rows:
+    are_columns = all(batched) and all(isinstance(info, Mapping) for info in given)
+    if are_columns and sum(map(len, blocks)) == rows:
         try:
             return ColumnInfos(nest.map_structure(_joined, *given), rows)
         except (SpecError, TypeError, ValueError):  # They are not alike.
             pass
     by_row = {
-        row: as_info(info if len(block) == 1 else _row_of(info, index))
-        for info, block in zip(given, blocks, strict=True)
+        row: as_info(_info_of_row(info, index, len(block)) if is_batch else info)
+        for info, block, is_batch in zip(given, blocks, batched, strict=True)
         for index, row in enumerate(block)
     }
     return DictInfos(by_row, rows)
+
+
+def _info_of_row(info: Any, row: int, rows: int) -> Any:
+    """Returns one row's part of a batch's info, in whichever form that is."""
+    if isinstance(info, list | tuple) and len(info) == rows:
+        return info[row]
+    return _row_of(info, row)
 
 
 def _joined(*parts: Any) -> Array:

@@ -59,7 +59,7 @@ class FinalObservations:
         for row in rows:
             values = self._structure.flatten(self._to_one(final[row]))
             for leaf, value in zip(leaves, values, strict=True):
-                leaf[row] = value
+                leaf[row, ...] = value  # Else an object would stay in its array.
         return self._structure.unflatten(leaves)
 
     def _check_found(self, found: list[int], rows: list[int]) -> None:

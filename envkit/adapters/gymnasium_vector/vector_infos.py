@@ -186,6 +186,8 @@ def _values(value: Any, rows: int) -> Sequence[Any]:
         return infos_by_row(value, rows)
     has_rows = isinstance(value, list | tuple) or np.ndim(value) > 0
     if has_rows and not isinstance(value, str | bytes) and len(value) == rows:
-        return value  # type: ignore[no-any-return]  # it has one for each
+        is_boolean = getattr(value, "dtype", None) == np.bool_ and np.ndim(value) == 1
+        # To Gymnasium a boolean of NumPy's is an object, so these were Python's.
+        return value.tolist() if is_boolean else value  # type: ignore[no-any-return]  # it has one for each
     # Something that all rows have in common.
     return [value] * rows

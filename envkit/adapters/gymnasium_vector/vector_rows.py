@@ -104,6 +104,10 @@ class BatchRows:
         is_pool = isinstance(getattr(type(env), "num_workers", None), property)
         # The rows of each of a pool's environments.
         self._blocks = blocks_of(env) if is_pool else None
+        # Whether each of those is a batch itself, which may have one row.
+        self._batched: list[bool] = []
+        if is_pool and wanted != "none":
+            self._batched = list(env.access("batched"))
         # Whether its workers can tell which rows have an info.
         notes = getattr(type(env), "note_infos", None)
         self._is_noted = is_pool and callable(notes) and wanted != "none"
@@ -232,13 +236,13 @@ class BatchRows:
         told = rows & noted
         if not np.count_nonzero(told):
             return None
-        are_rows = len(blocks) == self._rows
+        are_rows = not any(self._batched)
         if not has_left and (noted.all() or not are_rows) and self._tells_of_the_end():
             given = self._env.get_info()
             # Where some are batches themselves, it is a list with one for each.
             if are_rows:
                 return row_infos(given, self._rows)
-            return block_infos(given, blocks, self._rows)
+            return block_infos(given, blocks, self._rows, self._batched)
         # The infos of batches become one, so all of them are asked that are concerned.
         chosen = told if are_rows else rows
         envs = [
@@ -250,7 +254,12 @@ class BatchRows:
             given = self._env.call("get_info", env_ids=envs)
         else:
             given = self._env.get_infos(envs)
-        return block_infos(given, [blocks[env] for env in envs], self._rows)
+        return block_infos(
+            given,
+            [blocks[env] for env in envs],
+            self._rows,
+            [self._batched[env] for env in envs],
+        )
 
     def _tells_of_the_end(self) -> bool:
         # In this order the environments have begun anew, and the pool remembers.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from envkit.adapters.spaces.repacking import Repacker
 from envkit.adapters.spaces.values import array_leaf
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import (
@@ -112,8 +111,7 @@ class TFAgentsWrapper(PyEnvironment):
         any other batch gets the seed as it is.
         """
         if self._batch_size is None:
-            is_one = seed is None or isinstance(seed, numbers.Integral)
-            (own,) = seed_per_row([seed] if is_one else seed, 1)  # type: ignore[list-item]  # an integer or none
+            (own,) = checked_seeds(seed, 1)
             return self._env.seed(own)
         envs = getattr(self._env, "envs", None)
         if not envs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from envkit.adapters.pettingzoo_parts.roster import Roster
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.seeding import seed_per_row
+from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec, Seed
@@ -101,8 +100,7 @@ class GameEnvironment(PyEnvironment):
     def seed(self, seed: Seed) -> None:
         """Has the next reset seed the game; later ones let it go on."""
         self._noted_seed = seed
-        seeds = [seed] if seed is None or isinstance(seed, numbers.Integral) else seed
-        (self._next_seed,) = seed_per_row(seeds, 1)  # type: ignore[arg-type]  # it refuses what is no seed
+        (self._next_seed,) = checked_seeds(seed, 1)
         if self._next_seed is None:
             # To PettingZoo no seed means to go on with the old generator.
             self._next_seed = int(np.random.SeedSequence().generate_state(1)[0])

@@ -26,7 +26,7 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec
 
-__all__ = ["MaxLengths", "StateReader", "state_reader"]
+__all__ = ["MaxLengths", "StateReader", "explained", "state_reader"]
 
 MaxLengths: TypeAlias = Mapping[str, "int | tuple[int, ...] | None"]
 
@@ -60,6 +60,18 @@ def state_reader(
     reader = makers.make(state, (), None)
     makers.check_all_used()
     return reader
+
+
+def explained(error: SpecError) -> SpecError:
+    """Adds to an error what to do, unless it says so itself."""
+    if not error.reason:
+        return error
+    longer = SpecError(
+        f"{error}\n\nThe specs are those of the first state of the game. Where later "
+        "ones differ, give PLE a state_preprocessor, which makes an array of the state."
+    )
+    longer.path, longer.reason = error.path, error.reason
+    return longer
 
 
 class _Makers:

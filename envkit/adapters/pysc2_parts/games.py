@@ -8,7 +8,7 @@ from typing import Any
 from envkit.specs.validation import describe
 from envkit.targets import suggestion
 
-__all__ = ["make_game"]
+__all__ = ["make_game", "started"]
 
 _FORMAT = {
     "feature_screen": 84,
@@ -47,8 +47,17 @@ def make_game(
     # A seed that was given with the others stays, until there is another one.
     if random_seed is not None:
         arguments["random_seed"] = random_seed
+    return started(env_class or sc2_env.SC2Env, arguments)
+
+
+def started(env_class: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Makes an environment of PySC2, which starts the game.
+
+    Raises:
+        FileNotFoundError: The game is not installed; the message says what to do.
+    """
     try:
-        return (env_class or sc2_env.SC2Env)(**arguments)
+        return env_class(**arguments)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"StarCraft II was not found: {error}. Install the game, and name its "

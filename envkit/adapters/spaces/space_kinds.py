@@ -3,6 +3,10 @@
 The integers from 0 to 5 may be a `Discrete` or a `Box`, and as arrays both look alike.
 `usual_kind` is the rule, and a spec that came from another kind of space than the rule
 says remembers it: it is a `SpecOfKind`.
+
+Two kinds are none of the classes of spaces: `FiniteBox`, a box with bounds that are the
+largest numbers that there are and not infinite, and `ShapedMultiBinary`, a
+`MultiBinary` that was given `(4,)` and not 4.
 """
 
 from __future__ import annotations
@@ -15,7 +19,14 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.object_spec import ObjectSpec
 from envkit.types import Shape
 
-__all__ = ["UNBOUNDED", "SpecOfKind", "kind_of_space", "kind_of_spec", "usual_kind"]
+__all__ = [
+    "UNBOUNDED",
+    "SpecOfKind",
+    "finer_kind",
+    "kind_of_space",
+    "kind_of_spec",
+    "usual_kind",
+]
 
 # The attribute of a box that was made of a spec without bounds.
 UNBOUNDED = "envkit_unbounded"
@@ -36,9 +47,10 @@ class SpecOfKind(BoundedArraySpec):
         ('Box', 'Discrete')
     """
 
-    __slots__ = ("_kind",)
+    __slots__ = ("_finite", "_kind")
 
     _kind: str
+    _finite: Any
 
     def __init__(
         self,
@@ -48,15 +60,33 @@ class SpecOfKind(BoundedArraySpec):
         maximum: Any = None,
         name: str | None = None,
         kind: str = "Box",
+        finite: Any = None,
     ) -> None:
-        """Makes a bounded spec of a kind of space, which goes by its class's name."""
+        """Makes a bounded spec of a kind of space.
+
+        Args:
+            shape: The shape.
+            dtype: The dtype.
+            minimum: The lower bounds.
+            maximum: The upper bounds.
+            name: The name.
+            kind: The name of the space's class, or what else the module names.
+            finite: Of a `FiniteBox`, masks of the lower and of the upper bounds that
+                are the limits of the dtype and not infinite.
+        """
         super().__init__(shape, dtype, minimum, maximum, name)
         object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_finite", finite)
 
     @property
     def kind(self) -> str:
-        """The name of the space's class."""
+        """The name of the space's class, or what else the module names."""
         return self._kind
+
+    @property
+    def finite(self) -> Any:
+        """Masks of the bounds that are limits of the dtype and not infinite, if any."""
+        return self._finite
 
     def __repr__(self) -> str:
         # To people it is a bounded spec as any other.
@@ -64,12 +94,13 @@ class SpecOfKind(BoundedArraySpec):
 
     def __reduce__(self) -> tuple[Any, ...]:
         make, arguments = super().__reduce__()
-        return make, (*arguments, self._kind)
+        return make, (*arguments, self._kind, self._finite)
 
     def replace(self, *args: Any, **kwargs: Any) -> SpecOfKind:
         """Makes a copy in which what is not `None` is different."""
         spec = super().replace(*args, **kwargs)
         object.__setattr__(spec, "_kind", self._kind)
+        object.__setattr__(spec, "_finite", self._finite)
         return spec  # type: ignore[return-value]  # of this very class
 
 
@@ -79,6 +110,29 @@ def kind_of_space(space: Any) -> str:
         if base.__module__.partition(".")[0] in _LIBRARIES:
             return base.__name__
     return ""
+
+
+def finer_kind(space: Any, kind: str) -> tuple[str, Any]:
+    """Names the kind of a space of a class where its spec alone would not tell.
+
+    Returns:
+        The kind, and masks of bounds; see `SpecOfKind`.
+
+    Example:
+        >>> from gymnasium import spaces
+        >>> low = np.array([np.finfo(np.float64).min, -np.inf])
+        >>> finer_kind(spaces.Box(low, np.zeros(2), dtype=np.float64), "Box")
+        ('FiniteBox', (array([ True, False]), array([False, False])))
+        >>> finer_kind(spaces.Box(-np.inf, 0.0), "Box")
+        ('Box', None)
+    """
+    if kind == "Box" and space.dtype.kind == "f":
+        limits = np.finfo(space.dtype)
+        finite = space.low == limits.min, space.high == limits.max
+        return ("FiniteBox", finite) if np.any(finite) else (kind, None)
+    if kind == "MultiBinary" and not np.isscalar(space.n) and len(space.shape) == 1:
+        return "ShapedMultiBinary", None
+    return kind, None
 
 
 def kind_of_spec(spec: ArraySpec) -> str:

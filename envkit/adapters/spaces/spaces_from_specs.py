@@ -17,7 +17,7 @@ anything else                           SpecSpace       which knows the spec
 
 A spec that came from a space of another kind than this table says goes back to that
 kind. A limit of a floating dtype, which is what a spec makes of an infinite bound, is
-infinite in the space.
+infinite in the space, unless it came from a box where it was not.
 """
 
 from __future__ import annotations
@@ -121,6 +121,19 @@ def _leaf_space(spec: ArraySpec) -> Any:
     return spec_space(spec)
 
 
+def _finite_box(spec: Any) -> Any:
+    from gymnasium import spaces
+
+    box = _box(spec)
+    low, high = (
+        np.where(_wide(is_finite, spec.shape), bound, wide)
+        for bound, wide, is_finite in zip(
+            (spec.minimum, spec.maximum), (box.low, box.high), spec.finite, strict=True
+        )
+    )
+    return spaces.Box(low, high, spec.shape, spec.dtype)
+
+
 def _box(spec: ArraySpec) -> Any:
     from gymnasium import spaces
 
@@ -151,9 +164,14 @@ def _discrete(spec: Any) -> Any:
     from gymnasium import spaces
 
     low, high = int(spec.minimum), int(spec.maximum)
-    if spec.dtype == np.int64:
-        return spaces.Discrete(high - low + 1, start=low)
-    return spaces.Discrete(high - low + 1, start=low, dtype=spec.dtype)
+    # Older Gymnasiums have no other dtype, and none to choose.
+    chosen = {} if spec.dtype == np.int64 else {"dtype": spec.dtype}
+    space = spaces.Discrete(high - low + 1, start=low, **chosen)
+    # Gymnasium before 1.4 takes a sum that the dtype cannot hold.
+    with np.errstate(over="ignore"):
+        if not space.contains(spec.dtype.type(high)):
+            raise ValueError("It does not contain its own members.")
+    return space
 
 
 def _multi_discrete(spec: Any) -> Any:
@@ -174,6 +192,12 @@ def _multi_binary(spec: ArraySpec) -> Any:
     return spaces.MultiBinary(shape)
 
 
+def _shaped_multi_binary(spec: ArraySpec) -> Any:
+    from gymnasium import spaces
+
+    return spaces.MultiBinary(spec.shape)
+
+
 def _text(spec: ArraySpec) -> Any:
     from gymnasium import spaces
 
@@ -191,8 +215,10 @@ def _text(spec: ArraySpec) -> Any:
 _MAKERS: dict[str, Callable[[Any], Any]] = {
     "Box": _box,
     "Discrete": _discrete,
+    "FiniteBox": _finite_box,
     "MultiBinary": _multi_binary,
     "MultiDiscrete": _multi_discrete,
+    "ShapedMultiBinary": _shaped_multi_binary,
     "Text": _text,
 }
 

@@ -18,6 +18,7 @@ from envkit.adapters.spaces.one_of import OneOf
 from envkit.adapters.spaces.space_kinds import (
     UNBOUNDED,
     SpecOfKind,
+    finer_kind,
     kind_of_space,
     usual_kind,
 )
@@ -77,9 +78,10 @@ def _spec(space: Any, simplify: bool, name: str | None, path: str) -> NestedSpec
     if kind not in _SPECS:
         return _object(space, kind, name, path)
     spec = _SPECS[kind](space, simplify, name)
+    kind, finite = finer_kind(space, kind)
     if isinstance(spec, BoundedArraySpec) and kind != usual_kind(spec):
         return SpecOfKind(
-            spec.shape, spec.dtype, spec.minimum, spec.maximum, name, kind
+            spec.shape, spec.dtype, spec.minimum, spec.maximum, name, kind, finite
         )
     return spec
 

@@ -37,9 +37,10 @@ def from_urnai(
         action_wrapper: Chooses actions by their number, over several steps if it has
             to; what it excludes is not legal. Or its class, or something to call with
             the environment that makes one.
-        state_builder: Makes observations of URNAI's, with `build_state`; or a function.
-        reward_builder: Makes rewards, with `get_reward(obs, reward, done)`; or a
-            function of the same three.
+        state_builder: Makes observations of URNAI's, with `build_state`; or its class,
+            or a function.
+        reward_builder: Makes rewards, with `get_reward(obs, reward, done)`; or its
+            class, or a function of the same three.
         observation_spec: The specs of an observation, if they are not to be inferred.
         action_spec: The specs of an action, if there is no action wrapper.
         settings: Attributes of `EnvAdapter` that are to be different, such as
@@ -83,17 +84,22 @@ class UrnaiAdapter(EnvAdapter):
         self.given_env = env
         self.given_wrapper = action_wrapper
         self.action_wrapper: Any = None
-        self.state_builder = state_builder
-        self.reward_builder = reward_builder
+        self.state_builder = _builder_of(state_builder, "build_state")
+        self.reward_builder = _builder_of(reward_builder, "get_reward")
         self.declared_specs = observation_spec, action_spec
         said = action_spec, self.actions, self.num_actions
         self.asks_for_wrapper = all(part is None for part in said)
         self.last_seen: Any = None
 
+    @property
+    def can_be_made_again(self) -> bool:
+        """Whether it was given a class, or a function, and no environment."""
+        return isinstance(self.given_env, type) or not _is_env(self.given_env)
+
     def start(self) -> Any:
         """Makes the environment of URNAI, and starts it if it has not started."""
         env = self.given_env
-        if isinstance(env, type) or not _is_env(env):
+        if self.can_be_made_again:
             env = env()
             _check_env(env, made=True)
         if getattr(env, "env_instance", None) is None:
@@ -180,6 +186,12 @@ class SeededUrnaiAdapter(UrnaiAdapter):
     def seed(self, seed: Any) -> None:
         """Seeds the environment."""
         self.env_instance.seed(seed)
+
+
+def _builder_of(given: Any, method: str) -> Any:
+    """Makes a builder of its class; a function may be a class, too."""
+    is_class = isinstance(given, type) and hasattr(given, method)
+    return given() if is_class else given
 
 
 def _can_be_seeded(env: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envkit.adapters.pysc2 import prepare
+from envkit.adapters.pysc2_parts.games import started
 from envkit.adapters.urnai_envs.env import Env
 
 __all__ = ["SC2Env"]
@@ -90,15 +91,16 @@ class SC2Env(Env):
         )
         self._map_size = interface.raw_resolution
         make_env = sc2_env.SC2Env if self._make_env is None else self._make_env
-        self.env_instance = make_env(
-            map_name=self.id,
-            visualize=self.render,
-            players=self._players(sc2_env) if self.players is None else self.players,
-            agent_interface_format=interface,
-            step_mul=self.step_mul,
-            game_steps_per_episode=self.game_steps_per_ep,
-            realtime=self.realtime,
-        )
+        arguments = {
+            "map_name": self.id,
+            "visualize": self.render,
+            "players": self._players(sc2_env) if self.players is None else self.players,
+            "agent_interface_format": interface,
+            "step_mul": self.step_mul,
+            "game_steps_per_episode": self.game_steps_per_ep,
+            "realtime": self.realtime,
+        }
+        self.env_instance = started(make_env, arguments)
 
     def _players(self, sc2_env: Any) -> list[Any]:
         enemy = _member(sc2_env.Race, self.enemy_race, "enemy_race")

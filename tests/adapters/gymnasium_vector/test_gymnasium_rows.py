@@ -206,6 +206,34 @@ def test_the_info_of_the_end_is_kept_beside_that_of_the_beginning():
     assert {1: ({}, {})} == rows.row_infos([1])
 
 
+def test_the_info_of_the_end_is_not_written_to_by_the_reset():
+    class Writing(Frail):
+        def __init__(self):
+            super().__init__()
+            self.info = {"mask": np.ones(2, bool), "deep": {"seen": [np.ones(1)]}}
+
+        def _write(self, value):
+            self.info["mask"][:] = value
+            self.info["deep"]["seen"][0][:] = value
+            return self.info
+
+        def reset(self, *, seed=None, options=None):
+            return super().reset()[0], self._write(False)
+
+        def step(self, action):
+            return np.ones(1, np.float32), 1.0, True, False, self._write(True)
+
+    rows = GymnasiumRows([Writing])
+    rows.reset()
+    rows.step(np.array([0]))
+
+    rows.reset(np.array([True]))
+
+    ended, begun = rows.row_infos([0])[0]
+    assert ([True, True], 1.0) == (ended["mask"].tolist(), *ended["deep"]["seen"][0])
+    assert ([False, False], 0.0) == (begun["mask"].tolist(), *begun["deep"]["seen"][0])
+
+
 def test_rewards_are_as_exact_as_gymnasiums():
     class Exact(Frail):
         def step(self, action):

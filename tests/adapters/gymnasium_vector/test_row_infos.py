@@ -74,6 +74,14 @@ def test_values_of_several_kinds_are_objects():
     assert [(2,), (3,)] == [infos["x"][row].shape for row in (0, 1)]
 
 
+def test_integers_of_many_digits_are_objects():
+    by_row = {0: {"seed": 2**127}, 1: {"seed": 3}, 2: {"seed": -1}}
+
+    infos = DictInfos(by_row, ROWS).add_to({}, everyone())
+
+    assert [2**127, 3, -1] == infos["seed"].tolist()
+
+
 def test_what_is_added_later_goes_to_its_own_rows():
     rows = np.array([True, False, False])
     infos = DictInfos({0: {"a": 1, "deep": {"b": 2}}}, ROWS).add_to({}, rows)
@@ -127,6 +135,7 @@ def test_columns_become_what_dictionaries_of_their_rows_become(rows):
         "steps": np.array([4, 5, 6]),
         "name": np.array(["Ada", "B", ""]),
         "deep": {"at": np.arange(6.0).reshape(3, 2)},
+        "words": np.array([["a", "bc"], ["d", "e"], ["", "f"]]),
         "pair": [np.array([1, 2, 3]), np.array([True, False, True])],
     }
     by_row = {
@@ -134,6 +143,7 @@ def test_columns_become_what_dictionaries_of_their_rows_become(rows):
             "steps": columns["steps"][row],
             "name": str(columns["name"][row]),
             "deep": {"at": columns["deep"]["at"][row]},
+            "words": columns["words"][row],
             "pair": [column[row] for column in columns["pair"]],
         }
         for row in range(ROWS)
@@ -151,6 +161,40 @@ def test_columns_add_to_what_is_there():
     infos = ColumnInfos({"a": np.array([7, 8, 9])}, ROWS).add_to(infos, ~rows)
 
     assert ([1, 8, 9], [True] * 3) == (infos["a"].tolist(), infos["_a"].tolist())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([1, 2, 3], [0.5, 0.25, 0.125], [1, 0.25, 0.125]),
+        (["a", "b", "c"], ["longer", "words", "here"], ["a", "words", "here"]),
+        ([["a"]] * 3, [["longer"]] * 3, [["a"], ["longer"], ["longer"]]),
+        ([[1], [2], [3]], [7, 8, 9], [[1], 8, 9]),
+        ([1, 2, 3], [["a", "b"]] * 3, [1, ["a", "b"], ["a", "b"]]),
+        ([1, 2, 3], {"deep": [4, 5, 6]}, [1, {"deep": 5}, {"deep": 6}]),
+    ],
+    ids=["fractions", "texts", "rows of texts", "less", "more", "nested"],
+)
+@pytest.mark.parametrize("is_by_row", [False, True])
+def test_columns_of_another_kind_do_not_get_in_the_way(
+    is_by_row, first, second, expected
+):
+    rows = np.array([True, False, False])
+    before = ColumnInfos({"a": np.array(first)}, ROWS)
+    if is_by_row:
+        before = DictInfos({0: {"a": np.array(first)[0]}}, ROWS)
+    after = (
+        {key: np.array(value) for key, value in second.items()}
+        if isinstance(second, dict)
+        else np.array(second)
+    )
+
+    infos = before.add_to({}, rows)
+    infos = ColumnInfos({"a": after}, ROWS).add_to(infos, ~rows)
+
+    found = [one.tolist() if isinstance(one, np.ndarray) else one for one in infos["a"]]
+    assert expected == found
+    assert [True] * 3 == infos["_a"].tolist()
 
 
 def test_flags_are_taken_out_of_columns():
@@ -237,16 +281,29 @@ def test_infos_that_are_no_dictionary_have_a_key_all_the_same():
             [{"a": np.array([1, 2])}, {"a": np.array([3, 4]), "b": np.zeros(2)}],
             [range(2), range(2, 4)],
         ),
+        ([[{"a": 1}, {"a": 2}], [{"a": 3}, {"a": 4}]], [range(2), range(2, 4)]),
+        ([{"a": np.array([1, 2])}, ({"a": 3}, {"a": 4})], [range(2), range(2, 4)]),
     ],
 )
 def test_environments_of_several_rows_have_infos_for_each(given_infos, blocks):
-    infos = block_infos(given_infos, blocks, rows=4).add_to({}, np.ones(4, bool))
+    batched = [len(block) > 1 for block in blocks]
+
+    infos = block_infos(given_infos, blocks, 4, batched).add_to({}, np.ones(4, bool))
 
     assert [1, 2, 3, 4] == infos["a"].tolist()
 
 
+def test_batches_of_one_row_are_batches():
+    given_infos = [{"a": np.array([1, 2])}, {"a": np.array([3])}, [{"a": 4}]]
+    blocks = [range(2), range(2, 3), range(3, 4)]
+
+    infos = block_infos(given_infos, blocks, 4, [True] * 3)
+
+    assert [1, 2, 3, 4] == infos.add_to({}, np.ones(4, bool))["a"].tolist()
+
+
 def test_infos_of_some_blocks_are_for_their_rows_alone():
-    infos = block_infos([{"a": np.array([3, 4])}], [range(2, 4)], rows=4)
+    infos = block_infos([{"a": np.array([3, 4])}], [range(2, 4)], 4, [True])
 
     added = infos.add_to({}, np.ones(4, bool))
 

@@ -235,6 +235,9 @@ def test_text_with_a_letter_that_arrays_cut_off_stays_an_object():
         (spaces.MultiDiscrete([[2, 3], [4, 5]]), "MultiDiscrete"),
         (spaces.MultiDiscrete([2, 3], np.uint8), "MultiDiscrete"),
         (spaces.MultiDiscrete([2, 2], np.int8), "MultiDiscrete"),
+        (spaces.MultiBinary([4]), "ShapedMultiBinary"),
+        (spaces.Box(0, np.finfo(np.float32).max, (2,)), "FiniteBox"),
+        (spaces.Box(np.finfo(np.float16).min, 0, (), np.float16), "FiniteBox"),
     ],
     ids=str,
 )
