@@ -252,13 +252,24 @@ def _descriptors() -> dict[Hashable, str]:
     return found
 
 
+def shared_names() -> set[str]:
+    """Returns what shared memory is called that a test of this run may have made.
+
+    The other tests that run at the same time play games that have some, and share
+    semaphores.
+    """
+    names = os.listdir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else []
+    return {name for name in names if not name.startswith(("sem.", "ViZDoom"))}
+
+
 def _segments() -> dict[Hashable, str]:
     found: dict[Hashable, str] = {}
-    for entry in os.scandir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else ():
+    for name in shared_names():
+        path = f"{SHARED_MEMORY}/{name}"
         with contextlib.suppress(FileNotFoundError):
-            size = entry.stat(follow_symlinks=False).st_size
-            text = f"named segment {entry.path}: {size:,} bytes"
-            found["segment", entry.path, entry.inode()] = text
+            facts = os.stat(path, follow_symlinks=False)
+            text = f"named segment {path}: {facts.st_size:,} bytes"
+            found["segment", path, facts.st_ino] = text
     return found
 
 

@@ -463,7 +463,7 @@ def test_ctrl_c_leaves_nothing_behind(what, tmp_path):
     """The fixture looks for processes, `/dev/shm` is looked at here."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     picture = tmp_path / "bench.png"
-    segments = set(os.listdir(residue.SHARED_MEMORY))
+    segments = residue.shared_names()
     arguments = {
         "process": ["--backends=process", "--seconds=600"],
         "peer": ["--backends=inline", "--seconds=0.02", "--rounds=1", "--peers"],
@@ -491,7 +491,7 @@ def test_ctrl_c_leaves_nothing_behind(what, tmp_path):
 
     assert (130, "") == (process.returncode, errors)
     assert [] == list(tmp_path.iterdir())
-    assert set(os.listdir(residue.SHARED_MEMORY)) <= segments
+    assert residue.shared_names() <= segments
 
 
 class SlowElsewhere(CountingEnv):

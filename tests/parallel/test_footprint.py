@@ -289,19 +289,15 @@ def test_a_worker_holds_no_more_after_many_steps(monkeypatch, tmp_path, workers)
 # Never 14: shared memory has no name.
 
 
-def shared_names():
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}
-
-
 @only_linux
 def test_a_pool_leaves_no_name_in_shared_memory(monkeypatch, tmp_path):
     small = small_env(monkeypatch, tmp_path)
-    before = shared_names()
+    before = residue.shared_names()
     with ParallelPyEnvironment([small] * 2, num_workers=2) as env:
         env.reset()
-        during = shared_names()
+        during = residue.shared_names()
 
-    assert before == during == shared_names()
+    assert before == during == residue.shared_names()
 
 
 @only_linux
@@ -309,7 +305,7 @@ def test_a_pool_whose_parent_is_killed_leaves_neither_names_nor_processes(
     monkeypatch, tmp_path
 ):
     small = small_env(monkeypatch, tmp_path)
-    before = shared_names()
+    before = residue.shared_names()
     program = textwrap.dedent("""
         import os, sys, time
         from envkit.parallel import ParallelPyEnvironment
@@ -334,4 +330,4 @@ def test_a_pool_whose_parent_is_killed_leaves_neither_names_nor_processes(
         assert ended, "a worker outlives its parent"
 
     assert 2 == len(pids)
-    assert before == shared_names()
+    assert before == residue.shared_names()

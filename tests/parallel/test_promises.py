@@ -254,10 +254,10 @@ def test_failed_constructions_leave_nothing():
 
 
 def test_no_named_shared_memory_exists_while_a_pool_is_open():
-    before = sorted(os.listdir(residue.SHARED_MEMORY))
+    before = residue.shared_names()
     with pool_of(2) as pool:
         pool.reset()
-        during = sorted(os.listdir(residue.SHARED_MEMORY))
+        during = residue.shared_names()
 
     assert before == during
 
