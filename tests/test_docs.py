@@ -230,7 +230,7 @@ def test_the_page_of_the_types_describes_each_of_them():
 
 
 def test_the_table_of_schemes_is_whole():
-    page = (DOCS / "start_here.md").read_text("utf-8")
+    page = (DOCS / "tutorial.md").read_text("utf-8")
     of_envkit = set(re.findall(r'^\| `\w+` \| `"(\w+):', page, re.MULTILINE))
 
     assert set(targets._SCHEMES) == of_envkit

@@ -490,7 +490,7 @@ def test_a_library_that_the_variable_names_and_that_is_missing_is_told(no_egl):
 @pytest.mark.slow
 @needs_dm_control
 def test_the_examples_of_the_guide_run():
-    guide = (ROOT / "docs/dm_control.md").read_text("utf-8")
+    guide = (ROOT / "docs/adapters/dm_control.md").read_text("utf-8")
     blocks = re.findall(r"^```text\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
 
     assert len(blocks) == 3
