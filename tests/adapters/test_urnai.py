@@ -419,13 +419,10 @@ def test_ple_env_is_an_environment_of_envkit():
     assert 0.0 == time_step.discount
 
 
-def test_ple_env_makes_a_ple_of_a_game(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("ple_package")
+def test_ple_env_makes_a_ple_of_a_game():
     pytest.importorskip("pygame", reason="pygame is not installed")
-    (tmp_path / "ple.py").write_text("from tests.adapters.ple_games import PLE")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "ple", raising=False)
     env = PLEEnv(ple_games.QuietCatcher(), render=False)
-    monkeypatch.delitem(sys.modules, "ple")
 
     assert ("QuietCatcher", 30, False) == (
         env.id,
