@@ -24,9 +24,13 @@ from envkit.types import RandomSource
 from tests import residue
 
 # Machines that are busy with other things are slow at times, and no test is about
-# how long an example takes. For a long look: pytest --hypothesis-profile=thorough.
-hypothesis.settings.register_profile("envkit", deadline=None, max_examples=40)
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+# how long an example takes, or how many were drawn in vain, which is luck. For a long
+# look: pytest --hypothesis-profile=thorough.
+_LUCK = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.filter_too_much]
+for name, count in {"envkit": 40, "thorough": 2000}.items():
+    hypothesis.settings.register_profile(
+        name, deadline=None, max_examples=count, suppress_health_check=_LUCK
+    )
 hypothesis.settings.load_profile("envkit")
 
 EXAMPLES = hypothesis.settings.get_profile("envkit").max_examples
