@@ -50,7 +50,7 @@ test-all: $(VENV)/.test-all
 	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME) $(if $(PLE),--ple="$(PLE)")
 	@$(MAKE) --no-print-directory VENV="$(VENV)-sb3" test-sb3
 
-# Stable-Baselines3 takes an older Gymnasium than the newest, which the others shall have.
+# What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.
 test-sb3: $(VENV)/.test-sb3
 	@"$(RUN)" -m pytest tests/adapters/sb3_checks.py
 
