@@ -85,11 +85,8 @@ class InfoNotes:
             return
         info = self._ask(index)
         declared = 0
-        if self._rows is not None and _is_there(info):
-            try:
-                declared = self._rows.write(row, info)
-            except SpecError as error:
-                info = error
+        if self._rows is not None:
+            declared, info = _written(self._rows.write, row, info=info)
         is_empty = type(info) is dict and not info
         if is_empty or not says_more(info, time_step):
             self._has_info_of[row] = declared
@@ -117,11 +114,8 @@ class InfoNotes:
             return
         info = self._ask(index)
         declared = 0
-        if self._rows is not None and _is_there(info):
-            try:
-                declared = self._rows.write_batch(block, moved, info)
-            except SpecError as error:
-                info = error
+        if self._rows is not None:
+            declared, info = _written(self._rows.write_batch, block, moved, info=info)
         if says_more(info, time_step):
             # Those that have not moved have part in it, too.
             has_info |= SHOWN_INFO
@@ -204,8 +198,18 @@ class InfoNotes:
             return error
 
 
-def _is_there(info: Any) -> bool:
-    return info is not _NOTHING and not isinstance(info, BaseException)
+def _written(write: Callable[..., int], *where: Any, info: Any) -> tuple[int, Any]:
+    """Writes what is declared of an info, if there is one.
+
+    Returns:
+        What the slab says of the info then; and the info, or what is wrong with it.
+    """
+    if info is _NOTHING or isinstance(info, BaseException):
+        return 0, info
+    try:
+        return write(*where, info), info
+    except SpecError as error:
+        return 0, error
 
 
 def says_more(info: Any, time_step: TimeStep) -> bool:

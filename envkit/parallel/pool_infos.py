@@ -76,7 +76,6 @@ class PoolInfos(PoolFacade):
         envs = self._as_envs(env_ids)
         rows_of_env = self._pool.rows_of_env
         rows = np.concatenate([np.empty(0, np.intp), *(rows_of_env[e] for e in envs)])
-        rows = rows.astype(np.intp)
         self._check_answered(rows, "declared_info")
         if not self._pool.layout.info_spec:
             return {}
