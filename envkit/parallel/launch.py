@@ -5,10 +5,13 @@ from __future__ import annotations
 import codecs
 import contextlib
 import fcntl
+import mmap
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -58,6 +61,100 @@ _BOOTSTRAP = (
 # Enough for the stacks of a crash, the innermost calls of which come first.
 _TAIL_BYTES = 1 << 15
 _TAIL_LINES = 200
+# How much of a worker's standard error may wait to be passed on.
+_BACKLOG_BYTES = 1 << 24
+# A pipe that has room takes 4,096 bytes at once, and a byte may become six characters.
+_CHUNK_BYTES = 4096 // 6
+# The system gets memory back in pieces of this size.
+_PIECE_BYTES = 1 << 18
+# Seconds that showing the last words of a worker may take, and how many of them without
+# a reader: every worker of a pool that closes may have some.
+_LAST_WORDS = 2.0
+_NO_READER = 0.1
+
+
+class _Stderr:
+    """The file that a worker writes its standard error to.
+
+    It is a file and not a pipe, because a worker must never wait for its reader. Its
+    memory is bounded whenever the parent looks: text that was passed on is freed, and
+    text beyond `_BACKLOG_BYTES` is skipped.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._passed = self._freed = 0
+        self._last = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def pass_on(self, pid: int, seconds: float, patience: float = 0.0) -> None:
+        """Writes new text to this process's standard error.
+
+        Args:
+            pid: The worker, for the message about skipped text.
+            seconds: How long this may take, should standard error be slow.
+            patience: How long to wait for a standard error that takes nothing.
+        """
+        if self.fd < 0 or (size := os.fstat(self.fd).st_size) == self._passed:
+            return
+        until = time.monotonic() + seconds
+        if size - self._passed > _BACKLOG_BYTES:
+            skipped = size - self._passed - _BACKLOG_BYTES // 2
+            self._passed += skipped
+            _write_to_stderr(
+                f"\n[envkit: {skipped:,} bytes of the standard error of worker process "
+                f"{pid} were skipped; it writes faster than they can be shown]\n"
+            )
+        while self._passed < size and time.monotonic() <= until:
+            # A standard error that is full would stop the parent and all its workers.
+            if not _takes_text(patience):
+                break
+            data = os.pread(self.fd, _CHUNK_BYTES, self._passed)
+            self._passed += len(data)
+            _write_to_stderr(self._decoder.decode(data))
+        self._free(min(self._passed, size - _TAIL_BYTES))
+
+    def _free(self, stop: int) -> None:
+        """Gives memory back; the file keeps its size, because writers append to it."""
+        length = (stop - self._freed) // _PIECE_BYTES * _PIECE_BYTES
+        if length > 0 and hasattr(mmap, "MADV_REMOVE"):
+            # Text that is appended meanwhile would be lost if the file were truncated.
+            with mmap.mmap(self.fd, length, offset=self._freed) as pages:
+                pages.madvise(mmap.MADV_REMOVE)
+            self._freed += length
+
+    def tail(self) -> str:
+        """Returns the last lines."""
+        if self.fd < 0:
+            return self._last
+        start = max(0, os.fstat(self.fd).st_size - _TAIL_BYTES)
+        text = os.pread(self.fd, _TAIL_BYTES, start).decode("utf-8", "replace")
+        return "\n".join(text.rstrip("\n").splitlines()[-_TAIL_LINES:])
+
+    def close(self) -> None:
+        """Closes the file, and keeps its last lines."""
+        if self.fd >= 0:
+            self._last = self.tail()
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _takes_text(patience: float) -> bool:
+    """Returns whether standard error takes text without waiting."""
+    try:
+        descriptor = sys.stderr.fileno()
+    except (AttributeError, ValueError, OSError):
+        return True  # It is kept in memory, or takes nothing and waits for nothing.
+    poller = select.poll()
+    poller.register(descriptor, select.POLLOUT)
+    return bool(poller.poll(1000 * patience))
+
+
+def _write_to_stderr(text: str) -> None:
+    # It may be closed, or take no text; then there is no place to show it.
+    with contextlib.suppress(AttributeError, ValueError, OSError, TypeError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 class WorkerProcess:
@@ -94,10 +191,7 @@ class WorkerProcess:
         self.pid = pid
         self.channel = channel
         self._lifeline = lifeline
-        self._stderr = stderr
-        self._read = 0
-        self._tail = b""
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._stderr = _Stderr(stderr)
         self._wait_status = wait_status
         self._status: int | None = None
         self.resident = 0
@@ -115,7 +209,7 @@ class WorkerProcess:
     def report(self, worker: int) -> ExitReport:
         """Says how it ended."""
         status = None if self._status == STATUS_UNKNOWN else self._status
-        self.forward_stderr()
+        self._stderr.pass_on(self.pid, _LAST_WORDS, patience=_NO_READER)
         return ExitReport(
             worker=worker,
             pid=self.pid,
@@ -128,23 +222,15 @@ class WorkerProcess:
     @property
     def stderr_tail(self) -> str:
         """The last lines it wrote to standard error."""
-        text = self._tail.decode("utf-8", "replace").rstrip("\n")
-        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+        return self._stderr.tail()
 
-    def forward_stderr(self) -> None:
+    def forward_stderr(self, seconds: float = _LAST_WORDS) -> None:
         """Passes on what it wrote to standard error since the last time.
 
-        It writes to a file and not into a pipe, so it never waits for its reader.
+        Args:
+            seconds: How long this may take, should our standard error be slow.
         """
-        if self._stderr < 0:
-            return
-        while data := os.pread(self._stderr, 1 << 16, self._read):
-            self._read += len(data)
-            self._tail = (self._tail + data)[-_TAIL_BYTES:]
-            # Closed, or something that takes no text: then nobody wants to see it.
-            with contextlib.suppress(AttributeError, ValueError, OSError):
-                sys.stderr.write(self._decoder.decode(data))
-                sys.stderr.flush()
+        self._stderr.pass_on(self.pid, seconds)
 
     def note_resident(self) -> int:
         """Looks how much memory it holds; the last look is kept for a post-mortem."""
@@ -168,10 +254,11 @@ class WorkerProcess:
     def forget(self) -> None:
         """Closes the descriptors only; what a fork of the parent does."""
         self.channel.close()
-        for fd in (self._lifeline, self._stderr, self.life_fd):
+        self._stderr.close()
+        for fd in (self._lifeline, self.life_fd):
             if fd >= 0:
                 os.close(fd)
-        self._lifeline = self._stderr = self.life_fd = -1
+        self._lifeline = self.life_fd = -1
 
 
 class Launcher(Protocol):

@@ -13,7 +13,9 @@ import os
 import pickle
 import re
 import signal
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -693,6 +695,64 @@ def test_ten_megabytes_on_standard_error_disturb_nothing(start_method, capfd):
 
     assert [] == wrong_rows(before, numbers(1, 2), after)
     assert 10 * 1_000_003 == len(told)
+
+
+def flood():
+    for _ in range(100):
+        os.write(2, b"z" * 999_999 + b"\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="frees memory on Linux only")
+def test_standard_error_that_was_passed_on_is_freed(capfd):
+    with pool_of(1, start_method="spawn") as pool:
+        pool.reset()
+        for _ in range(3):
+            pool.call("do", flood)
+        (held,) = pool.call("do", bytes_of_stderr)
+    told = capfd.readouterr().err
+
+    assert held < 40_000_000
+    assert "were skipped; it writes faster than they can be shown]" in told
+
+
+def bytes_of_stderr():
+    return os.fstat(2).st_blocks * 512
+
+
+def test_a_standard_error_without_a_reader_delays_no_step(tmp_path):
+    read, write = os.pipe()
+    program = textwrap.dedent(
+        """
+        import functools, os, sys
+        import envkit
+        from envkit.testing import CountingEnv
+
+        class Loud(CountingEnv):
+            def _step(self, action):
+                os.write(2, b"x" * 1_000_000)
+                return super()._step(action)
+
+        with envkit.ParallelPyEnvironment([Loud] * 2, step_timeout=30.0) as env:
+            env.reset()
+            for _ in range(20):
+                env.step([0, 0])
+        print("done")
+        """
+    )
+    try:
+        finished = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=write,
+            text=True,
+            check=False,
+            timeout=50,
+        )
+    finally:
+        os.close(read)
+        os.close(write)
+
+    assert (0, "done\n") == (finished.returncode, finished.stdout)
 
 
 def test_the_last_lines_of_standard_error_are_in_the_error():

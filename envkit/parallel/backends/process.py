@@ -272,7 +272,11 @@ class ProcessBackend:
     def _wait_events(self, timeout: float | None, count: int) -> deque[Event]:
         # Hot: called once per batch step.
         queue = self._queue
-        deadline = None if timeout is None else time.monotonic() + timeout
+        now = time.monotonic()
+        deadline = None if timeout is None else now + timeout
+        # Here too, because a caller whose workers answer at once never waits.
+        if now >= self._next_glance:
+            self._glance(now)
         if self._is_waiting or not self._all_asked:
             # A ring that was heard by a wait that was interrupted is not heard again.
             self._collect(count)
@@ -344,7 +348,8 @@ class ProcessBackend:
         """Passes on what workers wrote to standard error, and sees how they are."""
         self._next_glance = now + _GLANCE
         for worker, process in list(self._workers.items()):
-            process.forward_stderr()
+            # All together: however much they write, most of the time is the caller's.
+            process.forward_stderr(now + _GLANCE / 4 - time.monotonic())
             if process.channel.pending:
                 self._read(worker)
             if process.channel.unsent:
