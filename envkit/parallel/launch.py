@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from envkit.parallel.channel import Channel
+from envkit.parallel.guardian import close_lifeline, open_lifeline
 from envkit.parallel.hosting import resident_bytes
 from envkit.parallel.memory import anonymous_file
 from envkit.parallel.messages import ExitReport, WorkerJob
@@ -255,9 +256,9 @@ class WorkerProcess:
         """Closes the descriptors only; what a fork of the parent does."""
         self.channel.close()
         self._stderr.close()
-        for fd in (self._lifeline, self.life_fd):
-            if fd >= 0:
-                os.close(fd)
+        close_lifeline(self._lifeline)
+        if self.life_fd >= 0:
+            os.close(self.life_fd)
         self._lifeline = self.life_fd = -1
 
 
@@ -284,7 +285,7 @@ class WorkerEnds:
     def __init__(self) -> None:
         """Opens them all."""
         self.ours, self.theirs = Channel.pair()
-        self.life_read, self.life_write = os.pipe()
+        self.life_read, self.life_write = open_lifeline()
         self.stderr = anonymous_file()
         flags = fcntl.fcntl(self.stderr, fcntl.F_GETFL)
         # Whoever else writes to it appends, too, instead of writing over it.
@@ -310,7 +311,7 @@ class WorkerEnds:
     def close_ours(self) -> None:
         """Closes what only its parent would need."""
         self.ours.close()
-        os.close(self.life_write)
+        close_lifeline(self.life_write)
         os.close(self.stderr)
 
 
@@ -374,9 +375,7 @@ class ForkLauncher:
             sys.stdout.flush()  # The child would print what is waiting again.
         pid = os.fork()
         if pid == 0:
-            # A worker that held the other end of its own lifeline would never die.
             ends.ours.close()
-            os.close(ends.life_write)
             run_in_fork(
                 ends.theirs.fileno(), ends.life_read, ends.stderr, self._env, inherited
             )

@@ -36,6 +36,7 @@ from envkit.parallel import serialize
 from envkit.parallel.channel import Channel
 from envkit.parallel.cpus import current_cpu
 from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable, linger
+from envkit.parallel.guardian import mark_helpers
 from envkit.parallel.hosting import run_setup
 from envkit.parallel.memory import SharedBlock
 from envkit.parallel.messages import (
@@ -70,7 +71,11 @@ __all__ = ["end_with", "main"]
 
 def main(channel_fd: int, lifeline_fd: int, inherited: WorkerJob | None = None) -> None:
     """Runs a worker until it is told to end; returns then."""
+    # A program that an environment starts must not be able to write to the parent.
+    for fd in (channel_fd, lifeline_fd):
+        os.set_inheritable(fd, False)
     end_with(lifeline_fd)
+    mark_helpers()
     # What an environment prints is to be seen when it prints it.
     with contextlib.suppress(AttributeError, ValueError, OSError):  # It may be closed.
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

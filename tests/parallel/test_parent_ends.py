@@ -760,3 +760,117 @@ def test_a_fork_that_uses_the_pool_orders_nothing_of_its_workers(tmp_path):
 
     assert (0, "") == (code, told)
     assert [f"[{step} {step}]" for step in range(1, 9)] == program.out.splitlines()
+
+
+# Helpers that escape from the process group of their worker.
+
+ESCAPED = """
+    class Host(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            for number in range(2):
+                helper = subprocess.Popen(
+                    [sys.executable, "-S", "-c", "import time; time.sleep(600)"],
+                    start_new_session=bool(number))
+                mark(f"pid {helper.pid}")
+
+    pool = ParallelPyEnvironment([Host], start_method=method)
+    pool.reset()
+    mark("ready", pool.statistics().workers[0].pid)
+"""
+ENDS = {
+    "the pool is closed": "pool.close()\n    mark('over')\n    time.sleep(60)",
+    "the worker dies": """
+    os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
+    try:
+        pool.step([0])
+    except Exception:
+        mark("over")
+    time.sleep(60)""",
+    "the parent is killed": "mark('over')\n    os.kill(os.getpid(), signal.SIGKILL)",
+    "the parent is killed after the worker": """
+    worker = pool.statistics().workers[0].pid
+    os.kill(worker, signal.SIGKILL)
+    os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+    mark("over")
+    os.kill(os.getpid(), signal.SIGKILL)""",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="helpers are found in /proc")
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("end", ENDS)
+def test_helpers_end_with_their_worker_whatever_their_session(end, method, tmp_path):
+    with Program(tmp_path, ESCAPED + "\n    " + ENDS[end], method) as program:
+        program.wait_for("over")
+        helpers = program.workers
+        ended = until(lambda: not any(map(is_running, helpers)), AFTER_THE_END)
+        for helper in helpers:
+            if is_running(helper):
+                os.kill(helper, signal.SIGKILL)
+
+    assert 2 == len(helpers)
+    assert ended
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds descriptors in /proc")
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_program_that_an_environment_starts_reaches_nothing_of_the_pool(
+    method, tmp_path
+):
+    script = """
+        class Attacked(CountingEnv):
+            def _step(self, action):
+                attack = "\\n".join([
+                    "import os, pickle",
+                    "for fd in map(int, os.listdir('/proc/self/fd')):",
+                    "    try:",
+                    "        fd > 2 and os.write(fd, pickle.dumps(print) * 100)",
+                    "    except OSError:",
+                    "        pass",
+                ])
+                subprocess.run([sys.executable, "-c", attack], close_fds=False)
+                return super()._step(action)
+
+        with ParallelPyEnvironment([Attacked] * 2, start_method=method) as pool:
+            pool.reset()
+            for number in (1, 2, 3):
+                mark(f"step {number}", pool.step([0, 0]).observation.tolist())
+                pool.call("get_info")
+        mark("over")
+    """
+    with Program(tmp_path, script, method) as program:
+        program.wait_for("over")
+        seen = [program.wait_for(f"step {number}") for number in (1, 2, 3)]
+        code, _ = program.end()
+
+    assert (0, ["[1, 1]", "[2, 2]", "[3, 3]"]) == (code, seen)
+
+
+def test_pools_that_fork_in_two_threads_hold_no_lifelines_of_each_other(tmp_path):
+    script = """
+        def run(number):
+            for _ in range(20):
+                together.wait()
+                pool = ParallelPyEnvironment([Env] * 2, start_method="fork")
+                pool.reset()
+                pools.append(pool)
+
+        pools = []
+        together = threading.Barrier(2)
+        sys.setswitchinterval(1e-6)
+        threads = [threading.Thread(target=run, args=[i]) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        mark("ready")
+        time.sleep(60)
+    """
+    with Program(tmp_path, script) as program:
+        program.wait_for("ready")
+        program.signal(signal.SIGKILL)
+        program.process.wait()
+        nobody = program.nobody_is_left()
+
+    assert nobody

@@ -34,6 +34,7 @@ from envkit.parallel.doorbell import (
     may_linger,
 )
 from envkit.parallel.failures import OF_ANOTHER_PROCESS
+from envkit.parallel.guardian import MARK, Guardian
 from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.launch import WorkerProcess, launcher
 from envkit.parallel.memory import SharedBlock
@@ -84,7 +85,9 @@ class ProcessBackend:
         """
         serialize.refuse_while_loading_script("A pool of worker processes")
         self._inherits = start_method == "fork"
-        self._launcher = launcher(start_method, worker_env or {})
+        self._guardian = Guardian()
+        marked = {**(worker_env or {}), MARK: self._guardian.mark}
+        self._launcher = launcher(start_method, marked)
         self._workers: dict[int, WorkerProcess] = {}
         self._worker_of_fd: dict[int, int] = {}
         self._queue: deque[Event] = deque()
@@ -115,6 +118,7 @@ class ProcessBackend:
         # All of them first: a constructor that cannot travel is said before anything
         # has been started.
         packed = [self._pack(job) for job in jobs]
+        self._guardian.start()
         for job, message in zip(jobs, packed, strict=True):
             # A process of which nobody has a note would live on.
             with uninterrupted():
@@ -136,6 +140,7 @@ class ProcessBackend:
     def _launch(self, job: WorkerJob, message: PackedJob) -> None:
         process = self._launcher.start(job if self._inherits else None)
         self._workers[job.worker] = process
+        self._guardian.watch(process.pid)
         for fd in (process.channel.fileno(), process.life_fd):
             if fd >= 0:
                 self._worker_of_fd[fd] = job.worker
@@ -486,6 +491,7 @@ class ProcessBackend:
         process = self._workers[worker]
         # What it has started is of no use to anybody now.
         process.signal_group(signal.SIGKILL)
+        self._guardian.end_helpers([process.pid])
         with contextlib.suppress(EOFError, ConnectionError):
             while messages := process.channel.receive_available():
                 for message in messages:
@@ -545,6 +551,7 @@ class ProcessBackend:
                 self._waits.release()
 
     def _close(self, grace: float) -> list[ExitReport]:
+        pids = [process.pid for process in self._workers.values()]
         try:
             self._ask_to_end()
             reports = self._await_ends(grace)
@@ -559,6 +566,8 @@ class ProcessBackend:
                 process.signal_group(signal.SIGKILL)
             self._await_ends(1.0)
             self._launcher.close()
+            self._guardian.end_helpers(pids)
+            self._guardian.dismiss()
             self.forget()
 
     def _ask_to_end(self) -> None:
@@ -601,6 +610,7 @@ class ProcessBackend:
             process.forget()
         self._workers.clear()
         self._launcher.forget()
+        self._guardian.forget()
         for bell in self._bells.values():
             bell.close()
         self._bells.clear()
