@@ -254,6 +254,8 @@ def test_other_packages_are_imported_only_behind_their_doors():
 
 # It hands on the environment variables of this process to those it starts.
 HANDS_ON_VARIABLES = {"envkit.parallel.launch"}
+# It marks what a worker starts by the one thing that every program inherits.
+HANDS_ON_VARIABLES |= {"envkit.parallel.guardian"}
 # It tells SDL what SDL can be told in no other way, and looks for a display.
 HANDS_ON_VARIABLES |= {"envkit.adapters.ple_parts.sdl_settings"}
 # It tells pygame in the only way that there is not to greet.
