@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class EnvironmentHost:
         job: WorkerJob,
         passes: tuple[type[BaseException], ...] = (),
         neighbours: list[EnvironmentHost] | None = None,
+        forked: Sequence[int] = (),
     ) -> None:
         """Takes a job; `build` does it.
 
@@ -39,9 +40,11 @@ class EnvironmentHost:
             passes: Exceptions that are not the environments' but the carrier's.
             neighbours: Hosts in the same process, among which no environment may be
                 shared; this one joins them.
+            forked: Not empty in a process that an environment has forked.
         """
         self.job = job
         self._passes = passes
+        self.forked = forked
         self._neighbours = [self] if neighbours is None else neighbours
         if self not in self._neighbours:
             self._neighbours.append(self)
@@ -53,6 +56,7 @@ class EnvironmentHost:
 
     def let_through(self, error: BaseException) -> None:
         """Raises what is not the environments' but the carrier's own."""
+        end_fork(self.forked)
         if isinstance(error, self._passes):
             raise error
 
@@ -137,6 +141,7 @@ class EnvironmentHost:
     def _construct(self, index: int) -> Any:
         constructor: EnvConstructor = self.job.constructors[index]
         env = constructor()
+        end_fork(self.forked)
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             raise ConstructorError.no_environment(
                 f"env_constructors[{self.job.first_env + index}] "
@@ -161,6 +166,23 @@ class EnvironmentHost:
         if index < len(self._seeds) and self._seeds[index] is not None:
             env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))
         return env
+
+
+def end_fork(forked: Sequence[int]) -> None:
+    """Ends this process if an environment has forked it, and says so.
+
+    Args:
+        forked: The worker that was forked; empty in the worker itself.
+    """
+    if forked:
+        text = (
+            f"envkit: process {os.getpid()}, which an environment has forked, came "
+            f"back into worker process {forked[-1]} and ends here. A fork must call "
+            "os._exit() or run another program, also where that fails; subprocess and "
+            "multiprocessing do so.\n"
+        )
+        os.write(2, text.encode())
+        os._exit(1)
 
 
 def run_setup(setup: str | Callable[[], Any] | None) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from envkit import nest
 from envkit.errors import CallOrderError
 from envkit.parallel import serialize
-from envkit.parallel.hosting import EnvironmentHost
+from envkit.parallel.hosting import EnvironmentHost, end_fork
 from envkit.parallel.info_notes import InfoNotes
 from envkit.parallel.memory import KEEPS_ORDER, fence
 from envkit.parallel.messages import Hello, RemoteFailure, Reply, Request, WorkerJob
@@ -60,14 +60,16 @@ class EnvRunner:
         job: WorkerJob,
         passes: tuple[type[BaseException], ...] = (),
         neighbours: list[EnvironmentHost] | None = None,
+        forked: Sequence[int] = (),
     ) -> None:
         """Takes a job; `build` makes its environments.
 
         Whatever environments raise is theirs, SystemExit and KeyboardInterrupt too: it
         must not take their neighbours with it. What `passes` is the carrier's own.
-        `neighbours` gathers the hosts of one process.
+        `neighbours` gathers the hosts of one process. `forked` is not empty in a
+        process that an environment has forked: one that comes back ends.
         """
-        self._host = EnvironmentHost(job, passes, neighbours)
+        self._host = EnvironmentHost(job, passes, neighbours, forked)
         self._validate = job.validate
         self._first_env = job.first_env
         self.tell_failure: Callable[[Sequence[int], RemoteFailure], None] = _nobody
@@ -210,7 +212,7 @@ class EnvRunner:
             return
         # What `RowWriter` does for such rows, without the call.
         types, rewards, discounts, observations, shape = plain
-        answered, first = self._answered, self._first
+        answered, first, forked = self._answered, self._first, self._host.forked
         for row, step, action, place in zip(
             self._rows,
             self._steps,
@@ -224,6 +226,8 @@ class EnvRunner:
                 self._host.let_through(error)
                 self._fail([row], row - first, error)
                 continue
+            if forked:
+                end_fork(forked)
             try:
                 step_type, reward, discount, observation = time_step
                 if observation.shape != shape or reward.ndim or discount.ndim:
@@ -259,12 +263,14 @@ class EnvRunner:
 
     def _run_nests(self, number: int, write: Callable[[int, TimeStep], None]) -> None:
         # Hot: each line in the loop runs once per environment and step.
-        answered, first = self._answered, self._first
+        answered, first, forked = self._answered, self._first, self._host.forked
         for row, step, action in zip(
             self._rows, self._steps, self._actions(self._rows), strict=True
         ):
             try:
                 time_step = step(action)
+                if forked:
+                    end_fork(forked)
                 write(row, time_step)
                 if time_step.step_type is not _MID:
                     self._turn(row, row - first, time_step)
@@ -279,7 +285,7 @@ class EnvRunner:
     def _run_single(self, rows: Sequence[int]) -> None:
         """Runs some single environments, whatever each was asked."""
         # Hot in asynchronous use: called for every few rows.
-        first = self._first
+        first, forked = self._first, self._host.forked
         sequence, command, answered = self._sequence, self._command, self._answered
         steps = self._steps
         write = self.writer.write
@@ -293,6 +299,8 @@ class EnvRunner:
                     time_step = steps[index](action)
                 else:
                     time_step = self._begin(index, command[row])
+                if forked:
+                    end_fork(forked)
                 write(row, (number >> 1) & 1, time_step)
                 if note is not None:
                     note(index, row, time_step)
@@ -356,6 +364,7 @@ class EnvRunner:
     def _reset(self, index: int) -> TimeStep:
         self._is_in_reset = True
         time_step: TimeStep = self._host.envs[index].reset()
+        end_fork(self._host.forked)
         if not self._resets_checked[index] or self._validate == "always":
             self._check(index, time_step, "reset")
             self._resets_checked[index] = True
@@ -473,6 +482,7 @@ class EnvRunner:
                 time_step = self._steps[index](action)
             else:
                 time_step = self._begin(index, self._command[row])
+            end_fork(self._host.forked)
             self.writer.write(row, slot_of(self._sequence[row]), time_step)
             if self._notes_infos[0]:
                 self._infos.note(index, row, time_step)
@@ -495,6 +505,7 @@ class EnvRunner:
                 time_step, has_begun = self._step_batch(
                     index, stepping, beginning, block
                 )
+                end_fork(self._host.forked)
                 moved = stepping | has_begun
                 self.writer.write_batch(first, slots, time_step, moved)
                 self._note_batch(index, block, moved, time_step)
@@ -508,6 +519,7 @@ class EnvRunner:
                     self._begin_batch_at_once(index, first, last, time_step)
             if beginning.any():
                 time_step = self._reset_batch(index, beginning, block)
+                end_fork(self._host.forked)
                 self.writer.write_batch(first, slots, time_step, beginning)
                 self._note_batch(index, block, beginning, time_step)
         except BaseException as error:
@@ -525,6 +537,7 @@ class EnvRunner:
         try:
             columns = [array[block].copy() for array in self._slab.actions]
             time_step = self._steps[0](self._structure.unflatten(columns))
+            end_fork(self._host.forked)
             self.writer.write_whole_batch(first, slot, time_step, len(self._rows))
             self._note_batch(0, block, self._everyone, time_step)
             step_types = np.asarray(time_step.step_type).tolist()
@@ -621,6 +634,7 @@ class EnvRunner:
     def _handle_one(self, method: str, index: int, argument: Any) -> Any:
         try:
             result = self._answer(method, index, argument)
+            end_fork(self._host.forked)
         except BaseException as error:
             self._host.let_through(error)
             name = f"{method}()"

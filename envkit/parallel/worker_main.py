@@ -37,7 +37,7 @@ from envkit.parallel.channel import Channel
 from envkit.parallel.cpus import current_cpu
 from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable, linger
 from envkit.parallel.guardian import mark_helpers
-from envkit.parallel.hosting import run_setup
+from envkit.parallel.hosting import end_fork, run_setup
 from envkit.parallel.memory import SharedBlock
 from envkit.parallel.messages import (
     PROTOCOL_VERSION,
@@ -82,9 +82,10 @@ def main(channel_fd: int, lifeline_fd: int, inherited: WorkerJob | None = None) 
     # Where a crash happened in native code, nobody else can say.
     with contextlib.suppress(Exception):  # stderr may be no file in a forked notebook
         faulthandler.enable(2)
-    channel = Channel.attach(channel_fd)
+    worker = _Worker(Channel.attach(channel_fd), lifeline_fd, inherited)
+    os.register_at_fork(after_in_child=worker.leave_to_parent)
     with contextlib.suppress(EOFError, ConnectionError):
-        _Worker(channel, inherited).run()
+        worker.run()
 
 
 def end_with(lifeline_fd: int) -> None:
@@ -109,14 +110,38 @@ def end_with(lifeline_fd: int) -> None:
 class _Worker:
     """Carries a runner in a process of its own."""
 
-    def __init__(self, channel: Channel, inherited: WorkerJob | None) -> None:
+    def __init__(
+        self, channel: Channel, lifeline_fd: int, inherited: WorkerJob | None
+    ) -> None:
         self._channel = channel
+        self._lifeline_fd = lifeline_fd
         self._inherited = inherited
+        # Not empty in a process that an environment has forked.
+        self._forked: list[int] = []
+        self._bells: list[Doorbell] = []
+        self._block: SharedBlock | None = None
+
+    def leave_to_parent(self) -> None:
+        """Closes what a fork of this worker must not use.
+
+        An environment may fork a helper. One that comes back into the worker would
+        answer in its place, so it ends there.
+        """
+        self._forked.append(os.getppid())
+        if self._lifeline_fd >= 0:
+            os.close(self._lifeline_fd)
+            self._lifeline_fd = -1
+        self._channel.close()
+        for bell in self._bells:
+            bell.close()
+        if self._block is not None:
+            self._block.close()
 
     def run(self) -> None:
         """Builds the environments, then serves rows and requests."""
         packed = self._channel.receive()
         hello = self._build(packed)
+        end_fork(self._forked)
         self._channel.send(hello)
         if isinstance(hello, RemoteFailure):
             return
@@ -135,7 +160,7 @@ class _Worker:
             )
             return RemoteFailure.of(error, kind="setup", command="start")
         if self._inherited is not None:
-            self._runner = EnvRunner(self._inherited)
+            self._runner = EnvRunner(self._inherited, forked=self._forked)
             return self._runner.build()
         # Setup first: what constructors refer to may exist only after it.
         try:
@@ -158,7 +183,7 @@ class _Worker:
                 pid=os.getpid(),
             )
         job = job._replace(constructors=tuple(constructors))
-        self._runner = EnvRunner(job)
+        self._runner = EnvRunner(job, forked=self._forked)
         return self._runner.build()
 
     def _serve(self, worker: int, rings_each_row: bool) -> None:
@@ -169,7 +194,9 @@ class _Worker:
         memory, *bells = self._channel.take_fds()
         half = len(bells) // 2
         bell, done = Doorbell.of(bells[:half]), Doorbell.of(bells[half:])
-        slab = Slab(bind.layout, SharedBlock.attach(memory, bind.layout.size).buffer)
+        self._bells = [bell, done]
+        self._block = SharedBlock.attach(memory, bind.layout.size)
+        slab = Slab(bind.layout, self._block.buffer)
         self._bind(slab, worker, done, rings_each_row)
         runner = self._runner
         meters = view_of(slab.meters[worker])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import multiprocessing
 import os
 import pickle
 import re
@@ -18,6 +19,7 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -1037,3 +1039,86 @@ def test_environments_are_built_and_closed_once_and_in_their_workers(tmp_path):
         for env in range(3)
         for what in ("built", "closed")
     } == {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()}
+
+
+# An environment's fork that comes back.
+
+
+def fork_and_return():
+    with warnings.catch_warnings():
+        # Python warns that a fork of a process with threads may hang.
+        warnings.simplefilter("ignore")
+        pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+
+
+class Forking(CountingEnv):
+    """Forks in one of its methods, and the fork comes back from it."""
+
+    def __init__(self, where, how):
+        super().__init__()
+        self._where, self._how = where, how
+        self._meet("constructor")
+
+    def _meet(self, where):
+        if where != self._where:
+            return
+        worker = os.getpid()
+        fork_and_return()
+        if self._how == "raises" and os.getpid() != worker:
+            os.execv("/no/such/program", ["program"])
+
+    def _reset(self):
+        self._meet("reset")
+        return super()._reset()
+
+    def _step(self, action):
+        self._meet("step")
+        return super()._step(action)
+
+    def render(self, mode="rgb_array"):
+        self._meet("render")
+        return np.zeros((1, 1, 3), np.uint8)
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("how", ["returns", "raises"])
+@pytest.mark.parametrize("where", ["constructor", "reset", "step", "render"])
+def test_a_fork_that_comes_back_answers_nothing_and_ends(
+    where, how, start_method, capfd
+):
+    makers = [functools.partial(Forking, where, how), CountingEnv]
+    with ParallelPyEnvironment(
+        makers, num_workers=1, start_method=start_method
+    ) as pool:
+        pool.reset()
+        seen = [pool.step([0, 0]).observation.tolist() for _ in range(5)]
+        pool.call("render", env_ids=[0])
+        worker = pool.statistics().workers[0].pid
+    told = capfd.readouterr().err
+
+    assert [[1, 1], [2, 2], [3, 3], [4, 4], [5, 5]] == seen
+    assert (
+        f"which an environment has forked, came back into worker process {worker} and "
+        "ends here." in told
+    )
+
+
+class WithMultiprocessing(CountingEnv):
+    """Steps with the help of a process that `multiprocessing` forks."""
+
+    def _step(self, action):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                assert [1, 4] == pool.map(np.square, [1, 2])
+        return super()._step(action)
+
+
+def test_an_environment_may_use_multiprocessing():
+    with ParallelPyEnvironment([WithMultiprocessing] * 2, num_workers=1) as pool:
+        pool.reset()
+        seen = [pool.step([0, 0]).observation.tolist() for _ in range(2)]
+
+    assert [[1, 1], [2, 2]] == seen
