@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["both", "fields_of", "halves", "packed", "rebuilt", "unpacked"]
+__all__ = ["both", "cut", "fields_of", "halves", "packed", "rebuilt", "unpacked"]
 
 E = TypeVar("E", bound=BaseException)
 Ours = TypeVar("Ours", bound=Exception)
@@ -31,6 +31,11 @@ TOO_MUCH = {"obj"}
 # What Python itself catches, or prints in its own way: as one of these, an error of
 # ours would end a loop over environments silently, or be shown without its message.
 NEVER_BOTH = (StopIteration, StopAsyncIteration, SyntaxError)
+
+# What an exception holds beyond these numbers of bytes and characters stays behind.
+_MOST_BYTES = 1 << 20
+_MOST_OF_ONE = 1 << 16
+_MOST_CHARACTERS = 10_000
 
 _Parts: TypeAlias = tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]
 
@@ -127,11 +132,28 @@ def rebuilt(
 def packed(value: object) -> bytes | None:
     """Pickles an exception, or anything else; `None` if it cannot be pickled.
 
-    What an exception holds that cannot be pickled stays behind: the attribute is
-    missing on arrival, the argument is its `repr`.
+    What an exception holds that cannot be pickled, or is too large, stays behind: the
+    attribute is missing on arrival, the argument is the beginning of its `repr`.
     """
     whole = _pickled(value, whole=True)
-    return whole if whole is not None else _pickled(value, whole=False)
+    if whole is not None and len(whole) <= _MOST_BYTES:
+        return whole
+    trimmed = _pickled(value, whole=False)
+    return trimmed if isinstance(value, BaseException) else whole or trimmed
+
+
+def cut(text: str) -> str:
+    """Returns a text, or the beginning of a long one with its size.
+
+    Example:
+        >>> cut("no room")
+        'no room'
+        >>> cut("x" * 60_000_000)[-36:]
+        'xxxxx … (60,000,000 characters long)'
+    """
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]} … ({len(text):,} characters long)"
 
 
 def unpacked(data: bytes | None, default: Any = None) -> Any:
@@ -279,9 +301,17 @@ def _trimmed(
 ) -> _Parts:
     return (
         tuple(value if _travels(value) else _repr(value) for value in args),
-        {name: value for name, value in fields.items() if _travels(value)},
-        {name: value for name, value in attributes.items() if _travels(value)},
+        _those_that_travel(fields),
+        _those_that_travel(attributes),
     )
+
+
+def _those_that_travel(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value if _travels(value) else cut(value)
+        for name, value in values.items()
+        if _travels(value) or isinstance(value, str)
+    }
 
 
 def _travels(value: object) -> bool:
@@ -289,11 +319,13 @@ def _travels(value: object) -> bool:
     # Exceptions inside of exceptions are trimmed when it is their turn.
     if parts and all(isinstance(part, BaseException) for part in parts):
         return True
-    return _pickled(value, whole=True) is not None
+    data = _pickled(value, whole=True)
+    return data is not None and len(data) <= _MOST_OF_ONE
 
 
 def _repr(value: object) -> str:
     try:
-        return repr(value)
+        # A text is cut itself: its message is not to be shown in quotes.
+        return cut(value if isinstance(value, str) else repr(value))
     except Exception:
         return object.__repr__(value)

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Iterator
 
 __all__ = ["KEEPS_ORDER", "SharedBlock", "anonymous_file", "available_bytes", "fence"]
 
@@ -100,19 +101,43 @@ class SharedBlock:
             self.fd = -1
 
 
-def available_bytes() -> int:
-    """Returns how much memory this process may have, as far as anybody can tell."""
+def available_bytes(root: str = "/") -> int:
+    """Returns how much memory this process may have, as far as the system tells.
+
+    Args:
+        root: Where `proc` and `sys` are.
+    """
     found = []
-    for path, divisor in (("/proc/meminfo", 0), ("/sys/fs/cgroup/memory.max", 1)):
-        with contextlib.suppress(OSError, ValueError):
-            with open(path, encoding="ascii") as file:
-                text = file.read()
-            if divisor:
-                found.append(int(text))
-            else:
-                lines = dict(line.split(":") for line in text.splitlines())
-                found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        with open(f"{root}/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":") for line in file.read().splitlines())
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    for path in _cgroup_limits(root):
+        # "max" stands for no limit.
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open(path, encoding="ascii") as file,
+        ):
+            found.append(int(file.read()))
     return min(found, default=sys.maxsize)
+
+
+def _cgroup_limits(root: str) -> Iterator[str]:
+    """Yields the files that may limit this process's memory, of both versions."""
+    groups = f"{root}/sys/fs/cgroup"
+    places = {"": f"{groups}{{}}/memory.max"}
+    places["memory"] = f"{groups}/memory{{}}/memory.limit_in_bytes"
+    # A container sees its own group here, whatever the next file calls it.
+    yield from (place.format("") for place in places.values())
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"{root}/proc/self/cgroup", encoding="utf-8") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+        for _, controllers, path in lines:
+            for place in {*controllers.split(",")} & places.keys():
+                # The limits of the groups around it hold as well.
+                while path.strip("/"):
+                    yield places[place].format(path)
+                    path = path.rpartition("/")[0]
 
 
 def _refused(size: int, reason: str) -> MemoryError:

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from envkit.exception_copies import packed, unpacked
+from envkit.exception_copies import cut, packed, unpacked
 from envkit.parallel.slab import SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
@@ -117,9 +117,7 @@ class RemoteFailure(NamedTuple):
             command=command,
             type_name=type(error).__qualname__,
             message=_text_of(error),
-            traceback="".join(
-                traceback.format_exception(type(error), error, error.__traceback__)
-            ),
+            traceback=_traceback_of(error),
             pickled=packed(error),
             pid=pid,
         )
@@ -235,6 +233,14 @@ class ObjectRow(NamedTuple):
 
 def _text_of(error: BaseException) -> str:
     try:
-        return str(error)
+        return cut(str(error))
     except Exception:
         return f"(its message cannot be shown: str({type(error).__qualname__}) raised)"
+
+
+def _traceback_of(error: BaseException) -> str:
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    # A line may be a message, and there may be as many exceptions as in a long chain.
+    return "".join(
+        line if len(text := cut(line)) == len(line) else f"{text}\n" for line in lines
+    )

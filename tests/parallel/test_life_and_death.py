@@ -1122,3 +1122,27 @@ def test_an_environment_may_use_multiprocessing():
         seen = [pool.step([0, 0]).observation.tolist() for _ in range(2)]
 
     assert [[1, 1], [2, 2]] == seen
+
+
+# Exceptions that are too large.
+
+
+def raise_at_length():
+    try:
+        raise KeyError("k" * 60_000_000)
+    except KeyError as error:
+        raise OSError(5, "x" * 60_000_000, "level.xml") from error
+
+
+def test_a_large_exception_is_cut_and_its_size_told():
+    with pool_of(1) as pool:
+        pool.reset()
+        plan(pool, 0, "step", raise_at_length)
+        error = failure_of(pool.step, numbers(1))
+
+    assert isinstance(error, OSError)
+    assert "x … (60,000,000 characters long)" in str(error.__cause__)
+    assert (5, "level.xml") == (error.__cause__.errno, error.__cause__.filename)
+    assert "k … (60,000," in error.remote_traceback
+    assert len(str(error)) < 100_000
+    assert len(pickle.dumps(error)) < 200_000

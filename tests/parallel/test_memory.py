@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.parallel import memory
-from envkit.parallel.memory import SharedBlock, anonymous_file, fence
+from envkit.parallel.memory import SharedBlock, anonymous_file, available_bytes, fence
 from tests import residue
 
 only_linux = pytest.mark.skipif(
@@ -151,7 +151,7 @@ def refusal(limits, size):
     """Returns the error of a block that a limited process asks for."""
     program = f"""
 import os, resource
-from envkit.parallel.memory import SharedBlock
+from envkit.parallel.memory import SharedBlock, available_bytes
 before = len(os.listdir("/dev/fd"))
 for name, most in {limits!r}.items():
     number = getattr(resource, name)
@@ -225,3 +225,43 @@ def test_a_mapped_block_counts_as_shared_memory_of_the_process():
 
     assert "/memfd:envkit (deleted)" in mapped
     block.close()
+
+
+# How much there is.
+
+LIMITS = {
+    "nothing": ({}, sys.maxsize),
+    "free memory": ({"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   8 kB\n"}, 8192),
+    "version 2": ({"sys/fs/cgroup/memory.max": "4096\n"}, 4096),
+    "version 2, no limit": ({"sys/fs/cgroup/memory.max": "max\n"}, sys.maxsize),
+    "version 2, a group inside": (
+        {
+            "proc/self/cgroup": "0::/user/one\n",
+            "sys/fs/cgroup/user/one/memory.max": "max\n",
+            "sys/fs/cgroup/user/memory.max": "5000\n",
+        },
+        5000,
+    ),
+    "version 1": (
+        {"sys/fs/cgroup/memory/memory.limit_in_bytes": "6000\n"},
+        6000,
+    ),
+    "version 1, a group inside": (
+        {
+            "proc/self/cgroup": "5:cpu,memory:/docker/one\n1:cpu:/\n0::/\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            "sys/fs/cgroup/memory/docker/one/memory.limit_in_bytes": "7000\n",
+        },
+        7000,
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "expected"), LIMITS.values(), ids=LIMITS)
+def test_the_smallest_limit_of_the_system_counts(files, expected, tmp_path):
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "ascii")
+
+    assert expected == available_bytes(str(tmp_path))
