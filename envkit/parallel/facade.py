@@ -111,8 +111,13 @@ class PoolFacade:
         )
         order = AutoReset.of(autoreset)
         self._validate = options.validate
-        self._backend = arguments.as_backend(backend, start_method, worker_env)
-        self._pool = pool = WorkerPool(constructors, self._backend, options)
+        try:
+            self._backend = arguments.as_backend(backend, start_method, worker_env)
+            self._pool = pool = WorkerPool(constructors, self._backend, options)
+        except OSError as error:
+            if (no_room := failures.no_room(error)) is None:
+                raise
+            raise no_room from error
         self._structure = pool.layout.time_step
         self._rows = pool.rows
         self._everyone = np.arange(pool.rows)

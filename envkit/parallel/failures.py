@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 
@@ -23,6 +24,7 @@ __all__ = [
     "gone",
     "joined",
     "name_of",
+    "no_room",
     "raised",
     "timeout",
 ]
@@ -31,6 +33,13 @@ __all__ = [
 OF_ANOTHER_PROCESS = (
     "These workers belong to another process, of which this one is a fork, or were "
     "closed: a pool can be used only where it was made. Make another here."
+)
+
+# What the system says that has no room for another process or descriptor.
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
+_ROOM = (
+    "A pool needs some six open files for each worker, and a process: use fewer "
+    "workers, close what is not needed, or raise the limits (ulimit -n, ulimit -u)."
 )
 
 joined = WorkerError.joined
@@ -42,6 +51,11 @@ def construction(
 ) -> WorkerError:
     """Returns the error for an environment that could not be built."""
     original = failure.original()
+    if failure.kind == "start":
+        return WorkerError(
+            f"worker {worker} could not be started again: {failure.message}. {_ROOM}",
+            worker=worker,
+        )
     if isinstance(original, ConstructorError):
         # envkit's own sentence, which needs no traceback of envkit around it.
         error = original
@@ -168,6 +182,19 @@ def differs(worker: int, env: int, maker: str, text: str) -> WorkerError:
         worker=worker,
         envs=(env,),
     )
+
+
+def no_room(error: OSError) -> WorkerError | None:
+    """Returns the error for a pool for which the system has no room.
+
+    `None` if the error has another reason.
+    """
+    # The other one says that a message has lost its descriptors.
+    lost = isinstance(error, ConnectionAbortedError)
+    if isinstance(error, WorkerError) or not (lost or error.errno in _NO_ROOM):
+        return None
+    text = str(error).rstrip(".")
+    return WorkerError(f"The pool could not be started: {text}. {_ROOM}")
 
 
 def _foreign(pid: int) -> int | None:

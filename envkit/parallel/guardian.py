@@ -88,7 +88,8 @@ def close_lifeline(write: int) -> None:
 
 def _close_in_fork() -> None:
     for fd in _lifelines:
-        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.close(fd)
     _lifelines.clear()
     _opening.release()
 
@@ -184,7 +185,10 @@ def _end_marked(marks: list[str]) -> None:
 
 
 def _processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:  # This process has no room for another open file.
+        return []
 
 
 def _has_mark(pid: int, wanted: list[bytes]) -> bool:

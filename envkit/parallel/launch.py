@@ -283,10 +283,16 @@ class WorkerEnds:
     """The descriptors of a worker that is about to start: the parent's and its own."""
 
     def __init__(self) -> None:
-        """Opens them all."""
-        self.ours, self.theirs = Channel.pair()
-        self.life_read, self.life_write = open_lifeline()
-        self.stderr = anonymous_file()
+        """Opens them all, or none."""
+        with contextlib.ExitStack() as opened:
+            self.ours, self.theirs = Channel.pair()
+            opened.callback(self.ours.close)
+            opened.callback(self.theirs.close)
+            self.life_read, self.life_write = open_lifeline()
+            opened.callback(os.close, self.life_read)
+            opened.callback(close_lifeline, self.life_write)
+            self.stderr = anonymous_file()
+            opened.pop_all()
         flags = fcntl.fcntl(self.stderr, fcntl.F_GETFL)
         # Whoever else writes to it appends, too, instead of writing over it.
         fcntl.fcntl(self.stderr, fcntl.F_SETFL, flags | os.O_APPEND)
@@ -299,9 +305,17 @@ class WorkerEnds:
     ) -> WorkerProcess:
         """Returns the process that has its own end of them now."""
         self.close_theirs()
-        return WorkerProcess(
-            pid, self.ours, self.life_write, self.stderr, wait_status, life_fd
-        )
+        try:
+            return WorkerProcess(
+                pid, self.ours, self.life_write, self.stderr, wait_status, life_fd
+            )
+        except OSError:  # There is no room for the descriptor of the process.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            while wait_status() is None:
+                time.sleep(0.001)
+            self.close_ours()
+            raise
 
     def close_theirs(self) -> None:
         """Closes what the worker has its own copies of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import platform
@@ -71,6 +72,8 @@ class SharedBlock:
             return cls(fd, max(size, 1))
         except (OSError, OverflowError, ValueError) as error:
             os.close(fd)
+            if getattr(error, "errno", None) in {errno.EMFILE, errno.ENFILE}:
+                raise
             raise _refused(
                 size, getattr(error, "strerror", None) or str(error)
             ) from error

@@ -99,8 +99,8 @@ class ProcessBackend:
         self._last_cpus: Array = np.zeros(0, np.int64)
         # Held while somebody waits. Another thread that closes has to have it first.
         self._waits = threading.RLock()
-        self._done = Doorbell.create()
         self._poller = _Poller()
+        self._done = Doorbell.create()
         self._poller.register_bell(self._done.fileno())
         self._all_asked = False
         self._is_waiting = False
@@ -157,7 +157,10 @@ class ProcessBackend:
         message = self._pack(job)
         with uninterrupted():
             self._see_off(worker)
-            self._launch(job, message)
+            try:
+                self._launch(job, message)
+            except OSError as error:
+                self._queue.append(Started(worker, _not_started(error)))
 
     def _see_off(self, worker: int) -> None:
         """Ends a worker of which nobody wants to hear any more, if it is there."""
@@ -448,9 +451,13 @@ class ProcessBackend:
     def _take(self, worker: int, message: Any) -> None:
         match message:
             case Hello() | RemoteFailure():
+                try:
+                    if isinstance(message, Hello) and self._slab is not None:
+                        self._bind(worker)
+                except OSError as error:
+                    self.kill(worker)
+                    message = _not_started(error)
                 self._queue.append(Started(worker, message))
-                if isinstance(message, Hello) and self._slab is not None:
-                    self._bind(worker)
             case RowsRaised():
                 self._has_raised = True
                 for row in message.rows:
@@ -566,9 +573,11 @@ class ProcessBackend:
                 process.signal_group(signal.SIGKILL)
             self._await_ends(1.0)
             self._launcher.close()
+            # First: whoever looks for helpers opens files, for which there may be no
+            # room before.
+            self._release()
             self._guardian.end_helpers(pids)
             self._guardian.dismiss()
-            self.forget()
 
     def _ask_to_end(self) -> None:
         for worker, process in self._workers.items():
@@ -603,6 +612,10 @@ class ProcessBackend:
 
         Whoever uses the pool there is told so.
         """
+        self._release()
+        self._guardian.forget()
+
+    def _release(self) -> None:
         self._closed = True
         for name in ("dispatch", "request", "wait_events"):
             setattr(self, name, _refuse)
@@ -610,7 +623,6 @@ class ProcessBackend:
             process.forget()
         self._workers.clear()
         self._launcher.forget()
-        self._guardian.forget()
         for bell in self._bells.values():
             bell.close()
         self._bells.clear()
@@ -664,6 +676,11 @@ class _Poller:
     def close(self) -> None:
         if hasattr(self._poll, "close"):
             self._poll.close()
+
+
+def _not_started(error: OSError) -> RemoteFailure:
+    """Says why a worker could not be started again."""
+    return RemoteFailure.of(error, kind="start", command="start")
 
 
 def _refuse(*unused: Any) -> Any:

@@ -1,0 +1,114 @@
+"""What a system without room for another file or process does to a pool."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests import residue
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    not residue.ON_LINUX, reason="only Linux lists what a process has open"
+)
+
+PREAMBLE = """
+import gc, os, resource, signal, sys, warnings
+import numpy as np
+from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit.errors import WorkerError
+from envkit.testing import CountingEnv
+
+# Python warns that a fork of a process with threads may hang.
+warnings.simplefilter("ignore", DeprecationWarning)
+method = sys.argv[1]
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+def opened():
+    gc.collect()
+    fds = map(int, os.listdir("/proc/self/fd"))
+    return {fd for fd in fds if os.path.lexists(f"/proc/self/fd/{fd}")}
+
+def allow(number):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+
+def pool(**options):
+    return ParallelPyEnvironment([CountingEnv] * 2, start_method=method, **options)
+"""
+
+
+def run(program, method):
+    """Runs a program and returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + textwrap.dedent(program), method],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_pool_that_cannot_be_started_leaves_nothing(method):
+    program = """
+        with pool() as env:
+            env.reset()
+        before = opened()
+        for room in range(0, 60, 2):
+            allow(max(before) + 1 + room)
+            try:
+                pool().close()
+            except WorkerError as error:
+                text = str(error)
+                del error
+            else:
+                break
+            finally:
+                allow(soft)
+            assert text.startswith("The pool could not be started: "), text
+            assert text.endswith("or raise the limits (ulimit -n, ulimit -u)."), text
+            assert before == opened(), (room, before, opened())
+            children = open(f"/proc/self/task/{os.getpid()}/children").read()
+            assert not children, (room, children)
+        print(room > 8)
+    """
+
+    assert "True\n" == run(program, method)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_worker_that_cannot_be_started_again_is_told_or_tried_again(method):
+    program = """
+        policy = RestartPolicy(max_restarts=2, backoff=0.0)
+        with pool(num_workers=2, on_worker_failure=policy) as env:
+            env.reset()
+            env.step([0, 0])
+            first, second = env.statistics().workers
+            os.kill(first.pid, signal.SIGKILL)
+            held = [os.dup(0) for _ in range(100)]
+            allow(max(opened()) + 1)
+            try:
+                for _ in range(100):
+                    env.step([0, 0])
+            except WorkerError as error:
+                print(str(error).partition(". ")[0])
+            for fd in held:
+                os.close(fd)
+            allow(soft)
+            print(env.statistics().workers[1].is_alive)
+    """
+
+    assert (
+        "worker 0 could not be started again: [Errno 24] Too many open files\nTrue\n"
+        == run(program, method)
+    )
