@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -55,8 +55,11 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 # The parent's search path comes first: before it, any file in the current directory
 # could stand in the way of a module. Nothing of the parent's main module is run.
 _BOOTSTRAP = (
-    "import sys; sys.path[:] = eval(sys.argv[1]); "
-    "from {module} import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+    "import sys\n"
+    "with open(int(sys.argv[1]), encoding='ascii') as file:\n"
+    "    sys.path[:] = eval(file.read())\n"
+    "from {module} import main\n"
+    "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
 # Enough for the stacks of a crash, the innermost calls of which come first.
@@ -349,14 +352,15 @@ class SpawnLauncher:
     def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
         """Starts a process that runs `worker_main.main`."""
         ends = WorkerEnds()
-        fds = (ends.theirs.fileno(), ends.life_read)
         try:
-            process = start_interpreter(
-                [self._program, search_path(), *map(str, fds)],
-                env=self._env,
-                fds=fds,
-                stderr=ends.stderr,
-            )
+            with _search_path_file() as path:
+                fds = (path, ends.theirs.fileno(), ends.life_read)
+                process = start_interpreter(
+                    [self._program, *map(str, fds)],
+                    env=self._env,
+                    fds=fds,
+                    stderr=ends.stderr,
+                )
         except BaseException:
             ends.close_theirs()
             ends.close_ours()
@@ -446,6 +450,19 @@ def search_path() -> str:
     """Returns the search path as a program that Python can read in a worker."""
     # Other entries than strings are skipped by Python, too.
     return ascii([entry for entry in sys.path if isinstance(entry, str)])
+
+
+@contextlib.contextmanager
+def _search_path_file() -> Iterator[int]:
+    """Opens a file with the search path: an argument takes 128 KiB at most."""
+    fd = anonymous_file()
+    try:
+        with open(fd, "w", encoding="ascii", closefd=False) as file:
+            file.write(search_path())
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def environment_for(worker_env: Mapping[str, str]) -> dict[str, str]:

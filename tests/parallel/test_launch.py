@@ -125,6 +125,17 @@ def test_entries_of_the_search_path_that_are_no_strings_are_left_out(monkeypatch
 
 
 @only_linux
+def test_a_search_path_may_be_longer_than_an_argument(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)  # remembers the path that comes back
+    paths = [f"/{number}/{'x' * 100}" for number in range(3000)]
+    monkeypatch.setattr(sys, "path", [*sys.path, *paths])
+    with puppet(monkeypatch, tmp_path) as process:
+        found = ask(process, "sys.path[-3000:]")
+
+    assert paths == found
+
+
+@only_linux
 def test_a_worker_is_started_with_all_of_that(monkeypatch, tmp_path):
     with puppet(monkeypatch, tmp_path, MY_LEVEL="3") as process:
         answers = {
