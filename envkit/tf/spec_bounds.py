@@ -9,12 +9,17 @@ import tensorflow as tf
 
 from envkit.types import Array
 
-__all__ = ["clipped", "exact", "is_number", "limits", "stored"]
+__all__ = ["clipped", "exact", "has_order", "is_number", "limits", "stored"]
 
 
 def is_number(dtype: Any) -> bool:
     """Says whether a dtype of TensorFlow is one of numbers that have an order."""
     return bool(dtype.is_integer or dtype.is_floating)
+
+
+def has_order(dtype: Any) -> bool:
+    """Says whether of any two values of a dtype one is the smaller."""
+    return is_number(dtype) or bool(dtype == tf.bool)
 
 
 # Calculated here: in a thread of TensorFlow's, where the tiniest numbers are zero,

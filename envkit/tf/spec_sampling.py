@@ -12,7 +12,7 @@ from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
 from envkit.tf.outer_dims import as_sizes, joined
 from envkit.tf.sampling_seeds import seeds_of
-from envkit.tf.spec_bounds import clipped, exact, is_number, limits, stored
+from envkit.tf.spec_bounds import clipped, exact, has_order, limits, stored
 from envkit.tf.spec_leaves import known_shape, misfit, spec_text
 from envkit.tf.uniform_numbers import floats, integers
 from envkit.types import Array
@@ -132,7 +132,7 @@ def _checked_bound(name: str, bound: Any) -> Any:
 def _bounds(spec: Any, path: str) -> tuple[Array, Array]:
     """Returns the bounds of a spec, or the limits of its dtype, as they shall be."""
     dtype = spec.dtype
-    if not (is_number(dtype) or dtype == tf.bool):
+    if not has_order(dtype):
         raise TypeError(
             f"Cannot sample {spec_text(spec, path)}: no random value is defined for "
             f"{dtype.name}."

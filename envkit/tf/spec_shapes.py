@@ -8,7 +8,14 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
-from envkit.tf.spec_bounds import clipped, exact, is_number, limits, stored
+from envkit.tf.spec_bounds import (
+    clipped,
+    exact,
+    has_order,
+    is_number,
+    limits,
+    stored,
+)
 from envkit.tf.spec_leaves import misfit, spec_text
 from envkit.types import Array
 from envkit.wording import bound_text
@@ -39,14 +46,23 @@ def shorter(spec: Any, path: str, count: int) -> Any:
     shape = spec.shape[count:]
     if not isinstance(spec, BoundedTensorSpec):
         return _unbounded_like(spec, shape, spec.dtype)
-    low = _reduced(spec.minimum, shape.rank, np.min, spec.dtype.min)
-    high = _reduced(spec.maximum, shape.rank, np.max, spec.dtype.max)
+    # Where it is not known which dimensions are left, one bound holds for all elements.
+    rank = shape.rank or 0
+    if max(spec.minimum.ndim, spec.maximum.ndim) <= rank:
+        return _bounded_like(spec, shape, spec.minimum, spec.maximum)
+    if not has_order(spec.dtype):
+        # Of texts or complex numbers there is no smallest to hold for all rows.
+        return _unbounded_like(spec, shape, spec.dtype)
+    lowest, highest = limits(spec.dtype)
+    low = _reduced(spec.minimum, rank, np.min, lowest)
+    high = _reduced(spec.maximum, rank, np.max, highest)
     return _bounded_like(spec, shape, low, high)
 
 
 def with_other_dtype(spec: Any, path: str, dtype: Any) -> Any:
     """Changes the dtype of a spec of a dense or sparse tensor."""
-    if not isinstance(spec, BoundedTensorSpec) or not is_number(dtype):
+    is_bounded = isinstance(spec, BoundedTensorSpec) and has_order(spec.dtype)
+    if not is_bounded or not is_number(dtype):
         return _unbounded_like(spec, spec.shape, dtype)
     lowest, highest = limits(dtype)
     low, high = exact(spec.minimum), exact(spec.maximum)
@@ -76,12 +92,11 @@ def _unbounded_like(spec: Any, shape: Any, dtype: Any) -> Any:
     return tf.TensorSpec(shape, dtype, spec.name)
 
 
-def _reduced(bound: Array, rank: int | None, reduce: Any, limit: Any) -> Any:
+def _reduced(bound: Array, rank: int, reduce: Any, limit: Any) -> Any:
     """Takes dimensions off a bound until it has no more than `rank`."""
-    # Where nobody knows which dimensions are left, one bound holds for all elements.
-    extra = bound.ndim - (rank or 0)
+    extra = bound.ndim - rank
     if extra <= 0:
         return bound
-    if not bound.size:  # No row says anything, so the dtype's limit holds.
+    if not bound.size:  # There is no row, so the dtype's limit holds.
         return limit
     return reduce(bound, axis=tuple(range(extra)))

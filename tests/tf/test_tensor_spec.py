@@ -1158,6 +1158,44 @@ def test_bounds_of_no_rows_become_the_limits():
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (False, True, (False, True)),
+        (True, True, (True, True)),
+        ([[0, 0, 1], [0, 1, 1]], True, ([False, False, True], True)),
+        (np.zeros([0, 3]), np.zeros([0, 3]), (False, True)),
+    ],
+)
+def test_bounds_of_booleans_widen_to_hold_all_rows(low, high, expected):
+    shape = [np.shape(low)[0] if np.ndim(low) else 2, 3]
+    spec = BoundedTensorSpec(shape, tf.bool, low, high, "door")
+
+    shorter = tensor_spec.remove_outer_dims_nest({"a": spec}, 1)["a"]
+
+    assert ([3], tf.bool, "door") == (
+        shorter.shape.as_list(),
+        shorter.dtype,
+        shorter.name,
+    )
+    assert expected == bounds_of(shorter)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [(tf.string, "a", "b"), (tf.complex64, 0, 1j), (tf.qint8, 0, 1)],
+)
+def test_bounds_without_an_order_stay_as_long_as_they_fit(dtype, low, high):
+    spec = BoundedTensorSpec([2, 3], dtype, low, high, "a")
+    of_rows = BoundedTensorSpec([2, 3], dtype, [[low] * 3] * 2, high, "a")
+
+    kept, dropped = tensor_spec.remove_outer_dims_nest([spec, of_rows], 1)
+
+    assert (spec.minimum, spec.maximum) == (kept.minimum, kept.maximum)
+    assert TensorSpec([3], dtype, "a") == dropped
+    assert type(dropped) is TensorSpec
+
+
+@pytest.mark.parametrize(
     ("shape", "count", "rank"),
     [([2], 2, ", which has 1"), ([2], -1, ", which has 1"), (None, -1, "")],
 )
@@ -1235,6 +1273,15 @@ def test_bounds_of_large_integers_keep_all_digits():
     spec = BoundedTensorSpec([], tf.int64, 2**53 + 1, 2**63 - 1)
 
     assert bounds_of(spec) == bounds_of(tensor_spec.with_dtype(spec, tf.uint64))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(tf.string, "a"), (tf.complex64, 1j), (tf.qint8, 1)]
+)
+def test_bounds_without_an_order_do_not_become_numbers(dtype, bound):
+    spec = BoundedTensorSpec([2], dtype, bound, bound, "a")
+
+    assert TensorSpec([2], tf.int8, "a") == tensor_spec.with_dtype(spec, tf.int8)
 
 
 def test_a_dtype_without_values_in_common_is_refused(message_of):
