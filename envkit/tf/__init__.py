@@ -1,12 +1,16 @@
 """TensorFlow's side of envkit: the only package that imports TensorFlow.
 
-Names are loaded when they are first used.
+Names are loaded when they are first used. Where TensorFlow is not installed, importing
+the package, or anything of it, is a `MissingDependencyError`.
 """
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from envkit.errors import MissingDependencyError
 from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
@@ -41,5 +45,23 @@ __all__ = [
     "tensor_spec",
     "tf_wrappers",
 ]
+
+
+def _has_tensorflow() -> bool:
+    """Returns true if TensorFlow is installed; does not import it."""
+    if sys.modules.get("tensorflow") is not None:
+        return True
+    try:
+        found = find_spec("tensorflow")
+    except ImportError:  # Something that finds modules refuses to find this one.
+        return False
+    # A folder that happens to have the name, or that an uninstallation has left.
+    is_folder = found is not None and found.submodule_search_locations is not None
+    return found is not None and not (is_folder and found.origin is None)
+
+
+# It is only looked for here: an installation that is broken says itself what it lacks.
+if not _has_tensorflow():
+    raise MissingDependencyError.needed_by(__name__, package="tensorflow", extra="tf")
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)
