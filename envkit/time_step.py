@@ -18,6 +18,7 @@ from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wording import foreign
 
 __all__ = [
     "DISCOUNT_SPEC",
@@ -254,8 +255,8 @@ def time_step_spec(
         if not isinstance(leaf, ArraySpec):
             place = f" at {path}" if path else ""
             raise TypeError(
-                f"The reward spec{place} is {leaf!r:.80}, but the observation spec is "
-                "made of ArraySpecs. Both must be of one kind."
+                f"The reward spec{place} is {foreign(leaf) or f'{leaf!r:.80}'}, but "
+                "the observation spec is made of ArraySpecs. Both must be of one kind."
             )
     return TimeStep(
         step_type=STEP_TYPE_SPEC,

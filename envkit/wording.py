@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from envkit.types import Array
 
-__all__ = ["a_or_an", "bound_text", "counted", "listed"]
+__all__ = ["a_or_an", "bound_text", "counted", "foreign", "listed"]
+
+# Other libraries have classes of these names, too: where envkit's are imported from.
+_HOMES = {
+    "ArraySpec": "envkit.specs",
+    "BoundedArraySpec": "envkit.specs",
+    "PyEnvironment": "envkit",
+    "TimeStep": "envkit.time_step",
+}
 
 
 def a_or_an(noun: str) -> str:
@@ -43,6 +51,31 @@ def listed(names: Iterable[object], most: int = 8) -> str:
     texts = [str(name) for name in names]
     shown = ", ".join(texts[:most])
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most} more"
+
+
+def foreign(value: object) -> str:
+    """Names a value whose class is another library's of the same name as envkit's.
+
+    The text says which import to change, and stands where the value's would; it is
+    empty for a value of any other class.
+
+    Example:
+        >>> ArraySpec = type("ArraySpec", (), {"__module__": "other.specs"})
+        >>> foreign(ArraySpec()), foreign(3)
+        ('an other.specs.ArraySpec (import ArraySpec from envkit.specs)', '')
+    """
+    kinds = [kind for kind in type(value).__mro__ if kind.__name__ in _HOMES]
+    libraries = [kind.__module__.partition(".")[0] for kind in kinds]
+    if not kinds or "envkit" in libraries:
+        return ""
+    name = kinds[0].__name__
+    remedy = f"import {name} from {_HOMES[name]}"
+    if name == "PyEnvironment" and libraries[0] == "tf_agents":
+        remedy += ", or use envkit.adapters.from_tf_agents"
+    known_as = f"{kinds[0].__module__}.{name} ({remedy})"
+    if kinds[0] is type(value):
+        return a_or_an(known_as)
+    return f"{a_or_an(type(value).__name__)} derived from {known_as}"
 
 
 def bound_text(bound: Array) -> str:

@@ -314,9 +314,9 @@ class BoundedArraySpec(ArraySpec):
     def from_spec(cls, spec: ArraySpec, name: str | None = None) -> BoundedArraySpec:
         """Makes a bounded spec of any spec; a plain one gets its dtype's limits."""
         name = spec.name if name is None else name
-        if isinstance(spec, BoundedArraySpec):
-            return cls(spec.shape, spec.dtype, spec.minimum, spec.maximum, name)
-        return cls(spec.shape, spec.dtype, name=name)
+        # Of any library's: what has bounds keeps them.
+        low, high = getattr(spec, "minimum", None), getattr(spec, "maximum", None)
+        return cls(spec.shape, spec.dtype, low, high, name)
 
     def replace(  # type: ignore[override]  # the order of arguments TF-Agents users know
         self,

@@ -11,6 +11,7 @@ import numpy as np
 from envkit import nest
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import Array, NestedSpec
+from envkit.wording import foreign
 
 __all__ = ["add_outer_dims_nest", "as_outer_dims", "remove_outer_dims_nest"]
 
@@ -79,7 +80,8 @@ def as_outer_dims(outer_dims: Any) -> tuple[int, ...]:
 
 def _as_spec(spec: Any) -> ArraySpec:
     if not isinstance(spec, ArraySpec):
-        raise TypeError(f"{spec!r:.80} is not an ArraySpec, so it has no dimensions.")
+        shown = foreign(spec) or f"{spec!r:.80}"
+        raise TypeError(f"{shown} is not an ArraySpec, so it has no dimensions.")
     return spec
 
 

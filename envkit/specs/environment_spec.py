@@ -11,7 +11,7 @@ from envkit import nest
 from envkit.errors import SpecMismatchError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import NestedSpec
-from envkit.wording import a_or_an, bound_text
+from envkit.wording import a_or_an, bound_text, foreign
 
 __all__ = ["EnvironmentSpec", "checked_spec"]
 
@@ -82,7 +82,14 @@ def _ask(env: Any, method: str) -> NestedSpec:
             f"{name} is {a_or_an(type(ask).__name__)}; it has to be a method that "
             "returns one."
         )
-    return checked_spec(ask(), f"{name}() returned")
+    spec = ask()
+    base = foreign(env)
+    if base and not all(isinstance(leaf, ArraySpec) for leaf in nest.flatten(spec)):
+        # What its base says by default is not what its author wrote.
+        raise TypeError(
+            f"The environment is {base}, and its {method}() is not made of ArraySpecs."
+        )
+    return checked_spec(spec, f"{name}() returned")
 
 
 def checked_spec(spec: NestedSpec, subject: str) -> NestedSpec:
@@ -99,7 +106,8 @@ def checked_spec(spec: NestedSpec, subject: str) -> NestedSpec:
         if not isinstance(leaf, ArraySpec):
             place = f" at {path}" if path else ""
             raise TypeError(
-                f"{subject} {leaf!r:.80}{place}, not an ArraySpec.{_hint(leaf)}"
+                f"{subject} {foreign(leaf) or f'{leaf!r:.80}'}{place}, not an "
+                f"ArraySpec.{_hint(leaf)}"
             )
     return spec
 
@@ -109,6 +117,8 @@ def _hint(leaf: Any) -> str:
         return " Did a return statement get lost?"
     if hasattr(leaf, "contains") and hasattr(leaf, "sample"):
         return " envkit.adapters.spec_from_gym_space(space) makes one of a space."
+    if hasattr(leaf, "is_compatible_with"):
+        return " envkit.tf.tensor_spec.to_array_spec(spec) makes one of a TensorSpec."
     return ""
 
 

@@ -14,7 +14,7 @@ from envkit.specs.batching import as_outer_dims
 from envkit.specs.object_spec import ObjectKind, ObjectSpec
 from envkit.specs.text_spec import TextSpec
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource
-from envkit.wording import a_or_an
+from envkit.wording import a_or_an, foreign
 
 __all__ = ["sample_bounded_spec", "sample_spec_nest"]
 
@@ -40,8 +40,9 @@ def sample_bounded_spec(
     """
     if not isinstance(spec, BoundedArraySpec):
         raise TypeError(
-            f"sample_bounded_spec() needs a BoundedArraySpec, not {spec!r:.80}; "
-            "sample_spec_nest() samples every spec."
+            "sample_bounded_spec() needs a BoundedArraySpec, not "
+            f"{foreign(spec) or f'{spec!r:.80}'}; sample_spec_nest() samples every "
+            "spec."
         )
     shape = (*as_outer_dims(outer_dims), *spec.shape)
     if is_discrete(spec):
@@ -86,7 +87,8 @@ def _checked(rng: Any) -> RandomSource:
 
 def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
     if not isinstance(spec, ArraySpec):
-        raise TypeError(f"Cannot sample {spec!r:.80}: it is not an ArraySpec.")
+        shown = foreign(spec) or f"{spec!r:.80}"
+        raise TypeError(f"Cannot sample {shown}: it is not an ArraySpec.")
     if isinstance(spec, BoundedArraySpec):
         return sample_bounded_spec(spec, rng, outer_dims)
     kind = spec.dtype.kind

@@ -16,7 +16,7 @@ from envkit.specs.bounds import within
 from envkit.specs.object_spec import ObjectSpec
 from envkit.specs.text_spec import TextSpec
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wording import a_or_an, counted, listed
+from envkit.wording import a_or_an, counted, foreign, listed
 
 __all__ = [
     "assert_arrays_spec_nest",
@@ -146,7 +146,8 @@ def assert_arrays_spec_nest(array: NestedArray, spec: NestedSpec) -> None:
     for path, leaf in nest.flatten_with_paths(spec):
         if not isinstance(leaf, ArraySpec):
             place = f" at {path}" if path else ""
-            raise TypeError(f"The spec{place} is {leaf!r:.80}, not an ArraySpec.")
+            shown = foreign(leaf) or f"{leaf!r:.80}"
+            raise TypeError(f"The spec{place} is {shown}, not an ArraySpec.")
     check_fits(array, spec)
 
 
@@ -201,8 +202,9 @@ def _misfit(pair: nest.Pair, outer_dims: tuple[int, ...]) -> _Misfit | None:
             pair.problem,
         )
     if not isinstance(spec, ArraySpec):
+        shown = foreign(spec) or repr(spec)[:80]
         return _Misfit(
-            pair.path, "an ArraySpec", repr(spec)[:80], "The spec is not an ArraySpec."
+            pair.path, "an ArraySpec", shown, "The spec is not an ArraySpec."
         )
     if not outer_dims:
         fits = spec.check_array(value)
@@ -250,7 +252,7 @@ def describe(value: Any) -> str:
     kind = type(value).__name__
     if nest.is_nested(value) and hasattr(value, "__len__"):
         return f"{a_or_an(kind)} of {counted(len(value), 'element')}"
-    return a_or_an(f"{kind} object")
+    return foreign(value) or a_or_an(f"{kind} object")
 
 
 def _range(array: Array) -> str:

@@ -11,6 +11,7 @@ from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec
 from envkit.tf.autograph import as_written
+from envkit.wording import foreign
 
 __all__ = ["known_shape", "mapped", "misfit", "place_text", "spec_text"]
 
@@ -45,7 +46,8 @@ def spec_text(spec: Any, path: str = "") -> str:
         # Those with bounds would write out all of them.
         text = f"{type(spec).__name__}(shape={spec.shape}, dtype={spec.dtype.name})"
     else:
-        text = repr(spec) if isinstance(spec, ArraySpec) else f"{spec!r:.80}"
+        own = repr(spec) if isinstance(spec, ArraySpec) else f"{spec!r:.80}"
+        text = foreign(spec) or own
     return text + place_text(path)
 
 

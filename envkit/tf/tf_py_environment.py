@@ -36,6 +36,7 @@ from envkit.tf.tf_environment import TFEnvironment
 from envkit.tf.time_step_leaves import TimeStepLeaves
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
+from envkit.wording import foreign
 
 __all__ = ["TFPyEnvironment"]
 
@@ -373,11 +374,13 @@ def _batch_of(environment: Any) -> tuple[PyEnvironment, bool, bool]:
 
 
 def _no_environment(given: Any, env: Any) -> str:
-    got = (
-        describe(env)
-        if given is env
-        else f"{describe(given)}, which returned {describe(env)}"
-    )
+    got = describe(env)
+    if given is not env:
+        is_class = isinstance(given, type)
+        maker = f"the class {given.__name__}" if is_class else describe(given)
+        got = f"{maker}, which returned {got}"
+    if foreign(env):
+        return f"TFPyEnvironment was given {got}."
     if isinstance(env, TFEnvironment):
         hint = "It is a TensorFlow environment already."
     elif hasattr(env, "recv"):

@@ -39,6 +39,7 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.object_spec import ObjectSpec
 from envkit.specs.text_spec import TextSpec
 from envkit.types import Array, NestedSpec
+from envkit.wording import foreign
 
 __all__ = ["batch_space_from_spec", "space_from_spec"]
 
@@ -82,7 +83,8 @@ def space_from_spec(spec: NestedSpec) -> Any:
         return _leaf_space(spec)
     if nest.is_nested(spec):  # Other mappings become dictionaries.
         return space_from_spec(map_specs(lambda leaf: leaf, spec))
-    raise TypeError(f"{spec!r:.80} is not an ArraySpec, so there is no space for it.")
+    shown = foreign(spec) or f"{spec!r:.80}"
+    raise TypeError(f"{shown} is not an ArraySpec, so there is no space for it.")
 
 
 def batch_space_from_spec(spec: NestedSpec, rows: int) -> Any:

@@ -19,6 +19,7 @@ from envkit.testing.contract.recording import (
 )
 from envkit.testing.contract.trial import Move, Trial
 from envkit.types import Array, NestedArray
+from envkit.wording import foreign
 
 __all__ = [
     "expect_undamaged",
@@ -114,6 +115,8 @@ def _share(first: Array, second: Array) -> bool:
 
 
 def _shared(main: Recording, first: _Span, second: _Span) -> Exception:
+    # The step types of another library may be constants that can be written to.
+    other = foreign(main.results[first.call])
     return broken(
         f"Two returned arrays share their memory: {first.path} of "
         f"{main.place(first.call)} and {second.path} of {main.place(second.call)}.",
@@ -122,7 +125,8 @@ def _shared(main: Recording, first: _Span, second: _Span) -> Exception:
             ("got", f"{first.path} and {second.path} in the same memory"),
         ],
         "Writing to one, to normalise it for instance, changes the other. Return a "
-        "copy each time, or make the array read-only: array.setflags(write=False).",
+        "copy each time, or make the array read-only: array.setflags(write=False)."
+        + (f" The time step is {other}." if other else ""),
     )
 
 

@@ -16,6 +16,7 @@ from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
 from envkit.testing.contract.findings import Skipped, broken, raised
 from envkit.testing.contract.trial import Move, Trial, is_time_step
+from envkit.wording import foreign
 
 __all__ = ["close", "constructor", "interface", "specs", "stable_specs"]
 
@@ -137,7 +138,10 @@ def specs(trial: Trial) -> None:
             if not isinstance(leaf, ArraySpec):
                 raise broken(
                     f"{nest.join(f'{name}_spec()', path)} is no ArraySpec.",
-                    [("expected", "an ArraySpec"), ("got", describe(leaf))],
+                    [
+                        ("expected", "an ArraySpec"),
+                        ("got", foreign(env) or describe(leaf)),
+                    ],
                     "A spec is an ArraySpec or a BoundedArraySpec, or a nest of them.",
                 )
     _expect_equal_specs(env, EnvironmentSpec.of(env), "the next call")

@@ -10,6 +10,7 @@ import numpy as np
 from envkit.errors import SpecError
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wording import foreign
 from envkit.wrappers.actions.given_actions import GivenActions
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
@@ -77,4 +78,5 @@ class ActionWrapper(PyEnvironmentBaseWrapper):
     def _spec_text(self, spec: Any, path: str = "") -> str:
         """Says which spec of the environment's action an error is about."""
         at = f" at {path}" if path else ""
-        return f"the action spec of {type(self._env).__name__}{at} is {spec}"
+        shown = foreign(spec) or spec
+        return f"the action spec of {type(self._env).__name__}{at} is {shown}"
