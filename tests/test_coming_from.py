@@ -48,3 +48,27 @@ def test_what_the_table_for_urnai_imports_is_there():
     assert 5 == len(statements)
     for statement in statements:
         exec(statement, {})
+
+
+TF_AGENTS = (DOCS / "coming_from_tf_agents.md").read_text("utf-8")
+IMPORTS = re.findall(r"^\| `(from tf_agents\S* .+?)` \| `(from .+?)`", TF_AGENTS, re.M)
+
+
+@pytest.mark.parametrize("statement", [right for _, right in IMPORTS])
+def test_what_the_table_for_tf_agents_imports_is_there(statement):
+    if statement.startswith("from envkit.tf ") or "TFPyEnvironment" in statement:
+        pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+
+    exec(statement, {})
+
+
+def test_the_table_for_tf_agents_gives_each_name_its_own():
+    """What a script calls a module afterwards is what it called it before."""
+
+    def bound(statement):
+        names = statement.partition(" import ")[2].split(", ")
+        return [name.split(" as ")[-1] for name in names]
+
+    assert len(IMPORTS) > 30
+    for left, right in IMPORTS:
+        assert bound(left) == bound(right)

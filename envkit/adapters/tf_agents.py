@@ -1,10 +1,9 @@
 """To TF-Agents and back: environments repacked in the classes of that library.
 
-envkit's time steps have the structure of TF-Agents' own, so its networks and replay
-buffers take them as they are. Its agents, policies and environments, though, ask for
-the classes of specs and time steps. `to_tf_agents` gives them those; `from_tf_agents`
-makes an envkit environment of one that was written for that library, and needs
-nothing of it.
+Agents, networks, drivers and replay buffers of TF-Agents take a `TFPyEnvironment` of
+envkit as it is. What asks for Python environments, or for specs of its own classes,
+gets them from `to_tf_agents`; `from_tf_agents` makes an envkit environment of one that
+was written for that library, and needs nothing of it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ def to_tf_agents(env: Any) -> Any:
     TF-Agents' classes; public attributes that those environments do not have are
     envkit's.
 
-    TF-Agents 0.19 needs TensorFlow 2.15 or older, hence Python 3.11 or older.
+    TF-Agents 0.19 runs on Python 3.11 and older. It needs Keras 2: with TensorFlow 2.16
+    and newer, that is `tf-keras` with `TF_USE_LEGACY_KERAS=1` in the environment.
 
     Args:
         env: The environment; closing the result closes it.
@@ -104,12 +104,15 @@ def _require_tf_agents() -> None:
     try:
         require("tf_agents", needed_by="to_tf_agents()", extra="tf_agents")
     except MissingDependencyError:
-        # No extra has it, as it does not go with the TensorFlow that envkit needs.
+        # No extra has it, as its requirements leave out the TensorFlow of today.
         error = MissingDependencyError(
-            "to_tf_agents() needs the package tf-agents, which is not installed and "
-            "does not go with TensorFlow 2.16 or newer. Make an environment of its "
-            "own, of Python 3.10 or 3.11, and there:\n\n"
-            '  pip install envkit tf-agents==0.19.0 "tensorflow==2.15.*"'
+            "to_tf_agents() needs the package tf-agents, which is not installed. It "
+            "runs on Python 3.11 and older, with Keras 2, and its own list of "
+            "requirements stops at TensorFlow 2.15:\n\n"
+            '  pip install "envkit[tf]" tf-keras tensorflow-probability tensorboard '
+            "gin-config gym==0.23.1\n"
+            "  pip install --no-deps tf-agents==0.19.0\n"
+            "  export TF_USE_LEGACY_KERAS=1"
         )
         error.package = "tf-agents"
         raise error from None

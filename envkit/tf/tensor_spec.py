@@ -26,6 +26,7 @@ from envkit.tf.spec_bounds import is_number
 from envkit.tf.spec_leaves import known_shape, mapped, misfit, place_text, spec_text
 from envkit.tf.spec_sampling import Sampler
 from envkit.tf.spec_shapes import longer, shorter, with_other_dtype
+from envkit.tf.tf_time_step import derive_from_tf_agents
 from envkit.types import NestedArray, NestedSpec
 
 __all__ = [
@@ -60,6 +61,7 @@ def from_spec(spec: NestedSpec) -> NestedSpec:
     Raises:
         SpecError: A leaf is no spec, or TensorFlow has no such dtype.
     """
+    derive_from_tf_agents()  # It may be the specs of a time step.
     return mapped(_as_tensor_spec, spec)
 
 

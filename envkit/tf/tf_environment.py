@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from envkit.errors import SpecError
+from envkit.tf.tf_time_step import derive_from_tf_agents
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray, NestedSpec
 
@@ -78,6 +79,7 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
 
     def time_step_spec(self) -> TimeStep:
         """Returns the tensor specs of one row's time step."""
+        derive_from_tf_agents()
         spec: TimeStep = self._said.time_step
         return spec
 

@@ -7,20 +7,30 @@ shapes are known: a size that is known only when a traced function runs is not c
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+# It has no public name, and it is the class that TensorFlow's own checks look for.
+from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
+
 from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.validation import describe
 from envkit.tf.autograph import as_written
-from envkit.tf.tensor_spec import BoundedTensorSpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
 
-__all__ = ["restart", "termination", "time_step_spec", "transition", "truncation"]
+__all__ = [
+    "derive_from_tf_agents",
+    "restart",
+    "termination",
+    "time_step_spec",
+    "transition",
+    "truncation",
+]
 
 
 @as_written
@@ -76,6 +86,7 @@ def time_step_spec(
     observation_spec: NestedSpec, reward_spec: NestedSpec | None = None
 ) -> TimeStep:
     """Returns the tensor specs of a time step's four fields."""
+    derive_from_tf_agents()
     _check_kind("observation", observation_spec, "its first leaf is a tensor spec. All")
     _check_kind(
         "reward",
@@ -88,6 +99,23 @@ def time_step_spec(
         discount=BoundedTensorSpec([], tf.float32, 0.0, 1.0, name="discount"),
         observation=observation_spec,
     )
+
+
+@as_written
+def derive_from_tf_agents() -> None:
+    """Makes `TimeStep` a subclass of TF-Agents' `TimeStep`, if that is imported.
+
+    Agents and policies of TF-Agents refuse the specs of time steps of any other class.
+    With that as its base, every time step of envkit is one of theirs, those that were
+    made before included, and no step has to be converted. TF-Agents itself is not
+    imported, and no method changes: envkit's class has all of them.
+    """
+    theirs = getattr(
+        sys.modules.get("tf_agents.trajectories.time_step"), "TimeStep", TimeStep
+    )
+    # Both are tuples with the same fields, so the one can take the place of `tuple`.
+    if not issubclass(TimeStep, theirs) and theirs._fields == TimeStep._fields:
+        TimeStep.__bases__ = (theirs,)
 
 
 def _check_kind(part: str, spec: NestedSpec, standard: str) -> None:

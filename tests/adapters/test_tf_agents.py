@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -589,53 +589,28 @@ def test_without_tf_agents_there_is_a_sentence_that_helps(env, message_of, monke
         to_tf_agents(env)
 
     assert (
-        "to_tf_agents() needs the package tf-agents, which is not installed and does "
-        "not go with TensorFlow 2.16 or newer. Make an environment of its own, of "
-        "Python 3.10 or 3.11, and there:\n\n"
-        '  pip install envkit tf-agents==0.19.0 "tensorflow==2.15.*"'
+        "to_tf_agents() needs the package tf-agents, which is not installed. It runs "
+        "on Python 3.11 and older, with Keras 2, and its own list of requirements "
+        "stops at TensorFlow 2.15:\n\n"
+        '  pip install "envkit[tf]" tf-keras tensorflow-probability tensorboard '
+        "gin-config gym==0.23.1\n"
+        "  pip install --no-deps tf-agents==0.19.0\n"
+        "  export TF_USE_LEGACY_KERAS=1"
     ) == str(caught.value)
     assert "tf-agents" == caught.value.package
 
 
-# What TF-Agents, which ended with TensorFlow 2.15, is installed with. Its own list and
-# that of TensorFlow hold things that nothing here imports (pygame, grpcio, libclang
-# and others), so each package is named and none brings its own. TensorFlow alone is
-# 880 MB, which is why the installation is kept.
-REQUIREMENTS = """\
+# What TF-Agents is installed with. Its own list stops at TensorFlow 2.15, so each
+# package is named and none brings its own; the others are there for other tests.
+KERAS = ".".join(tf.__version__.split(".")[:2])
+REQUIREMENTS = f"""\
 tf-agents==0.19.0
-tensorflow-cpu==2.15.1; sys_platform == "linux" and platform_machine == "x86_64"
-tensorflow-cpu-aws==2.15.1; sys_platform == "linux" and platform_machine == "aarch64"
-tensorflow-macos==2.15.1; sys_platform == "darwin" and platform_machine == "arm64"
-tensorflow==2.15.1; sys_platform == "darwin" and platform_machine == "x86_64"
-tensorflow-probability==0.23.0
-absl-py>=1.4
-astunparse==1.6.3
-certifi
-charset-normalizer
-cloudpickle>=3
+tf-keras=={KERAS}.*
+tensorflow-probability==0.25.0
 decorator
-dm-tree>=0.1.8
-flatbuffers>=23.5.26
-gast>=0.4
-gin-config>=0.4
-gym==0.23.0
+gym==0.23.1
 gym-notices
-h5py
-idna
-keras==2.15.0
-ml-dtypes==0.3.2
-numpy==1.26.4
-opt-einsum>=2.3.2
-packaging
-pillow
-protobuf==4.25.*
-requests
-six
-tensorboard==2.15.*
-termcolor
-typing-extensions==4.5.0
-urllib3
-wrapt==1.14.*
+tensorboard
 """
 
 CHECKED = [
@@ -652,54 +627,36 @@ CHECKED = [
     "Each row of a batch of TF-Agents gets a seed of its own.",
     "TF-Agents' TFPyEnvironment steps a batch inside tf.while_loop.",
     "An environment in TensorFlow becomes one of TF-Agents, and its driver runs it.",
+    "Time steps of envkit are of TF-Agents' class, too, those made before included.",
+    "An Actor collects from an environment that to_tf_agents has made.",
     "DqnAgent trains on envkit's CartPole: the loss is finite and weights change.",
 ]
 
 
 @pytest.fixture
-def tf_agents_python(request, tmp_path):
-    """Returns an interpreter that has TF-Agents; it is kept between runs."""
-    base = find_python()
-    if base is None:
-        pytest.skip("TensorFlow 2.15 needs Python 3.10 or 3.11, and neither is here")
+def tf_agents(request, tmp_path):
+    """Returns a folder that has TF-Agents; it is kept between runs."""
+    if sys.version_info >= (3, 12):
+        pytest.skip(
+            "TF-Agents imports distutils, which Python 3.11 was the last to have"
+        )
     cache = getattr(request.config, "cache", None)
     folder = tmp_path if cache is None else Path(cache.mkdir("tf_agents"))
-    python, installed = folder / "bin" / "python", folder / "installed.txt"
-    wanted = f"{base}\n{REQUIREMENTS}"
+    installed = folder / "installed.txt"
+    wanted = f"{sys.version}\n{REQUIREMENTS}"
     if not installed.exists() or installed.read_text() != wanted:
-        install(base, folder, python)
+        install(folder)
         installed.write_text(wanted)
-    yield python
-    if cache is None:  # It is large, and nobody would look for it here.
-        shutil.rmtree(folder)
+    return folder
 
 
-def find_python() -> str | None:
-    """Returns a Python that TensorFlow 2.15 and envkit both know, if one is here."""
-    folders = os.get_exec_path()
-    found = [
-        shutil.which(name, path=folder)
-        for name in ("python3.11", "python3.10")
-        for folder in folders
-    ]
-    for python in [sys.executable, *filter(None, found)]:
-        # What has the name may be a script that finds no Python behind it.
-        program = (
-            "import ensurepip, sys; sys.exit(sys.version_info[:2] not in "
-            "{(3, 10), (3, 11)})"
-        )
-        if subprocess.run([python, "-c", program], capture_output=True).returncode == 0:
-            return python
-    return None
-
-
-def install(base: str, folder: Path, python: Path) -> None:
-    subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
+def install(folder: Path) -> None:
     wanted = folder / "requirements.txt"
     wanted.write_text(REQUIREMENTS)
+    options = ["--no-deps", "--upgrade", "--retries=1", "--target", folder]
     try:
         finished = subprocess.run(
-            [python, "-m", "pip", "install", "--no-deps", "--retries=1", "-r", wanted],
+            [sys.executable, "-m", "pip", "install", *options, "-r", wanted],
             capture_output=True,
             text=True,
             timeout=240,
@@ -708,17 +665,17 @@ def install(base: str, folder: Path, python: Path) -> None:
         pytest.skip("TF-Agents could not be installed within 240 s")
     if finished.returncode:
         # What cannot be installed although the index answers is a fault of the list.
-        if index_answers(python, folder):
+        if index_answers(folder):
             pytest.fail(f"TF-Agents could not be installed:\n{finished.stderr}")
         pytest.skip("TF-Agents could not be installed: no package index can be reached")
 
 
-def index_answers(python: Path, folder: Path) -> bool:
+def index_answers(folder: Path) -> bool:
     """Says whether a package that every index has, and that is small, can be had."""
     options = ["--no-deps", "--no-cache-dir", "--retries=1", "--dest", folder / "asked"]
     try:
         finished = subprocess.run(
-            [python, "-m", "pip", "download", *options, "six"],
+            [sys.executable, "-m", "pip", "download", *options, "six"],
             capture_output=True,
             timeout=60,
         )
@@ -727,26 +684,65 @@ def index_answers(python: Path, folder: Path) -> bool:
     return finished.returncode == 0
 
 
-@pytest.mark.slow
-@pytest.mark.watchdog(480)
-def test_agents_of_tf_agents_train_on_environments_of_envkit(tf_agents_python):
+def run(folder: Path, program: Path) -> list[str]:
+    """Runs a program that imports TF-Agents and returns the lines it prints."""
     finished = subprocess.run(
-        [
-            tf_agents_python,
-            "-W",
-            "ignore",
-            "tests/adapters/tf_agents_dqn.py",
-        ],
+        [sys.executable, "-W", "ignore", program],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_USE_LEGACY_KERAS": "1",
+        },
         capture_output=True,
         text=True,
         timeout=220,
     )
-
     assert 0 == finished.returncode, finished.stderr
-    lines = finished.stdout.splitlines()
+    return finished.stdout.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(480)
+def test_agents_of_tf_agents_train_on_environments_of_envkit(tf_agents):
+    lines = run(tf_agents, ROOT / "tests" / "adapters" / "tf_agents_dqn.py")
+
     begin = "checked: "
     assert CHECKED == [
         line.removeprefix(begin) for line in lines if line.startswith(begin)
     ]
+
+
+GUIDE = (ROOT / "docs" / "coming_from_tf_agents.md").read_text("utf-8")
+IMPORTS_BEFORE, PROGRAM = re.findall(r"^```py\n(import .+?)^```$", GUIDE, re.M | re.S)
+IMPORTS_AFTER = PROGRAM[: PROGRAM.index("\n\n\n") + 1]
+
+
+def test_search_and_replace_makes_the_imports_of_the_guide():
+    text = IMPORTS_BEFORE
+    table = re.findall(r"^\| `(from tf_agents.+?)` \| `(from .+?)`", GUIDE, re.M)
+    for before, after in table:
+        text = text.replace(f"{before}\n", f"{after}\n")
+
+    assert IMPORTS_AFTER == text
+    assert "tf_agents.environments" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(480)
+@pytest.mark.parametrize(
+    "imports", [IMPORTS_BEFORE, IMPORTS_AFTER], ids=["before", "after"]
+)
+def test_the_program_of_the_guide_trains_with_either_imports(
+    imports, tf_agents, tmp_path
+):
+    program = tmp_path / "twenty_one.py"
+    program.write_text(PROGRAM.replace(IMPORTS_AFTER, imports), "utf-8")
+
+    *_, line = run(tf_agents, program)
+
+    loss, earned = map(float, re.findall(r"-?[0-9]+\.[0-9]+", line))
+    assert line == f"loss {loss:.2f}, return {earned:.1f}"
+    assert 0 < loss < 1000
+    assert -21 <= earned <= 0

@@ -7,6 +7,7 @@ has trained on envkit's CartPole.
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ import envkit
 from envkit.adapters import from_tf_agents, to_tf_agents
 from envkit.envs import CartPole
 from envkit.testing import CountingEnv, NestedCountingEnv, check_environment
+from envkit.tf import TFPyEnvironment
 
 # pytest looks for examples in the docstrings of this file, too, without the library.
 if __name__ == "__main__":
@@ -31,9 +33,11 @@ if __name__ == "__main__":
     )
     from tf_agents.environments.utils import validate_py_environment
     from tf_agents.networks import q_network
-    from tf_agents.policies import random_tf_policy
+    from tf_agents.policies import py_tf_eager_policy, random_tf_policy
     from tf_agents.replay_buffers import tf_uniform_replay_buffer
     from tf_agents.specs import array_spec, tensor_spec
+    from tf_agents.train import actor
+    from tf_agents.train.utils import spec_utils
     from tf_agents.trajectories import time_step as ts
     from tf_agents.utils import common
 
@@ -361,6 +365,38 @@ def check_tf_environment():
     assert ts.TimeStep is type(time_step)
     assert seen
     assert [2, 2] == time_step.observation.numpy().tolist()
+
+
+def check_recognition():
+    """Time steps of envkit are of TF-Agents' class, too, those made before included."""
+    before = CountingEnv().reset()
+    env = TFPyEnvironment(CountingEnv())
+    spec = env.time_step_spec()
+    assert envkit.TimeStep is type(spec)
+    for time_step in (spec, before, env.reset(), pickle.loads(pickle.dumps(before))):
+        assert isinstance(time_step, ts.TimeStep)
+        assert isinstance(time_step, envkit.TimeStep)
+    assert before.is_first()
+    assert envkit.TimeStep.is_first is not ts.TimeStep.is_first
+    random_tf_policy.RandomTFPolicy(spec, env.action_spec()).action(env.reset())
+
+
+def check_actor():
+    """An Actor collects from an environment that to_tf_agents has made."""
+    env = to_tf_agents(CartPole())
+    _, action_spec, time_step_spec = spec_utils.get_tensor_specs(env)
+    policy = py_tf_eager_policy.PyTFEagerPolicy(
+        random_tf_policy.RandomTFPolicy(time_step_spec, action_spec)
+    )
+    seen = []
+    actor.Actor(
+        env,
+        policy,
+        tf.Variable(0, dtype=tf.int64),
+        steps_per_run=5,
+        observers=[seen.append],
+    ).run()
+    assert 5 <= len(seen)
 
 
 def check_dqn():

@@ -499,3 +499,74 @@ def test_a_number_of_numpy_keeps_its_dtype_too():
     time_step = envkit.transition(OBSERVATION, np.float64(2.0), outer_dims=())
 
     assert tf.float64 == time_step.reward.dtype
+
+
+# What TF-Agents does at the end of its import, as far as envkit looks at that.
+DERIVED = """
+import pickle, sys, types
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+import envkit
+from envkit.testing import CountingEnv
+from envkit.tf import TFPyEnvironment, tensor_spec
+
+
+class Base(NamedTuple):
+    step_type: Any
+    reward: Any
+    discount: Any
+    observation: Any
+
+
+class TimeStep(Base):
+    __slots__ = ()
+
+    def is_last(self):
+        raise AssertionError("The method of envkit's class has to be called.")
+
+
+class Other(NamedTuple):
+    step_type: Any
+
+
+theirs = types.ModuleType("tf_agents.trajectories.time_step")
+before = CountingEnv().reset()
+env = TFPyEnvironment(CountingEnv())
+makers = [
+    env.time_step_spec,
+    lambda: tensor_spec.from_spec(CountingEnv().time_step_spec()),
+    lambda: envkit.time_step_spec(tf.TensorSpec([], tf.int32)),
+]
+
+# Neither before its import, nor while that is under way, nor if the class differs.
+for step in ("missing", "half made", "another"):
+    assert type(makers[0]()) is envkit.TimeStep
+    assert (tuple,) == envkit.TimeStep.__bases__, step
+    sys.modules[theirs.__name__] = theirs
+    if step == "half made":
+        theirs.TimeStep = Other
+
+theirs.TimeStep = TimeStep
+for make in makers:
+    envkit.TimeStep.__bases__ = (tuple,)
+    spec = make()
+    assert type(spec) is envkit.TimeStep
+    assert isinstance(spec, TimeStep)
+for time_step in (before, env.reset(), pickle.loads(pickle.dumps(before))):
+    assert isinstance(time_step, TimeStep)
+    assert not time_step.is_last()
+    assert 4 == len(time_step._replace(reward=1.0))
+env.step([1])
+tf.nest.assert_same_structure(spec, TimeStep(*spec))
+print("derived")
+"""
+
+
+def test_time_steps_are_those_of_tf_agents_where_that_is_imported():
+    finished = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DERIVED], capture_output=True, text=True
+    )
+
+    assert finished.stdout.endswith("derived\n"), finished.stderr
