@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="POLICY",
         default="random",
-        help="who acts: random, or module:attribute, something to call with the time "
+        help="who acts: random, which chooses among the legal actions where the "
+        "observation or the info has them, or module:attribute, called with the time "
         "step that returns an action. A class is made first, and so is what a "
         "function makes whose first argument is called env: both are given the "
         "environment. Of a batch, time steps and actions have all rows",
@@ -59,7 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="so many environments in worker processes; a film shows them in a grid",
     )
-    parser.add_argument("--seed", type=int, help="what is random depends on it")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="what is random depends on it; one is drawn and shown if none is given",
+    )
     parser.add_argument(
         "--fps",
         type=number_within(1000.0, "number of pictures in a second, up to 1000"),
@@ -85,8 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.episodes is None and arguments.steps is None:
         arguments.episodes = 1
     with stdout_on_stderr(), _environment(arguments, kind) as env:
-        if arguments.seed is not None:
-            env.seed(arguments.seed)
+        has_drawn = _seed(arguments, env)
         tally = Tally(
             env.batch_size or 1, episodes=arguments.episodes, steps=arguments.steps
         )
@@ -95,8 +99,30 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             pictures = _record_film(arguments, env, tally)
         batched = env.batched
-    _report(arguments, kind, tally, pictures, batched=batched)
+    _report(arguments, kind, tally, pictures, batched=batched, has_drawn=has_drawn)
     return 0
+
+
+def _seed(arguments: argparse.Namespace, env: Any) -> bool:
+    """Seeds the environment; returns whether the seed had to be drawn."""
+    if arguments.seed is not None:
+        env.seed(arguments.seed)
+        return False
+    import numpy as np
+
+    from envkit.provenance import recipe_of
+
+    # What makes the environment may have seeded it already.
+    if "seed" in target_arguments(arguments) or recipe_of(env)["seed"] is not None:
+        return False
+    # Some simulators accept no more than 31 bits.
+    seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+    try:
+        env.seed(seed)
+    except NotImplementedError:
+        return False
+    arguments.seed = seed
+    return True
 
 
 def _environment(arguments: argparse.Namespace, kind: str) -> Any:
@@ -177,6 +203,7 @@ def _report(
     pictures: int,
     *,
     batched: bool,
+    has_drawn: bool,
 ) -> None:
     from envkit.wording import counted
 
@@ -199,4 +226,6 @@ def _report(
         return
     earned = "" if mean is None else f", mean return {mean:g}"
     episodes = counted(tally.episodes, "whole episode")
-    print(f"{arguments.output}: {episodes}, {counted(tally.steps, 'step')}{earned}")
+    seed = f", seed {arguments.seed}" if has_drawn else ""
+    steps = counted(tally.steps, "step")
+    print(f"{arguments.output}: {episodes}, {steps}{earned}{seed}")

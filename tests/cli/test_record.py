@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from envkit import BoundedArraySpec, PyEnvironment
 from envkit.cli.main import main
 from envkit.recording import Recording
 from envkit.testing import CountingEnv
@@ -124,6 +125,97 @@ def test_chance_depends_on_the_seed(tmp_path):
     assert first == second
 
 
+def test_without_a_seed_one_is_drawn_and_shown(tmp_path, capsys):
+    path = tmp_path / "r"
+
+    assert 0 == record("TicTacToe", "-o", path, "--episodes", 5, "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told["seed"] == Recording(path).provenance["seed"]
+    assert 0 == main(["replay", "--check", str(path)])
+
+
+def test_a_drawn_seed_leaves_the_one_of_the_environment_alone(tmp_path):
+    path = tmp_path / "r"
+
+    assert 0 == record("Catch", "-o", path, "--arg", "seed=7", "--episodes", 3)
+    assert 7 == Recording(path).provenance["seed"]
+    assert 0 == main(["replay", "--check", str(path)])
+
+
+class Seedless(CountingEnv):
+    seed = PyEnvironment.seed  # which raises
+
+
+@pytest.mark.parametrize("pool", [[], ["--batch-size", 2, "--arg", "backend=inline"]])
+def test_what_cannot_be_seeded_is_recorded_without_a_seed(pool, tmp_path, capsys):
+    assert 0 == record(f"{HERE}:Seedless", "-o", tmp_path / "r", "--json", *pool)
+    assert json.loads(capsys.readouterr().out)["seed"] is None
+
+
+class Doors(CountingEnv):
+    """Has two of five doors open, which the info lists; the others must not be tried.
+
+    With `spread`, both players have doors of their own, and masks by name.
+    """
+
+    def __init__(self, spread: bool = False) -> None:
+        super().__init__(steps_per_episode=20)
+        self._spread = spread
+
+    def action_spec(self):
+        door = BoundedArraySpec((), np.int32, 1, 5)
+        return {"a": door, "b": door} if self._spread else door
+
+    def _open(self, shift=0):
+        return [1 + (self._current_step + shift) % 5, 1 + (self._current_step + 2) % 5]
+
+    def get_info(self):
+        if not self._spread:
+            return {"legal_actions": self._open()}
+        legal = [self._open(shift) for shift in (0, 1)]
+        masks = [np.isin(np.arange(1, 6), doors).astype(np.int8) for doors in legal]
+        return {"action_mask": dict(zip("ab", masks, strict=True))}
+
+    def _step(self, action):
+        both = [action["a"], action["b"]] if self._spread else [action]
+        for shift, choice in enumerate(both):
+            if int(choice) not in self._open(shift):
+                raise ValueError(f"Door {choice} is shut.")
+        return super()._step(action)
+
+
+@pytest.mark.parametrize("batch", [None, 3], ids=["single", "pool"])
+@pytest.mark.parametrize("spread", [0, 1], ids=["list", "masks"])
+def test_the_random_policy_keeps_to_what_the_info_allows(batch, spread, tmp_path):
+    pool = ["--batch-size", batch, "--arg", "backend=inline"] if batch else []
+    game = [f"{HERE}:Doors", "--arg", f"spread={spread}"]
+
+    assert 0 == record(*game, "-o", tmp_path / "r", "--steps", 50, *pool)
+
+
+@pytest.mark.parametrize("batch", [None, 3], ids=["single", "batch"])
+def test_the_random_policy_keeps_to_what_the_observation_allows(batch, tmp_path):
+    path = tmp_path / "r"
+    rows = ["--arg", f"batch_size={batch}"] if batch else []
+
+    assert 0 == record("TicTacToe", "-o", path, "--episodes", 20, *rows)
+    rewards = {
+        float(episode.time_step(len(episode) - 1).reward)
+        for episode in Recording(path).episodes()
+        if episode.ended == "last"
+    }
+    assert rewards <= {-1.0, 0.0, 1.0}
+
+
+def test_the_random_policy_reads_masks_of_other_libraries(tmp_path):
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
+    game = ["pettingzoo:classic/connect_four_v3", "-o", tmp_path / "r"]
+
+    # An illegal move would end a game at once.
+    assert 0 == record(*game, "--episodes", 5)
+    assert all(len(episode) > 7 for episode in Recording(tmp_path / "r").episodes())
+
+
 # What comes out.
 
 
@@ -166,7 +258,7 @@ def test_a_batch_is_a_grid(tmp_path, capsys):
         "kind": "gif",
         "target": "Catch",
         "policy": "random",
-        "seed": None,
+        "seed": told["seed"],
         "episodes": 0,
         "steps": 12,
         "pictures": 5,
