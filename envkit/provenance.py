@@ -191,7 +191,8 @@ def provenance_of(env: Any) -> dict[str, Any]:
     """Returns all that is known of where an environment comes from, as plain data."""
     import platform
 
-    packages = {"numpy", *env._packages_behind()}
+    ask = getattr(env, "_packages_behind", None)
+    packages = {"numpy", *(ask() if callable(ask) else packages_behind(env))}
     versions = {name: package_version(name) for name in sorted(packages)}
     return {
         **recipe_of(env),

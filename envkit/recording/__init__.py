@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from envkit.recording.rebuilding import rebuilt
     from envkit.recording.record import Record
     from envkit.recording.replay import Replay
     from envkit.recording.stored import Recording
@@ -15,8 +16,9 @@ _HOMES = {
     "Record": "envkit.recording.record",
     "Recording": "envkit.recording.stored",
     "Replay": "envkit.recording.replay",
+    "rebuilt": "envkit.recording.rebuilding",
 }
 
-__all__ = ["Record", "Recording", "Replay"]
+__all__ = ["Record", "Recording", "Replay", "rebuilt"]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from envkit import targets
 from envkit.constructors import constructor
-from envkit.errors import ConstructorError, MissingDependencyError, RecordingError
+from envkit.errors import (
+    ConstructorError,
+    EnvkitError,
+    MissingDependencyError,
+    RecordingError,
+)
 from envkit.plain_data import from_plain
+from envkit.specs.validation import describe
 
-__all__ = ["Rebuilt", "rebuilt"]
+__all__ = ["Rebuilt", "check_keys", "check_provenance", "rebuilt"]
 
 _POOLS = {
     "envkit.parallel.parallel_py_environment:ParallelPyEnvironment",
@@ -32,6 +39,89 @@ _LEFT_OUT = {
 _REAL_TIME = "envkit.realtime.environment:RealTimeEnvironment"
 
 
+# What there must be, and of which type.
+_Type = tuple[tuple[type, ...], str]
+_NONE = type(None)
+_TEXT: _Type = ((str,), "a string")
+_DICTIONARY: _Type = ((dict,), "a dictionary")
+_RECIPE: dict[str, _Type] = {
+    "id": _TEXT,
+    "version": ((int, _NONE), "an integer, or null"),
+    "class": ((str, _NONE), "a string, or null"),
+    "arguments": ((dict, _NONE), "a dictionary, or null"),
+    "seed": ((int, list, dict, _NONE), "an integer, a list, or null"),
+    "wrappers": ((list,), "a list"),
+}
+_AROUND: dict[str, _Type] = {
+    "envkit": _TEXT,
+    "packages": _DICTIONARY,
+    "python": _TEXT,
+    "machine": _DICTIONARY,
+}
+
+
+def check_provenance(known: Any, subject: str = "The provenance") -> None:
+    """Raises unless a provenance has the keys that it must have, of their types.
+
+    Args:
+        known: What `provenance()` has returned, or a file that says so.
+        subject: What it is called, as the sentence of an error begins.
+
+    Raises:
+        RecordingError: A key is missing, or its value is of another type.
+
+    Example:
+        >>> from envkit import make
+        >>> check_provenance(make("Catch").provenance())
+        >>> check_provenance({"id": "Catch-v1"})
+        Traceback (most recent call last):
+        envkit.errors.RecordingError: The provenance has no key 'version', which ...
+    """
+    check_keys(known, {**_RECIPE, **_AROUND}, subject)
+    for key, version in known["packages"].items():
+        _check_type(version, _TEXT, subject, f"['packages'][{key!r}]")
+    _check_recipe(known, subject, "")
+
+
+def _check_recipe(known: Any, subject: str, place: str) -> None:
+    check_keys(known, _RECIPE, subject, place)
+    for index, layer in enumerate(known["wrappers"]):
+        at = f"{place}['wrappers'][{index}]"
+        check_keys(layer, {"class": _TEXT, "arguments": _DICTIONARY}, subject, at)
+    if "environments" not in known:
+        return
+    at = f"{place}['environments']"
+    _check_type(known["environments"], ((list,), "a list"), subject, at)
+    for index, recipe in enumerate(known["environments"]):
+        count = {"count": ((int,), "an integer")}
+        check_keys(recipe, count, subject, f"{at}[{index}]")
+        _check_recipe(recipe, subject, f"{at}[{index}]")
+
+
+def check_keys(
+    known: Any, types: Mapping[str, _Type], subject: str, place: str = ""
+) -> None:
+    """Raises a `RecordingError` unless a dictionary has keys, each of its type."""
+    _check_type(known, _DICTIONARY, subject, place)
+    for key, expected in types.items():
+        if key not in known:
+            where = f" at {place}" if place else ""
+            raise RecordingError(
+                f"{subject} has no key {key!r}{where}, which must be {expected[1]}."
+            )
+        _check_type(known[key], expected, subject, f"{place}[{key!r}]")
+
+
+def _check_type(value: Any, expected: _Type, subject: str, place: str) -> None:
+    kinds, text = expected
+    is_flag = isinstance(value, bool)
+    if not isinstance(value, kinds) or (is_flag and bool not in kinds):
+        where = f" at {place}" if place else ""
+        raise RecordingError(
+            f"{subject} has {describe(value)}{where}, which must be {text}."
+        )
+
+
 class Rebuilt:
     """Makes an environment, and notes what had to be taken for granted.
 
@@ -48,7 +138,7 @@ class Rebuilt:
         for layer in reversed(recipe["wrappers"]):
             env = self._wrapped(env, layer)
         if recipe["seed"] is not None:
-            env.seed(from_plain(recipe["seed"]))
+            env.seed(_read(recipe["seed"], f"The seed of {recipe['id']}"))
         return env
 
     def _base(self, recipe: dict[str, Any]) -> Any:
@@ -97,7 +187,7 @@ class Rebuilt:
         return pool(
             [functools.partial(self.make, one) for one in recipes],
             backend="inline",
-            **from_plain(recipe["arguments"]),
+            **self._values(recipe["arguments"] or {}, recipe["id"]),
         )
 
     def _wrapped(self, env: Any, layer: dict[str, Any]) -> Any:
@@ -111,7 +201,7 @@ class Rebuilt:
             )
         wrapper = targets.load(name, name)
         arguments = self._values(layer["arguments"], name)
-        if name == _REAL_TIME and arguments["host"] != "virtual":
+        if name == _REAL_TIME and arguments.get("host") != "virtual":
             raise RecordingError(
                 "It ran in real time, which does not come again. Recordings of "
                 "host='virtual' can be checked."
@@ -149,10 +239,44 @@ class Rebuilt:
                 "what makes it with --env, as 'module:function'."
             )
 
-        return {key: from_plain(item, read) for key, item in arguments.items()}
+        return {
+            key: _read(item, f"The argument {key!r} of {owner}", read)
+            for key, item in arguments.items()
+        }
+
+
+def _read(data: Any, what: str, other: Any = None) -> Any:
+    try:
+        return from_plain(data, other)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, EnvkitError):
+            raise
+        raise RecordingError(
+            f"{what} cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def rebuilt(provenance: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Returns an environment as it was, and what had to be taken for granted."""
+    """Makes an environment as it was, and notes what had to be taken for granted.
+
+    It imports and runs what the provenance names.
+
+    Args:
+        provenance: What `provenance()` has returned, of a `Recording` for example.
+
+    Returns:
+        The environment, seeded as it was, and sentences about what is not known.
+
+    Raises:
+        RecordingError: The provenance lacks something, or its environment cannot be
+            made again.
+
+    Example:
+        >>> from envkit import make
+        >>> env, assumed = rebuilt(make("Catch", rows=5, seed=7).provenance())
+        >>> env.provenance()["arguments"], assumed
+        ({'rows': 5, 'seed': 7}, [])
+    """
+    check_provenance(provenance)
     builder = Rebuilt()
     return builder.make(provenance), builder.assumed

@@ -17,7 +17,7 @@ from envkit.autoreset import AutoReset
 from envkit.envs.base import checked_size
 from envkit.errors import RecordingError, SpecError
 from envkit.plain_data import dumped, to_plain
-from envkit.provenance import envkit_version, recipe_of
+from envkit.provenance import envkit_version, provenance_of
 from envkit.recording.directory import begin_directory
 from envkit.recording.infos import Infos
 from envkit.recording.layout import ACTIONS, EPISODE, FORMAT, VERSION, Layout, packer
@@ -360,7 +360,7 @@ class Record(PyEnvironmentBaseWrapper):
             "specs": self._layout.as_plain(),
         }
         provenance = getattr(self._env, "provenance", None)
-        known = provenance() if callable(provenance) else recipe_of(self._env)
+        known = provenance() if callable(provenance) else provenance_of(self._env)
         begin_directory(path, facts, known)
         return path
 

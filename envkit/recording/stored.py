@@ -17,11 +17,23 @@ from envkit.errors import RecordingError
 from envkit.plain_data import from_plain, loaded
 from envkit.provenance import VersionWarning, envkit_version
 from envkit.recording.layout import FORMAT, VERSION, Layout, unpacker
+from envkit.recording.rebuilding import check_keys, check_provenance
 from envkit.specs.info_spec import key_paths
+from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
 __all__ = ["Entry", "Episode", "Recording"]
+
+
+# What `recording.json` has besides the format and its version.
+_FACTS = {
+    "envkit": ((str,), "a string"),
+    "batch_size": ((int, type(None)), "an integer, or null"),
+    "repeats_last": ((bool,), "true or false"),
+    "begun_before": ((bool,), "true or false"),
+    "specs": ((dict,), "a dictionary"),
+}
 
 
 class Entry(NamedTuple):
@@ -66,6 +78,7 @@ class Recording:
         self._root = Path(os.path.abspath(path))
         self.facts = self._facts()
         self.provenance: dict[str, Any] = self._json("provenance.json")
+        check_provenance(self.provenance, repr(str(self.path / "provenance.json")))
         self.batch_size: int | None = self.facts["batch_size"]
         self.entries = sorted(self._entries())
         self._reads_pickles = pickle
@@ -81,7 +94,15 @@ class Recording:
     @functools.cached_property
     def layout(self) -> Layout:
         """The specs."""
-        return Layout.from_plain(self.facts["specs"])
+        try:
+            return Layout.from_plain(self.facts["specs"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, RecordingError):
+                raise
+            raise RecordingError(
+                f"The specs in {str(self.path / 'recording.json')!r} cannot be read: "
+                f"{type(error).__name__}: {error}."
+            ) from error
 
     @functools.cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -153,6 +174,7 @@ class Recording:
                 f"format, written by envkit {facts.get('envkit')}. This is envkit "
                 f"{envkit_version()}, which reads versions up to {VERSION}: update it."
             )
+        check_keys(facts, _FACTS, repr(str(self.path / "recording.json")))
         return facts
 
     def _json(self, name: str) -> dict[str, Any]:
@@ -163,12 +185,15 @@ class Recording:
                 f"There is no recording in {str(self.path)!r}: it has no {name}. A "
                 "recording is the directory that Record was given."
             ) from None
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise RecordingError(
                 f"{str(self.path / name)!r} cannot be read: {error}."
             ) from None
         if not isinstance(data, dict):
-            raise RecordingError(f"{str(self.path / name)!r} has no JSON object.")
+            raise RecordingError(
+                f"{str(self.path / name)!r} has {describe(data)}, which must be a "
+                "JSON object."
+            )
         return data
 
     def _entries(self) -> Iterator[Entry]:

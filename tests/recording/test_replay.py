@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 import envkit
 from envkit import BatchedPyEnvironment, RandomPyEnvironment, make, nest
+from envkit.cli.main import main
 from envkit.errors import RecordingEnded, RecordingError
 from envkit.provenance import VersionWarning
-from envkit.recording import Record, Recording, Replay
+from envkit.recording import Record, Recording, Replay, rebuilt
 from envkit.specs import sample_spec_nest
 from envkit.testing import CountingEnv, check_environment
+from envkit.wrappers import TimeLimit
 from tests import strategies
 
 
@@ -220,9 +222,14 @@ def test_a_directory_without_recording_is_none(tmp_path, message_of):
     ) == message_of(RecordingError, lambda: Replay(tmp_path))
 
 
-def rewritten(path, **facts):
-    file = path / "recording.json"
-    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **facts}))
+NOT_THERE = object()
+
+
+def rewritten(path, name="recording.json", **facts):
+    file = path / name
+    facts = {**json.loads(file.read_text("utf-8")), **facts}
+    there = {key: value for key, value in facts.items() if value is not NOT_THERE}
+    file.write_text(json.dumps(there))
 
 
 def test_a_newer_format_is_refused(tmp_path, message_of):
@@ -257,6 +264,138 @@ def test_a_broken_file_is_named(tmp_path, message_of):
         f"{str(file)!r} cannot be read: BadZipFile: File is not a zip file."
         == message_of(RecordingError, Replay(tmp_path / "r").reset)
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place", "wrong", "must_be"),
+    [
+        ("id", NOT_THERE, "", "no key 'id'", "a string"),
+        ("class", 5, "['class']", "5 of type int", "a string, or null"),
+        ("version", "1", "['version']", "the string '1'", "an integer, or null"),
+        ("arguments", "x", "['arguments']", "the string 'x'", "a dictionary, or null"),
+        ("seed", NOT_THERE, "", "no key 'seed'", "an integer, a list, or null"),
+        ("wrappers", None, "['wrappers']", "None", "a list"),
+        (
+            "wrappers",
+            [{"class": "a:B"}],
+            "['wrappers'][0]",
+            "no key 'arguments'",
+            "a dictionary",
+        ),
+        (
+            "environments",
+            [{"count": True}],
+            "['environments'][0]['count']",
+            "True of type bool",
+            "an integer",
+        ),
+        (
+            "environments",
+            [{"count": 1}],
+            "['environments'][0]",
+            "no key 'id'",
+            "a string",
+        ),
+        (
+            "packages",
+            {"numpy": 2},
+            "['packages']['numpy']",
+            "2 of type int",
+            "a string",
+        ),
+        ("python", NOT_THERE, "", "no key 'python'", "a string"),
+        ("machine", NOT_THERE, "", "no key 'machine'", "a dictionary"),
+    ],
+)
+def test_a_key_of_the_provenance_that_is_missing_or_of_another_type_is_named(
+    key, value, place, wrong, must_be, tmp_path, message_of
+):
+    text = f"has {wrong}{place and f' at {place}'}, which must be {must_be}."
+    recorded(tmp_path / "r", make("Catch", seed=1), 5)
+    rewritten(tmp_path / "r", "provenance.json", **{key: value})
+    file = tmp_path / "r" / "provenance.json"
+    known = json.loads(file.read_text("utf-8"))
+
+    assert f"{str(file)!r} {text}" == message_of(
+        RecordingError, lambda: Recording(tmp_path / "r")
+    )
+    assert f"The provenance {text}" == message_of(
+        RecordingError, lambda: rebuilt(known)
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("specs", NOT_THERE, "has no key 'specs', which must be a dictionary."),
+        (
+            "repeats_last",
+            1,
+            "has 1 of type int at ['repeats_last'], which must be true or false.",
+        ),
+    ],
+)
+def test_a_key_of_the_facts_that_is_missing_or_of_another_type_is_named(
+    key, value, text, tmp_path, message_of
+):
+    recorded(tmp_path / "r", make("Catch", seed=1), 5)
+    rewritten(tmp_path / "r", **{key: value})
+
+    assert f"{str(tmp_path / 'r/recording.json')!r} {text}" == message_of(
+        RecordingError, lambda: Recording(tmp_path / "r")
+    )
+
+
+def test_specs_that_cannot_be_read_are_named(tmp_path, message_of):
+    recorded(tmp_path / "r", make("Catch", seed=1), 5)
+    rewritten(tmp_path / "r", specs={"time_step": 3})
+
+    assert (
+        f"The specs in {str(tmp_path / 'r/recording.json')!r} cannot be read: "
+        "KeyError: 'action'."
+    ) == message_of(RecordingError, lambda: Recording(tmp_path / "r").layout)
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"seed": {"$array": 3}}, "The seed of Catch-v1 cannot be read: TypeError: "),
+        (
+            {"arguments": {"rows": {"$bytes": None}}},
+            "The argument 'rows' of Catch-v1 cannot be read: TypeError: ",
+        ),
+        ({"id": "NoSuchGame"}, "NoSuchGame cannot be made again: There is no "),
+    ],
+)
+def test_what_cannot_be_rebuilt_says_why(facts, text, message_of):
+    known = {**make("Catch", seed=1).provenance(), **facts}
+
+    assert message_of(RecordingError, lambda: rebuilt(known)).startswith(text)
+
+
+def test_an_environment_is_rebuilt_of_its_provenance(tmp_path):
+    env = TimeLimit(make("Catch", rows=5, seed=3), 2)
+    recorded(tmp_path / "r", env, 5)
+    again, _ = rebuilt(Recording(tmp_path / "r").provenance)
+    fresh = TimeLimit(make("Catch", rows=5, seed=3), 2)
+
+    assert [bits(again.step(0)) for _ in range(4)] == [
+        bits(fresh.step(0)) for _ in range(4)
+    ]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "nothing", "", "\xff"])
+@pytest.mark.parametrize("name", ["provenance.json", "recording.json"])
+@pytest.mark.parametrize("flag", ["--list", "--check"])
+def test_a_broken_file_of_facts_is_one_line(flag, name, content, tmp_path, capsys):
+    recorded(tmp_path / "r", make("Catch", seed=1), 5)
+    (tmp_path / "r" / name).write_text(content, "latin-1")
+
+    assert 2 == main(["replay", flag, str(tmp_path / "r")])
+    told = capsys.readouterr().err
+    assert told.startswith(f"envkit replay: '{tmp_path / 'r'}")
+    assert 1 == told.count("\n")
+    assert "Error" not in told
 
 
 def test_a_broken_log_is_named(tmp_path, message_of):
