@@ -256,6 +256,11 @@ class EnvAdapter(PyEnvironment):
         """
         return dict(self._info)
 
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the spec of the mask, if there are `legal_actions`."""
+        plan = self._planned()
+        return {} if plan.legal is None else {"legal_actions": plan.legal.spec}
+
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns what the author's `render` does."""
         author = self._author

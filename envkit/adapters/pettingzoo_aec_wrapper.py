@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from envkit.adapters.dependencies import require
-from envkit.adapters.pettingzoo_parts.game_environment import GameEnvironment
+from envkit.adapters.episode_ends import as_info
+from envkit.adapters.pettingzoo_parts.game_environment import (
+    GameEnvironment,
+    kept_infos,
+)
 from envkit.adapters.pettingzoo_parts.games import as_aec, opened
 from envkit.adapters.pettingzoo_parts.layouts import (
     AxisLayout,
@@ -206,7 +210,7 @@ class PettingZooAECWrapper(GameEnvironment):
                 final = self._sights[place].observation
                 self._info[agent] = {
                     "final_observation": final,
-                    **self._info.get(agent, {}),
+                    **as_info(self._info.get(agent)),
                 }
         self._flag(ended, game.terminations, game.truncations)
 
@@ -221,9 +225,15 @@ class PettingZooAECWrapper(GameEnvironment):
             self._look(place, self._game.observe(agent), self._info.get(agent))
 
     def _keep_infos(self) -> None:
-        # Some games change their infos later.
-        infos = self._game.infos
-        self._info = {agent: dict(info) for agent, info in infos.items()}
+        self._info = kept_infos(self._game.infos)
+
+    def _masks(self) -> list[Any]:
+        if self._shows_all:
+            return super()._masks()
+        # When it is another's turn an agent can do nothing.
+        masks = [player.neutral.mask for player in self._players]
+        masks[self._turn] = self._sights[self._turn].mask
+        return masks
 
     def _observation(self) -> dict[str, NestedArray]:
         alive = [np.array(is_alive) for is_alive in self._roster.alive]

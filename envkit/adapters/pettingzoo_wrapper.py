@@ -8,7 +8,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit.adapters.dependencies import require
-from envkit.adapters.pettingzoo_parts.game_environment import GameEnvironment
+from envkit.adapters.pettingzoo_parts.game_environment import (
+    GameEnvironment,
+    kept_infos,
+)
 from envkit.adapters.pettingzoo_parts.games import as_parallel, opened
 from envkit.adapters.pettingzoo_parts.layouts import AxisLayout, DictLayout, Layout
 from envkit.adapters.pettingzoo_parts.players import check_alike
@@ -183,19 +186,15 @@ class PettingZooWrapper(GameEnvironment):
     def _see(
         self,
         observations: Mapping[Any, Any],
-        infos: Mapping[Any, Any],
+        infos: Mapping[Any, Any] | None,
         taking_part: Sequence[bool],
     ) -> None:
         """Keeps what the agents see that take part."""
-        # Some games change their infos later.
-        self._info = {
-            agent: dict(info) if isinstance(info, Mapping) else info
-            for agent, info in infos.items()
-        }
+        self._info = kept_infos(infos)
         for place, takes_part in enumerate(taking_part):
             agent = self._agents[place]
             if takes_part and agent in observations:
-                self._look(place, observations[agent], infos.get(agent))
+                self._look(place, observations[agent], self._info.get(agent))
             elif self._roster.alive[place]:
                 raise SpecError(
                     f"{self._name} returned no observation of {agent!r}, which is one "

@@ -277,7 +277,11 @@ class PyToPettingZoo(LateBase):
         info = self._info()
         if not any(agent in info for agent in self.possible_agents):
             return {agent: dict(info) for agent in agents}
-        infos = {agent: as_info(info.get(agent, {})) for agent in agents}
+        infos = {agent: as_info(info.get(agent)) for agent in agents}
+        if self._view.has_mask and self._mask_in == "observation":
+            # Where they belong they are already.
+            for of_agent in infos.values():
+                of_agent.pop("action_mask", None)
         # PettingZoo lets games say more, under keys that are no agents.
         others = {key: info[key] for key in info if key not in self.possible_agents}
         return {**infos, **others}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -12,7 +12,7 @@ from envkit.adapters.pysc2 import prepare
 from envkit.adapters.pysc2_parts.agents import Actions, AgentSide, Illegal
 from envkit.adapters.pysc2_parts.functions import Function
 from envkit.adapters.pysc2_parts.infos import seen_in
-from envkit.adapters.pysc2_parts.observations import Variable
+from envkit.adapters.pysc2_parts.observations import MASK, Variable
 from envkit.adapters.pysc2_parts.options import (
     check_choices,
     check_names,
@@ -109,6 +109,10 @@ class PySC2Wrapper(PyEnvironment):
             variable=variable,
             max_lengths=max_lengths,
         )
+        self._declared = self._declared_of(
+            self._sides if self._for_all else self._sides[:1]
+        )
+        self._masks: list[Array] = []
         self._reward_spec = REWARD_SPEC
         if self._for_all:
             self._reward_spec = ArraySpec((len(self._sides),), np.float32, "reward")
@@ -207,18 +211,46 @@ class PySC2Wrapper(PyEnvironment):
     def get_info(self) -> dict[str, Any]:
         """Returns what else PySC2 says about the current time step.
 
-        `game_loop`, `score` and `map_name`, as far as they are observed; in real time
-        `action_delays`, too: how many actions came how many steps of the game late.
-        Scores and delays of all agents are lists. Before the first reset it is empty.
+        `game_loop`, `score` and `map_name`, as far as they are observed, and the
+        `action_mask`, if the observation has one; in real time `action_delays`, too:
+        how many actions came how many steps of the game late. Scores and delays of all
+        agents are lists, and masks are the rows of an array. Before the first reset it
+        is empty.
         """
         if not self._theirs:
             return {}
         info = seen_in(self._theirs[0].observation)
+        if MASK in self._declared:
+            info[MASK] = np.array(self._masks if self._for_all else self._masks[0])
         if self._for_all and "score" in info:
             info["score"] = [seen_in(t.observation)["score"] for t in self._theirs]
         if self.realtime:
             info["action_delays"] = self._for_agents(self._env.action_delays())
         return info
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what each info has: the mask, and numbers of the game.
+
+        Masks of all agents are declared if there are as many functions for each.
+        """
+        return dict(self._declared)
+
+    def _declared_of(self, sides: Sequence[AgentSide]) -> dict[str, Any]:
+        shapes = self._env.observation_spec()[0]
+        specs = {}
+        if "game_loop" in shapes:
+            specs["game_loop"] = ArraySpec((), np.int64, "game_loop")
+        if "score_cumulative" in shapes and not self._for_all:
+            specs["score"] = ArraySpec((), np.int64, "score")
+        masks = [
+            side.observation_spec.get(MASK)
+            for side in sides
+            if isinstance(side.observation_spec, dict)
+        ]
+        if len(masks) == len(sides) and masks[0] and masks == masks[:1] * len(masks):
+            agents = (len(sides),) if self._for_all else ()
+            specs[MASK] = masks[0].replace(shape=(*agents, *masks[0].shape))
+        return specs
 
     def render(self, mode: str = "rgb_array") -> Array:
         """Returns a picture of the first agent's screen.
@@ -320,12 +352,14 @@ class PySC2Wrapper(PyEnvironment):
         )
 
     def _observed(self) -> Any:
-        if not self._for_all:
-            return self._sides[0].observe(self._theirs[0].observation)
-        return tuple(
+        sides = self._sides if self._for_all else self._sides[:1]
+        seen = [
             side.observe(theirs.observation)
-            for side, theirs in zip(self._sides, self._theirs, strict=True)
-        )
+            for side, theirs in zip(sides, self._theirs, strict=False)
+        ]
+        if MASK in self._declared:
+            self._masks = [each[MASK].copy() for each in seen]
+        return self._for_agents(seen)
 
     def _refuse(self, call: str, what: str) -> NoReturn:
         raise SpecError(

@@ -9,7 +9,16 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
-__all__ = ["ENDLESS", "Auction", "Meadow", "Stay", "Uneven", "library_tests"]
+__all__ = [
+    "ENDLESS",
+    "Auction",
+    "Meadow",
+    "SilentAuction",
+    "Stay",
+    "Taciturn",
+    "Uneven",
+    "library_tests",
+]
 
 ENDLESS = 10**6
 
@@ -129,6 +138,17 @@ class Meadow(ParallelEnv):
         self.closed += 1
 
 
+class Taciturn(Meadow):
+    """Has nothing to say: its infos are `None`, or those of its agents are."""
+
+    def __init__(self, *, by_agent):
+        super().__init__()
+        self._by_agent = by_agent
+
+    def _infos(self, agents) -> Any:
+        return dict.fromkeys(agents) if self._by_agent else None
+
+
 class Uneven(Meadow):
     """Its agents have different numbers of choices."""
 
@@ -212,3 +232,23 @@ class Auction(AECEnv):
 
     def close(self):
         pass
+
+
+class SilentAuction(Auction):
+    """Its infos are `None`, or those of its agents are."""
+
+    def __init__(self, *, by_agent):
+        super().__init__()
+        self._by_agent = by_agent
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self._hush()
+
+    def step(self, action):
+        self.infos = {agent: {"bids": 0} for agent in self.agents}
+        super().step(action)
+        self._hush()
+
+    def _hush(self):
+        self.infos = dict.fromkeys(self.agents) if self._by_agent else None

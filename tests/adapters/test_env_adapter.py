@@ -1243,6 +1243,27 @@ def test_legal_actions_are_said_in_any_way(legal):
     assert [True, False, True] == env.get_info()["legal_actions"].tolist()
 
 
+def test_the_mask_is_declared():
+    make = functools.partial(Ruled, legal=["up"])
+    with BatchedPyEnvironment([make(), make()]) as env:
+        env.reset()
+        spec, info = env.info_spec(), env.get_info()
+    with ParallelPyEnvironment([make] * 2, backend="inline") as pool:
+        pool.reset()
+        declared = pool.declared_info()
+
+    assert {"legal_actions": ArraySpec((3,), np.bool_)} == spec
+    assert np.array_equal(info["legal_actions"], declared["legal_actions"])
+    check_environment(make, steps=20)
+
+
+def test_without_legal_actions_nothing_is_declared():
+    class Free(Ruled):
+        legal_actions = None
+
+    assert {} == Free().info_spec()
+
+
 def test_after_the_end_every_action_is_legal():
     env = Ruled(legal=["up"], observe_legal_actions=True)
     env.reset()

@@ -16,7 +16,7 @@ from envkit.testing import check_environment
 
 pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
 
-from tests.adapters.pettingzoo_games import Auction, Meadow
+from tests.adapters.pettingzoo_games import Auction, Meadow, SilentAuction, Taciturn
 
 AGENTS = ["ann", "bob", "cid"]
 
@@ -321,3 +321,45 @@ def test_a_game_that_keeps_the_ended_is_told_so():
 def test_agents_are_seen_in_turn_or_by_name():
     with pytest.raises(ValueError, match=r"^agents is 'axis'; it is \"turn\" or"):
         PettingZooAECWrapper(Auction, agents="axis")
+
+
+@pytest.mark.parametrize("by_agent", [False, True], ids=["no infos", "none of them"])
+@pytest.mark.parametrize("agents", ["turn", "dict"])
+def test_a_game_may_have_nothing_to_say(agents, by_agent):
+    make = functools.partial(
+        PettingZooAECWrapper,
+        functools.partial(SilentAuction, by_agent=by_agent),
+        agents,
+    )
+    env = make()
+    env.reset()
+
+    assert env.get_info() in ({}, {"ann": {}, "bob": {}, "cid": {}})
+    check_environment(make, steps=40)
+
+
+@pytest.mark.filterwarnings("ignore:The `infos` dictionary:UserWarning")
+@pytest.mark.parametrize("by_agent", [False, True], ids=["no infos", "none of them"])
+def test_a_game_in_which_all_move_may_have_nothing_to_say(by_agent):
+    game = functools.partial(Taciturn, by_agent=by_agent)
+
+    env = PettingZooAECWrapper(game)
+    env.reset()
+    env.step(1)
+
+    assert {"cow": {}, "hen": {}} == env.get_info()
+
+
+@pytest.mark.parametrize("agents", ["turn", "dict"])
+def test_masks_are_declared_infos(agents):
+    make = functools.partial(PettingZooAECWrapper, connect_four, agents)
+    with ParallelPyEnvironment([make] * 2, backend="inline") as env:
+        first = env.reset()
+        declared = env.declared_info()
+    masks = first.observation["action_mask"]
+    of_first = masks["player_0"] if agents == "dict" else masks
+
+    assert {"player_0", "player_1"} == declared.keys()
+    assert np.array_equal(of_first, declared["player_0"]["action_mask"])
+    # It is not its turn.
+    assert not declared["player_1"]["action_mask"].any()

@@ -21,7 +21,7 @@ from envkit.wrappers import TimeLimit
 
 pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
 
-from tests.adapters.pettingzoo_games import Auction, Meadow, Stay, Uneven
+from tests.adapters.pettingzoo_games import Auction, Meadow, Stay, Taciturn, Uneven
 
 LATE = {"ant": Stay(0, 2), "bee": Stay(1, 4, "truncated"), "cat": Stay(3, 5, "both")}
 
@@ -331,6 +331,49 @@ def test_infos_are_by_agent_and_have_the_flags_of_those_that_ended():
     assert {
         "cat": {"steps": 5, "terminated": True, "truncated": True}
     } == env.get_info()
+
+
+@pytest.mark.parametrize("by_agent", [False, True], ids=["no infos", "none of them"])
+def test_a_game_may_have_nothing_to_say(by_agent):
+    env = PettingZooWrapper(Taciturn(by_agent=by_agent))
+    env.reset()
+    silent = env.get_info()
+    while not env.step([0, 0]).is_last():
+        pass
+
+    assert silent in ({}, {"cow": {}, "hen": {}})
+    assert {"terminated": False, "truncated": True} == env.get_info()["hen"]
+    check_environment(lambda: PettingZooWrapper(Taciturn(by_agent=by_agent)), steps=20)
+
+
+@pytest.mark.parametrize("agents", ["axis", "dict"])
+@pytest.mark.parametrize("place", ["observation", "info"])
+def test_masks_are_declared_infos(place, agents):
+    found = "info" if place == "info" else "auto"
+    make = functools.partial(
+        PettingZooWrapper,
+        functools.partial(Meadow, mask=place),
+        agents,
+        action_mask=found,
+    )
+    with ParallelPyEnvironment([make] * 2, backend="inline") as env:
+        env.reset()
+        masks = env.reset().observation["action_mask"]
+        declared = env.declared_info()
+    if agents == "axis":
+        masks = {"cow": masks[:, 0], "hen": masks[:, 1]}
+
+    assert np.array_equal(masks["cow"], declared["cow"]["action_mask"])
+    assert np.array_equal(masks["hen"], declared["hen"]["action_mask"])
+    check_environment(make, steps=30)
+
+
+def test_without_masks_nothing_is_declared():
+    assert (
+        {}
+        == meadow().info_spec()
+        == meadow(mask="info", action_mask="none").info_spec()
+    )
 
 
 def test_masks_are_found_in_the_observation():

@@ -431,3 +431,31 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch):
         "to_pettingzoo needs the package pettingzoo, which is not installed. pip "
         'install "envkit[pettingzoo]"'
     )
+
+
+class Silent(CountingEnv):
+    """Its info is `None`, or that of its agent is."""
+
+    def __init__(self, info):
+        super().__init__()
+        self._info = info
+
+    def get_info(self):
+        return self._info
+
+
+@pytest.mark.parametrize("info", [None, {"agent_0": None}], ids=str)
+def test_an_environment_may_have_nothing_to_say(info):
+    game = to_pettingzoo(Silent(info))
+    _, first = game.reset()
+    *_, later = game.step({"agent_0": 0})
+
+    assert {"agent_0": {}} == first == later
+
+
+def test_declared_masks_stay_in_the_observation_alone():
+    game = there_and_back(masked)
+    observations, infos = game.reset(seed=1)
+
+    assert "action_mask" in observations["cow"]
+    assert {"steps": 0} == infos["cow"]

@@ -640,8 +640,28 @@ def test_an_info_has_what_is_not_a_reward():
     before = env.get_info()
     env.reset()
 
+    info = env.get_info()
+    info.pop("action_mask")
+
     assert {} == before
-    assert {"game_loop": 0, "score": 300, "map_name": ""} == env.get_info()
+    assert {"game_loop": 0, "score": 300, "map_name": ""} == info
+
+
+@pytest.mark.parametrize("agents", ["first", "all"])
+def test_the_mask_of_functions_is_declared(agents):
+    make_game = functools.partial(game, players=2)
+    make = functools.partial(PySC2Wrapper, make_game, agents=agents)
+    with ParallelPyEnvironment([make] * 2, backend="inline") as env:
+        seen = env.reset().observation
+        declared = env.declared_info()
+    parts = seen if agents == "all" else [seen]
+    masks = np.stack([part["action_mask"] for part in parts], axis=1)
+
+    assert masks.any()
+    assert np.array_equal(
+        masks.reshape(declared["action_mask"].shape), declared["action_mask"]
+    )
+    assert {"game_loop", "action_mask"} <= declared.keys()
 
 
 def test_an_info_of_all_agents_has_their_scores():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.adapters.episode_ends import as_info
 from envkit.adapters.forwarding import forwarded
 from envkit.adapters.gym_environments import as_discount
 from envkit.adapters.pettingzoo_parts.games import (
@@ -28,7 +29,7 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedSpec, Seed
 
-__all__ = ["GameEnvironment"]
+__all__ = ["GameEnvironment", "kept_infos"]
 
 
 class GameEnvironment(PyEnvironment):
@@ -125,13 +126,34 @@ class GameEnvironment(PyEnvironment):
     def get_info(self) -> dict[Any, Any]:
         """Returns the game's infos for the current time step, by agent.
 
-        Those of agents that ended with it have `terminated` and `truncated`, too.
-        Before the first reset there are none.
+        Those of agents that ended with it have `terminated` and `truncated`, too. Where
+        the game says which actions are legal, that of each agent has the
+        `action_mask`. Before the first reset there are none.
         """
+        infos = kept_infos(self._info)
+        if self._declares and self._current_time_step is not None:
+            for agent, mask in zip(self._agents, self._masks(), strict=True):
+                info = as_info(infos.get(agent))
+                infos[agent] = {**info, "action_mask": np.copy(mask)}
+        return infos
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of the masks in each agent's info, if there are any."""
+        if not self._declares:
+            return {}
         return {
-            agent: dict(info) if isinstance(info, Mapping) else info
-            for agent, info in self._info.items()
+            player.agent: {"action_mask": player.mask_spec} for player in self._players
         }
+
+    @property
+    def _declares(self) -> bool:
+        # The keys of what is declared are text.
+        names = all(isinstance(agent, str) for agent in self._agents)
+        return self._has_mask and names
+
+    def _masks(self) -> list[Any]:
+        """Returns each agent's mask for the current time step."""
+        return [sight.mask for sight in self._sights]
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns what the game renders.
@@ -245,7 +267,7 @@ class GameEnvironment(PyEnvironment):
             self._info[agent] = {
                 "terminated": bool(terminations.get(agent, False)),
                 "truncated": bool(truncations.get(agent, False)),
-                **self._info.get(agent, {}),
+                **as_info(self._info.get(agent)),
             }
 
     def _check_open(self, call: str) -> None:
@@ -274,6 +296,17 @@ class GameEnvironment(PyEnvironment):
         self._roster.alive, self._roster.terminated = roster
         self._sights = [Sight(*sight) for sight in sights]
         self._reset_options, self._next_options = options
+
+
+def kept_infos(infos: Mapping[Any, Any] | None) -> dict[Any, Any]:
+    """Returns a copy of the infos of agents, which some games change later.
+
+    Games that have nothing to say return `None` for all of them, or for one.
+    """
+    return {
+        agent: as_info(info) if info is None or isinstance(info, Mapping) else info
+        for agent, info in (infos or {}).items()
+    }
 
 
 def _as_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
