@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from envkit.cli.target import add_target, make_target, target_arguments
+from envkit.cli.target import Closing, add_target, make_target, target_arguments
 from envkit.cli.terminal import add_json, print_json, terminal
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
@@ -32,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from envkit.cli.output import print_trimmed, stdout_on_stderr
     from envkit.provenance import plain_arguments
 
-    with stdout_on_stderr(), contextlib.closing(make_target(arguments)) as env:
+    with stdout_on_stderr(), Closing(make_target(arguments)) as env:
         specs, facts = specs_of(env), facts_of(env)
     if arguments.json:
         known = plain_arguments(target_arguments(arguments))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envkit.cli.numbers import number_within
-from envkit.cli.target import add_target, target_arguments
+from envkit.cli.target import Closing, add_target, seed_target, target_arguments
 
 if TYPE_CHECKING:
     from envkit.cli.play_parts.game import Game
@@ -72,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     pressed = None if arguments.keys is None else parse_keys(arguments.keys)
     play = _chosen(arguments, pressed)
     env = make_rendering(arguments.target, target_arguments(arguments))
-    try:
+    with contextlib.ExitStack() as closes:
+        closes.enter_context(Closing(env))
         if display_is_taken() and not arguments.window and pressed is None:
             arguments.terminal = True
             play = _chosen(arguments, pressed)
@@ -86,15 +88,16 @@ def run(arguments: argparse.Namespace) -> int:
         fps = pace_of(env, keys) if arguments.fps is None else arguments.fps
         if pressed is not None:  # They are pressed one after the other.
             fps = 0.0
-        if arguments.seed is not None:
-            env.seed(arguments.seed)
         if arguments.record is not None:
             from envkit.recording.record import Record
 
+            seed_target(arguments, env)
             env = Record(env, arguments.record)
+            closes.pop_all()  # Record closes the environment, too.
+            closes.enter_context(Closing(env))
+        elif arguments.seed is not None:
+            env.seed(arguments.seed)
         _play(env, keys, fps, play, pressed)
-    finally:
-        env.close()
     if arguments.record is not None:
         print(f"recorded in {arguments.record}")
     return 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envkit.cli.numbers import at_least_one, number_within
-from envkit.cli.target import add_target, target_arguments
+from envkit.cli.target import Closing, add_target, seed_target, target_arguments
 from envkit.cli.terminal import add_json, print_json, progress_bar
 
 if TYPE_CHECKING:
@@ -89,40 +90,19 @@ def run(arguments: argparse.Namespace) -> int:
     check_can_film(kind)
     if arguments.episodes is None and arguments.steps is None:
         arguments.episodes = 1
-    with stdout_on_stderr(), _environment(arguments, kind) as env:
-        has_drawn = _seed(arguments, env)
+    with stdout_on_stderr(), contextlib.ExitStack() as closes:
+        env = closes.enter_context(Closing(_environment(arguments, kind)))
+        has_drawn = seed_target(arguments, env)
         tally = Tally(
             env.batch_size or 1, episodes=arguments.episodes, steps=arguments.steps
         )
         if kind == "directory":
-            pictures = _record_episodes(arguments, env, tally)
+            pictures = _record_episodes(arguments, env, tally, closes)
         else:
             pictures = _record_film(arguments, env, tally)
         batched = env.batched
     _report(arguments, kind, tally, pictures, batched=batched, has_drawn=has_drawn)
     return 0
-
-
-def _seed(arguments: argparse.Namespace, env: Any) -> bool:
-    """Seeds the environment; returns whether the seed had to be drawn."""
-    if arguments.seed is not None:
-        env.seed(arguments.seed)
-        return False
-    import numpy as np
-
-    from envkit.provenance import recipe_of
-
-    # What makes the environment may have seeded it already.
-    if "seed" in target_arguments(arguments) or recipe_of(env)["seed"] is not None:
-        return False
-    # Some simulators accept no more than 31 bits.
-    seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
-    try:
-        env.seed(seed)
-    except NotImplementedError:
-        return False
-    arguments.seed = seed
-    return True
 
 
 def _environment(arguments: argparse.Namespace, kind: str) -> Any:
@@ -149,13 +129,22 @@ def _environment(arguments: argparse.Namespace, kind: str) -> Any:
     return make(arguments.target, num_envs=rows, **given)
 
 
-def _record_episodes(arguments: argparse.Namespace, env: Any, tally: Tally) -> int:
+def _record_episodes(
+    arguments: argparse.Namespace,
+    env: Any,
+    tally: Tally,
+    closes: contextlib.ExitStack,
+) -> int:
     from envkit.cli.record_parts.outputs import new_directory
     from envkit.cli.record_parts.policies import load_policy
     from envkit.recording.record import Record
 
     policy = load_policy(arguments.policy, env, arguments.seed)
-    with new_directory(arguments.output) as folder, Record(env, folder) as recorded:
+    with (
+        new_directory(arguments.output) as folder,
+        Closing(Record(env, folder)) as recorded,
+    ):
+        closes.pop_all()  # Record closes the environment, too.
         _play(arguments, recorded, policy, tally)
     return 0
 

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from envkit.cli.numbers import number_within
+from envkit.cli.target import Closing
 from envkit.cli.terminal import add_json, print_json
 
 if TYPE_CHECKING:
@@ -150,12 +151,9 @@ def _check(recording: Recording, target: str | None, *, as_json: bool) -> int:
         )
     with stdout_on_stderr():
         env, assumed = _environment(recording, target)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                outcome = check(recording, env)
-        finally:
-            env.close()
+        with Closing(env), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outcome = check(recording, env)
     if as_json:
         print_json(_outcome(recording, outcome, assumed))
     else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import sys
 from typing import Any
 
-__all__ = ["add_target", "make_target", "target_arguments"]
+__all__ = ["Closing", "add_target", "make_target", "seed_target", "target_arguments"]
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,54 @@ def make_target(arguments: argparse.Namespace, **more: Any) -> Any:
     from envkit.constructors import make
 
     return make(arguments.target, **{**target_arguments(arguments), **more})
+
+
+class Closing:
+    """Closes an environment in the end; says in one line what that raises.
+
+    It changes neither what the command has found out nor its exit status. What a
+    recording cannot write is raised.
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Takes the environment."""
+        self._env = env
+
+    def __enter__(self) -> Any:
+        return self._env
+
+    def __exit__(self, *_: object) -> None:
+        from envkit.errors import RecordingError
+        from envkit.parallel.hosting import lines_at_close
+
+        try:
+            self._env.close()
+        except RecordingError:
+            raise
+        except Exception as error:
+            print(*lines_at_close([error]), file=sys.stderr)
+
+
+def seed_target(arguments: argparse.Namespace, env: Any) -> bool:
+    """Seeds an environment that is recorded; returns whether it drew the seed."""
+    if arguments.seed is not None:
+        env.seed(arguments.seed)
+        return False
+    import numpy as np
+
+    from envkit.provenance import recipe_of
+
+    # What makes the environment may have seeded it already.
+    if "seed" in target_arguments(arguments) or recipe_of(env)["seed"] is not None:
+        return False
+    # Some simulators accept no more than 31 bits.
+    seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+    try:
+        env.seed(seed)
+    except NotImplementedError:
+        return False
+    arguments.seed = seed
+    return True
 
 
 def _argument(text: str) -> tuple[str, Any]:

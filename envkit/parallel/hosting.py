@@ -5,19 +5,29 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from envkit.error_texts import first_line
 from envkit.errors import ConstructorError
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
 from envkit.parallel.serialize import describe_constructor
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.info_spec import info_spec_of
 from envkit.types import EnvConstructor
+from envkit.wording import counted
 
-__all__ = ["EnvironmentHost", "derived_seed", "resident_bytes", "run_setup"]
+__all__ = [
+    "EnvironmentHost",
+    "derived_seed",
+    "lines_at_close",
+    "resident_bytes",
+    "run_setup",
+]
 
 # Packages that make a worker large; a pool says once which of them its workers load.
 HEAVY_MODULES = ("tensorflow", "torch", "jax")
@@ -110,7 +120,7 @@ class EnvironmentHost:
             self.envs[index].close()
         except BaseException as error:
             self.let_through(error)
-            _tell(error)
+            print(*lines_at_close([error]), file=sys.stderr)
         self._rebuilds[index] += 1
         env = self.envs[index] = self._construct(index)
         return env
@@ -212,7 +222,30 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def _tell(error: BaseException) -> None:
-    import traceback
+def lines_at_close(errors: Iterable[BaseException]) -> list[str]:
+    """Returns a line for each thing that `close` of environments has raised.
 
-    traceback.print_exception(type(error), error, error.__traceback__)
+    Example:
+        >>> lines_at_close([ValueError("stuck"), ValueError("stuck")])
+        ['close() of 2 environments raised ValueError: stuck']
+    """
+    lines = Counter(f"{_first_line(error)}{_place_of(error)}" for error in errors)
+    return [
+        f"close() of {counted(count, 'environment')} raised {line}"
+        if count > 1
+        else f"close() of an environment raised {line}"
+        for line, count in lines.items()
+    ]
+
+
+def _first_line(error: BaseException) -> str:
+    text = first_line(str(error).strip())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place_of(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f" ({os.path.basename(last.filename)}, line {last.lineno}, in {last.name})"

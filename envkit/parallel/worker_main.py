@@ -28,7 +28,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +36,7 @@ from envkit.parallel.channel import Channel
 from envkit.parallel.cpus import current_cpu
 from envkit.parallel.doorbell import MESSAGE, Doorbell, is_readable, linger
 from envkit.parallel.guardian import mark_helpers
-from envkit.parallel.hosting import end_fork, run_setup
+from envkit.parallel.hosting import end_fork, lines_at_close, run_setup
 from envkit.parallel.memory import SharedBlock
 from envkit.parallel.messages import (
     PROTOCOL_VERSION,
@@ -148,8 +147,8 @@ class _Worker:
         try:
             self._serve(packed.job.worker, packed.job.rings_each_row)
         finally:
-            for error in self._runner.close():
-                traceback.print_exception(type(error), error, error.__traceback__)
+            for line in lines_at_close(self._runner.close()):
+                print(line, file=sys.stderr)
 
     def _build(self, packed: PackedJob) -> Hello | RemoteFailure:
         job = packed.job

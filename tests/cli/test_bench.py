@@ -31,6 +31,7 @@ from envkit.cli.bench_parts.report import (
     whole_title_of,
 )
 from envkit.cli.main import main
+from envkit.envs import CartPole
 from envkit.errors import MissingDependencyError
 from envkit.testing import CountingEnv, ManualClock
 from tests import residue
@@ -187,6 +188,37 @@ def test_what_environments_print_is_kept_from_the_figures():
 
     assert 2 == len(json.loads(done.stdout)["tries"])
     assert "loud\n" in done.stderr
+
+
+def test_what_a_close_raises_is_one_line():
+    done = in_a_process(
+        "envkit.testing:CrashingEnv",
+        "--arg=where=close",
+        *QUICKLY,
+        "--workers=1",
+        "--json",
+    )
+    ways = [tried["backend"] for tried in json.loads(done.stdout)["tries"]]
+
+    assert ["inline", "thread", "process"] == ways
+    # Every way to step has two environments to close.
+    assert [
+        "close() of 2 environments raised RuntimeError: CrashingEnv was told to raise "
+        "in close 1."
+    ] * 3 == [line.partition(" (")[0] for line in done.stderr.splitlines()]
+
+
+class Shut(CartPole):
+    """A batch that cannot be closed."""
+
+    def close(self):
+        raise RuntimeError("It is shut already.")
+
+
+def test_a_batch_that_cannot_be_closed_has_figures_all_the_same(capsys):
+    found = benched(capsys, f"{HERE}:Shut", "--backends=batch")
+
+    assert [None] == [tried["error"] for tried in found["tries"]]
 
 
 def test_an_environment_that_steps_many_rows_itself_is_tried_so(capsys):

@@ -64,6 +64,34 @@ class Breaks(CountingEnv):
         raise RuntimeError("No board.")
 
 
+@pytest.mark.parametrize("command", ["describe", "record", "film", "play", "replay"])
+def test_what_a_close_raises_is_one_line(command, tmp_path, capsys):
+    """And what the command has found out stays."""
+    game = ["envkit.testing:CrashingEnv", "--arg", "where=close"]
+    path, gif = str(tmp_path / "r"), str(tmp_path / "film.gif")
+    if command == "film":
+        pytest.importorskip("imageio", reason="imageio is not installed")
+    if command == "replay":
+        main(["record", *game, "-o", path])
+        capsys.readouterr()
+    arguments = {
+        "describe": ["describe", *game],
+        "record": ["record", *game, "-o", path],
+        "film": ["record", *game, "-o", gif],
+        "play": ["play", *game, "--keys", "dd", "--record", path],
+        "replay": ["replay", "--check", path],
+    }
+
+    assert 0 == main(arguments[command])
+    told = capsys.readouterr()
+    assert told.out
+    (line,) = told.err.splitlines()
+    assert line.startswith(
+        "close() of an environment raised RuntimeError: CrashingEnv was told to raise "
+        "in close 1. (envs.py, line "
+    )
+
+
 def test_the_traceback_of_a_worker_is_left_out_too(tmp_path, capsys):
     pool = ["--arg", "num_envs=2", "--arg", "backend=inline"]
     status = main(["record", f"{__name__}:Breaks", "-o", str(tmp_path / "runs"), *pool])

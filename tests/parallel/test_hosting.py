@@ -333,7 +333,10 @@ def test_an_old_environment_that_cannot_close_is_replaced_all_the_same(error, ca
     host.rebuild(0)
 
     assert ["make a", "close a", "make a"] == notes
-    assert type(error).__name__ in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"close() of an environment raised {type(error).__name__}: {error} (test_"
+    )
 
 
 def test_a_constructor_may_fail_when_it_is_called_again():

@@ -13,6 +13,7 @@ import numpy as np
 from envkit.cli.bench_parts.actions import random_actions
 from envkit.cli.bench_parts.candidates import Candidate
 from envkit.cli.process_memory import Memory, memory_of
+from envkit.cli.target import Closing
 from envkit.errors import EnvkitError
 
 __all__ = ["Figures", "Measured", "in_one_line", "measure", "time_steps"]
@@ -81,7 +82,7 @@ def measure(candidate: Candidate, seconds: float, rounds: int) -> Measured:
     except Exception as error:
         return Measured(candidate, error=in_one_line(error))
     try:
-        with env:
+        with Closing(env):
             return _measure(candidate, env, seconds, rounds)
     except Exception as error:
         return Measured(candidate, error=in_one_line(error))

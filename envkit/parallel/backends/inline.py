@@ -18,7 +18,7 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
-from envkit.parallel.hosting import EnvironmentHost
+from envkit.parallel.hosting import EnvironmentHost, lines_at_close
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
@@ -151,8 +151,8 @@ class InlineBackend:
         """Closes the environments."""
         runners, self._runners = self._runners, {}
         for runner in runners.values():
-            for error in runner.close():
-                _LOGGER.warning("close() of an environment raised", exc_info=error)
+            for line in lines_at_close(runner.close()):
+                _LOGGER.warning("%s", line)
         return []
 
     def forget(self) -> None:

@@ -22,7 +22,7 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
-from envkit.parallel.hosting import EnvironmentHost
+from envkit.parallel.hosting import EnvironmentHost, lines_at_close
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
@@ -248,8 +248,8 @@ class _WorkerThread(threading.Thread):
                 self._tell(self, Exited(self.job.worker, self._report()))
                 raise
             finally:
-                for error in runner.close():
-                    _LOGGER.warning("close() of an environment raised", exc_info=error)
+                for line in lines_at_close(runner.close()):
+                    _LOGGER.warning("%s", line)
 
     def _report(self) -> ExitReport:
         return ExitReport(self.job.worker, os.getpid())
