@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wording import counted
 
-__all__ = ["ACCEPTED_KINDS", "ActionRows"]
+__all__ = ["ACCEPTED_KINDS", "ActionRows", "OwnActionRows", "action_rows"]
 
 _UNMOVED = "None of the environments has moved."
 # Which kinds of dtype may come where a kind is expected: what loses nothing.
@@ -47,7 +48,7 @@ class ActionRows:
         self,
         action: NestedArray,
         *,
-        rows: int | None = None,
+        rows: Sequence[int] | Array | None = None,
         ignored: Array | None = None,
         bounds: bool = True,
     ) -> list[Array]:
@@ -57,14 +58,14 @@ class ActionRows:
 
         Args:
             action: A batch of actions.
-            rows: How many there are to be, if not one for each environment.
+            rows: Which rows they are for, if not one for each environment.
             ignored: A mask of rows whose action is not used.
             bounds: Whether to look whether integers are within their bounds.
         """
         # Hot: called once per batch step.
         subject = self._subject
         leaves = flatten_as(self.structure, action, subject=subject, root="action")
-        count = self._rows if rows is None else rows
+        count = self._rows if rows is None else len(rows)
         columns = []
         for index, leaf in enumerate(leaves):
             spec = self.structure.leaves[index]
@@ -161,6 +162,95 @@ class ActionRows:
             outer_dims=(count,),
             context=_UNMOVED,
         )
+
+
+class OwnActionRows(ActionRows):
+    """Refuses actions outside the bounds of their own row, where rows differ.
+
+    Example:
+        >>> few, many = (BoundedArraySpec((), np.int32, 0, n) for n in (1, 4))
+        >>> actions = OwnActionRows(many, [few, many], "step()")
+        >>> actions.columns([1, 4])
+        [array([1, 4])]
+        >>> actions.columns([2, 4])
+        Traceback (most recent call last):
+        envkit.errors.SpecError: step() was given an action of row 0 that does not ...
+    """
+
+    def __init__(self, spec: NestedSpec, own: Sequence[NestedSpec], call: str) -> None:
+        """Prepares for the actions of rows with these specs of their own."""
+        super().__init__(spec, len(own), call)
+        self._call = call
+        by_leaf = zip(*[nest.flatten(each) for each in own], strict=True)
+        self._own = list(by_leaf)
+        self._bounds = [_stacked_bounds(specs) for specs in self._own]
+
+    def columns(
+        self,
+        action: NestedArray,
+        *,
+        rows: Sequence[int] | Array | None = None,
+        ignored: Array | None = None,
+        bounds: bool = True,
+    ) -> list[Array]:
+        """Returns one array for each leaf, or raises before anything has moved.
+
+        The arguments are those of `ActionRows.columns`.
+        """
+        columns = super().columns(action, rows=rows, ignored=ignored, bounds=bounds)
+        if not bounds:
+            return columns
+        which = np.arange(self._rows) if rows is None else np.asarray(rows)
+        for leaf, limits in enumerate(self._bounds):
+            if limits is None:
+                continue
+            column = columns[leaf].astype(self.structure.leaves[leaf].dtype, copy=False)
+            inside = (column >= limits[0][which]) & (column <= limits[1][which])
+            outside = ~inside.reshape(len(column), -1).all(axis=1)
+            if ignored is not None:
+                outside &= ~ignored
+            for place in np.flatnonzero(outside)[:1].tolist():
+                self._refuse_own(column[place, ...], leaf, int(which[place]))
+        return columns
+
+    def _refuse_own(self, value: Array, leaf: int, row: int) -> None:
+        raise SpecError.does_not_fit(
+            f"{self._call} was given an action of row {row} that",
+            path=nest.join("action", self.structure.paths[leaf]),
+            root="action",
+            expected=repr(self._own[leaf][row]),
+            got=describe(value if value.ndim else value.item()),
+            reason=f"That is the spec of row {row}; the bounds of the batch are the "
+            "widest of all its rows.",
+            note=_UNMOVED,
+        )
+
+
+def _stacked_bounds(specs: Sequence[Any]) -> tuple[Array, Array] | None:
+    """Returns the bounds of a leaf by row; `None` if they are the same in all rows."""
+    if all(spec == specs[0] for spec in specs):
+        return None
+    bounded = [BoundedArraySpec.from_spec(spec) for spec in specs]
+    low = [np.broadcast_to(spec.minimum, spec.shape) for spec in bounded]
+    high = [np.broadcast_to(spec.maximum, spec.shape) for spec in bounded]
+    return np.stack(low), np.stack(high)
+
+
+def action_rows(spec: NestedSpec, own: Sequence[NestedSpec], call: str) -> ActionRows:
+    """Makes what looks at the actions of a batch.
+
+    Args:
+        spec: The batch's action spec.
+        own: That of each row.
+        call: Which call was given the actions.
+    """
+    if all(_equal(spec, each) for each in own):
+        return ActionRows(spec, len(own), call)
+    return OwnActionRows(spec, own, call)
+
+
+def _equal(first: NestedSpec, second: NestedSpec) -> bool:
+    return first is second or nest.flatten(first) == nest.flatten(second)
 
 
 def _range(spec: Any) -> tuple[Any, Any] | None:

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit.action_rows import ActionRows
+from envkit.action_rows import action_rows
 from envkit.errors import ClosedError, SpecError
 from envkit.provenance import recipe_of, recipe_of_rows
 from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
 from envkit.specs.array_spec import ArraySpec
+from envkit.specs.common_spec import as_specs, common_spec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.info_spec import common_info_spec, info_spec_of
 from envkit.specs.validation import check_fits, describe
@@ -45,27 +46,41 @@ class BatchedPyEnvironment(PyEnvironment):
     """
 
     def __init__(
-        self, envs: Sequence[PyEnvironment], multithreading: bool = True
+        self,
+        envs: Sequence[PyEnvironment],
+        multithreading: bool = True,
+        *,
+        specs: str = "equal",
     ) -> None:
         """Makes a batch.
 
         Args:
-            envs: Single environments with equal specs; closing the batch closes them.
+            envs: Single environments; closing the batch closes them.
             multithreading: Whether they step in threads, at most one for each. That
                 pays where environments wait or release the GIL; the cheapest run
                 faster without.
+            specs: What may differ between the environments: nothing ("equal"), bounds
+                ("union"), or bounds and the shapes of observations ("pad").
         """
         super().__init__()
         self._envs = _checked(envs)
-        self._spec = EnvironmentSpec.of(self._envs[0])
-        EnvironmentSpec.check_all_equal(
-            [EnvironmentSpec.of(env) for env in self._envs],
-            [type(env).__name__ for env in self._envs],
+        self._specs = as_specs(specs)
+        own = [EnvironmentSpec.of(env) for env in self._envs]
+        names = [type(env).__name__ for env in self._envs]
+        self._spec = common_spec(own, names, self._specs)
+        if self._specs == "pad":
+            from envkit.padded_rows import PaddedRows
+
+            self._envs = [PaddedRows(env, self._spec) for env in self._envs]
+        self._actions = action_rows(
+            self._spec.action,
+            [spec.action for spec in own],
+            "BatchedPyEnvironment.step()",
         )
-        self._actions = ActionRows(
-            self._spec.action, len(self._envs), "BatchedPyEnvironment.step()"
+        first = self._envs[0].time_step_spec()
+        self._time_step = nest.Structure(
+            first if self._specs == "equal" else self.time_step_spec()
         )
-        self._time_step = nest.Structure(self._envs[0].time_step_spec())
         self._places = [
             _Place(spec.dtype, spec.shape, len(spec.shape) + 1, spec)
             for spec in self._time_step.leaves
@@ -172,7 +187,13 @@ class BatchedPyEnvironment(PyEnvironment):
             self._calls.close()
 
     def _made_of(self) -> dict[str, Any]:
-        return recipe_of_rows(self, map(recipe_of, self._envs))
+        if self._specs == "equal":
+            return recipe_of_rows(self, map(recipe_of, self._envs))
+        envs: list[Any] = list(self._envs)
+        if self._specs == "pad":
+            envs = [env.wrapped_env() for env in envs]
+        recipe = recipe_of_rows(self, map(recipe_of, envs))
+        return {**recipe, "arguments": {"specs": self._specs}}
 
     def _packages_behind(self) -> set[str]:
         asked = [getattr(env, "_packages_behind", None) for env in self._envs]

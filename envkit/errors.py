@@ -157,6 +157,12 @@ class SpecMismatchError(EnvkitError, ValueError):
         error.part = part
         return error
 
+    def advised(self, hint: str) -> SpecMismatchError:
+        """Returns the error with a sentence about what to do, if there is one."""
+        error = type(self)(f"{self}\n{hint}") if hint else self
+        error.envs, error.part = self.envs, self.part
+        return error
+
 
 class CallOrderError(EnvkitError, RuntimeError, ValueError):
     """A call came before the one it needs, or while another still owes an answer.

@@ -135,7 +135,7 @@ def test_an_action_without_leaves_has_no_columns(empty):
 
 
 def test_fewer_rows_may_be_wanted_than_there_are():
-    taken = ActionRows(CHOICE, 3, "send()").columns([2], rows=1)
+    taken = ActionRows(CHOICE, 3, "send()").columns([2], rows=[1])
 
     assert [2] == taken[0].tolist()
 

@@ -52,6 +52,7 @@ FLOORS: dict[int, set[str]] = {
         "constructors",
         "env_ids",
         "batched_py_environment",
+        "padded_rows",
         "random_py_environment",
         "row_calls",
         "targets",

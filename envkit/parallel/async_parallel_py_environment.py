@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from envkit.action_rows import ActionRows
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.autoreset import AutoReset
 from envkit.env_ids import check_env_ids
@@ -64,6 +63,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         worker_setup: Any = None,
         worker_env: Mapping[str, str] | None = None,
         validate: str = "first",
+        specs: str = "equal",
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -85,13 +85,12 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
             worker_setup=worker_setup,
             worker_env=worker_env,
             validate=validate,
+            specs=specs,
             rings_each_row=True,
         )
-        self._actions = ActionRows(
-            self._pool.spec.action, self._rows, "AsyncParallelPyEnvironment.send()"
-        )
+        self._actions = self._action_rows("send")
         self._has_batches = any(self._pool.is_batch)
-        self._looks_at_bounds = validate != "never"
+        self._looks_at_bounds = self._looks_always or validate != "never"
         self._looked_at = np.zeros(self._rows, bool)
 
     @property
@@ -143,15 +142,13 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         new = rows[~self._pool.begun[rows]]
         if self._looks_at_bounds:
             columns = self._actions.columns(
-                actions, rows=rows.size, ignored=self._have_ended(rows)
+                actions, rows=rows, ignored=self._have_ended(rows)
             )
             # The first action of every row is looked at completely.
             self._looked_at[rows] = True
-            self._looks_at_bounds = (
-                self._validate == "always" or not self._looked_at.all()
-            )
+            self._looks_at_bounds = self._looks_always or not self._looked_at.all()
         else:
-            columns = self._actions.columns(actions, rows=rows.size, bounds=False)
+            columns = self._actions.columns(actions, rows=rows, bounds=False)
         for array, column in zip(pool.slab.actions, columns, strict=True):
             array[rows] = column
         if new.size:

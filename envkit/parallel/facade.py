@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit.action_rows import ActionRows, OwnActionRows, action_rows
 from envkit.autoreset import AutoReset
 from envkit.constructors import recipe_of_constructor
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
@@ -34,6 +35,7 @@ from envkit.parallel.supervision import RestartPolicy
 from envkit.parallel.workforce import PoolOptions
 from envkit.provenance import provenance_of, recipe_of_rows
 from envkit.seeding import seed_per_row
+from envkit.specs.common_spec import as_specs
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedSpec, Seed
@@ -73,6 +75,7 @@ class PoolFacade:
     """Asks the environments of a pool, reports about it, and ends it."""
 
     _pool: WorkerPool
+    _actions: ActionRows
     _closed = True  # until there is a pool
     _is_inherited = False
 
@@ -92,6 +95,7 @@ class PoolFacade:
         worker_setup: Any,
         worker_env: Mapping[str, str] | None,
         validate: str,
+        specs: str,
         rings_each_row: bool,
     ) -> None:
         """Checks what was given, and starts the pool."""
@@ -107,10 +111,12 @@ class PoolFacade:
             step_timeout=arguments.as_timeout("step_timeout", step_timeout),
             worker_setup=worker_setup,
             validate=arguments.as_validate(validate),
+            specs=as_specs(specs),
             rings_each_row=rings_each_row,
         )
         order = AutoReset.of(autoreset)
         self._validate = options.validate
+        self._specs = options.specs
         try:
             self._backend = arguments.as_backend(backend, start_method, worker_env)
             self._pool = pool = WorkerPool(constructors, self._backend, options)
@@ -133,6 +139,17 @@ class PoolFacade:
             _tell_slow_leaves(pool)
             _disown_in_forks(self)
             put_up_nameplate(name, constructors, self._backend, pool)
+
+    def _action_rows(self, call: str) -> ActionRows:
+        """Returns what looks at the actions that a call is given."""
+        pool = self._pool
+        own = [pool.own_specs[env].action for env in pool.env_of_row]
+        return action_rows(pool.spec.action, own, f"{type(self).__name__}.{call}()")
+
+    @property
+    def _looks_always(self) -> bool:
+        """Whether all actions' bounds are looked at, as where rows have their own."""
+        return self._validate == "always" or isinstance(self._actions, OwnActionRows)
 
     # What it is.
 
@@ -305,7 +322,8 @@ class PoolFacade:
 
     def _made_of(self) -> dict[str, Any]:
         recipe = recipe_of_rows(self, map(recipe_of_constructor, self._constructors))
-        return {**recipe, "arguments": {"autoreset": self._order.value}}
+        specs = {} if self._specs == "equal" else {"specs": self._specs}
+        return {**recipe, "arguments": {"autoreset": self._order.value, **specs}}
 
     def _packages_behind(self) -> set[str]:
         return set()  # They are in the workers.

@@ -129,7 +129,7 @@ class EnvHandle:
             if row in facade._promises:
                 facade._promises[row].settle()
         facade._check_can_step(rows)
-        columns = facade._actions.columns(self._with_rows(action), rows=rows.size)
+        columns = facade._actions.columns(self._with_rows(action), rows=rows)
         for array, column in zip(facade._pool.slab.actions, columns, strict=True):
             array[rows] = column
         return self._move(rows, STEP, blocking)

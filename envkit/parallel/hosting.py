@@ -59,10 +59,18 @@ class EnvironmentHost:
         if self not in self._neighbours:
             self._neighbours.append(self)
         self.envs: list[Any] = []
+        # What environments are padded to, if they are.
+        self._spec: EnvironmentSpec | None = None
         self._seeds = list(job.seeds)
         # How often each was rebuilt: a rebuilt environment must not repeat the
         # episodes of the one before it.
         self._rebuilds = [0] * len(job.constructors)
+
+    def built(self) -> list[Any]:
+        """Returns the environments as their constructors made them."""
+        if self._spec is None:
+            return self.envs
+        return [env.wrapped_env() for env in self.envs]
 
     def let_through(self, error: BaseException) -> None:
         """Raises what is not the environments' but the carrier's own."""
@@ -113,6 +121,18 @@ class EnvironmentHost:
             info_specs=tuple(info_spec_of(env) for env in self.envs),
         )
 
+    def pad(self, spec: EnvironmentSpec) -> None:
+        """Pads what environments observe to the spec of the batch, if that is asked."""
+        if self.job.pads:
+            self._spec = spec
+            self.envs = [self._padded(env) for env in self.envs]
+
+    def _padded(self, env: Any) -> Any:
+        from envkit.padded_rows import PaddedRows
+
+        assert self._spec is not None  # `pad` was given it
+        return PaddedRows(env, self._spec)
+
     def rebuild(self, index: int) -> Any:
         """Makes an environment anew, and seeds it if the one before was seeded."""
         # Anything may be wrong with the old one; what its close() says is not news.
@@ -122,8 +142,9 @@ class EnvironmentHost:
             self.let_through(error)
             print(*lines_at_close([error]), file=sys.stderr)
         self._rebuilds[index] += 1
-        env = self.envs[index] = self._construct(index)
-        return env
+        env = self._construct(index)
+        self.envs[index] = env if self._spec is None else self._padded(env)
+        return self.envs[index]
 
     def seed(self, index: int, seed: Any) -> Any:
         """Seeds one environment, and remembers the seed for when it is rebuilt."""
@@ -158,7 +179,7 @@ class EnvironmentHost:
                 f"({describe_constructor(constructor)})",
                 env,
             )
-        if any(env is other for host in self._neighbours for other in host.envs):
+        if any(env is other for host in self._neighbours for other in host.built()):
             raise ConstructorError(
                 f"env_constructors[{self.job.first_env + index}] returned an "
                 "environment that another constructor has returned already. Each row "

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class WorkerJob(NamedTuple):
@@ -43,6 +43,7 @@ class WorkerJob(NamedTuple):
         setup: What to run before anything else.
         validate: "always", "first" or "never".
         rings_each_row: Whether somebody waits for single rows.
+        pads: Whether environments are to be padded to the specs of the batch.
     """
 
     worker: int
@@ -52,6 +53,7 @@ class WorkerJob(NamedTuple):
     setup: str | Callable[[], Any] | None = None
     validate: str = "first"
     rings_each_row: bool = False
+    pads: bool = False
 
 
 class Hello(NamedTuple):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.action_rows import ActionRows
 from envkit.arrays import as_array
 from envkit.autoreset import AutoReset
 from envkit.batched_py_environment import unstack_actions
@@ -71,6 +70,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         worker_env: Mapping[str, str] | None = None,
         zero_copy: bool = False,
         validate: str = "first",
+        specs: str = "equal",
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -99,6 +99,8 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
                 call after the next, instead of copies.
             validate: Whether to look at everything environments return: "always",
                 "first" (the first reset and step of each) or "never".
+            specs: What may differ between the environments: nothing ("equal"), bounds
+                ("union"), or bounds and the shapes of observations ("pad").
         """
         super().__init__()
         self._blocking = bool(blocking)
@@ -117,12 +119,11 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             worker_setup=worker_setup,
             worker_env=worker_env,
             validate=validate,
+            specs=specs,
             rings_each_row=False,
         )
-        self._actions = ActionRows(
-            self._pool.spec.action, self._rows, "ParallelPyEnvironment.step()"
-        )
-        self._looks_at_bounds = validate != "never"
+        self._actions = self._action_rows("step")
+        self._looks_at_bounds = self._looks_always or validate != "never"
         slab = self._pool.slab
         # Where actions go that are one array.
         is_one = not nest.is_nested(self._pool.spec.action)
@@ -283,7 +284,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         """Looks at the first batch of actions completely, or at every one."""
         ended = self._pool.slab.ended(self._everyone)
         self._actions.columns(action, ignored=ended)
-        self._looks_at_bounds = self._validate == "always"
+        self._looks_at_bounds = self._looks_always
 
     def _check_can_step(self, rows: Array) -> None:
         """Refuses rows that have no episode to go on with."""

@@ -90,7 +90,7 @@ class WorkerPool:
             info_spec = common_info_spec(
                 [spec for hello in hellos for spec in hello.info_specs or [{}]]
             )
-            self._lay_out(RowMap.of(hellos[0].specs[0], sizes, shareable(info_spec)))
+            self._lay_out(RowMap.of(self._workforce.spec, sizes, shareable(info_spec)))
         except BaseException:
             backend.close(1.0)
             raise
@@ -102,6 +102,7 @@ class WorkerPool:
         self.is_batch = row_map.is_batch
         self.rows_of_env = row_map.rows_of_env
         self.env_of_row = row_map.env_of_row
+        self.own_specs = self._workforce.specs
         self.worker_of_row = row_map.worker_of_row
         self._all_rows = np.arange(row_map.rows)
         self.slab: Slab = self._backend.bind(row_map.layout)

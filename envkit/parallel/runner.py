@@ -88,6 +88,7 @@ class EnvRunner:
     ) -> None:
         """Prepares to run on the rows of one worker of a slab."""
         self._slab = slab
+        self._host.pad(slab.layout.spec)
         self._first, self._stop = slab.layout.blocks[worker]
         self.writer = RowWriter(slab, send_objects, may_write, self._name_of)
         self._sequence = view_of(slab.sequence)

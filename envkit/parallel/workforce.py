@@ -20,6 +20,7 @@ from envkit.parallel.row_map import RowMap
 from envkit.parallel.slab import STEP
 from envkit.parallel.supervision import RestartPolicy
 from envkit.parallel.waiting import Waiting
+from envkit.specs.common_spec import common_spec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
 from envkit.wording import listed
@@ -41,6 +42,7 @@ class PoolOptions:
     step_timeout: float | None = None
     worker_setup: str | Callable[[], Any] | None = None
     validate: str = "first"
+    specs: str = "equal"
     rings_each_row: bool = False
 
     def timeout_of(self, command: int) -> float | None:
@@ -98,7 +100,11 @@ class Workforce:
     Attributes:
         workers: The workers.
         restarts: How often each worker, or an environment in it, was replaced.
+        specs: The specs of each environment, once they are there.
+        spec: Those of the batch.
     """
+
+    spec: EnvironmentSpec
 
     def __init__(
         self,
@@ -112,6 +118,7 @@ class Workforce:
         self._seeds: list[Any] | None = None
         self.workers = _dealt(constructors, options.num_workers)
         self.restarts = [0] * len(self.workers)
+        self.specs: list[EnvironmentSpec] = []
 
     # The first start.
 
@@ -131,7 +138,7 @@ class Workforce:
             if problems:
                 raise failures.joined(problems)
         in_order = [hellos[worker] for worker in range(len(self.workers))]
-        self._check_alike(in_order)
+        self._compare(in_order)
         return in_order
 
     def _await_hellos(
@@ -205,10 +212,11 @@ class Workforce:
             killed=self._backend.can_kill,
         )
 
-    def _check_alike(self, hellos: Sequence[Hello]) -> None:
-        specs = [spec for hello in hellos for spec in hello.specs]
-        makers = [self.maker(env) for env in range(len(specs))]
-        EnvironmentSpec.check_all_equal(specs, makers)
+    def _compare(self, hellos: Sequence[Hello]) -> None:
+        """Finds the specs of the batch, or says why there are none."""
+        self.specs = [spec for hello in hellos for spec in hello.specs]
+        makers = [self.maker(env) for env in range(len(self.specs))]
+        self.spec = common_spec(self.specs, makers, self._options.specs)
         _tell_heavy_modules(hellos, makers)
 
     # Ends, and starts after them.
@@ -311,7 +319,7 @@ class Workforce:
         for env, size, spec, now in zip(
             envs, sizes, hello.specs, hello.batch_sizes, strict=True
         ):
-            difference = row_map.layout.spec.difference(spec)
+            difference = self.specs[env].difference(spec)
             text = f"Its {difference[0]} spec: {difference[1]}" if difference else ""
             if (now or 1) != size:
                 text = f"Its batch size is {now or 1} instead of {size}."
@@ -367,6 +375,7 @@ class Workforce:
             seeds=seeds,
             setup=self._options.worker_setup,
             validate=self._options.validate,
+            pads=self._options.specs == "pad",
             rings_each_row=self._options.rings_each_row,
         )
 

@@ -176,7 +176,9 @@ class Rebuilt:
         recipes = [one for one in recipe["environments"] for _ in range(one["count"])]
         if recipe["class"] == _BATCH:
             batch = targets.load(_BATCH, _BATCH)
-            return batch([self.make(one) for one in recipes], multithreading=False)
+            specs = (recipe["arguments"] or {}).get("specs", "equal")
+            envs = [self.make(one) for one in recipes]
+            return batch(envs, multithreading=False, specs=specs)
         if recipe["class"] not in _POOLS:
             raise RecordingError(
                 f"It was a {recipe['class']}, which is made of other environments in a "

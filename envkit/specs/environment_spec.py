@@ -13,7 +13,12 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import NestedSpec
 from envkit.wording import a_or_an, bound_text, foreign
 
-__all__ = ["EnvironmentSpec", "checked_spec"]
+__all__ = [
+    "EnvironmentSpec",
+    "checked_spec",
+    "difference_of_leaves",
+    "mismatch",
+]
 
 
 class EnvironmentSpec(NamedTuple):
@@ -61,17 +66,34 @@ class EnvironmentSpec(NamedTuple):
             difference = specs[0].difference(spec)
             if difference is None:
                 continue
-            part, text = difference
-            first, second = getattr(specs[0], part), getattr(spec, part)
-            raise SpecMismatchError.between(
-                first=0,
-                second=index,
-                part=part,
-                specs=(_shown(first), _shown(second)),
-                makers=(makers[0], makers[index]) if makers else ("", ""),
-                difference=text,
-                agreement=_agreement(specs[0], spec, part),
-            )
+            raise mismatch(specs, makers, index, *difference)
+
+
+def mismatch(
+    specs: Sequence[EnvironmentSpec],
+    makers: Sequence[str] | None,
+    index: int,
+    part: str,
+    difference: str,
+) -> SpecMismatchError:
+    """Makes the error for an environment that has another spec than the first.
+
+    Args:
+        specs: The environments' specs.
+        makers: Where each came from.
+        index: Which of them differs.
+        part: Which of its specs does, such as "action".
+        difference: How, as a sentence.
+    """
+    return SpecMismatchError.between(
+        first=0,
+        second=index,
+        part=part,
+        specs=(_shown(getattr(specs[0], part)), _shown(getattr(specs[index], part))),
+        makers=(makers[0], makers[index]) if makers else ("", ""),
+        difference=difference,
+        agreement=_agreement(specs[0], specs[index], part),
+    )
 
 
 def _ask(env: Any, method: str) -> NestedSpec:
@@ -152,13 +174,14 @@ def _difference(first: NestedSpec, second: NestedSpec) -> str:
                 f"The structure differs{place}: a single array and "
                 f"{nest.outline(pair.value)}."
             )
-        text = _difference_of_leaves(pair.template, pair.value, place)
+        text = difference_of_leaves(pair.template, pair.value, place)
         if text:
             return text
     return ""
 
 
-def _difference_of_leaves(first: Any, second: Any, place: str) -> str:
+def difference_of_leaves(first: Any, second: Any, place: str) -> str:
+    """Says how two specs of one array differ; "" if they are equal."""
     if first == second:
         return ""
     if not (isinstance(first, ArraySpec) and isinstance(second, ArraySpec)):

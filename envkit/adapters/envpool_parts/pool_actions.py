@@ -53,7 +53,7 @@ class PoolActions:
         plain = self.plain(action, self._rows if count < 0 else count)
         if plain is not None:
             return plain
-        rows = None if count < 0 else count
+        rows = None if count < 0 else range(count)
         (column,) = self._columns.columns(action, rows=rows, ignored=ignored)
         return column.reshape(-1, *column.shape[2:]) if self._has_players else column
 
