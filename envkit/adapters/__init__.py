@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     from envkit.adapters.py_to_sb3 import to_sb3
     from envkit.adapters.pysc2_wrapper import PySC2Wrapper
     from envkit.adapters.spaces.one_of import OneOf
+    from envkit.adapters.spaces.padded import (
+        PaddedGraph,
+        PaddedSequence,
+        PaddedStack,
+    )
     from envkit.adapters.spaces.spaces_from_specs import (
         batch_space_from_spec,
         space_from_spec,
@@ -77,6 +82,9 @@ _HOMES = {
     "GymnasiumWrapper": "envkit.adapters.gymnasium_wrapper",
     "GymnaxWrapper": "envkit.adapters.gymnax_wrapper",
     "OneOf": "envkit.adapters.spaces.one_of",
+    "PaddedGraph": "envkit.adapters.spaces.padded",
+    "PaddedSequence": "envkit.adapters.spaces.padded",
+    "PaddedStack": "envkit.adapters.spaces.padded",
     "PettingZooAECWrapper": "envkit.adapters.pettingzoo_aec_wrapper",
     "PettingZooWrapper": "envkit.adapters.pettingzoo_wrapper",
     "PLEWrapper": "envkit.adapters.ple_wrapper",
@@ -131,6 +139,9 @@ __all__ = [
     "GymnaxWrapper",
     "OneOf",
     "PLEWrapper",
+    "PaddedGraph",
+    "PaddedSequence",
+    "PaddedStack",
     "PettingZooAECWrapper",
     "PettingZooWrapper",
     "PySC2Wrapper",

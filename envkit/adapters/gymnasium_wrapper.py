@@ -20,6 +20,7 @@ from envkit.adapters.gym_environments import (
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
 from envkit.adapters.spaces.checked_members import action_converter
 from envkit.adapters.spaces.from_members import from_member
+from envkit.adapters.spaces.padded import MaxLengths
 from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
@@ -74,6 +75,8 @@ class GymnasiumWrapper(PyEnvironment):
         simplify_box_bounds: bool = True,
         reset_options: Mapping[str, Any] | None = None,
         reward_dtype: Any = np.float32,
+        *,
+        max_lengths: Any = None,
     ) -> None:
         """Wraps an environment; closing the wrapper closes it.
 
@@ -90,6 +93,9 @@ class GymnasiumWrapper(PyEnvironment):
                 `set_reset_options`.
             reward_dtype: What rewards are made of. Gymnasium's are float64 in most
                 environments, which float32 rounds.
+            max_lengths: How many elements members of `Sequence` and `Graph` spaces may
+                have, which are padded then, as for `spec_from_gym_space`. Otherwise
+                they stay objects.
         """
         require("gymnasium", needed_by="GymnasiumWrapper", extra="gymnasium")
         check_single(gym_env, adapter="GymnasiumWrapper", library="Gymnasium")
@@ -99,12 +105,17 @@ class GymnasiumWrapper(PyEnvironment):
         self._reward_spec = ArraySpec((), reward_dtype, "reward")
         self._reward_dtype = self._reward_spec.dtype
         self._discount_array = _constant(as_discount(discount))
+        lengths = MaxLengths(max_lengths)
         self._observation_spec = spec_from_gym_space(
-            gym_env.observation_space, simplify_box_bounds, "observation"
+            gym_env.observation_space,
+            simplify_box_bounds,
+            "observation",
+            max_lengths=lengths,
         )
         self._action_spec = spec_from_gym_space(
-            gym_env.action_space, simplify_box_bounds, "action"
+            gym_env.action_space, simplify_box_bounds, "action", max_lengths=lengths
         )
+        lengths.check_all_used()
         self._to_observation = from_member(
             gym_env.observation_space,
             self._observation_spec,

@@ -23,6 +23,7 @@ def load(
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
     gym_kwargs: Mapping[str, Any] | None = None,
     render_kwargs: Mapping[str, Any] | None = None,
+    max_lengths: Any = None,
     **kwargs: Any,
 ) -> PyEnvironment:
     """Makes an environment of Gymnasium by its id, as an envkit environment.
@@ -40,6 +41,8 @@ def load(
         env_wrappers: What to wrap envkit's environment in, innermost first.
         gym_kwargs: Keyword arguments for `gymnasium.make`.
         render_kwargs: More of them, for those that concern pictures.
+        max_lengths: How long members of `Sequence` and `Graph` spaces may be, as for
+            `GymnasiumWrapper`.
         **kwargs: Still more of them.
 
     Example:
@@ -64,6 +67,7 @@ def load(
         max_episode_steps=max_episode_steps,
         gym_env_wrappers=gym_env_wrappers,
         env_wrappers=env_wrappers,
+        max_lengths=max_lengths,
     )
 
 
@@ -88,6 +92,8 @@ def wrap_env(
     time_limit_wrapper: Callable[[PyEnvironment, int], PyEnvironment] = TimeLimit,
     env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
     auto_reset: bool = True,
+    *,
+    max_lengths: Any = None,
 ) -> PyEnvironment:
     """Makes an envkit environment of one of Gymnasium's, with wrappers of both.
 
@@ -100,6 +106,7 @@ def wrap_env(
         time_limit_wrapper: What limits the steps: `(env, max_episode_steps)`.
         env_wrappers: What to wrap envkit's environment in, innermost first.
         auto_reset: Whether the step after the end of an episode begins the next.
+        max_lengths: As for `GymnasiumWrapper`.
 
     Example:
         >>> import gymnasium
@@ -110,7 +117,9 @@ def wrap_env(
     """
     for wrap_gym in gym_env_wrappers:
         gym_env = wrap_gym(gym_env)
-    env: PyEnvironment = GymnasiumWrapper(gym_env, discount, auto_reset)
+    env: PyEnvironment = GymnasiumWrapper(
+        gym_env, discount, auto_reset, max_lengths=max_lengths
+    )
     return limited_and_wrapped(env, max_episode_steps, time_limit_wrapper, env_wrappers)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit.adapters.spaces.one_of import OneOf
+from envkit.adapters.spaces.padded import member_of_padded
 from envkit.adapters.spaces.space_kinds import kind_of_space
 from envkit.adapters.spaces.space_walk import SpaceWalk
 from envkit.adapters.spaces.values import Converter, Leaf, array_leaf, bounded_leaf
@@ -76,6 +77,9 @@ class _Checks(SpaceWalk):
             return tag, parts[tag](value[1][tag])
 
         return convert
+
+    def padded(self, space: Any, spec: Any, path: str) -> Leaf:
+        return member_of_padded(space, spec, path, self.converter, self.refusal)
 
     def _object_leaf(self, spec: ObjectSpec, path: str) -> Leaf:
         def convert(value: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.adapters.spaces.one_of import OneOf, neutral_value
+from envkit.adapters.spaces.padded import padded_from_member
 from envkit.adapters.spaces.space_kinds import kind_of_space
 from envkit.adapters.spaces.space_walk import SpaceWalk
 from envkit.adapters.spaces.values import (
@@ -135,6 +136,10 @@ class _Reader(SpaceWalk):
 
         return convert
 
+    def padded(self, space: Any, spec: Any, path: str) -> Leaf:
+        single = _Reader(self.subject, self.root, self._bounded)
+        return padded_from_member(space, spec, path, single.converter, self.refusal)
+
     def _object_leaf(self, spec: ObjectSpec, path: str) -> Leaf:
         def convert(value: Any) -> Array:
             if self._bounded and not spec.contains(value):
@@ -173,6 +178,9 @@ class _BatchReader(_Reader):
 
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
         return self._row_by_row(super().one_of(space, spec, path), spec)
+
+    def padded(self, space: Any, spec: Any, path: str) -> Leaf:
+        return self._row_by_row(super().padded(space, spec, path), spec)
 
     def _row_by_row(self, read: Leaf, spec: NestedSpec) -> Leaf:
         def convert(value: Any) -> Any:

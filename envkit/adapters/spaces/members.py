@@ -22,9 +22,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from envkit import nest
 from envkit.adapters.spaces.one_of import OneOf
+from envkit.adapters.spaces.padded import PADDED, member_of_padded
 from envkit.adapters.spaces.space_kinds import kind_of_space
 from envkit.adapters.spaces.values import map_specs
+from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.object_spec import ObjectSpec
 from envkit.types import NestedSpec
@@ -82,6 +85,8 @@ def _compile(space: Any, spec: NestedSpec, way: Any) -> Convert | None:
         pairs = zip(space.spaces, spec.branches, strict=True)
         branches = [_compile(*pair, _Single) or _same for pair in pairs]
         return way.one_of(branches)  # type: ignore[no-any-return]  # either way has it
+    if isinstance(spec, PADDED):
+        return way.padded(member_of_padded(space, spec, "", _element, _refusal))  # type: ignore[no-any-return]  # either way has it
     if isinstance(spec, dict):
         parts = {
             key: _compile(space.spaces[key], child, way) for key, child in spec.items()
@@ -91,6 +96,15 @@ def _compile(space: Any, spec: NestedSpec, way: Any) -> Convert | None:
         pairs = zip(space.spaces, spec, strict=True)
         return _tuple_of([_compile(*pair, way) for pair in pairs], type(spec))
     return way.leaf(space, spec)  # type: ignore[no-any-return]  # either way has it
+
+
+def _element(space: Any, spec: NestedSpec, path: str) -> Convert:
+    return _compile(space, spec, _Single) or _same
+
+
+def _refusal(expected: Any, got: Any, path: str, reason: str) -> SpecError:
+    """Makes an error that does not come: what is converted fits its spec."""
+    return SpecError(reason)
 
 
 def _dict_of(parts: dict[Any, Convert | None]) -> Convert | None:
@@ -123,6 +137,10 @@ class _Single:
         return spec.dtype.type if kind == "Discrete" else None
 
     @staticmethod
+    def padded(convert: Convert) -> Convert:
+        return convert
+
+    @staticmethod
     def one_of(branches: list[Convert]) -> Convert:
         def convert(value: Any) -> Any:
             tag = np.int64(value.tag)
@@ -146,12 +164,11 @@ class _Batched:
 
     @staticmethod
     def one_of(branches: list[Convert]) -> Convert:
-        convert_one = _Single.one_of(branches)
+        return _Batched.padded(_Single.one_of(branches))
 
-        def convert(value: Any) -> Any:
-            return tuple(
-                convert_one(map_specs(operator.itemgetter((row, ...)), value))
-                for row in range(len(value.tag))
-            )
-
-        return convert
+    @staticmethod
+    def padded(convert: Convert) -> Convert:
+        return lambda value: tuple(
+            convert(map_specs(operator.itemgetter((row, ...)), value))
+            for row in range(len(nest.flatten(value)[0]))
+        )

@@ -6,6 +6,7 @@ import abc
 from typing import Any
 
 from envkit.adapters.spaces.one_of import OneOf
+from envkit.adapters.spaces.padded import PADDED
 from envkit.adapters.spaces.space_kinds import kind_of_space
 from envkit.adapters.spaces.values import Converter, Leaf, rebuilt
 from envkit.errors import SpecError
@@ -37,6 +38,10 @@ class SpaceWalk(abc.ABC):
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
         """Returns the function for a union."""
 
+    @abc.abstractmethod
+    def padded(self, space: Any, spec: Any, path: str) -> Leaf:
+        """Returns the function for a padded sequence or graph."""
+
     def converter(self, space: Any, spec: NestedSpec, path: str) -> Converter:
         """Returns one function for the part of a value at a path."""
         return Converter(
@@ -51,6 +56,8 @@ class SpaceWalk(abc.ABC):
         """Returns the nest of functions."""
         if isinstance(spec, OneOf) and kind_of_space(space) == "OneOf":
             return self.one_of(space, spec, path)
+        if isinstance(spec, PADDED):
+            return self.padded(space, spec, path)
         if isinstance(spec, dict):
             return {
                 key: self.leaves(space.spaces[key], child, f"{path}[{key!r}]")
@@ -70,7 +77,7 @@ class SpaceWalk(abc.ABC):
             self.subject,
             path=path,
             root=self.root,
-            expected=f"{expected!r:.200}",
+            expected=expected if isinstance(expected, str) else f"{expected!r:.200}",
             got=describe(got),
             reason=reason,
         )

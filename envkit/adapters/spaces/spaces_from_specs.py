@@ -11,6 +11,8 @@ TextSpec                                Text            its lengths and letters
 dict                                    Dict            in the order of its keys
 tuple, list, namedtuple                 Tuple
 OneOf                                   OneOf
+PaddedSequence, PaddedStack             Sequence
+PaddedGraph                             Graph
 ObjectSpec                              the space it came from
 anything else                           SpecSpace       which knows the spec
 ```
@@ -32,6 +34,7 @@ import numpy as np
 from envkit import nest
 from envkit.adapters.dependencies import require
 from envkit.adapters.spaces.one_of import OneOf
+from envkit.adapters.spaces.padded import PADDED, padded_space
 from envkit.adapters.spaces.space_kinds import UNBOUNDED, kind_of_spec
 from envkit.adapters.spaces.spec_space import spec_space
 from envkit.adapters.spaces.values import map_specs
@@ -77,6 +80,8 @@ def space_from_spec(spec: NestedSpec) -> Any:
         return space
     if isinstance(spec, OneOf) and hasattr(spaces, "OneOf"):
         return spaces.OneOf([space_from_spec(branch) for branch in spec.branches])
+    if isinstance(spec, PADDED):
+        return padded_space(spec, space_from_spec)
     if isinstance(spec, list | tuple):
         return spaces.Tuple([space_from_spec(child) for child in spec])
     if isinstance(spec, ArraySpec):

@@ -15,6 +15,7 @@ import numpy as np
 from envkit import nest
 from envkit.adapters.spaces.object_spaces import MembersOf
 from envkit.adapters.spaces.one_of import OneOf
+from envkit.adapters.spaces.padded import MaxLengths, padded_spec
 from envkit.adapters.spaces.space_kinds import (
     UNBOUNDED,
     SpecOfKind,
@@ -31,21 +32,33 @@ from envkit.types import Array, NestedSpec
 __all__ = ["spec_from_gym_space"]
 
 
+# Says how many elements what stands at a path may have; `None` if that is not known.
+_LengthOf = Callable[[str], Any]
+
+
 def spec_from_gym_space(
-    space: Any, simplify_box_bounds: bool = True, name: str | None = None
+    space: Any,
+    simplify_box_bounds: bool = True,
+    name: str | None = None,
+    *,
+    max_lengths: Any = None,
 ) -> NestedSpec:
     """Makes the specs that the members of a space fit, as arrays.
 
     `Dict` becomes a dictionary with the keys in the space's order, `Tuple` a tuple,
     `Text` a fixed-width string, `OneOf` a number and a value for every branch. `Box`
     and the discrete spaces become bounded arrays of the space's dtype. Members of other
-    spaces, which have no fixed shape, stay the objects they are.
+    spaces, which have no fixed shape, stay the objects they are, unless there is a
+    maximum for those of a `Sequence` or `Graph`: then they are padded.
 
     Args:
         space: A space of Gymnasium.
         simplify_box_bounds: Whether bounds that are the same for every element are
             kept as a single number.
         name: The name of the spec; in a nest, what the names begin with.
+        max_lengths: How many elements a `Sequence`, and how many nodes and edges a
+            `Graph` may have: one number for all, or a dictionary from places, such as
+            "['path']" or the key alone, to a number, or a pair for nodes and edges.
 
     Raises:
         TypeError: It is no space.
@@ -61,20 +74,42 @@ def spec_from_gym_space(
                              name='arm')
         grip BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=1, name='grip')
     """
-    return _spec(space, simplify_box_bounds, name, name or "")
+    given = isinstance(max_lengths, MaxLengths)
+    lengths = max_lengths if given else MaxLengths(max_lengths)
+    root = name or ""
+
+    def length_of(path: str) -> Any:
+        return lengths.of(path[len(root) :])
+
+    spec = _spec(space, simplify_box_bounds, name, root, length_of)
+    if not given:
+        lengths.check_all_used()
+    return spec
 
 
-def _spec(space: Any, simplify: bool, name: str | None, path: str) -> NestedSpec:
+def _spec(
+    space: Any, simplify: bool, name: str | None, path: str, length_of: _LengthOf
+) -> NestedSpec:
     kind = kind_of_space(space)
     if kind == "Dict":
         return {
-            key: _spec(child, simplify, _below(name, str(key)), f"{path}[{key!r}]")
+            key: _spec(
+                child, simplify, _below(name, str(key)), f"{path}[{key!r}]", length_of
+            )
             for key, child in space.spaces.items()
         }
     if kind == "Tuple":
-        return tuple(_specs(space, simplify, name, path, "tuple"))
+        return tuple(_specs(space, simplify, name, path, "tuple", length_of))
     if kind == "OneOf":
-        return _one_of(space, simplify, name, path)
+        return _one_of(space, simplify, name, path, length_of)
+    if kind in ("Sequence", "Graph") and length_of(path) is not None:
+
+        def spec_of(part: Any, place: str) -> NestedSpec:
+            return _spec(part, simplify, name, f"{path}{place}", length_of)
+
+        padded = padded_spec(space, kind, length_of(path), spec_of)
+        if padded is not None:
+            return padded
     if kind not in _SPECS:
         return _object(space, kind, name, path)
     spec = _SPECS[kind](space, simplify, name)
@@ -87,16 +122,29 @@ def _spec(space: Any, simplify: bool, name: str | None, path: str) -> NestedSpec
 
 
 def _specs(
-    space: Any, simplify: bool, name: str | None, path: str, part: str
+    space: Any,
+    simplify: bool,
+    name: str | None,
+    path: str,
+    part: str,
+    length_of: _LengthOf,
 ) -> list[NestedSpec]:
     return [
-        _spec(child, simplify, _below(name, f"{part}_{index}"), f"{path}[{index}]")
+        _spec(
+            child,
+            simplify,
+            _below(name, f"{part}_{index}"),
+            f"{path}[{index}]",
+            length_of,
+        )
         for index, child in enumerate(space.spaces)
     ]
 
 
-def _one_of(space: Any, simplify: bool, name: str | None, path: str) -> NestedSpec:
-    branches = _specs(space, simplify, name, path, "branch")
+def _one_of(
+    space: Any, simplify: bool, name: str | None, path: str, length_of: _LengthOf
+) -> NestedSpec:
+    branches = _specs(space, simplify, name, path, "branch", length_of)
     if any(isinstance(leaf, ObjectSpec) for leaf in nest.flatten(branches)):
         return ObjectSpec(name=name, kind=MembersOf(space))
     tag = BoundedArraySpec((), np.int64, 0, len(branches) - 1, _below(name, "tag"))
