@@ -38,7 +38,7 @@ class PaddedRows(PyEnvironmentBaseWrapper):
         self._spec = spec
         self._own = nest.Structure(own.observation)
         self._shapes = [self._dims + leaf.shape for leaf in self._own.leaves]
-        self._padded = nest.Structure(spec.observation["observation"])
+        padded = nest.flatten(spec.observation["observation"])
         # Where a leaf goes in a larger one; `None` if it is as large.
         self._places: list[Any] = [
             None
@@ -48,9 +48,11 @@ class PaddedRows(PyEnvironmentBaseWrapper):
                 leaf.dtype,
                 (..., *map(slice, leaf.shape)),
             )
-            for leaf, common in zip(self._own.leaves, self._padded.leaves, strict=True)
+            for leaf, common in zip(self._own.leaves, padded, strict=True)
         ]
-        self._masks = nest.map_structure(self._by_row, masks_of(spec, own))
+        # In the order of leaves they come before the observation.
+        self._masks = [self._by_row(mask) for mask in nest.flatten(masks_of(spec, own))]
+        self._whole = nest.Structure(spec.observation)
 
     def _by_row(self, mask: Array) -> Array:
         return np.broadcast_to(mask, self._dims + mask.shape)
@@ -82,10 +84,8 @@ class PaddedRows(PyEnvironmentBaseWrapper):
                 shape, dtype, part = place
                 leaves[index] = array = np.zeros(shape, dtype)
                 array[part] = leaf
-        observation = {
-            "observation": self._padded.unflatten(leaves),
-            **nest.map_structure(np.copy, self._masks),
-        }
+        masks = [mask.copy() for mask in self._masks]
+        observation = self._whole.unflatten([*masks, *leaves])
         return time_step._replace(observation=observation)
 
     def _refuse(self, time_step: TimeStep) -> None:
