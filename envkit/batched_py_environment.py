@@ -10,6 +10,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.action_rows import action_rows
+from envkit.env_ids import as_envs
 from envkit.errors import ClosedError, SpecError
 from envkit.provenance import recipe_of, recipe_of_rows
 from envkit.py_environment import PyEnvironment
@@ -23,6 +24,8 @@ from envkit.specs.validation import check_fits, describe
 from envkit.stacked_infos import stacked_infos
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wrappers.base import set_attribute
+from envkit.wrappers.pictures.rendered import rendered
 
 __all__ = ["BatchedPyEnvironment", "unstack_actions"]
 
@@ -148,9 +151,42 @@ class BatchedPyEnvironment(PyEnvironment):
         return self._for_each("seed", lambda env, row: env.seed(seeds[row]))
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns the environments' pictures, stacked."""
-        pictures = self._for_each("render", lambda env, _: env.render(mode))
+        """Returns the environments' pictures, stacked; of other modes, a list.
+
+        Args:
+            mode: "rgb_array" for pictures; what else there is, the environments say.
+
+        Raises:
+            NotImplementedError: The environments do not render in this mode.
+        """
+        if mode == "human":
+            # A window belongs to the thread that opens it.
+            self._check_open("render")
+            return [rendered(env, mode) for env in self._envs]
+        pictures = self._for_each("render", lambda env, _: rendered(env, mode))
         return np.stack(pictures) if mode == "rgb_array" else pictures
+
+    def set_attr(
+        self, name: str, value: Any, env_ids: Sequence[int] | None = None
+    ) -> None:
+        """Sets an attribute of environments, in whichever of their wrappers it is.
+
+        Args:
+            name: The attribute.
+            value: The value, the same for all of them.
+            env_ids: Which environments; `None` for all.
+
+        Example:
+            >>> from envkit.testing import CountingEnv
+            >>> env = BatchedPyEnvironment([CountingEnv(), CountingEnv()])
+            >>> env.set_attr("level", 3)
+            >>> env.set_attr("level", 5, env_ids=[1])
+            >>> [one.level for one in env.envs]
+            [3, 5]
+        """
+        self._check_open("set_attr")
+        for env in as_envs(env_ids, len(self._envs)):
+            set_attribute(self._envs[env], name, value)
 
     def get_state(self) -> list[Any]:
         """Returns one token for each environment."""

@@ -1,14 +1,46 @@
-"""The rows that somebody names to an asynchronous environment, looked at."""
+"""The `env_ids` that calls take: rows of an asynchronous environment, environments."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from envkit.specs.validation import describe
 from envkit.types import Array
 from envkit.wording import listed
 
-__all__ = ["check_env_ids"]
+__all__ = ["as_envs", "check_env_ids"]
+
+
+def as_envs(env_ids: Sequence[int] | None, count: int) -> list[int]:
+    """Returns the environments that `env_ids` names, and all of them for `None`.
+
+    Args:
+        env_ids: Indices of environments, none of them twice.
+        count: How many environments there are.
+
+    Example:
+        >>> as_envs([2, 0], 3), as_envs(None, 3)
+        ([2, 0], [0, 1, 2])
+    """
+    if env_ids is None:
+        return list(range(count))
+    try:
+        envs = [operator.index(env) for env in np.asarray(env_ids).tolist()]
+    except TypeError:
+        raise TypeError(
+            f"env_ids is {describe(env_ids)}; it is a list of indices such as [3]."
+        ) from None
+    wrong = [env for env in envs if not 0 <= env < count]
+    if wrong or len(set(envs)) < len(envs):
+        what = f"has {wrong[0]}" if wrong else "names an environment twice"
+        raise ValueError(
+            f"env_ids {what}; there are {count} environments, 0 to {count - 1}."
+        )
+    return envs
 
 
 def check_env_ids(given: Any, rows: Array, count: int) -> None:

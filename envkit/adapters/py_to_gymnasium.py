@@ -12,7 +12,7 @@ from envkit import nest
 from envkit.adapters.dependencies import require
 from envkit.adapters.episode_ends import as_info, take_flags
 from envkit.adapters.forwarding import forwarded
-from envkit.adapters.gymnasium_vector.row_attributes import own_or_first, set_in
+from envkit.adapters.gymnasium_vector.row_attributes import own_or_first
 from envkit.adapters.late_base import LateBase
 from envkit.adapters.spaces.from_members import from_member
 from envkit.adapters.spaces.members import to_member
@@ -21,6 +21,7 @@ from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
+from envkit.wrappers.base import set_attribute
 
 __all__ = ["PyToGymnasium", "check_scalars", "metadata_of", "render_mode_of"]
 
@@ -135,7 +136,7 @@ class PyToGymnasium(LateBase):
         if own:
             setattr(self, name, value)
         else:
-            set_in(self._env, name, value)
+            set_attribute(self._env, name, value)
         return True
 
     def reset(

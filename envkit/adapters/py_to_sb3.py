@@ -34,6 +34,7 @@ from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
+from envkit.wrappers.base import rows_in_wrapper
 
 __all__ = ["PyToSB3", "to_sb3"]
 
@@ -277,15 +278,15 @@ class PyToSB3(LateBase):
         return list(call_rows(chosen, method_name, method_args, method_kwargs))
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Says which environments are in a wrapper, of Gymnasium's or of envkit's.
+        """Returns for each row whether its environment is in a wrapper of a class.
 
-        Of environments in workers nobody can say, and the answer is no.
+        Args:
+            wrapper_class: A wrapper of Gymnasium's, Stable-Baselines3's or envkit's.
+                Workers of a pool are asked.
+            indices: Of which rows; `None` for all.
         """
-        rows = self._chosen(indices)
-        envs = _envs_at_hand(self._env)
-        if envs is None or _is_wrapped(self._env, wrapper_class):
-            return [_is_wrapped(self._env, wrapper_class)] * len(rows)
-        return [_is_wrapped(envs[row], wrapper_class) for row in rows]
+        found = rows_in_wrapper(self._env, wrapper_class)
+        return [found[row] for row in self._chosen(indices)]
 
     def _asked(self, rows: list[int]) -> Any:
         """Returns whom to ask about these rows; `None` if there are none."""
@@ -350,30 +351,6 @@ def _render_mode_of(batch: Any, given: str | None) -> str | None:
         return given
     envs = envs_of(batch)
     return getattr(batch if envs is None else envs[0], "render_mode", "rgb_array")
-
-
-def _envs_at_hand(batch: Any) -> list[Any] | None:
-    """Returns the rows' environments, envkit's or Gymnasium's, if there are some."""
-    vector_env = getattr(batch, "vector_env", None)
-    if vector_env is not None:
-        return getattr(vector_env.unwrapped, "envs", None)
-    envs = envs_of(batch)
-    return envs if envs is not None and len(envs) == batch.batch_size else None
-
-
-def _is_wrapped(env: Any, wrapper_class: type) -> bool:
-    layer = env
-    while not isinstance(layer, wrapper_class):
-        if hasattr(type(layer), "wrapped_env"):
-            layer = layer.wrapped_env()
-        elif isinstance(layer, PyEnvironment):
-            # The adapters of Gymnasium's and Gym's environments have it.
-            layer = getattr(layer, "gym", None)
-        else:
-            layer = getattr(layer, "env", None)
-        if layer is None:
-            return False
-    return True
 
 
 def _own(leaf: Any) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import operator
 import os
 import warnings
 import weakref
@@ -17,6 +16,7 @@ import numpy as np
 from envkit.action_rows import ActionRows, OwnActionRows, action_rows
 from envkit.autoreset import AutoReset
 from envkit.constructors import recipe_of_constructor
+from envkit.env_ids import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
 from envkit.parallel import arguments, failures
 from envkit.parallel.backends.base import Backend
@@ -217,11 +217,15 @@ class PoolFacade:
     def render(
         self, mode: str = "rgb_array", *, env_ids: Sequence[int] | None = None
     ) -> Any:
-        """Returns the environments' pictures, stacked.
+        """Returns the environments' pictures, stacked; of other modes, a list.
 
         Args:
-            mode: What the environments' `render` is called with.
+            mode: "rgb_array" for pictures; what else there is, the environments say.
+                Windows are opened by the workers.
             env_ids: Which environments to render; the others do not.
+
+        Raises:
+            NotImplementedError: The environments do not render in this mode.
         """
         self._check_open("render")
         envs = self._as_envs(env_ids)
@@ -284,6 +288,58 @@ class PoolFacade:
         envs = self._as_envs(env_ids)
         return self._ask("access", envs, [(name,)] * len(envs))
 
+    def set_attr(
+        self, name: str, value: Any, env_ids: Sequence[int] | None = None
+    ) -> None:
+        """Sets an attribute of environments, in their workers.
+
+        Where an environment is wrapped, it is set in the wrapper that has it, or in the
+        environment; an attribute that none of them has, in the outermost. One that is
+        built anew after a failure has what its constructor gives it.
+
+        Args:
+            name: The attribute.
+            value: The value, the same for all of them.
+            env_ids: Which environments; `None` for all.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 3, backend="inline") as env:
+            ...     env.set_attr("level", 1)
+            ...     env.set_attr("level", 5, env_ids=[2])
+            ...     env.access("level")
+            [1, 1, 5]
+        """
+        self._check_open("set_attr")
+        check_name(name)
+        envs = self._as_envs(env_ids)
+        self._ask("set_attr", envs, [(name, value)] * len(envs))
+
+    def env_is_wrapped(
+        self, wrapper_class: type, *, env_ids: Sequence[int] | None = None
+    ) -> list[bool]:
+        """Returns for each row whether its environment is in a wrapper of this class.
+
+        Args:
+            wrapper_class: A wrapper of envkit's, or of Gymnasium's around one of its
+                environments.
+            env_ids: Which environments; `None` for all.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> from envkit.wrappers import TimeLimit
+            >>> makers = [CountingEnv, lambda: TimeLimit(CountingEnv(), 5)]
+            >>> with ParallelPyEnvironment(makers, backend="inline") as env:
+            ...     env.env_is_wrapped(TimeLimit)
+            [False, True]
+        """
+        self._check_open("env_is_wrapped")
+        envs = self._as_envs(env_ids)
+        answers = self._ask("env_is_wrapped", envs, [(wrapper_class,)] * len(envs))
+        return [is_wrapped for rows in answers for is_wrapped in rows]
+
     def _ask(
         self,
         method: str,
@@ -301,22 +357,7 @@ class PoolFacade:
         return results
 
     def _as_envs(self, env_ids: Sequence[int] | None) -> list[int]:
-        count = len(self._pool.rows_of_env)
-        if env_ids is None:
-            return list(range(count))
-        try:
-            envs = [operator.index(env) for env in np.asarray(env_ids).tolist()]
-        except TypeError:
-            raise TypeError(
-                f"env_ids is {describe(env_ids)}; it is a list of indices such as [3]."
-            ) from None
-        wrong = [env for env in envs if not 0 <= env < count]
-        if wrong or len(set(envs)) < len(envs):
-            what = f"has {wrong[0]}" if wrong else "names an environment twice"
-            raise ValueError(
-                f"env_ids {what}; there are {count} environments, 0 to {count - 1}."
-            )
-        return envs
+        return as_envs(env_ids, len(self._pool.rows_of_env))
 
     # Where it comes from.
 

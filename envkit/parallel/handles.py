@@ -16,7 +16,7 @@ from envkit.types import NestedArray, NestedSpec
 if TYPE_CHECKING:
     from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 
-__all__ = ["EnvHandle", "Promise"]
+__all__ = ["EnvHandle", "Promise", "set_there"]
 
 
 class Promise:
@@ -56,16 +56,20 @@ class Promise:
 class EnvHandle:
     """One environment of a pool, which lives in its worker.
 
-    Attributes that the handle does not have are asked from the environment.
+    Attributes that the handle does not have are asked from the environment, and set in
+    it.
 
     Example:
         >>> from envkit import ParallelPyEnvironment
         >>> from envkit.testing import CountingEnv
         >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as pool:
+        ...     pool.envs[1].level = 3
         ...     promise = pool.envs[1].call("get_info")
-        ...     promise()
-        {}
+        ...     pool.envs[1].level, promise()
+        (3, {})
     """
+
+    __slots__ = ("_env", "_facade")
 
     def __init__(self, pool: ParallelPyEnvironment, env: int) -> None:
         """Makes a handle; pools do."""
@@ -95,14 +99,17 @@ class EnvHandle:
             return self._promise(self.step(*args, **{**kwargs, "blocking": False}))
         if name == "reset":
             return self._promise(self.reset(*args, **{**kwargs, "blocking": False}))
-        pool = self._facade._pool
         self._facade._check_open("call")
         check_name(name)
-        envs = [self._env]
-        numbers = pool.post("call", envs, [(name, args, kwargs)])
+        return self._asked("call", (name, args, kwargs))
+
+    def _asked(self, method: str, argument: Any) -> Promise:
+        """Asks the environment; the promise waits for the answer."""
+        pool, envs = self._facade._pool, [self._env]
+        numbers = pool.post(method, envs, [argument])
 
         def wait() -> Any:
-            self._facade._check_open("call")
+            self._facade._check_open(method)
             with self._facade._telling():
                 results = pool.answers(numbers, envs)
             pool.raise_failures(envs, results)
@@ -117,6 +124,10 @@ class EnvHandle:
     def access(self, name: str) -> Any:
         """Returns an attribute of the environment."""
         return self._facade.access(name, env_ids=[self._env])[0]
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Sets an attribute of the environment, as `set_attr` of the pool does."""
+        self._facade.set_attr(name, value, env_ids=[self._env])
 
     def step(self, action: NestedArray, blocking: bool = True) -> Any:
         """Steps this environment alone; returns its time step, or a promise of it."""
@@ -146,7 +157,8 @@ class EnvHandle:
 
     def render(self, mode: str = "rgb_array", blocking: bool = True) -> Any:
         """Returns a picture of this environment, or a promise of it."""
-        promise = self.call("render", mode)
+        self._facade._check_open("render")
+        promise = self._asked("render", mode)
         return promise() if blocking else promise
 
     def _with_rows(self, action: NestedArray) -> NestedArray:
@@ -175,5 +187,27 @@ class EnvHandle:
             raise AttributeError(name)
         return self.access(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in EnvHandle.__slots__:
+            object.__setattr__(self, name, value)
+        else:
+            set_there(self, name, value)
+
     def __repr__(self) -> str:
         return f"EnvHandle(env={self._env}, rows={self.rows.start}:{self.rows.stop})"
+
+
+def set_there(handle: Any, name: str, value: Any) -> None:
+    """Sets an attribute of the environment that a handle stands for.
+
+    Raises:
+        AttributeError: It is one of the handle itself, which would hide that of the
+            environment.
+    """
+    kind = type(handle)
+    if hasattr(kind, name):
+        raise AttributeError(
+            f"{name!r} is an attribute of {kind.__name__} and cannot be set. Where the "
+            f"environment has one of this name: set_attr({name!r}, value)."
+        )
+    handle.set_attr(name, value)

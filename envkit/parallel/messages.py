@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from envkit.exception_copies import cut, packed, unpacked
@@ -25,6 +25,7 @@ __all__ = [
     "Request",
     "RowsRaised",
     "WorkerJob",
+    "question_text",
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
@@ -135,8 +136,8 @@ class Request(NamedTuple):
 
     Attributes:
         number: Which request of the pool this is; the reply repeats it.
-        method: "call", "access", "get_state", "set_state", "seed", "render"
-            or "get_info".
+        method: "call", "access", "set_attr", "env_is_wrapped", "get_state",
+            "set_state", "seed", "render" or "get_info".
         envs: The environments concerned, by their index in the pool.
         arguments: What the method needs, one entry for each environment; pickled
             while on its way to another process.
@@ -146,6 +147,13 @@ class Request(NamedTuple):
     method: str
     envs: tuple[int, ...]
     arguments: Any
+
+
+def question_text(method: str, arguments: Sequence[Any]) -> str:
+    """Returns how a question reads in messages, such as `call('jump')`."""
+    if method in {"call", "access", "set_attr"}:
+        return f"{method}({arguments[0][0]!r})"
+    return f"{method}()"
 
 
 class Reply(NamedTuple):

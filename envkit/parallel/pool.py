@@ -23,7 +23,8 @@ import numpy as np
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Finished
 from envkit.parallel.declared_infos import shareable
-from envkit.parallel.questions import Questions, question_text
+from envkit.parallel.messages import question_text
+from envkit.parallel.questions import Questions
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook
 from envkit.parallel.row_map import RowMap
 from envkit.parallel.slab import CLOSED, PROCESS, RESET, STEP, UNCOUNTED, Slab

@@ -7,7 +7,7 @@ from typing import Any
 
 from envkit.errors import CallOrderError
 from envkit.parallel.arguments import as_constructors
-from envkit.parallel.handles import Promise
+from envkit.parallel.handles import Promise, set_there
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 from envkit.time_step import TimeStep
 from envkit.types import EnvConstructor, NestedArray, NestedSpec
@@ -19,7 +19,7 @@ class ProcessPyEnvironment:
     """Runs one environment in a process of its own: a pool of one.
 
     Nothing runs before `start()`. Public attributes that are not here are asked from
-    the environment.
+    the environment, and set in it.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -143,6 +143,10 @@ class ProcessPyEnvironment:
         """Returns an attribute of the environment."""
         return self._env.access(name)[0]
 
+    def set_attr(self, name: str, value: Any) -> None:
+        """Sets an attribute of the environment."""
+        self._env.set_attr(name, value)
+
     def close(self) -> None:
         """Ends the process; calling it again does nothing."""
         if self._pool_env is not None:
@@ -167,3 +171,9 @@ class ProcessPyEnvironment:
         if name.startswith("_"):
             raise AttributeError(name)
         return self.access(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            set_there(self, name, value)

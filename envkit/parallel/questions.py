@@ -13,7 +13,7 @@ from envkit.parallel.messages import RemoteFailure, Reply, Request
 from envkit.parallel.row_map import RowMap
 from envkit.parallel.workforce import Workforce
 
-__all__ = ["Questions", "question_text"]
+__all__ = ["Questions"]
 
 
 class Questions:
@@ -133,10 +133,3 @@ class Questions:
         ]
         if problems:
             raise failures.joined(problems)
-
-
-def question_text(method: str, arguments: Sequence[Any]) -> str:
-    """Returns how a question reads where somebody waits for its answer."""
-    if method in {"call", "access"}:
-        return f"{method}({arguments[0][0]!r})"
-    return f"{method}()"

@@ -16,7 +16,14 @@ from envkit.parallel import serialize
 from envkit.parallel.hosting import EnvironmentHost, end_fork
 from envkit.parallel.info_notes import InfoNotes
 from envkit.parallel.memory import KEEPS_ORDER, fence
-from envkit.parallel.messages import Hello, RemoteFailure, Reply, Request, WorkerJob
+from envkit.parallel.messages import (
+    Hello,
+    RemoteFailure,
+    Reply,
+    Request,
+    WorkerJob,
+    question_text,
+)
 from envkit.parallel.row_writer import MisfitError, RowWriter
 from envkit.parallel.slab import (
     REBUILD,
@@ -34,6 +41,8 @@ from envkit.parallel.slab import (
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wording import listed
+from envkit.wrappers.base import rows_in_wrapper, set_attribute
+from envkit.wrappers.pictures.rendered import rendered
 
 __all__ = ["EnvRunner"]
 
@@ -638,9 +647,7 @@ class EnvRunner:
             end_fork(self._host.forked)
         except BaseException as error:
             self._host.let_through(error)
-            name = f"{method}()"
-            if method in {"call", "access"}:
-                name = f"{method}({argument[0]!r})"
+            name = question_text(method, [argument])
             return RemoteFailure.of(
                 error, env=self._first_env + index, command=name, pid=os.getpid()
             )
@@ -658,8 +665,12 @@ class EnvRunner:
                 return getattr(env, name)(*args, **kwargs)
             case "access":
                 return getattr(env, argument[0])
+            case "set_attr":
+                return set_attribute(env, *argument)
+            case "env_is_wrapped":
+                return rows_in_wrapper(env, *argument)
             case "render":
-                return env.render(argument)
+                return rendered(env, argument)
             case "seed":
                 return self._host.seed(index, argument)
             case "get_info":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from envkit.async_environment import AsyncEnvironment
@@ -13,7 +14,13 @@ from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
-__all__ = ["PyEnvironmentBaseWrapper", "WrapperState", "no_environment"]
+__all__ = [
+    "PyEnvironmentBaseWrapper",
+    "WrapperState",
+    "no_environment",
+    "rows_in_wrapper",
+    "set_attribute",
+]
 
 
 class WrapperState(NamedTuple):
@@ -343,3 +350,86 @@ def _text_of(env: Any) -> str:
     size = getattr(env, "batch_size", None)
     arguments = f"batch_size={size}" if isinstance(size, int) else ""
     return f"{type(env).__name__}({arguments})"
+
+
+def set_attribute(env: Any, name: str, value: Any) -> None:
+    """Sets an attribute of an environment, in whichever of its wrappers it is.
+
+    One that neither the wrappers nor the environment have is set in the outermost.
+
+    Raises:
+        AttributeError: It belongs to something that the environment adapts, and that
+            cannot be reached.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> from envkit.wrappers import TimeLimit
+        >>> env = CountingEnv()
+        >>> env.level = 1
+        >>> set_attribute(TimeLimit(env, 5), "level", 3)
+        >>> env.level
+        3
+    """
+    layers = []
+    for layer in _layers(env):
+        layers.append(layer)
+        if name in getattr(layer, "__dict__", ()) or hasattr(type(layer), name):
+            setattr(layer, name, value)
+            return
+        # Asked of the class, because wrappers forward what is asked of them: those
+        # around Gymnasium's environments have the one, batches and pools the other.
+        for setter in ("set_wrapper_attr", "set_attr"):
+            if callable(getattr(type(layer), setter, None)):
+                getattr(layer, setter)(name, value)
+                return
+    if hasattr(env, name):
+        raise AttributeError(
+            f"{name!r} cannot be set: {type(layers[-1]).__name__} only reads it from "
+            "what it adapts. Give it a method that sets it, and use call()."
+        )
+    setattr(env, name, value)
+
+
+def rows_in_wrapper(env: Any, wrapper_class: type) -> list[bool]:
+    """Returns for each row of an environment whether it is in a wrapper of a class.
+
+    Example:
+        >>> from envkit import BatchedPyEnvironment
+        >>> from envkit.testing import CountingEnv
+        >>> from envkit.wrappers import TimeLimit
+        >>> env = BatchedPyEnvironment([CountingEnv(), TimeLimit(CountingEnv(), 5)])
+        >>> rows_in_wrapper(env, TimeLimit)
+        [False, True]
+    """
+    rows = getattr(env, "batch_size", None) or 1
+    if any(isinstance(layer, wrapper_class) for layer in _layers(env, foreign=True)):
+        return [True] * rows
+    ask = getattr(env, "env_is_wrapped", None)
+    if callable(ask):  # A pool, which asks its workers.
+        return list(ask(wrapper_class))
+    vector_env = getattr(env, "vector_env", None)  # of Gymnasium
+    envs = getattr(env if vector_env is None else vector_env.unwrapped, "envs", None)
+    if not isinstance(envs, list | tuple) or len(envs) != rows:
+        return [False] * rows
+    return [rows_in_wrapper(one, wrapper_class)[0] for one in envs]
+
+
+def _layers(env: Any, *, foreign: bool = False) -> Iterator[Any]:
+    """Yields the wrappers from the outside, and last the environment.
+
+    Args:
+        env: An environment.
+        foreign: Whether to go on to the environment that an adapter of Gymnasium's or
+            the old Gym's has, and its wrappers.
+    """
+    layer = env
+    while layer is not None:
+        yield layer
+        if hasattr(type(layer), "wrapped_env"):
+            layer = layer.wrapped_env()
+        elif not foreign:
+            return
+        elif isinstance(layer, PyEnvironment):
+            layer = getattr(layer, "gym", None)
+        else:
+            layer = getattr(layer, "env", None)

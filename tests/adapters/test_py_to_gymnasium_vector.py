@@ -1031,6 +1031,38 @@ def test_environments_are_asked_and_changed(make):
         assert (True, True) == envs.call("has_wrapper_attr", "gravity")
 
 
+class Levelled(CountingEnv):
+    """Has an attribute, and a method that tells it."""
+
+    level = 1
+
+    def told(self, more=0):
+        return self.level + more
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *BATCHES,
+        lambda makers: ParallelPyEnvironment(makers, num_workers=1),
+        lambda makers: TimeLimit(ParallelPyEnvironment(makers, backend="inline"), 9),
+    ],
+)
+def test_environments_of_envkit_are_asked_and_changed(make):
+    makers = [Levelled, lambda: TimeLimit(Levelled(), 5)]
+    with make(makers) as batch:
+        envs = PyToGymnasiumVector(batch)
+        envs.set_attr("level", [2, 3])
+
+        assert (2, 3) == envs.get_attr("level") == envs.call("level")
+        assert ((2, 3), (9, 10)) == (envs.call("told"), envs.call("told", more=7))
+
+        envs.set_attr("level", 5)
+        envs.set_attr("mark", ["a", "b"])
+
+        assert ((5, 5), ("a", "b")) == (envs.call("told"), envs.get_attr("mark"))
+
+
 @pytest.mark.parametrize("make", BATCHES)
 def test_it_renders_row_by_row(make, message_of):
     with make([Catch] * 2) as batch:

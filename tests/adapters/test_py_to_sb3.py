@@ -7,6 +7,7 @@ environments inherit from. `sb3_checks.py` compares with the library's own, and 
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 import sys
 from pathlib import Path
@@ -593,12 +594,47 @@ def test_wrappers_are_found_in_this_process():
         (lambda: TimeLimit(batch(), 5), True),
         (lambda: TimeLimit(CartPole(batch_size=3), 5), True),
         (lambda: CartPole(batch_size=3), False),
-        (lambda: pool(lambda: TimeLimit(Walk(), 5)), False),
+        (lambda: pool(lambda: TimeLimit(Walk(), 5)), True),
+        (lambda: TimeLimit(pool(), 5), True),
+        (pool, False),
     ],
-    ids=["rows", "one object", "not at all", "in workers"],
+    ids=["rows", "one object", "not at all", "in workers", "a pool", "workers"],
 )
 def test_wrappers_of_a_batch_are_those_of_its_rows(make, is_wrapped):
     assert [is_wrapped] * 3 == to_sb3(make()).env_is_wrapped(TimeLimit)
+
+
+def monitored(number):
+    """Makes environments some of which are in wrappers, Gymnasium's and envkit's."""
+    game = gymnasium.make("CartPole-v1")
+    if number == 1:
+        game = gymnasium.wrappers.RecordEpisodeStatistics(game)
+    env = GymnasiumWrapper(game)
+    return TimeLimit(env, 5) if number == 2 else env
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
+def test_wrappers_are_found_in_workers(backend):
+    makers = [functools.partial(monitored, number) for number in range(3)]
+    env = ParallelPyEnvironment(makers, backend=backend, num_workers=2)
+    envs = to_sb3(env)
+    statistics = gymnasium.wrappers.RecordEpisodeStatistics
+
+    assert [False, False, True] == envs.env_is_wrapped(TimeLimit)
+    assert [False, True, False] == envs.env_is_wrapped(statistics)
+    assert [True] * 3 == envs.env_is_wrapped(gymnasium.wrappers.TimeLimit)
+    assert [True, False] == envs.env_is_wrapped(TimeLimit, [2, 0])
+    assert [False, True] == env.env_is_wrapped(TimeLimit, env_ids=[0, 2])
+    envs.close()
+
+
+def test_wrappers_are_found_in_the_rows_of_a_batch_in_a_worker():
+    def two():
+        return BatchedPyEnvironment([Walk(), TimeLimit(Walk(), 5)])
+
+    envs = to_sb3(pool(two, 2))
+
+    assert [False, True] * 2 == envs.env_is_wrapped(TimeLimit)
 
 
 def test_wrappers_are_found_within_gymnasiums_vector_environments():

@@ -17,6 +17,8 @@ from envkit.adapters.py_to_gymnasium_vector import PyToGymnasiumVector
 from envkit.adapters.vectorized_envs import vectorize
 from envkit.envs import Catch
 from envkit.errors import CallOrderError, EnvironmentRaised
+from envkit.testing import CountingEnv
+from envkit.wrappers import TimeLimit
 from tests.adapters.gym_spaces import WANTS_SETTLED
 from tests.adapters.vector_games import (
     GAMES,
@@ -355,6 +357,34 @@ def test_environments_are_asked_and_changed():
 
     assert (True,) * 3 == envs.call("has_wrapper_attr", "steps")
     assert ("step 1",) * 3 == envs.get_attr("render")
+    envs.close()
+
+
+class Levelled(CountingEnv):
+    """Has an attribute, and a method that tells it."""
+
+    level = 1
+
+    def told(self, more=0):
+        return self.level + more
+
+    def get_info(self):
+        return {"level": self.level}
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
+def test_environments_of_envkit_are_asked_and_changed(backend):
+    makers = [Levelled, lambda: TimeLimit(Levelled(), 5), Levelled]
+    envs = vectorize(makers, backend=backend, num_workers=2)
+    envs.set_attr("level", [2, 3, 4])
+
+    assert (2, 3, 4) == envs.get_attr("level") == envs.call("level")
+    assert (9, 10, 11) == envs.call("told", more=7)
+    assert ({"level": 2}, {"level": 3}, {"level": 4}) == envs.call("get_info")
+
+    envs.set_attr("level", 5)
+
+    assert (5, 5, 5) == envs.call("told")
     envs.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from envkit.adapters.gymnasium_vector.row_attributes import envs_of
+from envkit.adapters.gymnasium_vector.row_attributes import envs_of, set_in_workers
 from envkit.wording import listed
 
 __all__ = ["chosen_rows"]
@@ -70,6 +70,11 @@ class _InWorkers:
 
     def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
         return self._env.access(name, env_ids=self._ids(env_ids))  # type: ignore[no-any-return]  # a list
+
+    def set_attr(
+        self, name: str, value: Any, env_ids: Sequence[int] | None = None
+    ) -> None:
+        set_in_workers(self._env, name, value, self._ids(env_ids))
 
     def _ids(self, env_ids: Sequence[int] | None) -> list[int]:
         if env_ids is None:

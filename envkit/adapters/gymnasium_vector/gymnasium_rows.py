@@ -278,7 +278,7 @@ class GymnasiumRows(PyEnvironment):
         results = []
         for row, env in enumerate(self._envs):
             with self._telling(row, f"raised in call({name!r})"):
-                found = env.get_wrapper_attr(name)
+                found = _attribute(env, name)
                 results.append(found(*args, **kwargs) if callable(found) else found)
         return results
 
@@ -339,6 +339,17 @@ def _as_gymnasium(env: Any) -> Any:
             f"It returned {what}, which is no environment of Gymnasium's or envkit's."
         )
     return env
+
+
+def _attribute(env: Any, name: str) -> Any:
+    """Returns an attribute of one of Gymnasium's, or of envkit's inside it."""
+    try:
+        return env.get_wrapper_attr(name)
+    except AttributeError:
+        # It does not show as its own what every environment of envkit's has.
+        if isinstance(env, PyToGymnasium) and hasattr(PyEnvironment, name):
+            return getattr(env.wrapped_env(), name)
+        raise
 
 
 def _bad_result(call: str, result: Any, expected: str) -> TypeError:

@@ -7,10 +7,11 @@ for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from envkit.wording import counted
+from envkit.wrappers.base import set_attribute
 
 __all__ = [
     "blocks_of",
@@ -18,7 +19,7 @@ __all__ = [
     "envs_of",
     "get_rows",
     "own_or_first",
-    "set_in",
+    "set_in_workers",
     "set_rows",
     "values_by_row",
 ]
@@ -73,12 +74,12 @@ def set_rows(env: Any, name: str, values: Any) -> None:
     by_env = _by_env(env, name, values_by_row(values, env.batch_size))
     if not _is_in_workers(env):
         for one, value in zip(_objects(env), by_env, strict=True):
-            set_in(one, name, value)
+            set_attribute(one, name, value)
     elif is_one:
-        _set_in_workers(env, name, values, None)
+        set_in_workers(env, name, values)
     else:
         for index, value in enumerate(by_env):
-            _set_in_workers(env, name, value, [index])
+            set_in_workers(env, name, value, [index])
 
 
 def values_by_row(values: Any, rows: int) -> Sequence[Any]:
@@ -167,36 +168,11 @@ def _ask_workers(env: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
         return env.access(name)  # type: ignore[no-any-return]  # a list
 
 
-def _set_in_workers(env: Any, name: str, value: Any, env_ids: Any) -> None:
-    try:
+def set_in_workers(
+    env: Any, name: str, value: Any, env_ids: Sequence[int] | None = None
+) -> None:
+    """Sets an attribute of environments that are asked with `call` and `access`."""
+    if getattr(env, "vector_env", None) is None:
+        env.set_attr(name, value, env_ids=env_ids)
+    else:  # The `set_attr` of Gymnasium's takes a value for each row, and no rows.
         env.call("set_wrapper_attr", name, value, env_ids=env_ids)
-    except AttributeError as error:
-        raise AttributeError(
-            f"{name!r} cannot be set: the environments are in workers, and have no "
-            "method set_wrapper_attr(name, value), as those of Gymnasium have. Give "
-            "them a method of their own, and use call()."
-        ) from error
-
-
-def set_in(env: Any, name: str, value: Any) -> None:
-    """Sets an attribute of an environment, in whichever of its wrappers it is."""
-    setter = getattr(env, "set_wrapper_attr", None)
-    if callable(setter):
-        setter(name, value)
-        return
-    layers = list(_layers(env))
-    # Where nobody has it yet, it belongs to the outermost.
-    owner = next((layer for layer in layers if _has_own(layer, name)), layers[0])
-    setattr(owner, name, value)
-
-
-def _layers(env: Any) -> Iterator[Any]:
-    """Yields the wrappers from the outside, and last the environment."""
-    yield env
-    while hasattr(type(env), "wrapped_env"):
-        env = env.wrapped_env()
-        yield env
-
-
-def _has_own(layer: Any, name: str) -> bool:
-    return name in getattr(layer, "__dict__", ()) or hasattr(type(layer), name)

@@ -151,13 +151,15 @@ def test_an_attribute_is_set_in_workers_with_environments_of_gymnasium():
         assert (3.5, 3.5) == get_rows(env, "gravity")
 
 
-def test_other_environments_in_workers_cannot_be_changed(message_of):
-    with pool("Ada") as env:
-        assert (
-            "'name' cannot be set: the environments are in workers, and have no method "
-            "set_wrapper_attr(name, value), as those of Gymnasium have. Give them a "
-            "method of their own, and use call()."
-        ) == message_of(AttributeError, lambda: set_rows(env, "name", "Blaise"))
+def test_an_attribute_is_set_in_workers_with_environments_of_envkit():
+    with pool("Ada", "Blaise") as env:
+        set_rows(env, "name", ["Charles", "Dorothy"])
+
+        assert ("Charles", "Dorothy") == get_rows(env, "name")
+
+        set_rows(env, "name", "Emmy")
+
+        assert ("Emmy", "Emmy") == get_rows(env, "name")
 
 
 def test_one_object_has_one_value(message_of):

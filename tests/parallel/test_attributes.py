@@ -1,0 +1,259 @@
+"""Attributes of environments in workers: read, and set where they are."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import pytest
+
+from envkit import (
+    ArraySpec,
+    AsyncParallelPyEnvironment,
+    BatchedPyEnvironment,
+    ParallelPyEnvironment,
+    ProcessPyEnvironment,
+)
+from envkit.envs import CartPole
+from envkit.errors import ClosedError, EnvironmentRaised
+from envkit.testing import CountingEnv
+from envkit.wrappers import PyEnvironmentBaseWrapper, TimeLimit
+from tests.parallel.streams import BACKENDS
+
+on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+class Levelled(CountingEnv):
+    """Shows its level in the info."""
+
+    def __init__(self, level=1):
+        super().__init__()
+        self.level = level
+
+    @property
+    def fixed(self):
+        return "fixed"
+
+    def get_info(self):
+        return {"level": self.level}
+
+
+class Tinted(PyEnvironmentBaseWrapper):
+    """A wrapper with an attribute of its own."""
+
+    tint = "red"
+
+
+class Adapting(CountingEnv):
+    """Reads what it has not from an object that is hidden inside."""
+
+    def __init__(self):
+        super().__init__()
+        self._game = type("Game", (), {"gravity": 9.8})()
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._game, name)
+
+
+def wrapped(level=1):
+    return TimeLimit(Tinted(Levelled(level)), 5)
+
+
+POOLS = [ParallelPyEnvironment, AsyncParallelPyEnvironment]
+
+
+@pytest.mark.parametrize("kind", POOLS)
+@on_each_backend
+def test_an_attribute_is_set_in_the_workers(backend, kind):
+    with kind([Levelled] * 4, backend=backend, num_workers=2) as env:
+        env.set_attr("level", 3)
+        env.set_attr("level", 7, env_ids=[3, 1])
+
+        assert [3, 7, 3, 7] == env.access("level")
+        assert [{"level": level} for level in (3, 7, 3, 7)] == env.call("get_info")
+
+
+@on_each_backend
+def test_a_handle_sets_it_in_its_environment(backend):
+    with ParallelPyEnvironment([Levelled] * 3, backend=backend, num_workers=2) as env:
+        env.envs[0].level = 3
+        env._envs[2].level = 5
+        env.envs[1].brand_new = [1, 2]
+
+        assert [3, 1, 5] == env.access("level")
+        assert [3, 5] == [env.envs[row].level for row in (0, 2)]
+        assert [1, 2] == env.envs[1].brand_new
+
+
+@on_each_backend
+def test_it_is_set_where_it_is(backend):
+    with ParallelPyEnvironment([wrapped] * 2, backend=backend, num_workers=1) as env:
+        env.set_attr("level", 3)
+        env.set_attr("tint", "blue", env_ids=[1])
+
+        assert [{"level": 3}] * 2 == env.get_infos()
+        assert ["red", "blue"] == env.access("tint")
+        assert [True, True] == env.env_is_wrapped(Tinted)
+
+
+def test_what_nobody_has_is_the_outermost_wrappers():
+    inner = Levelled()
+    env = BatchedPyEnvironment([TimeLimit(inner, 5)])
+
+    env.set_attr("age", 3)
+
+    assert (3, False) == (env.envs[0].age, hasattr(inner, "age"))
+
+
+def test_a_batch_in_this_process_sets_it_likewise():
+    env = BatchedPyEnvironment([Levelled(), wrapped(), wrapped()])
+
+    env.set_attr("level", 3)
+    env.set_attr("level", 5, env_ids=[2])
+
+    assert [3, 3, 5] == [one.level for one in env.envs]
+    assert 5 == env.envs[2].unwrapped.level
+
+
+def test_a_wrapper_around_a_batch_or_a_pool_hands_it_on():
+    for batch in (
+        BatchedPyEnvironment([Levelled(), Levelled()]),
+        ParallelPyEnvironment([Levelled] * 2, backend="inline"),
+    ):
+        with TimeLimit(batch, 5) as env:
+            env.set_attr("level", 4, env_ids=[1])
+
+            assert [1, 4] == [one.level for one in env.envs]
+
+
+def test_the_rows_of_a_batch_in_a_worker_are_set_together():
+    def two():
+        return BatchedPyEnvironment([Levelled(), Levelled()])
+
+    with ParallelPyEnvironment([two, Levelled], backend="inline") as env:
+        env.set_attr("level", 6)
+        rows, single = env.get_infos([0, 1])
+
+        assert ([6, 6], 6) == (rows["level"].tolist(), single["level"])
+
+
+def test_a_batch_that_is_one_object_has_one_value():
+    maker = functools.partial(CartPole, batch_size=2)
+    with ParallelPyEnvironment([maker, maker], backend="inline") as env:
+        env.envs[1].title = "slow"
+        env.set_attr("title", "fast", env_ids=[0])
+
+        assert ["fast", "slow"] == env.access("title")
+
+
+def test_a_process_of_ones_own_takes_it_too():
+    with ProcessPyEnvironment(Levelled, backend="inline") as env:
+        env.level = 3
+
+        assert (3, {"level": 3}) == (env.level, env.get_info())
+
+        env.set_attr("level", 4)
+
+        assert 4 == env.access("level")
+
+
+def test_a_declared_info_follows_what_was_set():
+    class Declaring(Levelled):
+        def info_spec(self):
+            return {"level": ArraySpec((), int)}
+
+    with ParallelPyEnvironment([Declaring] * 2, backend="inline") as env:
+        env.reset()
+        env.envs[1].level = 8
+
+        assert [1, 8] == env.declared_info()["level"].tolist()
+
+
+@pytest.mark.parametrize("name", ["step", "rows", "call"])
+def test_what_is_the_handles_own_cannot_be_set(name, message_of):
+    with ParallelPyEnvironment([Levelled], backend="inline") as env:
+        handle = env.envs[0]
+
+        assert (
+            f"{name!r} is an attribute of EnvHandle and cannot be set. Where the "
+            f"environment has one of this name: set_attr({name!r}, value)."
+        ) == message_of(AttributeError, lambda: setattr(handle, name, 3))
+
+
+@pytest.mark.parametrize("private", ["_level", "__level"])
+def test_private_names_are_the_environments_own_affair(private, message_of):
+    expected = (
+        f"{private!r} is private to the environment; only public names are forwarded."
+    )
+    with ParallelPyEnvironment([Levelled], backend="inline") as env:
+        for call in (
+            lambda: env.set_attr(private, 3),
+            lambda: setattr(env.envs[0], private, 3),
+        ):
+            assert expected == message_of(AttributeError, call)
+
+
+@on_each_backend
+def test_what_cannot_be_set_is_an_error_of_that_environment(backend):
+    with ParallelPyEnvironment([Levelled] * 2, backend=backend, num_workers=1) as env:
+        with pytest.raises(AttributeError) as caught:
+            env.envs[1].fixed = "loose"
+
+        assert isinstance(caught.value, EnvironmentRaised)
+        assert ((1,), "set_attr('fixed')") == (caught.value.envs, caught.value.command)
+        assert ["fixed"] * 2 == env.access("fixed")
+
+
+def test_what_is_only_read_through_cannot_be_set(message_of):
+    env = BatchedPyEnvironment([Adapting()])
+
+    assert (
+        "'gravity' cannot be set: Adapting only reads it from what it adapts. Give it "
+        "a method that sets it, and use call()."
+    ) == message_of(AttributeError, lambda: env.set_attr("gravity", 1.6))
+
+
+def test_a_value_that_cannot_travel_is_an_error_and_the_pool_goes_on():
+    with ParallelPyEnvironment([Levelled] * 2, num_workers=1) as env:
+        with pytest.raises(TypeError):
+            env.set_attr("level", threading.Lock())
+
+        assert [1, 1] == env.access("level")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ParallelPyEnvironment([Levelled] * 2, backend="inline"),
+        lambda: BatchedPyEnvironment([Levelled(), Levelled()]),
+    ],
+    ids=["pool", "batch"],
+)
+@pytest.mark.parametrize(
+    ("env_ids", "message"),
+    [
+        ([2], "env_ids has 2; there are 2 environments, 0 to 1."),
+        ([0, 0], "env_ids names an environment twice; there are 2 environments, "),
+    ],
+)
+def test_environments_that_are_not_there_are_refused(make, env_ids, message):
+    with make() as env, pytest.raises(ValueError, match=message):
+        env.set_attr("level", 3, env_ids=env_ids)
+
+
+def test_nothing_is_set_after_close():
+    with ParallelPyEnvironment([Levelled], backend="inline") as env:
+        handle = env.envs[0]
+    batch = BatchedPyEnvironment([Levelled()])
+    batch.close()
+
+    with pytest.raises(ClosedError):
+        env.set_attr("level", 3)
+    with pytest.raises(ClosedError):
+        handle.level = 3
+    with pytest.raises(ClosedError):
+        env.env_is_wrapped(TimeLimit)
+    with pytest.raises(ClosedError):
+        batch.set_attr("level", 3)
