@@ -8,7 +8,7 @@ stream stays `FIRST (MID)* LAST`.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,16 +21,75 @@ __all__ = ["AsyncBatch", "AsyncEnvironment"]
 Self = TypeVar("Self", bound="AsyncEnvironment")
 
 
-class AsyncBatch(NamedTuple):
-    """What `recv` returns: the rows that are ready and their time steps.
+class _Ready(NamedTuple):
+    """The parts of an `AsyncBatch` into which it unpacks."""
+
+    env_ids: Array
+    time_step: TimeStep
+
+
+class AsyncBatch(_Ready):
+    """What `recv` returns: the rows that are ready, their time steps and infos.
+
+    It is a tuple of the first two, so `env_ids, time_step = env.recv()` works.
 
     Attributes:
         env_ids: Which rows these are, in the order in which they finished.
         time_step: Their time steps; row `i` of every array belongs to `env_ids[i]`.
+
+    Example:
+        >>> import numpy as np
+        >>> from envkit import restart
+        >>> steps = restart(np.array([5, 6]), batch_size=2)
+        >>> batch = AsyncBatch(np.array([3, 1]), steps, {"fuel": np.array([0.5, 1.0])})
+        >>> env_ids, time_step = batch
+        >>> env_ids.tolist(), batch.info
+        ([3, 1], {'fuel': array([0.5, 1. ])})
     """
 
-    env_ids: Array
-    time_step: TimeStep
+    _info: Mapping[str, Any] | Exception
+
+    def __new__(
+        cls,
+        env_ids: Array,
+        time_step: TimeStep,
+        info: Mapping[str, Any] | Exception | None = None,
+    ) -> AsyncBatch:
+        """Makes a batch.
+
+        Args:
+            env_ids: The rows.
+            time_step: Their time steps.
+            info: What `info` returns, or the error that it raises.
+        """
+        batch = super().__new__(cls, env_ids, time_step)
+        batch._info = {} if info is None else info
+        return batch
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What `info_spec` declares of these rows' infos: nested arrays like the others.
+
+        It is `{}` where environments declare nothing; `get_info` asks for the rest.
+
+        Raises:
+            WorkerError: The info of an environment could not be had, or does not have
+                what is declared. That costs nothing of the time steps.
+        """
+        if isinstance(self._info, Exception):
+            raise self._info
+        return self._info
+
+    def _replace(self, **changes: Any) -> AsyncBatch:
+        parts = {**self._asdict(), "info": self._info, **changes}
+        return type(self)(**parts)
+
+    def __repr__(self) -> str:
+        info = f"{self._info!r}" if self._info else "{}"
+        return (
+            f"{type(self).__name__}(env_ids={self.env_ids!r}, "
+            f"time_step={self.time_step!r}, info={info})"
+        )
 
 
 class AsyncEnvironment(Specified):

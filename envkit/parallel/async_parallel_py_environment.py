@@ -12,7 +12,7 @@ import numpy as np
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.autoreset import AutoReset
 from envkit.env_ids import check_env_ids
-from envkit.errors import CallOrderError
+from envkit.errors import CallOrderError, SpecError, WorkerError
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import PoolState
@@ -189,10 +189,21 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         self._raise_failures()
         rows = pool.finished(owing, wanted)
         time_step = self._gather(rows)
+        info = self._declared_of(rows) if pool.layout.info_spec else None
         pool.take(rows)
         self._calls += 1
         self._elapsed += perf_counter() - began
-        return AsyncBatch(rows, time_step)
+        return AsyncBatch(rows, time_step, info)
+
+    def _declared_of(self, rows: Array) -> dict[str, Any] | Exception:
+        """Returns what rows declare of their infos, or the error that is there instead.
+
+        An error is for whoever looks at the infos: the time steps are theirs anyway.
+        """
+        try:
+            return self._declared(rows)
+        except (SpecError, WorkerError) as error:
+            return error
 
     def _as_count(self, count: int | None, owing: int) -> int:
         if not owing:

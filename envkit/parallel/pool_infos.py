@@ -77,15 +77,25 @@ class PoolInfos(PoolFacade):
         rows_of_env = self._pool.rows_of_env
         rows = np.concatenate([np.empty(0, np.intp), *(rows_of_env[e] for e in envs)])
         self._check_answered(rows, "declared_info")
-        if not self._pool.layout.info_spec:
+        return self._declared(rows)
+
+    def _declared(self, rows: Array) -> dict[str, Any]:
+        """Returns what rows declare of their infos, in arrays of the caller's.
+
+        Raises:
+            WorkerError: An environment had to be asked, and has raised.
+        """
+        pool = self._pool
+        if not pool.layout.info_spec:
             return {}
         leaves = self._declared_leaves(rows)
         there = self._is_in_slab(rows, DECLARED_INFO)
         if not there.all():
-            self._fill(leaves, envs, ~there & ~self._pool.repaired[rows])
+            made_up = pool.repaired[rows]
+            self._fill(leaves, rows, ~there & ~made_up)
             for leaf in leaves:
-                leaf[self._pool.repaired[rows]] = np.zeros((), leaf.dtype)
-        return self._pool.layout.info.structure.unflatten(leaves)  # type: ignore[no-any-return]
+                leaf[made_up] = np.zeros((), leaf.dtype)
+        return pool.layout.info.structure.unflatten(leaves)  # type: ignore[no-any-return]
 
     def rows_with_more_info(self) -> Array:
         """Returns a mask of the rows whose info has more than `info_spec` declares.
@@ -110,27 +120,20 @@ class PoolInfos(PoolFacade):
         slots = slab.slots(rows)
         return [array[slots, rows] for array in slab.infos]
 
-    def _fill(
-        self, leaves: Sequence[Array], envs: Sequence[int], wanted: Array
-    ) -> None:
+    def _fill(self, leaves: Sequence[Array], rows: Array, wanted: Array) -> None:
         """Asks environments for what the slab does not have.
 
         Args:
             leaves: Where to write it.
-            envs: Whose rows these are.
-            wanted: A mask of the rows that are to be written.
+            rows: Whose elements these have.
+            wanted: A mask of those of them that are to be written.
         """
-        declared = self._pool.layout.info
-        first = 0
-        for env in envs:
-            size = len(self._pool.rows_of_env[env])
-            block = slice(first, first + size)
-            first += size
-            if not wanted[block].any():
-                continue
+        declared, env_of_row = self._pool.layout.info, self._pool.env_of_row
+        for env in np.unique(env_of_row[rows[wanted]]).tolist():
+            mine = wanted & (env_of_row[rows] == env)
+            block = self._pool.rows_of_env[env]
             (info,) = self._ask("get_info", [env])
-            subject = f"The info of env {env}"
             infos = info if self._pool.is_batch[env] else [info]
-            parts = declared.batch_values(infos, size, subject)
+            parts = declared.batch_values(infos, len(block), f"The info of env {env}")
             for leaf, part in zip(leaves, parts, strict=True):
-                leaf[block][wanted[block]] = part[wanted[block]]
+                leaf[mine] = part[rows[mine] - block.start]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -283,6 +285,133 @@ def test_an_asynchronous_pool_tells_it_of_rows_that_owe_nothing(backend, order):
             env.send(np.zeros(len(rows), np.int64), rows)
             with pytest.raises(CallOrderError, match="still owe"):
                 env.declared_info(rows)
+
+
+def async_of(*makers, backend="inline", **options):
+    options = {"num_workers": 2} | options
+    return AsyncParallelPyEnvironment(list(makers), backend=backend, **options)
+
+
+@pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
+@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
+def test_recv_brings_it_with_the_rows_in_their_order(backend, order):
+    with async_of(*MIXED, backend=backend, autoreset=order) as env:
+        env.reset_async()
+        got = env.recv()
+        for _ in range(6):
+            np.testing.assert_array_equal(got.time_step.observation, got.info["count"])
+            env.send(np.zeros(5, np.int64))
+            halves = [env.recv(count=2), env.recv(count=3)]
+            for got in halves:
+                assert len(got.env_ids) == len(got.info["count"])
+                np.testing.assert_array_equal(
+                    got.time_step.observation, got.info["count"]
+                )
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 4), max_size=12),
+    lengths=st.lists(st.integers(1, 4), min_size=4, max_size=4),
+)
+def test_recv_brings_it_however_many_rows_are_taken(counts, lengths):
+    with async_of(*(functools.partial(Telling, length) for length in lengths)) as env:
+        env.reset_async()
+        for count in counts:
+            got = env.recv(count)
+            np.testing.assert_array_equal(got.time_step.observation, got.info["count"])
+            env.send(np.zeros(len(got.env_ids), np.int64), got.env_ids)
+
+
+def test_recv_asks_no_worker_for_it():
+    with async_of(Telling, Telling, backend="process") as env:
+        env.reset_async()
+        env.recv()
+        asked = env.access("asked")
+        env.send(np.zeros(2, np.int64))
+        env.recv().info["count"][:] = 7  # It belongs to the caller.
+
+        assert [count + 1 for count in asked] == env.access("asked")
+        assert [[0, 1], [0, 1]] == env.declared_info()["count"].tolist()
+
+
+def test_what_recv_brings_is_of_its_step_and_stays():
+    with async_of(Telling, Telling) as env:
+        env.reset_async()
+        first = env.recv()
+        env.send(np.zeros(2, np.int64))
+        env.recv()
+
+        assert [[0, 0], [0, 0]] == first.info["count"].tolist()
+
+
+def test_where_nothing_is_declared_recv_brings_no_info():
+    with async_of(CountingEnv, CountingEnv) as env:
+        env.reset_async()
+        got = env.recv()
+        env_ids, time_step = got
+
+        assert {} == got.info == env.declared_info()
+        assert (got.env_ids is env_ids, got.time_step is time_step) == (True, True)
+
+
+def test_a_batch_that_timed_out_has_no_rows_of_it():
+    with async_of(Telling, Telling) as env:
+        env.reset_async()
+        env.recv()
+        env.send(np.zeros(1, np.int64), [1])
+        env.recv()
+        env.send(np.zeros(2, np.int64))
+        got = env.recv(timeout=0.0)
+
+        assert (len(got.env_ids), 2) == got.info["count"].shape
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "inline"])
+def test_recv_brings_zeros_for_a_row_that_was_made_up(backend):
+    crashing = functools.partial(Telling, crash_at=2)
+    options = {"backend": backend, "on_worker_failure": RestartPolicy()}
+    with async_of(Telling, crashing, **options) as env:
+        env.reset_async()
+        env.recv()
+        for _ in range(2):
+            env.send(np.zeros(2, np.int64))
+            got = env.recv()
+        by_row = dict(
+            zip(got.env_ids.tolist(), got.info["count"].tolist(), strict=True)
+        )
+
+        assert {0: [0, 2], 1: [0, 0]} == by_row
+        assert [False, True] == env.repaired.tolist()
+
+
+@pytest.mark.parametrize("make", [Lying, lambda: BatchedPyEnvironment([Lying()])])
+def test_an_info_that_does_not_fit_costs_no_answer(make):
+    with async_of(Telling, make) as env:
+        env.reset_async()
+        env.recv()
+        for _ in range(2):
+            env.send(np.zeros(2, np.int64))
+            got = env.recv()
+
+        assert [2, 2] == got.time_step.observation[:, 1].tolist()
+        for _ in range(2):
+            with pytest.raises(EnvironmentRaised, match=r"info of .*1.*\['count'\]"):
+                _ = got.info
+        env.send(np.zeros(2, np.int64))
+        assert [3, 3] == env.recv().info["count"][:, 1].tolist()
+
+
+def test_a_batch_of_answers_is_copied_whole():
+    with async_of(Telling) as env:
+        env.reset_async()
+        got = env.recv()
+
+    for copied in (copy.deepcopy(got), pickle.loads(pickle.dumps(got))):
+        assert [[0, 0]] == copied.info["count"].tolist()
+    changed = got._replace(env_ids=np.array([5]))
+    assert ([5], [[0, 0]]) == (changed.env_ids.tolist(), changed.info["count"].tolist())
+    assert "info={'count': array([[0, 0]])}" in repr(got)
 
 
 def test_a_batch_made_of_an_asynchronous_pool_declares_it():
