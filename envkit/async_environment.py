@@ -68,7 +68,7 @@ class AsyncBatch(_Ready):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What `info_spec` declares of these rows' infos: nested arrays like the others.
+        """What `info_spec` declares of these rows' infos, in arrays like the others.
 
         It is `{}` where environments declare nothing; `get_info` asks for the rest.
 

@@ -217,7 +217,10 @@ class PyEnvironment(MaskedRows):
         Args:
             mode: "rgb_array" for a uint8 array of shape `(height, width, 3)`, with
                 the batch dimension in front in a batch. What else there is, the
-                environment says.
+                environment says, in `render_modes` if it has several.
+
+        Raises:
+            NotImplementedError: The environment does not render, or not in this mode.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot render.")
 

@@ -18,9 +18,9 @@ import hypothesis
 import numpy as np
 import pytest
 
-from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
 from envkit.realtime import RealTimeEnvironment
 from envkit.types import RandomSource
+from envkit.window import prepare_sdl
 from tests import residue
 
 # Machines that are busy with other things are slow at times, and no test is about

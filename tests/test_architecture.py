@@ -59,6 +59,7 @@ FLOORS: dict[int, set[str]] = {
         "wrappers",
         "envs",
         "utils",
+        "window",
     },
     5: {"parallel"},
     6: {"adapters", "tf", "realtime", "recording", "remote", "distributed"},
@@ -87,6 +88,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     },
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
+    "envkit.window": {"pygame"},
     "envkit.wrappers": {"imageio", "imageio_ffmpeg"},
     "envkit.adapters": {
         "absl",
@@ -258,7 +260,7 @@ HANDS_ON_VARIABLES = {"envkit.parallel.launch"}
 # It marks what a worker starts by the one thing that every program inherits.
 HANDS_ON_VARIABLES |= {"envkit.parallel.guardian"}
 # It tells SDL what SDL can be told in no other way, and looks for a display.
-HANDS_ON_VARIABLES |= {"envkit.adapters.ple_parts.sdl_settings"}
+HANDS_ON_VARIABLES |= {"envkit.window"}
 # It tells pygame in the only way that there is not to greet.
 HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2_parts.old_imports"}
 

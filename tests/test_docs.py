@@ -128,6 +128,7 @@ INTERNAL = {
     "envkit.parallel.worker_main",
     "envkit.parallel.zygote",
     "envkit.parallel.interrupts",
+    "envkit.window",
     "envkit.parallel.questions",
     "envkit.parallel.recovery",
     "envkit.parallel.row_book",

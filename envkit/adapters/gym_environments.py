@@ -10,6 +10,7 @@ import numpy as np
 
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe
+from envkit.wording import listed
 
 __all__ = [
     "as_discount",
@@ -75,10 +76,14 @@ def check_render_mode(env: Any, name: str, mode: str) -> None:
     made_with = getattr(env, "render_mode", None)
     if made_with != mode:
         how = f"with render_mode={made_with!r}" if made_with else "without one"
+        modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
+        remedy = f"Make it with render_mode={mode!r}."
+        if modes and mode not in modes:
+            remedy = f"Its modes are: {listed(map(repr, modes))}."
         raise NotImplementedError(
             f"{name} cannot render {mode!r}: the render_mode of a Gymnasium "
             f"environment is chosen when it is made, and this one was made {how}. "
-            f"Make it with render_mode={mode!r}."
+            f"{remedy}"
         )
 
 

@@ -267,7 +267,9 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
                 f"{type(self).__name__}({self._name}) was made without a render_mode, "
                 'so it does not render. Make it with render_mode="rgb_array".'
             )
-        return tuple(self._env.render(self.render_mode))
+        rendered = self._env.render(self.render_mode)
+        # What one object shows in a window.
+        return (None,) * self.num_envs if rendered is None else tuple(rendered)
 
     # One thing after the other.
 

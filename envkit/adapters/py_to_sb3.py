@@ -302,6 +302,18 @@ class PyToSB3(LateBase):
 
     # Pictures, and the end.
 
+    def render(self, mode: str | None = None) -> Any:
+        """Returns the rows' pictures side by side, or shows them.
+
+        Args:
+            mode: "rgb_array" or "human"; `None` for the render mode. Where that is
+                "human", the environments show themselves.
+        """
+        if self.render_mode == "human" and mode in (None, "human"):
+            self._env.render("human")
+            return None
+        return super().render(mode)  # type: ignore[misc]  # VecEnv's, which comes late
+
     def get_images(self) -> Sequence[Array | None]:
         """Returns a picture of each row."""
         if self.render_mode != "rgb_array":

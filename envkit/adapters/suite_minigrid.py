@@ -13,8 +13,8 @@ from typing import Any
 from envkit import targets
 from envkit.adapters import suite_gymnasium
 from envkit.adapters.dependencies import require
-from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
 from envkit.py_environment import PyEnvironment
+from envkit.window import prepare_sdl
 
 __all__ = ["load", "names", "with_text_missions"]
 

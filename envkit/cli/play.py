@@ -151,7 +151,7 @@ def _chosen(
 def _has_window() -> bool:
     from importlib.util import find_spec
 
-    from envkit.adapters.ple_parts.sdl_settings import has_display
+    from envkit.window import has_display
 
     return has_display() and find_spec("pygame") is not None
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.envs.actions import DiscreteActions
+from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
 from envkit.errors import CallOrderError
 from envkit.py_environment import PyEnvironment
@@ -24,11 +25,15 @@ from envkit.specs.array_spec import BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.window import WINDOW
+from envkit.wording import listed
+from envkit.wrappers.pictures.rendered import tiled
 
 __all__ = ["BatchableEnvironment", "checked_size"]
 
 _NO_BATCH = ", or None for a single environment"
 _NO_LIMIT = ", or None for no limit"
+_SHOWN = 64  # rows in a window: more of them would be too small to see
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
@@ -41,7 +46,8 @@ class BatchableEnvironment(PyEnvironment):
     one with the next step, which ignores its action.
 
     A subclass writes `_begin`, `_advance`, `_observe` and `_draw`, and lists in
-    `_state_arrays` the attributes that hold its state.
+    `_state_arrays` the attributes that hold its state. `_text` may say better what
+    characters can show than shades of the picture do.
 
     Example:
         >>> class Walk(BatchableEnvironment):
@@ -64,6 +70,9 @@ class BatchableEnvironment(PyEnvironment):
         >>> Walk(batch_size=3, seed=5).reset().observation.shape
         (3,)
     """
+
+    # What `render` takes.
+    render_modes: ClassVar[tuple[str, ...]] = ("rgb_array", "human", "ansi")
 
     # What the actions are called, for people; none where numbers say it all.
     action_names: ClassVar[tuple[str, ...]] = ()
@@ -150,15 +159,39 @@ class BatchableEnvironment(PyEnvironment):
         self._noted_seed = seed
         self._streams = RowStreams(seed_per_row(seeds, self._num_rows))
 
-    def render(self, mode: str = "rgb_array") -> Array:
-        """Returns a picture of each row as it is now; "rgb_array" is the only mode."""
-        if mode != "rgb_array":
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns a picture of each row as it is now, or shows it.
+
+        Args:
+            mode: "rgb_array" for a uint8 array `(height, width, 3)`; "ansi" for a
+                text; "human" to show the picture in a window, which needs pygame and
+                returns `None`. A batch has one picture or text for each row, and
+                shows the first 64 rows in one window. `close` closes the window.
+
+        Raises:
+            MissingDependencyError: For "human", pygame is not installed.
+            OSError: For "human", there is no display, or something else has it.
+        """
+        if mode not in self.render_modes:
             raise NotImplementedError(
-                f"{type(self).__name__} renders 'rgb_array' only, not {mode!r}."
+                f"{type(self).__name__} does not render {mode!r}; its modes are: "
+                f"{listed(map(repr, self.render_modes))}."
             )
         self._check_begun("render")
-        pictures = [self._draw(row) for row in range(self._num_rows)]
-        return pictures[0] if self._batch_size is None else np.stack(pictures)
+        is_batch = self._batch_size is not None
+        if mode == "ansi":
+            texts = [self._text(row) for row in range(self._num_rows)]
+            return texts if is_batch else texts[0]
+        rows = self._num_rows if mode == "rgb_array" else min(self._num_rows, _SHOWN)
+        pictures = [self._draw(row) for row in range(rows)]
+        if mode == "rgb_array":
+            return np.stack(pictures) if is_batch else pictures[0]
+        WINDOW.show(self, tiled(np.stack(pictures)) if rows > 1 else pictures[0])
+        return None
+
+    def close(self) -> None:
+        """Closes the window, if there is one; the environment can be used again."""
+        WINDOW.hide(self)
 
     def get_info(self) -> dict[str, Array]:
         """Returns what the time step does not say, an element for each row.
@@ -204,6 +237,10 @@ class BatchableEnvironment(PyEnvironment):
     @abc.abstractmethod
     def _draw(self, row: int) -> Array:
         """Returns the picture of one row, a uint8 array `(height, width, 3)`."""
+
+    def _text(self, row: int) -> str:
+        """Returns one row as text, in lines."""
+        return shaded(self._draw(row))
 
     def _info(self) -> dict[str, Array]:
         """Returns more to put into `get_info`: new arrays, an element for each row."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from envkit.envs.base import BatchableEnvironment, checked_size
-from envkit.envs.drawing import enlarged
+from envkit.envs.drawing import enlarged, written
 from envkit.specs.array_spec import BoundedArraySpec
 from envkit.types import Array, Seed
 
@@ -90,3 +90,9 @@ class Catch(BatchableEnvironment):
         cells[-1, self._paddle[row]] = (70, 130, 220)
         cells[self._ball_row[row], self._ball_column[row]] = (240, 160, 40)
         return enlarged(cells, 16)
+
+    def _text(self, row: int) -> str:
+        cells = np.full((self._height, self._width), ".")
+        cells[-1, self._paddle[row]] = "="
+        cells[self._ball_row[row], self._ball_column[row]] = "o"
+        return written(cells)

@@ -1,15 +1,30 @@
-"""Pictures for `render`: a few shapes drawn with NumPy, good enough to recognise."""
+"""Pictures and texts for `render`: drawn with NumPy, good enough to recognise."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from envkit.types import Array
+from envkit.wrappers.pictures.arithmetic import grayscale, resize
 
-__all__ = ["Color", "canvas", "disc", "enlarged", "line", "rectangle"]
+__all__ = [
+    "Color",
+    "canvas",
+    "disc",
+    "enlarged",
+    "line",
+    "rectangle",
+    "shaded",
+    "shades",
+    "written",
+]
 
 Color = tuple[int, int, int]
 Point = tuple[float, float]
+
+_SHADES = np.array(list(" .:-=+*#%@"))
+_SHADES.setflags(write=False)
+_WIDTH = 60  # of a picture as text, in characters
 
 
 def canvas(height: int, width: int, color: Color) -> Array:
@@ -54,6 +69,43 @@ def line(picture: Array, start: Point, end: Point, width: float, color: Color) -
     away = (rows - start[0] - along * down) ** 2
     away = away + (columns - start[1] - along * right) ** 2
     picture[away <= (width / 2) ** 2] = color
+
+
+def written(cells: Array) -> str:
+    """Returns a grid of characters as text.
+
+    Example:
+        >>> print(written(np.array([["X", "."], [".", "O"]])))
+        X.
+        .O
+    """
+    return "\n".join("".join(line) for line in cells.tolist())
+
+
+def shades(picture: Array) -> str:
+    """Returns a picture as text: a character for two points above one another.
+
+    Example:
+        >>> print(shades(np.array([[[0] * 3, [255] * 3]] * 2, np.uint8)).strip())
+        @
+    """
+    gray = grayscale(picture).astype(np.int64)
+    if len(gray) % 2:
+        gray = np.concatenate([gray, np.zeros_like(gray[:1])])
+    mean = (gray[::2] + gray[1::2]) // 2
+    return written(_SHADES[mean * len(_SHADES) // 256])
+
+
+def shaded(picture: Array) -> str:
+    """Returns a picture as text of a size for terminals, its background blank."""
+    height, width, _ = picture.shape
+    share = min(1.0, _WIDTH / width)
+    shape = max(1, round(height * share)), max(1, round(width * share))
+    picture = resize(picture, shape, channels=True)
+    # Drawn on white paper, it is inverted.
+    bright = np.median(grayscale(picture)) > 127
+    lines = shades(255 - picture if bright else picture).splitlines()
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _grid(picture: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from envkit.envs.base import BatchableEnvironment, checked_size
-from envkit.envs.drawing import enlarged
+from envkit.envs.drawing import enlarged, written
 from envkit.specs.array_spec import BoundedArraySpec
 from envkit.types import Array, Seed
 
@@ -103,6 +103,12 @@ class GridWorld(BatchableEnvironment):
         picture = enlarged(cells, 16)
         picture[::16] = picture[:, ::16] = 20
         return picture
+
+    def _text(self, row: int) -> str:
+        cells = np.full((self._size, self._size), ".")
+        cells[tuple(self._goal[row])] = "G"
+        cells[tuple(self._agent[row])] = "A"
+        return written(cells)
 
     def _info(self) -> dict[str, Array]:
         """Returns the cells of the agent and the goal as (row, column)."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from envkit.envs.base import BatchableEnvironment
-from envkit.envs.drawing import canvas, disc, line
+from envkit.envs.drawing import canvas, disc, line, written
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import Array, Seed
 
@@ -140,6 +140,9 @@ class TicTacToe(BatchableEnvironment):
                 disc(picture, (down, right), 13, (200, 70, 60))
                 disc(picture, (down, right), 9, (245, 245, 240))
         return picture
+
+    def _text(self, row: int) -> str:
+        return written(np.array([".", "X", "O"])[self._board[row].reshape(3, 3)])
 
     def _info(self) -> dict[str, Array]:
         """Returns who has three in a row: 1 is the player, 2 the opponent, 0 nobody."""

@@ -219,6 +219,8 @@ class PoolFacade:
     ) -> Any:
         """Returns the environments' pictures, stacked; of other modes, a list.
 
+        Either has an element for each row.
+
         Args:
             mode: "rgb_array" for pictures; what else there is, the environments say.
                 Windows are opened by the workers.
@@ -231,7 +233,7 @@ class PoolFacade:
         envs = self._as_envs(env_ids)
         pictures = self._ask("render", envs, [mode] * len(envs))
         if mode != "rgb_array" or not pictures:
-            return pictures
+            return self._by_row(envs, pictures)
         stacks = [
             np.asarray(picture)
             if self._pool.is_batch[env]
@@ -246,6 +248,15 @@ class PoolFacade:
                     f"have one size. For each as it is: call('render', {mode!r})."
                 )
         return np.concatenate(stacks)
+
+    def _by_row(self, envs: Sequence[int], found: Sequence[Any]) -> list[Any]:
+        """Returns what environments rendered, row by row where they are batches."""
+        by_row: list[Any] = []
+        for env, one in zip(envs, found, strict=True):
+            rows = len(self._pool.rows_of_env[env])
+            is_listed = isinstance(one, list | tuple) and len(one) == rows
+            by_row += one if self._pool.is_batch[env] and is_listed else [one] * rows
+        return by_row
 
     def call(
         self,

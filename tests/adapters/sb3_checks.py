@@ -20,6 +20,7 @@ from envkit.adapters.gymnasium_vector_wrapper import (
 )
 from envkit.adapters.py_to_sb3 import to_sb3
 from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
+from envkit.wrappers import TimeLimit
 from tests.adapters.sb3_games import Dials, Seeing, Switches, Walk
 
 ROWS = 3
@@ -263,3 +264,47 @@ def test_dqn_learns_from_a_pool():
         model = DQN("MlpPolicy", to_sb3(env), learning_starts=20, device="cpu")
 
         assert model.learn(100).num_timesteps >= 100
+
+
+# Pictures and wrappers.
+
+
+def test_pictures_of_all_rows_are_one_picture_as_theirs_are():
+    def drawn():
+        return gymnasium.make("CartPole-v1", render_mode="rgb_array")
+
+    ours, reference = to_sb3(pool_of(drawn, backend="inline")), theirs(drawn)
+    for envs in (ours, reference):
+        envs.seed(3)
+        envs.reset()
+
+    assert (800, 1200, 3) == ours.render("rgb_array").shape
+    np.testing.assert_array_equal(
+        reference.render("rgb_array"), ours.render("rgb_array")
+    )
+    for envs in (ours, reference):
+        envs.close()
+
+
+def test_a_monitor_is_found_in_workers():
+    from stable_baselines3.common.monitor import Monitor
+
+    makers = [
+        lambda: GymnasiumWrapper(Monitor(make_cart_pole())),
+        lambda: GymnasiumWrapper(make_cart_pole()),
+        lambda: TimeLimit(GymnasiumWrapper(Monitor(make_cart_pole())), 5),
+    ]
+    envs = to_sb3(ParallelPyEnvironment(makers, num_workers=2))
+
+    assert [True, False, True] == envs.env_is_wrapped(Monitor)
+    assert [True, False] == envs.env_is_wrapped(Monitor, [2, 1])
+    assert [False, False, True] == envs.env_is_wrapped(TimeLimit)
+    envs.close()
+
+
+def test_attributes_are_set_in_workers_row_by_row():
+    envs = to_sb3(ParallelPyEnvironment([Walk] * ROWS, num_workers=2))
+    envs.set_attr("level", 5, indices=[0, 2])
+
+    assert [5, 1, 5] == envs.get_attr("level")
+    envs.close()

@@ -28,7 +28,7 @@ from envkit.adapters.gymnasium_vector_wrapper import (
     GymnasiumVectorWrapper,
 )
 from envkit.adapters.py_to_sb3 import to_sb3
-from envkit.envs import CartPole
+from envkit.envs import CartPole, Catch
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
 from envkit.testing import EpisodeCountingEnv, NestedCountingEnv
 from envkit.wrappers import TimeLimit
@@ -681,6 +681,22 @@ def test_the_render_mode_may_be_said():
 
     assert ["human"] * 3 == envs.get_attr("render_mode")
     assert "human" in envs.metadata["render_modes"]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Catch(batch_size=2), lambda: BatchedPyEnvironment([Catch()])]
+)
+def test_environments_show_themselves_where_that_is_the_mode(make, pygame, monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    envs = to_sb3(make(), render_mode="human")
+    envs.reset()
+
+    assert (None, None) == (envs.render(), envs.render("human"))
+    assert pygame.display.get_surface() is not None
+
+    envs.close()
+
+    assert pygame.display.get_surface() is None
 
 
 def test_closing_closes_the_environments():

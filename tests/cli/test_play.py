@@ -218,7 +218,7 @@ def test_what_has_the_display_itself_is_played_in_the_terminal(
 ):
     assert 2 == main(["play", "ple:Catcher", "--window"])
     assert (
-        "envkit play: The environment has pygame's display to itself, and there is one "
+        "envkit play: An environment has pygame's display to itself, and there is one "
         "in a process. --terminal plays in the terminal.\n"
     ) == capsys.readouterr().err
 

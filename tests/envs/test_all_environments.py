@@ -346,15 +346,46 @@ def test_rendering_gives_a_picture_of_each_row(make, batch_size):
 
 
 @every_environment
-def test_rendering_knows_one_mode(make):
+def test_rendering_as_text_gives_lines_for_each_row(make):
+    single, batch = make(seed=5), make(batch_size=3, seed=5)
+    for env in (single, batch):
+        env.reset()
+        play(env, random_actions(env, 1, 3))
+
+    text, texts = single.render("ansi"), batch.render("ansi")
+
+    assert ([str] * 3, 3) == ([type(row) for row in texts], len(texts))
+    for one in (text, *texts):
+        assert len(one.splitlines()) >= 3
+        assert one.strip()
+
+
+@every_environment
+def test_a_mode_that_is_not_there_is_refused_with_those_that_are(make):
     env = make()
     env.reset()
 
     with pytest.raises(NotImplementedError) as caught:
-        env.render("human")
+        env.render("html")
 
-    name = type(env).__name__
-    assert f"{name} renders 'rgb_array' only, not 'human'." == str(caught.value)
+    assert (
+        f"{type(env).__name__} does not render 'html'; its modes are: 'rgb_array', "
+        "'human', 'ansi'."
+    ) == str(caught.value)
+
+
+def test_boards_are_written_as_they_are():
+    catch, grid, game = Catch(rows=3, columns=3), GridWorld(size=2), TicTacToe()
+    for env in (catch, grid, game):
+        env.reset()
+    ball, paddle = catch.step(0).observation.nonzero()[1].tolist()
+    game.step(4)
+
+    board = [["."] * 3 for _ in range(3)]
+    board[1][ball], board[2][paddle] = "o", "="
+    assert board == [list(line) for line in catch.render("ansi").splitlines()]
+    assert {"A", "G", "."} == set(grid.render("ansi")) - {"\n"}
+    assert ("X", "O") == (game.render("ansi")[5], *set(game.render("ansi")) & {"O"})
 
 
 @pytest.mark.parametrize("call", ["render", "get_info"])

@@ -506,8 +506,8 @@ def test_independent_failures_are_raised_together():
         "  expected   an exception\n"
         "  got        array of shape (8, 8, 3), dtype uint8, values 0 … 0\n"
         "\n"
-        "A mistyped mode should not go unnoticed: raise a ValueError that lists the "
-        "modes there are." == message_of(error)
+        "A mistyped mode should not go unnoticed: raise a NotImplementedError "
+        "that lists the modes there are." == message_of(error)
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from envkit.adapters.dependencies import require
-from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
 from envkit.errors import MissingDependencyError
 from envkit.specs.validation import describe
+from envkit.window import prepare_sdl
 
 __all__ = ["as_ple", "require_ple"]
 

@@ -14,13 +14,14 @@ import threading
 import weakref
 from typing import Any
 
+from envkit.window import WINDOW, surface
+
 __all__ = [
     "blank_of",
     "close",
     "forget_keys",
     "give_back",
     "put_blank",
-    "surface",
     "take",
 ]
 
@@ -36,6 +37,13 @@ def take(owner: object) -> None:
         RuntimeError: Another one has it.
     """
     global _holder
+    if WINDOW.is_open:
+        raise RuntimeError(
+            "An environment shows its picture in a window, and pygame has one display "
+            "for all of a process: a game of PLE would draw over it. Close that "
+            "environment first, or run the game in a worker process: "
+            "ParallelPyEnvironment([make_game])."
+        )
     with _lock:
         if _is_held():
             # What is only kept by a cycle is not used any more.
@@ -71,13 +79,6 @@ def _is_held() -> bool:
     return (
         _holder is not None and _holder[0] == os.getpid() and _holder[1]() is not None
     )
-
-
-def surface() -> Any:
-    """Returns the surface that shows the game; `None` if nothing is shown."""
-    # Whoever has a display has imported pygame.
-    pygame = sys.modules.get("pygame")
-    return pygame.display.get_surface() if pygame is not None else None
 
 
 def blank_of() -> Any:

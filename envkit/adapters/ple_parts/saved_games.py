@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from envkit.adapters.ple_parts import one_display
+from envkit.window import surface
 
 __all__ = ["SavedGame", "restore_game", "save_game"]
 
@@ -76,7 +77,7 @@ def _staying(ple: Any) -> dict[str, Any]:
     return {
         "ple": ple,
         "game": ple.game,
-        "display": one_display.surface(),
+        "display": surface(),
         # Most are functions without a place to be found at.
         "state_preprocessor": getattr(ple, "state_preprocessor", None),
     }

@@ -11,12 +11,9 @@ from rich.segment import Segment, Segments
 from rich.style import Style
 
 from envkit.types import Array
-from envkit.wrappers.pictures.arithmetic import grayscale, resize
+from envkit.wrappers.pictures.arithmetic import resize
 
-__all__ = ["fitted", "half_blocks", "shades"]
-
-_SHADES = np.array(list(" .:-=+*#%@"))
-_SHADES.setflags(write=False)
+__all__ = ["fitted", "half_blocks"]
 
 
 def fitted(picture: Array, height: int, width: int) -> Array:
@@ -57,21 +54,6 @@ def half_blocks(picture: Array) -> Segments:
             segments.append(Segment("▀" * length, _style(*points)))
         segments.append(Segment.line())
     return Segments(segments)
-
-
-def shades(picture: Array) -> str:
-    """Returns a picture for terminals without colours.
-
-    Example:
-        >>> print(shades(np.array([[[0] * 3, [255] * 3]] * 2, np.uint8)).strip())
-        @
-    """
-    gray = grayscale(picture).astype(np.int64)
-    if len(gray) % 2:
-        gray = np.concatenate([gray, np.zeros_like(gray[:1])])
-    mean = (gray[::2] + gray[1::2]) // 2
-    levels = _SHADES[mean * len(_SHADES) // 256]
-    return "\n".join("".join(line) for line in levels.tolist())
 
 
 @functools.lru_cache(maxsize=1 << 14)

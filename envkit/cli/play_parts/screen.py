@@ -12,10 +12,11 @@ from typing import Any
 from rich.console import Console, Group
 from rich.text import Text
 
-from envkit.cli.play_parts.half_blocks import fitted, half_blocks, shades
+from envkit.cli.play_parts.half_blocks import fitted, half_blocks
 from envkit.cli.play_parts.key_names import decode
 from envkit.cli.play_parts.scene import Scene
 from envkit.cli.play_parts.text_columns import side_by_side
+from envkit.envs.drawing import shades
 
 __all__ = ["Screen", "is_terminal", "open_screen"]
 

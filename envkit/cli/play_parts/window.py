@@ -7,19 +7,19 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from envkit.adapters.dependencies import require
-from envkit.adapters.ple_parts.one_display import surface
-from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
 from envkit.cli.play_parts.key_names import NAMED, as_key
 from envkit.cli.play_parts.scene import Scene
 from envkit.cli.play_parts.text_columns import columns_of
+from envkit.window import (
+    BACKGROUND,
+    draw_picture,
+    open_display,
+    surface,
+    window_size,
+)
 
 __all__ = ["Pressed", "Window", "display_is_taken", "open_window"]
 
-_SMALLEST = 480  # what the larger side of a picture becomes at least, about
-_LARGEST = 960
 _TEXT_SIZE = 18
 _LINE = 22
 _MARGIN = 8
@@ -27,7 +27,7 @@ _WITHOUT_ARROWS = str.maketrans(
     {"←": "left", "→": "right", "↑": "up", "↓": "down", "…": "..."}
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-_BACKGROUND, _INK = (24, 24, 28), (220, 220, 220)
+_INK = (220, 220, 220)
 # Held keys come again, in milliseconds: after the first, and after each other.
 _REPEAT = 250, 60
 _WAIT = 200  # no longer, in milliseconds, so that Ctrl-C is noticed
@@ -71,20 +71,14 @@ class Window:
         pygame = self._pygame
         if self._surface is None:
             self.open(scene, len(lines))
-        width, height = self._surface.get_size()
-        room = height - len(lines) * _LINE - _MARGIN
-        self._surface.fill(_BACKGROUND)
+        room = self._surface.get_height() - len(lines) * _LINE - _MARGIN
+        self._surface.fill(BACKGROUND)
         if isinstance(scene, str):
             left = _MARGIN
             for column in columns_of(scene, (room - _MARGIN) // _LINE):
                 left += self._write(column, left, _MARGIN) + 2 * _LINE
         else:
-            image = pygame.image.frombuffer(
-                np.ascontiguousarray(scene).tobytes(), scene.shape[1::-1], "RGB"
-            )
-            size = _fitting(image.get_size(), (width, max(1, room)))
-            image = pygame.transform.scale(image, size)
-            self._surface.blit(image, ((width - size[0]) // 2, (room - size[1]) // 2))
+            draw_picture(pygame, self._surface, scene, room)
         self._write(lines, _MARGIN, room + _MARGIN // 2)
         pygame.display.flip()
 
@@ -142,7 +136,7 @@ class Window:
     def open(self, scene: Scene, lines: int) -> None:
         """Opens it, large enough for a scene and so many lines below."""
         pygame = self._pygame
-        size = (640, 320) if isinstance(scene, str) else _opening(scene.shape)
+        size = (640, 320) if isinstance(scene, str) else window_size(scene.shape)
         self._surface = pygame.display.set_mode(
             (max(size[0], 480), size[1] + lines * _LINE + _MARGIN), pygame.RESIZABLE
         )
@@ -172,24 +166,11 @@ def open_window(title: str, *, repeats: bool, seen: bool = True) -> Iterator[Win
         repeats: Whether a key that is held comes again and again.
         seen: Whether somebody is to see it. Without a display nobody does.
     """
-    if display_is_taken():
-        raise ValueError(
-            "The environment has pygame's display to itself, and there is one in a "
-            "process. --terminal plays in the terminal."
-        )
-    require("pygame", needed_by="A window to play in", extra="play")
-    prepare_sdl(shows_window=True)
-    import pygame
-
-    pygame.display.init()
-    pygame.font.init()
+    pygame = open_display(
+        "A window to play in", instead="--terminal plays in the terminal.", seen=seen
+    )
     try:
-        # What SDL falls back on where there is none.
-        if seen and pygame.display.get_driver() == "offscreen":
-            raise ValueError(
-                "There is no display to open a window on. --terminal plays in the "
-                "terminal."
-            )
+        pygame.font.init()
         yield Window(pygame, title, repeats=repeats)
     finally:
         pygame.display.quit()
@@ -198,18 +179,3 @@ def open_window(title: str, *, repeats: bool, seen: bool = True) -> Iterator[Win
 def display_is_taken() -> bool:
     """Says whether an environment draws on pygame's display, as games of PLE do."""
     return surface() is not None
-
-
-def _opening(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Returns how large a picture is shown at first, width and height."""
-    height, width = shape[:2]
-    larger = max(height, width)
-    times = max(1.0, _SMALLEST // larger) if larger <= _LARGEST else _LARGEST / larger
-    return int(width * times), int(height * times)
-
-
-def _fitting(size: tuple[int, int], room: tuple[int, int]) -> tuple[int, int]:
-    """Returns how large a picture becomes, in whole numbers if it grows."""
-    share = min(room[0] / size[0], room[1] / size[1])
-    times = int(share) if share >= 1 else share
-    return max(1, int(size[0] * times)), max(1, int(size[1] * times))

@@ -115,8 +115,8 @@ def render_mode(trial: Trial) -> None:
     raise broken(
         'render("no such mode") raised nothing.',
         [("expected", "an exception"), ("got", describe(picture))],
-        "A mistyped mode should not go unnoticed: raise a ValueError that lists the "
-        "modes there are.",
+        "A mistyped mode should not go unnoticed: raise a NotImplementedError that "
+        "lists the modes there are.",
     )
 
 
