@@ -109,7 +109,6 @@ INTERNAL = {
     "envkit.interruptible",
     "envkit.lazy_names",
     "envkit.parallel.arguments",
-    "envkit.parallel.by_value",
     "envkit.parallel.cpus",
     "envkit.parallel.channel",
     "envkit.parallel.constructor_texts",

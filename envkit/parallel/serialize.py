@@ -9,6 +9,7 @@ the worker load the script, under the name `__envkit_main__`.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import importlib
@@ -19,10 +20,9 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from envkit.errors import ConstructorError
-from envkit.parallel.by_value import dump_by_value
 from envkit.parallel.constructor_texts import (
     describe_argument,
     describe_constructor,
@@ -191,10 +191,66 @@ def _dump(value: Any) -> bytes:
     try:
         payload = pickle.dumps(value, protocol=5)
     except Exception:
-        return dump_by_value(value)
+        return _dump_by_value(value)
     # The main module of a worker is another one. Should these bytes be only somebody's
     # text, cloudpickle does what pickle did.
-    return dump_by_value(value) if _MAIN.encode() in payload else payload
+    return _dump_by_value(value) if _MAIN.encode() in payload else payload
+
+
+def _dump_by_value(value: Any) -> bytes:
+    """Turns a value into bytes that hold whatever another process would not find.
+
+    cloudpickle takes classes and functions apart. What remembers results in a class, as
+    `functools.lru_cache` and `functools.cached_property` do, it leaves to pickle, which
+    looks for the one by name and cannot take the other's lock. Here both travel,
+    without what they remember.
+    """
+    import cloudpickle
+
+    file = io.BytesIO()
+    _knowing_more(cloudpickle.Pickler)(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
+@functools.cache
+def _knowing_more(base: Any) -> Any:
+    class Pickler(base):  # type: ignore[misc]  # cloudpickle's, which comes late
+        """A pickler that knows more types."""
+
+        dispatch_table: ClassVar[Any] = collections.ChainMap(
+            {
+                functools._lru_cache_wrapper: _reduce_cache,
+                functools.cached_property: _reduce_property,
+            },
+            base.dispatch_table,
+        )
+
+    return Pickler
+
+
+def _reduce_cache(cache: Any) -> Any:
+    if _is_found(cache):
+        return cache.__qualname__
+    return _cache_again, (cache.__wrapped__, cache.cache_parameters())
+
+
+def _cache_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _reduce_property(found: functools.cached_property[Any]) -> Any:
+    state = {name: value for name, value in vars(found).items() if name != "lock"}
+    return functools.cached_property, (found.func,), state
+
+
+def _is_found(cache: Any) -> bool:
+    """Says whether another process finds a function by its name."""
+    if cache.__module__ == "__main__":
+        return False
+    found: Any = sys.modules.get(cache.__module__)
+    for part in cache.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is cache
 
 
 class _Unpickler(pickle.Unpickler):
