@@ -9,16 +9,27 @@ and `__slots__` keep outside of `__dict__`, such as `errno`) and its attributes.
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import pickle
 import sys
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["both", "cut", "fields_of", "halves", "packed", "rebuilt", "unpacked"]
+__all__ = [
+    "CLASS_MAKERS",
+    "ClassKeepingUnpickler",
+    "both",
+    "cut",
+    "fields_of",
+    "halves",
+    "packed",
+    "rebuilt",
+    "unpacked",
+]
 
 E = TypeVar("E", bound=BaseException)
 Ours = TypeVar("Ours", bound=Exception)
@@ -27,6 +38,10 @@ Ours = TypeVar("Ours", bound=Exception)
 EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
 # `AttributeError.obj` is the very object that lacks the attribute: an environment, say.
 TOO_MUCH = {"obj"}
+
+# What cloudpickle makes classes with. The last two arguments are the number by which it
+# knows a class again, and one without a meaning.
+CLASS_MAKERS = frozenset({"_make_skeleton_class", "_make_skeleton_enum"})
 
 # What Python itself catches, or prints in its own way: as one of these, an error of
 # ours would end a loop over environments silently, or be shown without its message.
@@ -235,8 +250,52 @@ class _Pickler(_ByParts, pickle.Pickler):
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.whole = whole
 
+    def reducer_override(self, value: Any) -> Any:
+        # It came by value, and looking it up would run the module that it is from.
+        if isinstance(value, type) and value.__module__ not in sys.modules:
+            raise pickle.PicklingError(f"{value.__module__} is not imported here")
+        return super().reducer_override(value)
 
-class _Unpickler(pickle.Unpickler):
+
+class ClassKeepingUnpickler(pickle.Unpickler):
+    """Unpickles, and leaves classes alone that are here already.
+
+    cloudpickle knows again a class that travelled by value before, also on its way
+    back, but then overwrites all its attributes with those of the other process: what
+    a worker returns or raises would change the classes of the parent's script.
+    """
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._new: set[type] = set()
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Looks a global up; those that make classes are wrapped."""
+        found = super().find_class(module, name)
+        if module == "cloudpickle.cloudpickle":
+            if name in CLASS_MAKERS:
+                return functools.partial(self._make_class, found)
+            if name == "_class_setstate":
+                return functools.partial(self._fill_class, found)
+        return found
+
+    def _make_class(self, make: Callable[..., type], *args: Any) -> type:
+        is_here = self._knows(args[-2])
+        made = make(*args)
+        if not is_here:
+            self._new.add(made)
+        return made
+
+    def _knows(self, tracker_id: str) -> bool:
+        """Says whether cloudpickle knows a class by its number."""
+        cloudpickle = sys.modules["cloudpickle.cloudpickle"]
+        return tracker_id in getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+
+    def _fill_class(self, fill: Callable[..., type], made: type, state: Any) -> type:
+        return fill(made, state) if made in self._new else made
+
+
+class _Unpickler(ClassKeepingUnpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module not in sys.modules:
             raise pickle.UnpicklingError(f"{module} is not imported here")

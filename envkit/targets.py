@@ -30,7 +30,9 @@ import functools
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.errors import ConstructorError, MissingDependencyError
@@ -40,7 +42,15 @@ from envkit.wording import listed
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["load", "makes_batches", "names_in", "schemes", "suggestion"]
+__all__ = [
+    "load",
+    "main_script_names",
+    "makes_batches",
+    "module_named",
+    "names_in",
+    "schemes",
+    "suggestion",
+]
 
 _GROUP, _NAMES = "envkit.schemes", "envkit.names"
 
@@ -175,6 +185,63 @@ def makes_batches(target: Any, arguments: Collection[str]) -> bool:
     return prefix in _SCHEMES and _SCHEMES[prefix].batched_by in arguments
 
 
+def module_named(name: str) -> ModuleType:
+    """Returns a module: the main script, if the name is its, else an imported one.
+
+    Importing the main script by its name would run it a second time.
+
+    Example:
+        >>> module_named("envkit.testing").__name__
+        'envkit.testing'
+    """
+    if name in main_script_names():
+        return sys.modules["__main__"]
+    return importlib.import_module(name)
+
+
+def main_script_names() -> frozenset[str]:
+    """Returns the names by which an import would find the program's main script.
+
+    Those of `train.py` are "train", and "my_package.train" if that is where it lies.
+    A notebook, and a program that comes through a pipe, have none.
+    """
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:  # python -m my_package.train
+        return frozenset([spec.name]) - {"__main__"}
+    file = getattr(main, "__file__", None)
+    if not isinstance(file, str):
+        return frozenset()
+    return _names_of_script(file, tuple(map(str, sys.path)))
+
+
+@functools.cache
+def _names_of_script(file: str, search_path: tuple[str, ...]) -> frozenset[str]:
+    """Returns the names by which a search path leads to a script."""
+    from importlib.machinery import PathFinder
+
+    file = os.path.realpath(file)
+    names = set()
+    for folder in map(os.path.realpath, search_path):
+        if not file.startswith(os.path.join(folder, "")) or not file.endswith(".py"):
+            continue
+        parts = os.path.relpath(file, folder).removesuffix(".py").split(os.sep)
+        if not all(part.isidentifier() for part in parts):
+            continue
+        # A module of the same name may come before it.
+        first = PathFinder.find_spec(parts[0], list(search_path))
+        if first is None:
+            continue
+        if len(parts) == 1:
+            is_first = os.path.realpath(first.origin or "") == file
+        else:
+            places = map(os.path.realpath, first.submodule_search_locations or ())
+            is_first = os.path.join(folder, parts[0]) in places
+        if is_first:
+            names.add(".".join(parts))
+    return frozenset(names)
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns a sentence with the names that look most like a wrong one, or nothing.
 
@@ -270,7 +337,7 @@ def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]
     if module_name.startswith("."):  # "./game.py": others are refused before.
         raise _names_a_file(name, module_name, attribute)
     try:
-        found: Any = importlib.import_module(module_name)
+        found: Any = module_named(module_name)
     except ModuleNotFoundError as error:
         # Only if it is the named module that is missing: one that it imports itself
         # is the author's own business, and its error says more.
@@ -287,6 +354,12 @@ def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
+            if found is sys.modules["__main__"]:
+                raise ConstructorError(
+                    f"{name!r}: {module_name} is the script that is running, and it "
+                    f"has not defined {part!r} yet."
+                    f"{suggestion(part, _callables(found))} Define it above."
+                )
             raise ConstructorError(
                 f"{name!r}: {getattr(found, '__name__', module_name)} has no attribute "
                 f"{part!r}.{suggestion(part, _callables(found))}"

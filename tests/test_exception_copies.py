@@ -189,6 +189,28 @@ def test_a_class_sent_to_another_process_by_value_is_itself_when_it_comes_back()
     assert (1, 2) == arrived.args
 
 
+def test_a_class_that_comes_back_is_left_as_it_is():
+    """cloudpickle would give it the attributes that it had when it left."""
+
+    class NotebookError(Exception):
+        raised = 0
+
+    data = cloudpickle.dumps(NotebookError("down"))
+    NotebookError.raised = 3
+    arrived = unpacked(data)
+
+    assert NotebookError is type(arrived)
+    assert 3 == NotebookError.raised
+
+
+def test_packing_imports_no_module_that_a_class_came_from_by_value():
+    kind = type("GoneError", (Exception,), {"__module__": "this"})
+    data = packed(kind("no"))
+
+    assert "this" not in sys.modules
+    assert kind is type(unpacked(data))
+
+
 def test_a_class_of_both_is_made_once_and_is_both():
     kind = both(RuntimeError, FileNotFoundError)
 

@@ -284,3 +284,54 @@ def test_a_scheme_that_there_is_not_is_not_listed(monkeypatch):
         "There is no scheme 'gymnasum'. Did you mean 'gymnasium'? Schemes are ale, "
         "gymnasium."
     ) == told(targets.names_in, "gymnasum")
+
+
+NAMES = (
+    "import sys\n"
+    "sys.path.extend(sys.argv[1:])\n"
+    "from envkit.targets import main_script_names, module_named\n"
+    "print(sorted(main_script_names()), module_named('train') is sys.modules[__name__])"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (["train.py"], "['train'] True"),
+        (["train.py", "{folder}"], "['mine.train', 'train'] True"),
+        (["-m", "train"], "['train'] True"),
+        (["-c", NAMES], "[] False"),
+    ],
+    ids=["a script", "a script in a package", "a module", "no file"],
+)
+def test_the_main_script_has_the_names_that_an_import_would_find_it_by(
+    tmp_path, command, names
+):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text(NAMES, "utf-8")
+    said = subprocess.run(
+        [sys.executable, *(part.format(folder=tmp_path) for part in command)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
+
+    assert names == said.stdout.splitlines()[-1], said.stderr
+
+
+def test_a_module_that_comes_before_the_main_script_is_imported(tmp_path):
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text(NAMES, "utf-8")
+    (tmp_path / "second" / "train.py").write_text(
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'first')!r})\n{NAMES}", "utf-8"
+    )
+    said = subprocess.run(
+        [sys.executable, tmp_path / "second" / "train.py"],
+        capture_output=True,
+        text=True,
+    ).stdout
+
+    # The one that is imported prints first, of itself.
+    assert ["[] True", "[] False"] == said.splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
@@ -18,6 +17,7 @@ from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
 from envkit.parallel.serialize import describe_constructor
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.info_spec import info_spec_of
+from envkit.targets import module_named
 from envkit.types import EnvConstructor
 from envkit.wording import counted
 
@@ -220,7 +220,7 @@ def run_setup(setup: str | Callable[[], Any] | None) -> None:
     """Runs what a worker is to run before anything else."""
     if isinstance(setup, str):
         module, _, attribute = setup.partition(":")
-        getattr(importlib.import_module(module), attribute)()
+        getattr(module_named(module), attribute)()
     elif setup is not None:
         setup()
 

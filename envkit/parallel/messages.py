@@ -19,6 +19,7 @@ __all__ = [
     "Hello",
     "ObjectActions",
     "ObjectRow",
+    "Packed",
     "PackedJob",
     "RemoteFailure",
     "Reply",
@@ -190,6 +191,16 @@ class PackedJob(NamedTuple):
     constructors: tuple[bytes, ...]
     setup: bytes | None = None
     protocol: int = PROTOCOL_VERSION
+
+
+class Packed(NamedTuple):
+    """A `Hello` or `Bind` on its way, pickled by `serialize`.
+
+    Specs are the user's own: a namedtuple of the main script, or a subclass of a spec,
+    is found in no other process by its name.
+    """
+
+    payload: bytes
 
 
 class Bind(NamedTuple):

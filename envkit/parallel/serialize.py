@@ -2,9 +2,12 @@
 
 What lives in an importable module travels by reference. What does not, such as a
 lambda or anything made in the program's main script or in a notebook, travels by value
-through cloudpickle, so a worker need not run that script again. Only a constructor of
-the main script that cannot travel by value, because it uses a lock or the like, makes
-the worker load the script, under the name `__envkit_main__`.
+through cloudpickle, so a worker need not run that script again. The same holds for a
+module that makes a pool while it is imported: a worker that imported it would make that
+pool again. Only a constructor of the main script that cannot travel by value, because
+it uses a lock or the like, makes the worker load the script, under the name
+`__envkit_main__`. A pool that is made while a worker loads or imports something is
+refused, because each of its workers would make one, too.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
+from envkit.constructors import Constructor, make
+from envkit.constructors import constructor as constructor_of
 from envkit.errors import ConstructorError
+from envkit.exception_copies import CLASS_MAKERS, ClassKeepingUnpickler
 from envkit.parallel.constructor_texts import (
     describe_argument,
     describe_constructor,
@@ -31,15 +37,18 @@ from envkit.parallel.constructor_texts import (
     kind_of,
     shortened,
 )
+from envkit.targets import load, main_script_names
 
 __all__ = [
     "describe_constructor",
     "dump_constructor",
+    "dump_setup",
     "dump_value",
     "load_constructor",
     "load_value",
     "loading_script",
-    "refuse_while_loading_script",
+    "refuse_while_loading",
+    "work_here",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -78,6 +87,25 @@ _scripts: dict[str, _Loaded] = {}
 # The scripts that are being loaded: path, and the name that is wanted from it.
 _loading: list[_Script] = []
 
+# Modules that no worker may import, because they are the program that runs here: the
+# main script by its other names, and modules whose own code makes a pool.
+_programs: set[str] = set()
+# Modules of which classes have come by value, and that were not imported here. Pickle
+# would import them, to look the classes up.
+_not_imported: set[str] = set()
+# Whether this process is a worker, and whether it is a fork of its parent.
+_is_worker = _is_fork = False
+
+
+def work_here(*, as_fork: bool) -> None:
+    """Notes that this process is a worker.
+
+    Args:
+        as_fork: Whether it is a fork of its parent, and so has the main script, too.
+    """
+    global _is_worker, _is_fork
+    _is_worker, _is_fork = True, as_fork
+
 
 def dump_constructor(constructor: Callable[..., Any], index: int) -> bytes:
     """Turns a constructor into bytes for `load_constructor` in another process.
@@ -96,12 +124,17 @@ def dump_constructor(constructor: Callable[..., Any], index: int) -> bytes:
         array(0, dtype=int32)
     """
     script, pickled = None, b""
+    _programs.update(_running_modules(), main_script_names())
     try:
         pickled = _dump(constructor)
+    except ConstructorError:
+        raise  # A name in it stands for nothing.
     except Exception as error:
         script = _script_of(constructor, error)
         if script is None:
             raise _cannot_travel(constructor, index, error) from error
+        # By this name workers that load the script know what is in it.
+        sys.modules[_SCRIPT_NAME] = sys.modules[_MAIN]
     return pickle.dumps(
         (describe_constructor(constructor), pickled, script and tuple(script))
     )
@@ -123,12 +156,26 @@ def load_constructor(payload: bytes) -> Callable[..., Any]:
     return constructor  # It was one when it left.
 
 
-def dump_value(value: Any, what: str = "The value") -> bytes:
+def dump_setup(setup: str | Callable[[], Any] | None) -> bytes | None:
+    """Turns what workers run first into bytes for `load_value` in another process.
+
+    Raises:
+        TypeError: It cannot travel; the message says which part of it and why.
+        ConstructorError: It is the name of something that the main script lacks.
+    """
+    _programs.update(_running_modules(), main_script_names())
+    if _is_of_program(setup):
+        setup = load(str(setup), str(setup))
+    return dump_value(setup, "worker_setup") if setup else None
+
+
+def dump_value(value: Any, what: str = "The value", *, to_fork: bool = False) -> bytes:
     """Turns a value into bytes for `load_value` in another process.
 
     Args:
         value: An argument or a result of a request.
         what: What the value is, as the message begins.
+        to_fork: Whether the other process is a fork of this one.
 
     Raises:
         TypeError: It cannot travel; the message says which part of it and why.
@@ -138,7 +185,10 @@ def dump_value(value: Any, what: str = "The value") -> bytes:
         3
     """
     try:
-        return _dump(value)
+        has_loaded = sys.modules.get(_SCRIPT_NAME) is sys.modules[_MAIN]
+        return _dump(value, has_main=to_fork or _is_fork or has_loaded)
+    except ConstructorError:
+        raise
     except Exception as error:
         place, part = _unsendable(value)
         subject = f"its {place} is" if place else "it is"
@@ -162,39 +212,83 @@ def loading_script() -> bool:
     return bool(_loading)
 
 
-def refuse_while_loading_script(what: str) -> None:
-    """Raises if a script that a worker is loading goes on to make workers itself.
+def refuse_while_loading(what: str) -> None:
+    """Raises if a worker makes workers itself by loading or importing a program.
 
     Args:
         what: What is about to be made, such as "ParallelPyEnvironment".
 
     Raises:
-        ConstructorError: A script is being loaded; the message says how to guard it.
+        ConstructorError: It does; the message says how to guard the program.
     """
-    if not _loading:
-        return
-    script = _loading[-1]
-    name = os.path.basename(script.path)
+    if _loading:
+        script = _loading[-1]
+        name = os.path.basename(script.path)
+        doing, needed = "loading that script", script.qualname
+        why = (
+            f"  why    the worker needs {script.qualname}, which cannot be sent by "
+            f"value: {script.why}\n\n"
+        )
+    else:
+        modules = _running_modules() if _is_worker else {}
+        if not modules:
+            return
+        module = next(iter(modules.values()))
+        name = os.path.basename(getattr(module, "__file__", None) or module.__name__)
+        doing, needed = "importing that module", "what makes the environments"
+        why = ""
     raise ConstructorError(
-        f"{what} was made by {name} while a worker process was loading that script, so "
-        "every worker would start workers of its own.\n\n"
-        f"  why    the worker needs {script.qualname}, which cannot be sent by value: "
-        f"{script.why}\n\n"
+        f"{what} was made by {name} while a worker process was {doing}, so every "
+        "worker would start workers of its own.\n\n"
+        f"{why}"
         "Any one of these helps:\n"
         f'  - put what {name} does when it is run below  if __name__ == "__main__":\n'
-        f"  - move {script.qualname} into a module of its own, which {name} imports"
+        f"  - move {needed} into a module of its own, which {name} imports"
     )
 
 
-def _dump(value: Any) -> bytes:
-    """Pickles by reference where that reaches another process, else by value."""
+def _running_modules() -> dict[str, types.ModuleType]:
+    """Returns the modules whose own code is calling this, the innermost first."""
+    found: dict[str, types.ModuleType] = {}
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        name = frame.f_globals.get("__name__", _MAIN)
+        if frame.f_code.co_name == "<module>" and name != _MAIN:
+            module = sys.modules.get(name)
+            if module is not None and vars(module) is frame.f_globals:
+                found[name] = module
+        frame = frame.f_back
+    return found
+
+
+def _dump(value: Any, *, has_main: bool = False) -> bytes:
+    """Pickles by reference where that reaches another process, else by value.
+
+    Args:
+        value: What to pickle.
+        has_main: Whether the other process has the main script, too. What cannot travel
+            by value is found there all the same.
+    """
     try:
+        if _not_imported:
+            return _dump_by_value(value)
         payload = pickle.dumps(value, protocol=5)
     except Exception:
         return _dump_by_value(value)
     # The main module of a worker is another one. Should these bytes be only somebody's
     # text, cloudpickle does what pickle did.
-    return _dump_by_value(value) if _MAIN.encode() in payload else payload
+    names = [name for name in (_MAIN, *_programs) if name.encode() in payload]
+    if not names:
+        return payload
+    try:
+        return _dump_by_value(value)
+    except ConstructorError:
+        raise
+    except Exception:
+        if _MAIN in names and not has_main:
+            raise
+        # A module can be imported, if it guards what it does when it is run.
+        return payload
 
 
 def _dump_by_value(value: Any) -> bytes:
@@ -207,8 +301,20 @@ def _dump_by_value(value: Any) -> bytes:
     """
     import cloudpickle
 
+    registered = cloudpickle.list_registry_pickle_by_value()
+    modules = [
+        sys.modules[name]
+        for name in _programs
+        if name in sys.modules and name not in registered
+    ]
     file = io.BytesIO()
-    _knowing_more(cloudpickle.Pickler)(file, protocol=5).dump(value)
+    try:
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        _knowing_more(cloudpickle.Pickler)(file, protocol=5).dump(value)
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
     return file.getvalue()
 
 
@@ -221,15 +327,27 @@ def _knowing_more(base: Any) -> Any:
             {
                 functools._lru_cache_wrapper: _reduce_cache,
                 functools.cached_property: _reduce_property,
+                Constructor: _reduce_recipe,
+                functools.partial: _reduce_partial,
             },
             base.dispatch_table,
         )
+
+        def reducer_override(self, value: Any) -> Any:
+            """Takes classes apart, and adds their names if these lead to them."""
+            reduced = super().reducer_override(value)
+            if isinstance(value, type) and reduced is not NotImplemented:
+                make, args, *rest = reduced
+                if make.__name__ in CLASS_MAKERS and _is_found(value):
+                    # Its last argument has no meaning to cloudpickle.
+                    return make, (*args[:-1], value.__qualname__), *rest
+            return reduced
 
     return Pickler
 
 
 def _reduce_cache(cache: Any) -> Any:
-    if _is_found(cache):
+    if cache.__module__ != _MAIN and _is_found(cache):
         return cache.__qualname__
     return _cache_again, (cache.__wrapped__, cache.cache_parameters())
 
@@ -243,60 +361,58 @@ def _reduce_property(found: functools.cached_property[Any]) -> Any:
     return functools.cached_property, (found.func,), state
 
 
-def _is_found(cache: Any) -> bool:
-    """Says whether another process finds a function by its name."""
-    if cache.__module__ == "__main__":
-        return False
-    found: Any = sys.modules.get(cache.__module__)
-    for part in cache.__qualname__.split("."):
+def _reduce_recipe(recipe: Constructor) -> Any:
+    make_again, (name, build, *others) = recipe.__reduce__()
+    if _is_of_program(build):
+        build = load(name, build)
+    return make_again, (name, build, *others)
+
+
+def _reduce_partial(partial: functools.partial[Any]) -> Any:
+    args = partial.args
+    makes = partial.func is make or partial.func is constructor_of
+    if makes and args and _is_of_program(args[0]):
+        args = (constructor_of(args[0]), *args[1:])
+        partial = functools.partial(partial.func, *args, **partial.keywords)
+    return partial.__reduce__()
+
+
+def _is_of_program(target: Any) -> bool:
+    """Says whether a target is the name of something in a module that runs here."""
+    return isinstance(target, str) and target.partition(":")[0] in _programs
+
+
+def _is_found(value: Any) -> bool:
+    """Says whether the name of a class or function leads to it."""
+    found: Any = sys.modules.get(value.__module__)
+    for part in value.__qualname__.split("."):
         found = getattr(found, part, None)
-    return found is cache
+    return found is value
 
 
-class _Unpickler(pickle.Unpickler):
-    """Unpickles, and leaves classes alone that are here already.
-
-    cloudpickle knows again a class that travelled by value before, also on its way
-    back, but then overwrites all its attributes with those of the other process: a
-    value that a worker returns would change the methods of the parent's class.
-    """
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self._new: set[type] = set()
-
+class _Unpickler(ClassKeepingUnpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Looks a global up; those that make classes are wrapped.
-
-        Raises:
-            LookupError: The module is there, but not the name.
-        """
         # What importing a module raises is its own business, and passes as it is.
         importlib.import_module(module)
         try:
-            found = super().find_class(module, name)
+            return super().find_class(module, name)
         except AttributeError as error:
             raise LookupError(f"there is no {name} in {module}") from error
-        if module == "cloudpickle.cloudpickle":
-            if name in {"_make_skeleton_class", "_make_skeleton_enum"}:
-                return functools.partial(self._make_class, found)
-            if name == "_class_setstate":
-                return functools.partial(self._fill_class, found)
-        return found
 
     def _make_class(self, make: Callable[..., type], *args: Any) -> type:
-        from cloudpickle import cloudpickle
-
-        tracker_id = args[-2]
-        known = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
-        is_here = tracker_id in known
-        made = make(*args)
-        if not is_here:
-            self._new.add(made)
-        return made
-
-    def _fill_class(self, fill: Callable[..., type], made: type, state: Any) -> type:
-        return fill(made, state) if made in self._new else made
+        *_, tracker_id, qualname = args
+        # A class's module is among its keyword arguments, an enumeration's is not.
+        name = args[3].get("__module__") if len(args) == 6 else args[4]
+        module = sys.modules.get(name)
+        if name and module is None and _is_worker:
+            _not_imported.add(name)
+        if qualname and not self._knows(tracker_id):
+            # A fork, or a worker that loaded the script, has the same class already.
+            with contextlib.suppress(LookupError):
+                found = _find(vars(module) if module else {}, qualname)
+                if isinstance(found, type):
+                    return found
+        return super()._make_class(make, *args)
 
 
 def _script_of(constructor: Callable[..., Any], error: Exception) -> _Script | None:
@@ -359,6 +475,11 @@ def _run(script: _Script) -> _Loaded:
         return _Loaded({}, error)
     finally:
         _loading.pop()
+    if _is_worker:
+        # As the main script, so that classes are the same on both sides.
+        module = types.ModuleType(_SCRIPT_NAME)
+        vars(module).update(names)
+        sys.modules[_MAIN] = sys.modules[_SCRIPT_NAME] = module
     return _Loaded(names, None)
 
 

@@ -31,6 +31,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from envkit.errors import ConstructorError
 from envkit.parallel import serialize
 from envkit.parallel.channel import Channel
 from envkit.parallel.cpus import current_cpu
@@ -45,6 +46,7 @@ from envkit.parallel.messages import (
     Hello,
     ObjectActions,
     ObjectRow,
+    Packed,
     PackedJob,
     RemoteFailure,
     Reply,
@@ -75,6 +77,7 @@ def main(channel_fd: int, lifeline_fd: int, inherited: WorkerJob | None = None) 
         os.set_inheritable(fd, False)
     end_with(lifeline_fd)
     mark_helpers()
+    serialize.work_here(as_fork=inherited is not None)
     # What an environment prints is to be seen when it prints it.
     with contextlib.suppress(AttributeError, ValueError, OSError):  # It may be closed.
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -141,11 +144,14 @@ class _Worker:
         packed = self._channel.receive()
         hello = self._build(packed)
         end_fork(self._forked)
-        self._channel.send(hello)
         if isinstance(hello, RemoteFailure):
+            self._channel.send(hello)
             return
         try:
-            self._serve(packed.job.worker, packed.job.rings_each_row)
+            message = _packed_hello(hello)
+            self._channel.send(message)
+            if isinstance(message, Packed):
+                self._serve(packed.job.worker, packed.job.rings_each_row)
         finally:
             for line in lines_at_close(self._runner.close()):
                 print(line, file=sys.stderr)
@@ -187,9 +193,10 @@ class _Worker:
 
     def _serve(self, worker: int, rings_each_row: bool) -> None:
         # The first message binds; there is no bell yet to announce it.
-        bind: Bind | Close = self._channel.receive()
-        if isinstance(bind, Close):
+        message: Packed | Close = self._channel.receive()
+        if isinstance(message, Close):
             return
+        bind: Bind = serialize.load_value(message.payload)
         memory, *bells = self._channel.take_fds()
         half = len(bells) // 2
         bell, done = Doorbell.of(bells[:half]), Doorbell.of(bells[half:])
@@ -332,3 +339,16 @@ class _Worker:
             except Exception as error:
                 results.append(RemoteFailure.of(error, command="answer"))
         return Reply(reply.number, tuple(results))
+
+
+def _packed_hello(hello: Hello) -> Packed | RemoteFailure:
+    """Turns the specs of environments into bytes, or says why they cannot travel."""
+    try:
+        return Packed(serialize.dump_value(hello, "The specs of the environments"))
+    except Exception as error:
+        return RemoteFailure.of(
+            ConstructorError(str(error)),
+            kind="constructor",
+            command="construct",
+            pid=hello.pid,
+        )

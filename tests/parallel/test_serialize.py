@@ -46,9 +46,9 @@ except ConstructorError as error:
 # What a script does with its constructors, in place of starting a pool.
 POOL = f"""
 import pickle, subprocess, sys
-from envkit.parallel.serialize import dump_constructor, refuse_while_loading_script
+from envkit.parallel.serialize import dump_constructor, refuse_while_loading
 def pool(constructors):
-    refuse_while_loading_script("ParallelPyEnvironment")
+    refuse_while_loading("ParallelPyEnvironment")
     payloads = [dump_constructor(make, at) for at, make in enumerate(constructors)]
     print(subprocess.run(
         [sys.executable, "-c", {WORKER!r}], input=pickle.dumps(payloads),
@@ -434,10 +434,10 @@ if __name__ != "__main__": raise SystemExit(3)
         main = run_as_main(
             """
 import threading
-from envkit.parallel.serialize import refuse_while_loading_script
+from envkit.parallel.serialize import refuse_while_loading
 lock = threading.Lock()
 def make(): return lock
-refuse_while_loading_script("ParallelPyEnvironment")
+refuse_while_loading("ParallelPyEnvironment")
 """,
             tmp_path,
             monkeypatch,
@@ -447,7 +447,7 @@ refuse_while_loading_script("ParallelPyEnvironment")
             load_constructor(payload)
 
     def test_nothing_is_refused_where_no_script_is_loaded(self):
-        serialize.refuse_while_loading_script("ParallelPyEnvironment")
+        serialize.refuse_while_loading("ParallelPyEnvironment")
 
         assert not serialize.loading_script()
 

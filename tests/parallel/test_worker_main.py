@@ -24,6 +24,7 @@ from envkit.parallel.messages import (
     Close,
     Hello,
     ObjectActions,
+    Packed,
     PackedJob,
     RemoteFailure,
     Reply,
@@ -91,6 +92,8 @@ class Peer:
         self.process = SpawnLauncher({}).start()
         self.process.channel.send(packed)
         self.hello = self.receive()
+        if isinstance(self.hello, Packed):
+            self.hello = serialize.load_value(self.hello.payload)
         self.bell = self.done = self.block = self.slab = None
 
     def receive(self):
@@ -104,7 +107,8 @@ class Peer:
         self.slab = Slab(layout, self.block.buffer)
         self.bell, self.done = Doorbell.create(blocking=True), Doorbell.create()
         fds = (self.block.fd, *self.bell.fds, *self.done.fds)
-        self.process.channel.send(Bind(layout, lingers), fds)
+        bind = Packed(serialize.dump_value(Bind(layout, lingers)))
+        self.process.channel.send(bind, fds)
         return self
 
     def run(self, command, rows=(2,)):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from envkit.errors import ClosedError
+from envkit.errors import ClosedError, ConstructorError
 from envkit.parallel import serialize
 from envkit.parallel.backends.base import (
     Event,
@@ -45,6 +45,7 @@ from envkit.parallel.messages import (
     Hello,
     ObjectActions,
     ObjectRow,
+    Packed,
     PackedJob,
     RemoteFailure,
     Reply,
@@ -83,7 +84,7 @@ class ProcessBackend:
             start_method: "spawn", "forkserver" or "fork".
             worker_env: Environment variables of the workers.
         """
-        serialize.refuse_while_loading_script("A pool of worker processes")
+        serialize.refuse_while_loading("A pool of worker processes")
         self._inherits = start_method == "fork"
         self._guardian = Guardian()
         marked = {**(worker_env or {}), MARK: self._guardian.mark}
@@ -134,8 +135,11 @@ class ProcessBackend:
                 serialize.dump_constructor(constructor, job.first_env + index)
                 for index, constructor in enumerate(job.constructors)
             ),
-            serialize.dump_value(job.setup, "worker_setup") if job.setup else None,
+            serialize.dump_setup(job.setup),
         )
+
+    def _dumped(self, value: object, what: str) -> bytes:
+        return serialize.dump_value(value, what, to_fork=self._inherits)
 
     def _launch(self, job: WorkerJob, message: PackedJob) -> None:
         process = self._launcher.start(job if self._inherits else None)
@@ -219,7 +223,8 @@ class ProcessBackend:
             old.close()
         fds = (self._block.fd, *bell.fds, *self._done.fds)
         with contextlib.suppress(ConnectionError, EOFError):
-            message = Bind(self._slab.layout, self._workers_linger)
+            bind = Bind(self._slab.layout, self._workers_linger)
+            message = Packed(self._dumped(bind, "The specs"))
             process.channel.send(message, fds, life=process.life_fd)
 
     # Rows.
@@ -268,7 +273,7 @@ class ProcessBackend:
             worker = int(self._worker_of_row[row])
             message = messages.setdefault(worker, ObjectActions({}, {}))
             message.numbers[row] = int(slab.sequence[row])
-            message.leaves[row] = serialize.dump_value(leaves, "An action")
+            message.leaves[row] = self._dumped(leaves, "An action")
         for worker, message in messages.items():
             self._tell(worker, message)
 
@@ -408,7 +413,7 @@ class ProcessBackend:
 
     def request(self, worker: int, request: Request) -> None:
         """Asks an idle worker something; the answer will be an event `Replied`."""
-        payload = serialize.dump_value(request.arguments, "An argument")
+        payload = self._dumped(request.arguments, "An argument")
         self._tell(worker, request._replace(arguments=payload))
 
     def _tell(self, worker: int, message: object) -> None:
@@ -450,14 +455,18 @@ class ProcessBackend:
 
     def _take(self, worker: int, message: Any) -> None:
         match message:
-            case Hello() | RemoteFailure():
+            case RemoteFailure():
+                self._queue.append(Started(worker, message))
+            case Packed():
+                hello = _unpacked_hello(message)
                 try:
-                    if isinstance(message, Hello) and self._slab is not None:
+                    if isinstance(hello, Hello) and self._slab is not None:
                         self._bind(worker)
                 except OSError as error:
+                    hello = _not_started(error)
+                if isinstance(hello, RemoteFailure):
                     self.kill(worker)
-                    message = _not_started(error)
-                self._queue.append(Started(worker, message))
+                self._queue.append(Started(worker, hello))
             case RowsRaised():
                 self._has_raised = True
                 for row in message.rows:
@@ -692,6 +701,23 @@ def _wait_for(fd: int, seconds: float) -> None:
         is_readable(fd, seconds)
     else:
         time.sleep(seconds)
+
+
+def _unpacked_hello(message: Packed) -> Hello | RemoteFailure:
+    """Turns bytes into specs, or says why they cannot be had in this process."""
+    try:
+        return serialize.load_value(message.payload)  # type: ignore[no-any-return]
+    except Exception as error:
+        return RemoteFailure.of(
+            ConstructorError(
+                "The specs of an environment, which its worker has sent, cannot be "
+                f"loaded in this process: {type(error).__name__}: {error}. Their "
+                "classes must be importable here, too, or be defined in the main "
+                "script."
+            ),
+            kind="constructor",
+            command="construct",
+        )
 
 
 def _unpacked(reply: Reply) -> Reply:
