@@ -484,7 +484,7 @@ class PoolFacade:
             4
         """
         self._check_open("statistics")
-        meters = self._pool.read_meters()
+        meters = self._pool.slab.meters.tolist()
         workers = tuple(
             WorkerStatistics(
                 worker=index,

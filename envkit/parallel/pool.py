@@ -27,7 +27,7 @@ from envkit.parallel.messages import question_text
 from envkit.parallel.questions import Questions
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook
 from envkit.parallel.row_map import RowMap
-from envkit.parallel.slab import CLOSED, PROCESS, RESET, STEP, UNCOUNTED, Slab
+from envkit.parallel.slab import CLOSED, PROCESS, RESET, STEP, Slab
 from envkit.parallel.waiting import FIRST_NOTICE
 from envkit.parallel.watch import Watch
 from envkit.parallel.workforce import PoolOptions, Workforce
@@ -35,9 +35,6 @@ from envkit.specs.info_spec import common_info_spec
 from envkit.types import Array, EnvConstructor
 
 __all__ = ["WorkerPool"]
-
-# A worker that has not counted by then has been stopped, or killed.
-_COUNTED_WITHIN = 0.1
 
 
 class WorkerPool:
@@ -372,20 +369,6 @@ class WorkerPool:
         self._workforce.note_seeds(seeds)
 
     # Facts, and the end.
-
-    def read_meters(self) -> list[list[int]]:
-        """Returns what each worker has counted, also of what it has just answered.
-
-        A worker counts right after it has answered, which may be a moment later.
-        """
-        meters = self.slab.meters
-        answered = np.ones(len(self._workers), bool)
-        answered[self.worker_of_row[self.state == BUSY]] = False
-        until = self._now() + _COUNTED_WITHIN
-        while (answered & (meters[:, UNCOUNTED] != 0)).any() and self._now() < until:
-            time.sleep(0)
-        counts: list[list[int]] = meters.tolist()
-        return counts
 
     def worker_facts(self) -> list[tuple[int, bool, int, tuple[int, int]]]:
         """Returns, for each worker, its process, whether it is there, its memory."""

@@ -58,7 +58,8 @@ class EnvRunner:
 
     A runner does no input or output and waits for nobody. Whoever carries it decides
     when rows are ready and whom to tell when they are done: `tell_failure` is called
-    before a row that raised is marked, `after_row`, if there is one, after every row.
+    before a row that raised is marked, `before_last_mark` before the last row of a run
+    is, `after_row`, if there is one, after every row.
 
     Attributes:
         is_single: Whether each environment is one row; the others are batches.
@@ -82,7 +83,10 @@ class EnvRunner:
         self._validate = job.validate
         self._first_env = job.first_env
         self.tell_failure: Callable[[Sequence[int], RemoteFailure], None] = _nobody
+        self.before_last_mark: Callable[[], None] = _uncounted
         self.after_row: Callable[[], None] | None = None
+        # Of the run that is going on: the row that is marked last.
+        self._last_row = -1
 
     def build(self) -> Hello | RemoteFailure:
         """Builds the environments; says what they are, or what went wrong."""
@@ -171,6 +175,7 @@ class EnvRunner:
         if self._moves_together and self._all_step_to(number):
             fence()
             self._meters[STEPS] += len(self._rows)
+            self._last_row = self._stop - 1
             if not self.is_single:
                 self._run_whole_batch(number)
             elif self._notes_infos[0]:
@@ -207,6 +212,7 @@ class EnvRunner:
     def run(self, rows: Sequence[int]) -> None:
         """Executes the command in each row and writes the answer beside it."""
         self._meters[STEPS] += len(rows)
+        self._last_row = rows[-1]
         if self.is_single:
             self._run_single(rows)
         else:
@@ -222,7 +228,8 @@ class EnvRunner:
             return
         # What `RowWriter` does for such rows, without the call.
         types, rewards, discounts, observations, shape = plain
-        answered, first, forked = self._answered, self._first, self._host.forked
+        answered, first, last = self._answered, self._first, self._last_row
+        forked = self._host.forked
         for row, step, action, place in zip(
             self._rows,
             self._steps,
@@ -247,6 +254,8 @@ class EnvRunner:
                 discounts[row] = discount
                 if step_type is _MID:
                     types[row] = step_type
+                    if row == last:
+                        self.before_last_mark()
                     if not KEEPS_ORDER:
                         fence()
                     answered[row] = number
@@ -268,12 +277,14 @@ class EnvRunner:
             self._host.let_through(error)
             self._fail([row], index, error)
             return
+        self._count_before([row])
         fence()
         self._answered[row] = number
 
     def _run_nests(self, number: int, write: Callable[[int, TimeStep], None]) -> None:
         # Hot: each line in the loop runs once per environment and step.
-        answered, first, forked = self._answered, self._first, self._host.forked
+        answered, first, last = self._answered, self._first, self._last_row
+        forked = self._host.forked
         for row, step, action in zip(
             self._rows, self._steps, self._actions(self._rows), strict=True
         ):
@@ -288,6 +299,8 @@ class EnvRunner:
                 self._host.let_through(error)
                 self._fail([row], row - first, error)
                 continue
+            if row == last:
+                self.before_last_mark()
             if not KEEPS_ORDER:
                 fence()
             answered[row] = number
@@ -295,7 +308,7 @@ class EnvRunner:
     def _run_single(self, rows: Sequence[int]) -> None:
         """Runs some single environments, whatever each was asked."""
         # Hot in asynchronous use: called for every few rows.
-        first, forked = self._first, self._host.forked
+        first, last, forked = self._first, self._last_row, self._host.forked
         sequence, command, answered = self._sequence, self._command, self._answered
         steps = self._steps
         write = self.writer.write
@@ -320,6 +333,8 @@ class EnvRunner:
                 self._host.let_through(error)
                 self._fail([row], index, error)
             else:
+                if row == last:
+                    self.before_last_mark()
                 if not KEEPS_ORDER:
                     fence()
                 answered[row] = number
@@ -460,8 +475,14 @@ class EnvRunner:
             pid=os.getpid(),
         )
         self.tell_failure(rows, failure)
+        self._count_before(rows)
         for row in rows:
             self._slab.fail(row)
+
+    def _count_before(self, rows: Sequence[int]) -> None:
+        """Lets the carrier count the run if these rows are the last to be marked."""
+        if rows[-1] == self._last_row:
+            self.before_last_mark()
 
     # Environments that are batches themselves.
 
@@ -501,6 +522,7 @@ class EnvRunner:
             self._host.let_through(error)
             self._fail([row], index, error)
         else:
+            self._count_before([row])
             self._slab.commit(row)
 
     def _run_batch(self, index: int, rows: Sequence[int], mask: Array) -> None:
@@ -536,6 +558,7 @@ class EnvRunner:
             self._host.let_through(error)
             self._fail(rows, index, error)
         else:
+            self._count_before(rows)
             for row in rows:
                 self._slab.commit(row)
 
@@ -559,6 +582,7 @@ class EnvRunner:
             self._host.let_through(error)
             self._fail(self._rows, 0, error)
         else:
+            self.before_last_mark()
             fence()
             self._slab.answered[block] = number
 
@@ -715,6 +739,10 @@ def _raising(error: BaseException) -> Callable[[Any], TimeStep]:
         raise error
 
     return step
+
+
+def _uncounted() -> None:
+    """Counts no run."""
 
 
 def _nobody(rows: Sequence[int], failure: RemoteFailure) -> None:

@@ -73,7 +73,6 @@ __all__ = [
     "SHOWN_INFO",
     "STEP",
     "STEPS",
-    "UNCOUNTED",
     "WAITING_NS",
     "Slab",
     "SlabLayout",
@@ -110,9 +109,9 @@ _TWO = np.uint32(2)
 _LARGEST = 0xFFFFFFFF
 _CACHE_LINE = 64
 
-# What a worker counts, by place in its line of `meters`; where it last ran; and whether
-# it may have answered rows whose time it has not counted yet.
-STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, UNCOUNTED = range(7)
+# What a worker counts before it marks the last row of a run, by place in its line of
+# `meters`; and where it last ran.
+STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU = range(6)
 
 # What the parent notes of a worker, for those who look on from another process: its
 # process, how often it was replaced. In place of a process: there is none at the

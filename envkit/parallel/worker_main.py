@@ -60,7 +60,6 @@ from envkit.parallel.slab import (
     LAST_CPU,
     RUNS,
     STEP,
-    UNCOUNTED,
     WAITING_NS,
     Slab,
     view_of,
@@ -207,8 +206,21 @@ class _Worker:
         runner = self._runner
         meters = view_of(slab.meters[worker])
         clock = time.perf_counter_ns
-        before = clock()
+        before = woken = clock()
         run_pending = runner.run_pending
+
+        def count() -> None:
+            """Counts a run that has all but ended: who sees its end sees the meters."""
+            # Hot: once per batch step.
+            nonlocal before
+            after = clock()
+            meters[BUSY_NS] += after - woken
+            meters[WAITING_NS] += woken - before
+            meters[RUNS] += 1
+            meters[LAST_CPU] = current_cpu()
+            before = after
+
+        runner.before_last_mark = count
         if slab.layout.private_actions:
             self._sequence, self._command = slab.sequence, slab.command
             # By row: the number of the request whose objects have come.
@@ -236,19 +248,9 @@ class _Worker:
                     if owed < 0:
                         return
             seen = announcements[0]
-            meters[UNCOUNTED] = 1
             if run_pending():
-                after = clock()
-                meters[BUSY_NS] += after - woken
-                meters[WAITING_NS] += woken - before
-                meters[RUNS] += 1
-                meters[LAST_CPU] = current_cpu()
-                meters[UNCOUNTED] = 0
-                before = after
                 done.ring()
                 is_awake = bind.lingers and linger(has_been_asked)
-            else:
-                meters[UNCOUNTED] = 0
 
     def _wait_for_either(self, bell: Doorbell) -> int:
         """Waits for the bell or for a message; returns what was rung, if it was."""

@@ -741,6 +741,33 @@ def test_a_row_is_complete_when_it_is_marked_and_told_of_after_that(kind):
     assert [[True, False, False], [True, True, False], [True, True, True]] == seen
 
 
+@each_way
+@pytest.mark.parametrize(
+    "makers",
+    [
+        [PairEnv] * 3,
+        [ParcelEnv] * 3,
+        [BatchEnv],
+        [BatchEnv, PairEnv],
+        [PairEnv, lambda: PairEnv(raises_in=(1, 3, 4))],
+        [lambda: BatchEnv(raises_in_reset_rows=True)],
+    ],
+    ids=["arrays", "nests", "a batch", "a batch and one", "one that raises", "resets"],
+)
+def test_a_run_is_counted_once_and_before_its_last_row_is_marked(makers, way):
+    pool = rig(*makers, way=way)
+    seen = []
+    pool.runner.before_last_mark = lambda: seen.append(
+        (pool.slab.sequence ^ pool.slab.answered)[2:].tolist()
+    )
+    commands = [RESET, STEP, STEP, STEP, STEP]
+    for command in commands:
+        pool.do(command)
+
+    assert len(commands) == len(seen)
+    assert all(owed[-1] > RAISED for owed in seen), seen
+
+
 def test_somebody_who_waits_for_single_rows_is_told_of_failures_too():
     pool = rig(lambda: PairEnv(raises_in=(1,)), PairEnv)
     seen = []

@@ -34,7 +34,6 @@ from envkit.parallel.runner import EnvRunner
 from envkit.parallel.slab import (
     BUSY_NS,
     RUNS,
-    UNCOUNTED,
     WAITING_NS,
     Slab,
     SlabLayout,
@@ -257,7 +256,17 @@ class _WorkerThread(threading.Thread):
     def _serve(self, runner: EnvRunner) -> None:
         worker = self.job.worker
         clock = time.perf_counter_ns
-        before = clock()
+        before = woken = clock()
+
+        def count() -> None:
+            nonlocal before
+            after = clock()
+            meters[BUSY_NS] += after - woken
+            meters[WAITING_NS] += woken - before
+            meters[RUNS] += 1
+            before = after
+
+        runner.before_last_mark = count
         while True:
             order = self._orders.get()
             if self._is_given_up:
@@ -270,17 +279,8 @@ class _WorkerThread(threading.Thread):
                     self._tell(self, Replied(worker, runner.handle(request)))
                 case ("run",):
                     woken = clock()
-                    meters[UNCOUNTED] = 1
-                    if not runner.run_pending():
-                        meters[UNCOUNTED] = 0
-                        continue
-                    after = clock()
-                    meters[BUSY_NS] += after - woken
-                    meters[WAITING_NS] += woken - before
-                    meters[RUNS] += 1
-                    meters[UNCOUNTED] = 0
-                    before = after
-                    self._tell(self, None)
+                    if runner.run_pending():
+                        self._tell(self, None)
 
     def _bind(
         self, runner: EnvRunner, slab: Slab, failures: dict[int, RemoteFailure]
