@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,8 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         super().__init__()
         self._blocking = bool(blocking)
         self._zero_copy = bool(zero_copy)
-        self._open(
+        self._opening: Callable[[], None] | None = functools.partial(
+            self._open,
             env_constructors,
             start_serially=start_serially,
             backend=backend,
@@ -122,8 +124,29 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             specs=specs,
             rings_each_row=False,
         )
+        self.start()
+
+    def start(self) -> None:
+        """Starts the workers, which the constructor does; does nothing while they run.
+
+        Example:
+            >>> from envkit.testing import CountingEnv
+            >>> env = ParallelPyEnvironment([CountingEnv] * 2, backend="inline")
+            >>> env.start()
+            >>> env.reset().observation
+            array([0, 0], dtype=int32)
+            >>> env.close()
+
+        Raises:
+            ClosedError: The environment was closed.
+        """
+        if self._opening is None:
+            self._check_open("start")
+            return
+        opening, self._opening = self._opening, None
+        opening()
         self._actions = self._action_rows("step")
-        self._looks_at_bounds = self._looks_always or validate != "never"
+        self._looks_at_bounds = self._looks_always or self._validate != "never"
         slab = self._pool.slab
         # Where actions go that are one array.
         is_one = not nest.is_nested(self._pool.spec.action)

@@ -1719,6 +1719,7 @@ def test_every_call_after_close_says_so(backend):
     env.close()
     env.close()
     calls = {
+        "start": env.start,
         "reset": env.reset,
         "reset with a mask": lambda: env.reset([True, False]),
         "step": lambda: env.step([0, 0]),
@@ -1754,6 +1755,34 @@ def test_every_call_after_close_says_so(backend):
         for name, text in told_by_handle.items()
         if text.startswith("ClosedError: ")
     }
+
+
+@on_each_backend
+def test_starting_what_runs_does_nothing(backend):
+    with pool_of([environments.Talkative] * 2, backend, num_workers=2) as env:
+        env.reset()
+        before = env.access("pid"), env.current_time_step().observation.tolist()
+        env.start()
+
+        assert before == (
+            env.access("pid"),
+            env.current_time_step().observation.tolist(),
+        )
+
+
+def test_the_constructor_calls_start_as_in_tf_agents():
+    class Noting(ParallelPyEnvironment):
+        def start(self):
+            notes.append("starts")
+            super().start()
+            notes.append(self.batch_size)
+
+    notes = []
+    with Noting([CountingEnv] * 2, backend="inline") as env:
+        first = env.reset()
+
+    assert ["starts", 2] == notes
+    assert [0, 0] == first.observation.tolist()
 
 
 @on_each_backend
