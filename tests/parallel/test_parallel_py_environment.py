@@ -1428,7 +1428,8 @@ def test_large_constructors_travel_without_waiting(caplog):
 
 
 def test_a_large_text_of_an_exception_passes(talkative):
-    size = large_for(talkative)
+    # More than a socket takes at once, and less than is cut.
+    size = min(large_for(talkative), 500_000)
     with pytest.raises(KeyError) as caught:
         talkative.call("complain_of_size", size, env_ids=[0])
     talkative.call("plan_complaint", size, env_ids=[1])
