@@ -117,6 +117,7 @@ INTERNAL = {
     "envkit.parallel.frames",
     "envkit.parallel.declared_infos",
     "envkit.parallel.info_notes",
+    "envkit.parallel.guardian",
     "envkit.parallel.launch",
     "envkit.parallel.memory",
     "envkit.parallel.nameplate",
