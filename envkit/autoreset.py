@@ -39,7 +39,7 @@ class AutoReset(enum.Enum):
         if isinstance(value, str) and value.lower() in names:
             return cls(value.lower())
         raise ValueError(
-            f"autoreset is {value!r:.80}; it is one of "
+            f"autoreset is {value!r:.80}; it must be one of "
             f"{', '.join(f'AutoReset.{member.name}' for member in cls)}."
         )
 

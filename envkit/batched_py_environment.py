@@ -10,6 +10,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.action_rows import action_rows
+from envkit.autoreset import AutoReset
 from envkit.env_ids import as_envs
 from envkit.errors import ClosedError, SpecError
 from envkit.provenance import recipe_of, recipe_of_rows
@@ -36,7 +37,7 @@ class BatchedPyEnvironment(PyEnvironment):
     """Steps several single environments together and stacks what they return.
 
     Each row's episodes are its own: when one ends, the next step begins a new one in
-    that row alone.
+    that row alone, unless `autoreset` says otherwise.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -54,6 +55,7 @@ class BatchedPyEnvironment(PyEnvironment):
         multithreading: bool = True,
         *,
         specs: str = "equal",
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
     ) -> None:
         """Makes a batch.
 
@@ -64,6 +66,7 @@ class BatchedPyEnvironment(PyEnvironment):
                 faster without.
             specs: What may differ between the environments: nothing ("equal"), bounds
                 ("union"), or bounds and the shapes of observations ("pad").
+            autoreset: When the episode after a `LAST` begins.
         """
         super().__init__()
         self._envs = _checked(envs)
@@ -91,6 +94,7 @@ class BatchedPyEnvironment(PyEnvironment):
         self._repeats_last = any(
             getattr(env, "repeats_last", False) is True for env in self._envs
         )
+        self.autoreset = AutoReset.of(autoreset)
         self._calls = RowCalls(self._envs, multithreading=multithreading)
         self._closed = False
 
@@ -108,6 +112,12 @@ class BatchedPyEnvironment(PyEnvironment):
     def repeats_last(self) -> bool:
         """Whether a `LAST` may be followed by another one in some row."""
         return self._repeats_last
+
+    def _padding_rows(self) -> Array | None:
+        if not self._repeats_last:
+            return None
+        asked = [getattr(env, "_padding_rows", None) for env in self._envs]
+        return np.array([callable(ask) and bool(ask()) for ask in asked])
 
     @property
     def adapts(self) -> bool:

@@ -97,6 +97,7 @@ class Blocking(PyEnvironment):
         self._beginning = np.zeros(self._rows, bool)
         self._valid = np.ones(self._rows, bool)
         self._closed = False
+        self._take_order_of(env)
         # Not where an environment of a pool is a batch itself.
         access = getattr(env, "access", None)
         self._rows_are_environments = access is not None and not any(access("batched"))
@@ -115,6 +116,9 @@ class Blocking(PyEnvironment):
     def repeats_last(self) -> bool:
         """Whether rows that are resetting show a `LAST` again: if nobody waits."""
         return not self._waits
+
+    def _padding_rows(self) -> Array | None:
+        return None if self._waits else self.resetting
 
     @property
     def valid(self) -> Array:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import as_array
+from envkit.arrays import as_array, copied_arrays
+from envkit.autoreset import AutoReset
 from envkit.errors import CallOrderError, SpecError
 from envkit.specified import Specified
 from envkit.specs.validation import check_fits, describe
@@ -16,11 +19,12 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wording import listed
 
-__all__ = ["STEPS", "MaskedRows"]
+__all__ = ["STEPS", "MaskedRows", "refuse_ended"]
 
 # What the mask of a step says.
 STEPS = "a row is to take its action"
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+_NEXT_STEP = AutoReset.NEXT_STEP
 _WHOLE = "It returns the whole batch; only the masked rows of it are used."
 
 
@@ -35,6 +39,20 @@ class MaskedRows(Specified):
     _current_time_step: TimeStep | None = None
     _handle_auto_reset: bool = False
     _merge_structure: nest.Structure | None = None
+    # The order of a batch, and whether its rows move as under NEXT_STEP for now.
+    _order_kept: AutoReset = _NEXT_STEP
+    _moves_plainly: bool = False
+    # Whether rows are beginning in the step that ended the episodes before.
+    _begins_at_once: bool = False
+    # Whether the order is one that can be changed.
+    _changes_order: bool = True
+    # Whether a call has to look what the order is, and who keeps it if another does.
+    _has_order: bool = False
+    _order_keeper: Any = None
+    # What tells of the step that was returned last, as the next episodes have begun.
+    _told_of_last: tuple[str, ...] = ()
+    # What the beginning of episodes has raised in a step that returned their ends.
+    _late_error: Exception | None = None
 
     @property
     def batched(self) -> bool:
@@ -61,9 +79,44 @@ class MaskedRows(Specified):
         """Whether `step` takes a mask of rows: the others stay where they are."""
         return self.batched and type(self)._step_rows is not MaskedRows._step_rows
 
+    @property
+    def autoreset(self) -> AutoReset:
+        """When the episode after a `LAST` begins; of a batch it may be changed.
+
+        A wrapper's order is that of the batch inside: to change either is the same.
+
+        Example:
+            >>> from envkit.envs import Catch
+            >>> env = Catch(batch_size=2)
+            >>> env.autoreset = "same_step"
+            >>> env.autoreset
+            <AutoReset.SAME_STEP: 'same_step'>
+        """
+        keeper = self._order_keeper
+        return self._order_kept if keeper is None else keeper.autoreset
+
+    @autoreset.setter
+    def autoreset(self, order: AutoReset | str) -> None:
+        order, keeper = self._checked_order(order), self._order_keeper
+        if keeper is None:
+            self._order_kept = order
+            if order is not _NEXT_STEP:
+                self._has_order = True
+        elif order is not keeper.autoreset:
+            self._check_may_choose()
+            change = functools.partial(setattr, keeper, "autoreset", order)
+            if self._current_time_step is None:
+                change()
+            else:  # What the batch shows is where it stands: nothing has begun beside.
+                self._plainly(change)
+
     @abc.abstractmethod
     def reset(self, mask: Array | None = None) -> TimeStep:
         """Starts an episode in every row, or in the masked rows."""
+
+    @abc.abstractmethod
+    def get_info(self) -> Any:
+        """Returns what else there is to know about the current time step."""
 
     @abc.abstractmethod
     def _step(self, action: NestedArray) -> TimeStep:
@@ -121,6 +174,9 @@ class MaskedRows(Specified):
             The time step of the whole batch, as it stands now in each row.
         """
         stepping, beginning = self._as_moves(stepping, beginning)
+        if self._has_order and self._moves_in_other_order():
+            move = functools.partial(self.step_rows, action, stepping, beginning)
+            return self._move_in_order(move, stepping)
         current = self._current_time_step
         if current is None:
             if (stepping | beginning).all():
@@ -137,6 +193,161 @@ class MaskedRows(Specified):
             return self.reset(beginning) if beginning.any() else current
         self._current_time_step = self._moved(action, stepping, beginning, current)
         return self._current_time_step
+
+    # The order of episodes. Rows always move as under NEXT_STEP; what another order
+    # does besides is done around that, in the outermost wrapper.
+
+    def _checked_order(self, order: AutoReset | str) -> AutoReset:
+        """Returns an order that this batch can keep, or says why it cannot."""
+        order = AutoReset.of(order)
+        if order is _NEXT_STEP or self._begins_rows:
+            return order
+        name = type(self).__name__
+        why = (
+            "its rows cannot begin an episode one by one: override _reset_rows(mask) "
+            "there, or let it keep AutoReset.NEXT_STEP"
+            if self.batched
+            else "it is a single environment, and orders are for the rows of a batch"
+        )
+        raise ValueError(f"{name} cannot keep AutoReset.{order.name}: {why}.")
+
+    def _take_order_of(self, env: Any) -> None:
+        """Prepares to keep the order of a batch inside, whichever it is or becomes."""
+        keeper = getattr(env, "_order_keeper", None) or env
+        if hasattr(type(keeper), "_move_plainly"):
+            self._order_keeper, self._has_order = keeper, True
+        else:
+            self._order_kept = AutoReset.kept_by(env)
+            self._has_order = self._order_kept is not _NEXT_STEP
+            if self._order_kept is AutoReset.SAME_STEP:
+                self._refuse_order(type(env).__name__)
+        if self.autoreset is AutoReset.SAME_STEP:
+            self._check_may_choose()
+            self._checked_order(AutoReset.SAME_STEP)
+
+    def _check_may_choose(self) -> None:
+        """Refuses a batch inside whose order cannot be changed, not even for a step."""
+        keeper = self._order_keeper
+        if keeper is not None and not getattr(keeper, "_changes_order", True):
+            self._refuse_order(type(keeper).__name__)
+
+    def _refuse_order(self, batch: str) -> NoReturn:
+        raise ValueError(
+            f"{type(self).__name__} cannot wrap {batch} with AutoReset."
+            f"{self.autoreset.name} or give it another order: {batch} always keeps its "
+            "own. Wrap the single environments before they become a batch, or make "
+            "the batch with AutoReset.NEXT_STEP."
+        )
+
+    @property
+    def _keeper(self) -> Any:
+        return self if self._order_keeper is None else self._order_keeper
+
+    @property
+    def _begins_rows(self) -> bool:
+        return self.resets_rows or (self.batched and self.batch_size == 1)
+
+    def _is_in_other_order(self) -> bool:
+        """Says whether this call has to see to an order other than `NEXT_STEP`."""
+        keeper = self._keeper
+        return not keeper._moves_plainly and keeper.autoreset is not _NEXT_STEP
+
+    def _moves_in_other_order(self) -> bool:
+        """Says the same, and forgets what was told of the last step."""
+        # Hot: called once per step of a batch, by each of its wrappers.
+        keeper = self if self._order_keeper is None else self._order_keeper
+        if keeper._moves_plainly:
+            return False
+        if self._told_of_last:
+            for name in self._told_of_last:
+                self.__dict__.pop(name, None)
+            self._told_of_last = ()
+        return keeper.autoreset is not _NEXT_STEP
+
+    def _move_plainly(self, plainly: bool) -> None:
+        """Lets the rows move as under `NEXT_STEP`, or again as the order says."""
+        self._moves_plainly = plainly
+
+    def _plainly(self, call: Callable[[], Any]) -> Any:
+        """Makes a call in which the rows move as under `NEXT_STEP`."""
+        keeper = self._keeper
+        keeper._move_plainly(True)
+        try:
+            return call()
+        finally:
+            keeper._move_plainly(False)
+
+    def _reset_in_order(self, mask: Array | None) -> TimeStep:
+        """Does what `reset` does, under another order than `NEXT_STEP`."""
+        self._late_error = None
+        time_step: TimeStep = self._plainly(functools.partial(self.reset, mask))
+        return time_step
+
+    def _move_in_order(
+        self, move: Callable[[], TimeStep], stepping: Array | None
+    ) -> TimeStep:
+        """Moves rows under another order than `NEXT_STEP`.
+
+        Args:
+            move: Moves them as under that one.
+            stepping: A mask of those that take their action; `None` for all.
+        """
+        order, current = self._checked_order(self.autoreset), self._current_time_step
+        error, self._late_error = self._late_error, None
+        if error is not None:
+            raise error
+        if order is AutoReset.DISABLED and current is not None:
+            rows = self._ended_in(current, stepping).nonzero()[0]
+            if rows.size:
+                refuse_ended(rows)
+        shown: TimeStep = self._plainly(move)
+        if order is AutoReset.SAME_STEP:
+            ended = self._ended_in(shown, stepping)
+            if ended.any():
+                self._keep_told()
+                self._plainly(functools.partial(self._begin_at_once, ended))
+        return shown
+
+    def _ended_in(self, time_step: TimeStep, rows: Array | None) -> Array:
+        """Returns which of the rows have ended an episode, and do not pad it."""
+        over: Array = np.asarray(time_step.step_type) == _LAST
+        if rows is not None:
+            over &= rows
+        padding = self._padding_rows()
+        return over if padding is None else over & ~padding
+
+    def _padding_rows(self) -> Array | None:
+        """Returns the rows whose next step repeats a `LAST`; `None` for none."""
+        return None
+
+    def _begin_at_once(self, ended: Array) -> None:
+        """Begins the next episodes, after the step that is about to be returned."""
+        keeper = self._keeper
+        keeper._begins_at_once = True
+        try:
+            self.reset(ended)
+        except Exception as error:
+            # What has ended is an answer all the same; the next step says the rest.
+            self._late_error = error
+        finally:
+            keeper._begins_at_once = False
+
+    def _keep_told(self) -> None:
+        """Keeps what there is to know of a step, before the next episodes begin."""
+        told: dict[str, Any] = {}
+        try:
+            info = copied_arrays(self.get_info())
+        except NotImplementedError:
+            pass
+        except Exception as error:
+            told["get_info"] = functools.partial(_raise, error)
+        else:
+            told["get_info"] = functools.partial(copied_arrays, info)
+        if hasattr(type(self._keeper), "repaired"):
+            told["repaired"] = self._keeper.repaired
+        # In place of the methods, whichever class has written them.
+        self.__dict__.update(told)
+        self._told_of_last = tuple(told)
 
     def _as_moves(self, stepping: Any, beginning: Any) -> tuple[Array, Array]:
         """Checks what `step_rows` was given, and returns two masks."""
@@ -301,6 +512,19 @@ class MaskedRows(Specified):
             f"{type(self).__name__}.{method}() returned {describe(result)}, not a "
             f"TimeStep. {hint}"
         )
+
+
+def refuse_ended(rows: Array) -> NoReturn:
+    """Refuses to step rows whose episode has ended, under `AutoReset.DISABLED`."""
+    raise CallOrderError(
+        f"step() was called after the episode of {_rows(rows)} ended. Under "
+        "AutoReset.DISABLED, call reset(mask) for them first, or leave them out with "
+        "step(action, mask); none of the environments has moved."
+    )
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def _rows(rows: Array) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import functools
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -136,6 +137,8 @@ class PyEnvironment(MaskedRows):
         Returns:
             The time step of the whole batch: `FIRST` in the rows that were reset.
         """
+        if self._has_order and self._moves_in_other_order():
+            return self._reset_in_order(mask)
         if mask is not None:
             return self._reset_masked(mask)
         time_step = self._reset()
@@ -149,8 +152,9 @@ class PyEnvironment(MaskedRows):
 
         The first step of a new environment starts an episode, and so does the step
         after a `LAST`: both return a `FIRST` and ignore the action. In a batch that
-        holds for each row by itself. An environment made without `handle_auto_reset`
-        sees to the second in its own `_step`.
+        holds for each row by itself, unless its `autoreset` says otherwise. An
+        environment made without `handle_auto_reset` sees to the second in its own
+        `_step`.
 
         Args:
             action: An action, or one for each row of a batch.
@@ -161,7 +165,11 @@ class PyEnvironment(MaskedRows):
             The time step of the whole batch.
         """
         # Hot: called once per step. Whatever there is to decide about episodes hides
-        # behind the second branch.
+        # behind the third branch.
+        if self._has_order and self._moves_in_other_order():
+            stepping = None if mask is None else self._as_mask(mask, "step", STEPS)
+            move = functools.partial(self.step, action, mask)
+            return self._move_in_order(move, stepping)
         if mask is not None:
             return self.step_rows(action, self._as_mask(mask, "step", STEPS))
         time_step = self._current_time_step
@@ -256,6 +264,8 @@ class PyEnvironment(MaskedRows):
 
         The token is a copy: later steps do not change it. It pickles.
         """
+        if self._has_order and self._is_in_other_order():
+            return self._plainly(self.get_state)
         return copy.deepcopy(
             EnvironmentState(
                 self._get_state(), self._current_time_step, self._made_by()
@@ -275,6 +285,10 @@ class PyEnvironment(MaskedRows):
             ValueError: It is the state of another version of the environment. Of that
                 which another version of envkit has saved, a `VersionWarning` tells.
         """
+        if self._has_order and self._moves_in_other_order():
+            self._plainly(functools.partial(self.set_state, state))
+            self._late_error = None
+            return
         if not isinstance(state, EnvironmentState):
             raise TypeError(
                 f"{type(self).__name__}.set_state() was given {describe(state)}; it "

@@ -141,12 +141,22 @@ class EnvPoolWrapper(PyEnvironment):
     def autoreset(self, order: AutoReset | str) -> None:
         self._check_open("autoreset")
         order = AutoReset.of(order)
+        self._arrive()
+        self._set_order(order)
+
+    def _arrive(self) -> None:
+        """Lets the rows stand at what they have begun, whatever comes after."""
         if self._begun.exist:
-            # Where the rows stand does not depend on what comes after.
             self._current_time_step = self.current_time_step()
             self._infos.arrive(self._begun.mask)
             self._begun.forget()
-        self._set_order(order)
+
+    def _move_plainly(self, plainly: bool) -> None:
+        super()._move_plainly(plainly)
+        if not self._closed:
+            self._arrive()
+            self._waits = not plainly and self._order is AutoReset.DISABLED
+            self._begins_same = not plainly and self._order is AutoReset.SAME_STEP
 
     def _set_order(self, order: AutoReset) -> None:
         if self._rows.players > 1 and order is not AutoReset.NEXT_STEP:

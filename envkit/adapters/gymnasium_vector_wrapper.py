@@ -186,8 +186,44 @@ class GymnasiumVectorWrapper(PyEnvironment):
 
     @property
     def autoreset(self) -> AutoReset:
-        """When the episode after a `LAST` begins."""
+        """When the episode after a `LAST` begins.
+
+        Where the vector environment's mode is DISABLED, it may be changed: to
+        SAME_STEP, or DISABLED.
+        """
         return self._order
+
+    @autoreset.setter
+    def autoreset(self, order: AutoReset | str) -> None:
+        self._check_open("autoreset")
+        order = AutoReset.of(order)
+        if order is self._order:
+            return
+        if not self._has_masks or order is AutoReset.NEXT_STEP:
+            raise ValueError(
+                f"GymnasiumVectorWrapper cannot keep AutoReset.{order.name}: the "
+                f"autoreset_mode of {self._name} is "
+                f"{'DISABLED' if self._has_masks else self._order.name}. Make it with "
+                f"AutoresetMode.{order.name}."
+            )
+        self._order = order
+        self._begin_as_ordered()
+
+    @property
+    def _changes_order(self) -> bool:  # type: ignore[override]  # it is only read
+        return self._has_masks
+
+    def _move_plainly(self, plainly: bool) -> None:
+        super()._move_plainly(plainly)
+        if self._has_masks:
+            self._begin_as_ordered()
+
+    def _begin_as_ordered(self) -> None:
+        if self._current_time_step is not None:
+            # Where the rows stand does not depend on what comes after.
+            self._current_time_step = self.current_time_step()
+        is_same = self._order is AutoReset.SAME_STEP and not self._moves_plainly
+        self._steps.begin_after_step(is_same)
 
     @property
     def resets_rows(self) -> bool:

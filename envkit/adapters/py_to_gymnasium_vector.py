@@ -85,7 +85,8 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
         """Wraps a batch; closing the adapter closes it.
 
         Args:
-            env: A batch. Of a pool, `autoreset` is set to what is wanted.
+            env: A batch. Of a pool, `autoreset` is set to what is wanted; of others to
+                NEXT_STEP, around which the adapter begins episodes itself.
             autoreset_mode: When the next episode of a row begins: an `AutoresetMode`
                 of Gymnasium's, or its value.
             infos: Which infos are looked at: those of every step, as Gymnasium does

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from envkit.autoreset import AutoReset
 from envkit.envs.base import BatchableEnvironment, checked_size
 from envkit.envs.drawing import canvas, rectangle
 from envkit.specs.array_spec import BoundedArraySpec
@@ -41,6 +42,7 @@ class Bandit(BatchableEnvironment):
         num_arms: int = 10,
         episode_length: int = 1000,
         seed: Seed = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
     ) -> None:
         """Makes a single environment, or a batch.
 
@@ -49,6 +51,7 @@ class Bandit(BatchableEnvironment):
             num_arms: How many arms there are to choose from.
             episode_length: How many steps an episode has.
             seed: What values and rewards depend on, as if given to `seed()`.
+            autoreset: When the next episode of a row begins, in a batch.
         """
         super().__init__(
             BoundedArraySpec((1,), np.float32, 1.0, 1.0),
@@ -56,6 +59,7 @@ class Bandit(BatchableEnvironment):
             batch_size=batch_size,
             max_episode_steps=checked_size("episode_length", episode_length),
             seed=seed,
+            autoreset=autoreset,
         )
         self._values = np.zeros((self._num_rows, self._num_actions))
 

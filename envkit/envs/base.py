@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envkit import nest
+from envkit.autoreset import AutoReset
 from envkit.envs.actions import DiscreteActions
 from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
@@ -43,7 +44,7 @@ class BatchableEnvironment(PyEnvironment):
     Made without a batch size it is an ordinary single environment. With one it is a
     batch of that many rows, whose episodes are independent: row `i` behaves like a
     single environment with the same seed. A row whose episode has ended begins a new
-    one with the next step, which ignores its action.
+    one with the next step, which ignores its action, unless `autoreset` says otherwise.
 
     A subclass writes `_begin`, `_advance`, `_observe` and `_draw`, and lists in
     `_state_arrays` the attributes that hold its state. `_text` may say better what
@@ -91,6 +92,7 @@ class BatchableEnvironment(PyEnvironment):
         batch_size: int | None = None,
         max_episode_steps: int | None = None,
         seed: Seed = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
     ) -> None:
         """Prepares the base class.
 
@@ -101,6 +103,7 @@ class BatchableEnvironment(PyEnvironment):
             max_episode_steps: After how many steps an episode is truncated; `None` for
                 no limit.
             seed: What is random depends on it, as if given to `seed()`.
+            autoreset: When the episode of a row begins after a `LAST`.
         """
         super().__init__()
         if batch_size is not None:
@@ -110,6 +113,7 @@ class BatchableEnvironment(PyEnvironment):
                 "max_episode_steps", max_episode_steps, hint=_NO_LIMIT
             )
         self._batch_size = batch_size
+        self.autoreset = AutoReset.of(autoreset)
         self._num_rows = 1 if batch_size is None else batch_size
         self._actions = DiscreteActions(type(self).__name__, num_actions, batch_size)
         self._num_actions = num_actions

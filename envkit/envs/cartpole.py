@@ -23,6 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from envkit.autoreset import AutoReset
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import canvas, disc, line, rectangle
 from envkit.specs.array_spec import BoundedArraySpec
@@ -88,6 +89,7 @@ class CartPole(BatchableEnvironment):
         *,
         max_episode_steps: int | None = 500,
         seed: Seed = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
     ) -> None:
         """Makes a single environment, or a batch.
 
@@ -96,6 +98,7 @@ class CartPole(BatchableEnvironment):
             max_episode_steps: After how many steps an episode is truncated; `None` for
                 no limit.
             seed: What the first states depend on, as if given to `seed()`.
+            autoreset: When the next episode of a row begins, in a batch.
         """
         # An episode ends at half of these bounds, so that its end lies within them.
         highest = np.array([2 * _FARTHEST, np.inf, 2 * _STEEPEST, np.inf], np.float32)
@@ -105,6 +108,7 @@ class CartPole(BatchableEnvironment):
             batch_size=batch_size,
             max_episode_steps=max_episode_steps,
             seed=seed,
+            autoreset=autoreset,
         )
         # One line for each quantity, so that calculating with it runs through memory.
         self._state = np.zeros((4, self._num_rows))

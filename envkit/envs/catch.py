@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from envkit.autoreset import AutoReset
 from envkit.envs.base import BatchableEnvironment, checked_size
 from envkit.envs.drawing import enlarged, written
 from envkit.specs.array_spec import BoundedArraySpec
@@ -42,6 +43,7 @@ class Catch(BatchableEnvironment):
         rows: int = 10,
         columns: int = 5,
         seed: Seed = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
     ) -> None:
         """Makes a single environment, or a batch.
 
@@ -50,6 +52,7 @@ class Catch(BatchableEnvironment):
             rows: The height of the board, at least 2. An episode has one step less.
             columns: The width of the board.
             seed: What the balls' columns depend on, as if given to `seed()`.
+            autoreset: When the next episode of a row begins, in a batch.
         """
         self._height = checked_size("rows", rows, least=2)
         self._width = checked_size("columns", columns)
@@ -60,6 +63,7 @@ class Catch(BatchableEnvironment):
             num_actions=3,
             batch_size=batch_size,
             seed=seed,
+            autoreset=autoreset,
         )
         self._ball_row = np.zeros(self._num_rows, np.int64)
         self._ball_column = np.zeros(self._num_rows, np.int64)

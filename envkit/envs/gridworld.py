@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from envkit.autoreset import AutoReset
 from envkit.envs.base import BatchableEnvironment, checked_size
 from envkit.envs.drawing import enlarged, written
 from envkit.specs.array_spec import BoundedArraySpec
@@ -53,6 +54,7 @@ class GridWorld(BatchableEnvironment):
         size: int = 8,
         max_episode_steps: int | None = 100,
         seed: Seed = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
     ) -> None:
         """Makes a single environment, or a batch.
 
@@ -62,6 +64,7 @@ class GridWorld(BatchableEnvironment):
             max_episode_steps: After how many steps an episode is truncated; `None` for
                 no limit.
             seed: What the first cells depend on, as if given to `seed()`.
+            autoreset: When the next episode of a row begins, in a batch.
         """
         self._size = checked_size("size", size, least=2)
         super().__init__(
@@ -70,6 +73,7 @@ class GridWorld(BatchableEnvironment):
             batch_size=batch_size,
             max_episode_steps=max_episode_steps,
             seed=seed,
+            autoreset=autoreset,
         )
         self._agent = np.zeros((self._num_rows, 2), np.int64)
         self._goal = np.zeros((self._num_rows, 2), np.int64)

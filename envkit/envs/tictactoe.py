@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from envkit.autoreset import AutoReset
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import canvas, disc, line, written
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
@@ -54,12 +55,19 @@ class TicTacToe(BatchableEnvironment):
 
     _state_arrays: ClassVar[tuple[str, ...]] = ("_board", "_winner")
 
-    def __init__(self, batch_size: int | None = None, *, seed: Seed = None) -> None:
+    def __init__(
+        self,
+        batch_size: int | None = None,
+        *,
+        seed: Seed = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+    ) -> None:
         """Makes a single environment, or a batch.
 
         Args:
             batch_size: How many rows the batch has; `None` for a single environment.
             seed: What the opponent does depends on it, as if given to `seed()`.
+            autoreset: When the next episode of a row begins, in a batch.
         """
         super().__init__(
             {
@@ -69,6 +77,7 @@ class TicTacToe(BatchableEnvironment):
             num_actions=9,
             batch_size=batch_size,
             seed=seed,
+            autoreset=autoreset,
         )
         self._board = np.zeros((self._num_rows, 9), np.int32)
         self._winner = np.zeros(self._num_rows, np.int32)

@@ -77,6 +77,10 @@ class PoolFacade:
     _pool: WorkerPool
     _actions: ActionRows
     _closed = True  # until there is a pool
+    # Whether a wrapper moves the rows, and keeps the order that the pool was given; and
+    # whether it begins the next episodes in the step that ended the ones before.
+    _moves_plainly = False
+    _begins_at_once = False
     _is_inherited = False
 
     def _open(
@@ -127,8 +131,7 @@ class PoolFacade:
         self._structure = pool.layout.time_step
         self._rows = pool.rows
         self._everyone = np.arange(pool.rows)
-        pool.slab.autoreset = _ORDERS.index(order)
-        self._order = order
+        self._keep_order(order)
         # Failures that have been raised already, by row.
         self._told: dict[int, WorkerError] = {}
         self._calls = 0
@@ -172,15 +175,25 @@ class PoolFacade:
     @property
     def autoreset(self) -> AutoReset:
         """When the episode after a `LAST` begins; may be changed at any time."""
-        return self._order
+        return self._order_kept
 
     @autoreset.setter
     def autoreset(self, order: AutoReset | str) -> None:
         self._check_open("autoreset")
         order = AutoReset.of(order)
         self._before_other_order()
-        self._order = order
-        self._pool.slab.autoreset = _ORDERS.index(self._order)
+        self._keep_order(order)
+
+    def _keep_order(self, order: AutoReset) -> None:
+        self._order_kept = self._order = order
+        self._pool.slab.autoreset = _ORDERS.index(order)
+
+    def _move_plainly(self, plainly: bool) -> None:
+        """Lets the rows move as under `NEXT_STEP`, or again as the order says."""
+        self._moves_plainly = plainly
+        if self._order_kept is not AutoReset.NEXT_STEP and not self._closed:
+            self._order = AutoReset.NEXT_STEP if plainly else self._order_kept
+            self._pool.slab.autoreset = _ORDERS.index(self._order)
 
     def _before_other_order(self) -> None:
         """Sees to what the order that is about to change has left."""
@@ -375,7 +388,7 @@ class PoolFacade:
     def _made_of(self) -> dict[str, Any]:
         recipe = recipe_of_rows(self, map(recipe_of_constructor, self._constructors))
         specs = {} if self._specs == "equal" else {"specs": self._specs}
-        return {**recipe, "arguments": {"autoreset": self._order.value, **specs}}
+        return {**recipe, "arguments": {"autoreset": self._order_kept.value, **specs}}
 
     def _packages_behind(self) -> set[str]:
         return set()  # They are in the workers.

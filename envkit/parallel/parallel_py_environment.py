@@ -15,7 +15,7 @@ from envkit.arrays import as_array
 from envkit.autoreset import AutoReset
 from envkit.batched_py_environment import unstack_actions
 from envkit.errors import CallOrderError
-from envkit.masked_rows import STEPS
+from envkit.masked_rows import STEPS, refuse_ended
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import GRACE, PoolState
 from envkit.parallel.handles import EnvHandle, Promise
@@ -326,13 +326,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             slab = pool.slab
             ended = rows[slab.steps[0][slab.slots(rows), rows] == _LAST]
             if ended.size:
-                noun = "row" if ended.size == 1 else "rows"
-                raise CallOrderError(
-                    f"step() was called after the episode of {noun} {listed(ended)} "
-                    "ended. Under AutoReset.DISABLED, call reset(mask) for them first, "
-                    "or leave them out with step(action, mask); none of the "
-                    "environments has moved."
-                )
+                refuse_ended(ended)
 
     def _check_whole_batches(self, stepping: Array, moving: Array) -> None:
         """Refuses to hold rows of a batch that can only move together."""
@@ -364,6 +358,9 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             pool.run_all(command)
         else:
             pool.run(rows, command)
+        if self._order is AutoReset.SAME_STEP and rows.size < self._rows:
+            # They are shown where they stand, and not their end once more.
+            pool.slab.arrive(np.delete(self._everyone, rows))
         time_step = self._returned()
         self._calls += 1
         self._elapsed += time.perf_counter() - began
@@ -391,21 +388,17 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         if self._is_stale and not self._closed:
             self._settle()
         current = super().current_time_step()
-        if self._order is not AutoReset.SAME_STEP:
+        if self._order is not AutoReset.SAME_STEP or self._closed:
             return current
-        ended = np.asarray(current.step_type) == _LAST
+        slab, everyone = self._pool.slab, self._everyone
+        slots = slab.slots(everyone)
+        ended = slab.steps[0][slots, everyone] == _LAST
         if not ended.any():
             return current
-        structure, slab = self._structure, self._pool.slab
-        leaves = [
-            np.where(
-                ended.reshape(-1, *[1] * (np.ndim(leaf) - 1)),
-                array[SAME_STEP_SLOT],
-                leaf,
-            )
-            for array, leaf in zip(slab.steps, structure.flatten(current), strict=True)
-        ]
-        return structure.unflatten(leaves)  # type: ignore[no-any-return]
+        # From the slab: what was returned belongs to the caller.
+        slots[ended] = SAME_STEP_SLOT
+        leaves = [array[slots, everyone] for array in slab.steps]
+        return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
 
     # One environment after the other, with promises.
 

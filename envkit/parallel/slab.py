@@ -473,6 +473,19 @@ class Slab:
                 array[slot, behind] = array[1 - slot, behind]
             self.stand_at(behind, self.sequence[behind] + _TWO)
 
+    def arrive(self, rows: Array) -> None:
+        """Lets rows show where they stand: what has begun in the step of a `LAST`.
+
+        They stand in the slot of those that have moved, which `align` has brought them
+        to, so that the numbers are not those under which workers know infos.
+        """
+        slots = self.slots(rows)
+        ended = self.steps[0][slots, rows] == StepType.LAST
+        rows, slots = rows[ended], slots[ended]
+        for array in self.steps:
+            array[slots, rows] = array[SAME_STEP_SLOT, rows]
+        self.has_info[rows] = ANY_INFO
+
     def ended(self, rows: Array) -> Array:
         """Returns which rows stand at the end of an episode."""
         slots = self.slots(rows)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from envkit.autoreset import AutoReset
 from envkit.envs.base import checked_size
 from envkit.errors import RecordingError, SpecError
 from envkit.plain_data import dumped, to_plain
@@ -41,11 +40,6 @@ from envkit.wrappers.base import PyEnvironmentBaseWrapper
 __all__ = ["Record"]
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
-_SAME_STEP = (
-    "Record cannot go on: the environment that it wraps has been given "
-    "AutoReset.SAME_STEP, which hands the FIRST of an episode out beside its time "
-    "steps. Record it with AutoReset.NEXT_STEP or DISABLED."
-)
 _NOTHING, _ACTIONS, _WHOLE = 0, 1, 2
 
 
@@ -267,9 +261,7 @@ class Record(PyEnvironmentBaseWrapper):
         return time_step
 
     def _check_ends(self, call: int, last: Array) -> None:
-        """Notes ends that a pool has made up, and refuses an order without FIRSTs."""
-        if AutoReset.kept_by(self._env) is AutoReset.SAME_STEP:
-            raise RecordingError(_SAME_STEP)
+        """Notes ends that a pool has made up."""
         repaired = getattr(self._env, "repaired", None)
         if repaired is not None:
             for row in (last & repaired).nonzero()[0].tolist():

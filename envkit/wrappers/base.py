@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from envkit.async_environment import AsyncEnvironment
-from envkit.autoreset import AutoReset
 from envkit.provenance import MadeBy, plain_arguments, plain_recipe, recipe_of
 from envkit.py_environment import PyEnvironment
 from envkit.specs.info_spec import info_spec_of
@@ -104,14 +103,9 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
             )
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             raise TypeError(f"{name} wraps an environment, not {no_environment(env)}")
-        if AutoReset.kept_by(env) is AutoReset.SAME_STEP:
-            raise ValueError(
-                f"{name} cannot wrap {type(env).__name__} with AutoReset.SAME_STEP, "
-                "which hands the FIRST of an episode out beside its time steps. Wrap "
-                "the single environments before the pool, or make the pool with "
-                "AutoReset.NEXT_STEP."
-            )
         self._env = env
+        if getattr(env, "batched", False) is True:
+            self._take_order_of(env)
         # Where a LAST may be repeated to pad, a reset after the first would cut that.
         super().__init__(handle_auto_reset and not self.repeats_last)
         # The dimensions in front of every array: none, or that of the rows.
@@ -165,6 +159,14 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
     def repeats_last(self) -> bool:
         """Whether a `LAST` may be followed by another one, which only pads."""
         return _says(self._env, "repeats_last")
+
+    def _is_at_once(self) -> bool:
+        """Says whether rows begin now, in the step that ended the episodes before."""
+        return self._dims != () and self._keeper._begins_at_once
+
+    def _padding_rows(self) -> Array | None:
+        asked = getattr(self._env, "_padding_rows", None)
+        return asked() if self.repeats_last and callable(asked) else None
 
     @property
     def adapts(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.autoreset import AutoReset
 from envkit.envs.base import checked_size
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
@@ -25,6 +26,9 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
     step shows it again, with reward and discount 0, and does not reach the environment.
     `valid` is false there, and `is_over` is true when no row goes on; that is how a
     loop ends. `reset()` begins a new run.
+
+    In a batch whose `autoreset` is another than `NEXT_STEP`, a reset of a row whose
+    episode has ended begins the next episode of its run, if there is one.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -69,6 +73,9 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         """True: rows that have had their episodes show their end again."""
         return True
 
+    def _padding_rows(self) -> Array | None:
+        return self._ended >= self._episodes  # type: ignore[no-any-return]  # an array
+
     @property
     def valid(self) -> Array:
         """Which rows the last time step was new in; a scalar if there is one row."""
@@ -80,15 +87,21 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
         return bool(np.all(self._ended >= self._episodes))
 
     def _reset(self) -> TimeStep:
-        self._ended = np.zeros(self._dims, np.int64)
-        self._was_over = np.zeros(self._dims, bool)
+        self._begin_runs(np.ones(self._dims, bool))
         return super()._reset()
 
     def _reset_rows(self, mask: Array) -> TimeStep:
-        # Episodes that are given up count as little as they do in a new run.
-        self._ended = np.where(mask, 0, self._ended)
-        self._was_over = np.where(mask, False, self._was_over)
+        self._begin_runs(mask)
         return super()._reset_rows(mask)
+
+    def _begin_runs(self, rows: Array) -> None:
+        """Begins new runs; episodes that are given up do not count in them."""
+        if self.autoreset is not AutoReset.NEXT_STEP:
+            # There a reset is what begins the next episode of a run.
+            has_next = (self._ended > 0) & (self._ended < self._episodes)
+            rows = rows & ~(self._stood_at_end & has_next)
+        self._ended = np.where(rows, 0, self._ended)
+        self._was_over = np.where(rows, False, self._was_over)
 
     def _step(self, action: NestedArray) -> TimeStep:
         over = np.asarray(self._ended >= self._episodes)

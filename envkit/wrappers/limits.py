@@ -228,6 +228,9 @@ class FixedLength(PyEnvironmentBaseWrapper):
         """True: repetitions of a `LAST` pad short episodes."""
         return True
 
+    def _padding_rows(self) -> Array | None:
+        return self._over & (self._steps < self._fix_length)
+
     @property
     def fix_length(self) -> int:
         """How many steps every episode has."""

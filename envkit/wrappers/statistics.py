@@ -31,7 +31,8 @@ class RunStats(PyEnvironmentBaseWrapper):
     sums over its rows, and `episodes_per_row`, `resets_per_row` and
     `total_steps_per_row` have an element for each of them. `episode_steps`, the steps
     of the episode so far, is a number, and in a batch an array with an element for each
-    row.
+    row. Where an episode begins in the step that ended the one before, it is the new
+    one's.
 
     The counts are a part of the environment's state.
 
@@ -121,7 +122,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     its `_episode`; but they are there after every step, so look at `ended` first. In a
     batch each has an element for each row. The properties `episode_returns`,
     `episode_lengths`, `episode_times` and `episode_ended` tell the same without asking
-    the environment.
+    the environment. All of it is about the time step that was returned last, also where
+    the next episode has begun in the same step.
 
     The queues hold what the last `buffer_length` episodes came to, of all rows in one.
     An episode that was broken off by a reset does not count. One that is shown ending
@@ -154,7 +156,15 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         ([9.0], [9])
     """
 
-    _kept = ("_returns", "_lengths", "_times", "_over", "_ended", "_episode_count")
+    _kept = (
+        "_returns",
+        "_lengths",
+        "_times",
+        "_over",
+        "_ended",
+        "_begun_at_once",
+        "_episode_count",
+    )
     _shown = ("buffer_length", "stats_key")
 
     def __init__(
@@ -199,6 +209,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         # From the LAST of an episode to the next FIRST, and in that LAST alone.
         self._over = np.zeros(self._dims, bool)
         self._ended = np.zeros(self._dims, bool)
+        # Where the next episode has begun, and what is told is how the last has ended.
+        self._begun_at_once = np.zeros(self._dims, bool)
         self._episode_count = 0
         self.return_queue: deque[Any] = deque(maxlen=self.buffer_length)
         self.length_queue: deque[int] = deque(maxlen=self.buffer_length)
@@ -273,26 +285,42 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
             rows = _new_rows(self._env, rows)
         step_type = np.asarray(time_step.step_type)
         first, last = step_type == _FIRST, step_type == _LAST
+        if rows is not None:
+            first = first & rows
+        if self._is_at_once():
+            # Until these rows move, what is told is how the episode before has ended.
+            self._begun_at_once |= first
+            self._began[first] = now
+            return time_step
+        if self._begun_at_once.any():
+            moved = self._begun_at_once if rows is None else self._begun_at_once & rows
+            self._clear(moved)
+            self._begun_at_once &= ~moved
         counts = ~(first | self._over)
         if rows is not None:
-            first, counts = first & rows, counts & rows
+            counts &= rows
         ended = last & counts
         rewards = self._reward.flatten(time_step.reward)
         for total, reward in zip(self._returns, rewards, strict=True):
             np.add(total, reward, out=total, where=beside(counts, total))
-            total[first] = 0.0
         self._lengths += counts
-        self._lengths[first] = 0
         np.subtract(now, self._began, out=self._times, where=counts)
-        self._times[first] = 0.0
-        self._began[first] = now
         self._over |= ended
-        self._over[first] = False
+        self._began[first] = now
+        self._clear(first)
         kept = ended if rows is None else np.where(rows, ended, self._ended)
         self._ended = np.asarray(kept)
         if ended.any():
             self._note_episodes(ended)
         return time_step
+
+    def _clear(self, rows: Array) -> None:
+        """Begins to count anew in some rows."""
+        for total in self._returns:
+            total[rows] = 0.0
+        self._lengths[rows] = 0
+        self._times[rows] = 0.0
+        self._over[rows] = False
 
     def _note_episodes(self, ended: Array) -> None:
         rows = np.flatnonzero(ended)

@@ -323,13 +323,13 @@ def test_a_file_that_nobody_understands_changes_nothing(machine):
         ),
         (
             {"autoreset": "never"},
-            "autoreset is 'never'; it is one of AutoReset.NEXT_STEP, "
+            "autoreset is 'never'; it must be one of AutoReset.NEXT_STEP, "
             "AutoReset.SAME_STEP, AutoReset.DISABLED.",
         ),
         (
             {"autoreset": None},
-            "autoreset is None; it is one of AutoReset.NEXT_STEP, AutoReset.SAME_STEP, "
-            "AutoReset.DISABLED.",
+            "autoreset is None; it must be one of AutoReset.NEXT_STEP, "
+            "AutoReset.SAME_STEP, AutoReset.DISABLED.",
         ),
         (
             {"on_worker_failure": "restart"},

@@ -324,20 +324,6 @@ def test_every_wrapper_has_a_current_time_step_of_its_own():
     assert time_step is env.current_time_step()
 
 
-def test_same_step_pools_are_wrapped_from_the_inside():
-    pool = ParallelPyEnvironment(
-        [CountingEnv] * 2, backend="inline", autoreset=AutoReset.SAME_STEP
-    )
-    with pool, pytest.raises(ValueError, match="SAME_STEP") as caught:
-        TimeLimit(pool, 3)
-
-    assert str(caught.value) == (
-        "TimeLimit cannot wrap ParallelPyEnvironment with AutoReset.SAME_STEP, which "
-        "hands the FIRST of an episode out beside its time steps. Wrap the single "
-        "environments before the pool, or make the pool with AutoReset.NEXT_STEP."
-    )
-
-
 def test_a_pool_that_leaves_resets_to_the_caller_can_be_wrapped():
     pool = ParallelPyEnvironment(
         [CountingEnv] * 2, backend="inline", autoreset=AutoReset.DISABLED

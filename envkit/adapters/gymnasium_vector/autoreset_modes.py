@@ -3,7 +3,8 @@
 | wanted    | the batch's own | how                                     | needs        |
 |-----------|-----------------|-----------------------------------------|--------------|
 | any       | the same        | its `step`                              |              |
-| any       | can be chosen   | its `step`, after choosing              |              |
+| any       | can be chosen   | its `step`, after choosing; of a batch  |              |
+|           |                 | that is no pool, NEXT_STEP is chosen    |              |
 | NEXT_STEP | DISABLED        | rows that ended begin while others step | `holds_rows` |
 | SAME_STEP | NEXT, DISABLED  | a step, then `reset` of what has ended  | `resets_rows`|
 | DISABLED  | NEXT_STEP       | a step while no row is at its end       | `resets_rows`|
@@ -19,6 +20,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from envkit.autoreset import AutoReset
+from envkit.masked_rows import MaskedRows
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
@@ -75,10 +77,7 @@ def reset_mode(env: Any, wanted: AutoReset, adapter: str) -> ResetMode:
     Raises:
         ValueError: The batch cannot; the message says why, and what can.
     """
-    own = AutoReset.kept_by(env)
-    if own is not wanted and _can_choose(env):
-        env.autoreset = wanted
-        own = wanted
+    own = _chosen_order(env, wanted)
     one = env.batch_size == 1
     if wanted is _NEXT and getattr(env, "repeats_last", False) is True:
         raise ValueError(
@@ -96,10 +95,21 @@ def reset_mode(env: Any, wanted: AutoReset, adapter: str) -> ResetMode:
     _refuse(env, wanted, own, adapter)
 
 
-def _can_choose(env: Any) -> bool:
-    # Not of what a wrapper forwards: setting that would set it on the wrapper.
+def _chosen_order(env: Any, wanted: AutoReset) -> AutoReset:
+    """Lets a batch keep the order that serves best, if it can choose."""
+    own = AutoReset.kept_by(env)
     found = getattr(type(env), "autoreset", None)
-    return isinstance(found, property) and found.fset is not None
+    if not isinstance(found, property) or found.fset is None:
+        return own
+    if found.fset is vars(MaskedRows)["autoreset"].fset:
+        # What is done around its steps is done here, where both infos can be seen.
+        wanted = _NEXT
+    if own is not wanted:
+        try:
+            env.autoreset = wanted
+        except ValueError:  # A wrapper around what cannot choose.
+            return own
+    return wanted
 
 
 def _refuse(env: Any, wanted: AutoReset, own: AutoReset, adapter: str) -> NoReturn:

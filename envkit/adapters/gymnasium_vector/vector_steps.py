@@ -132,6 +132,18 @@ class VectorSteps:
     def state(self, state: Any) -> None:
         self.infos, self._ended_rows, self._begun = state
 
+    def begin_after_step(self, after_step: bool) -> None:
+        """Chooses who begins what the vector environment does not begin itself.
+
+        Args:
+            after_step: Whether that is done here, right after the step that has ended
+                the episode before; or else when it is told.
+        """
+        self._begins = Beginnings(after_step=after_step, when_told=not after_step)
+        self._waits = not after_step
+        if self._begun is not None:
+            self._ended_rows, self._begun = _NO_ROWS, None
+
     @property
     def _ended(self) -> Array:
         """A mask of the rows whose episode has ended."""
