@@ -58,7 +58,7 @@ class BatchOfOne(BatchedPyEnvironment):
         (env,) = self._envs
         current = getattr(env, "_current_time_step", None)
         structure = self._actions.structure
-        if current is None or self._closed:
+        if current is None or self._closed or self._has_order:
             return self._time_step.flatten(self.step(structure.unflatten(columns)))
         ended = current.step_type is not _MID and bool(current.step_type == _LAST)
         columns = self._actions.columns(

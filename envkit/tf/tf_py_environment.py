@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from envkit.autoreset import AutoReset
 from envkit.constructors import constructor
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
@@ -152,6 +153,15 @@ class TFPyEnvironment(
     @name.setter
     def name(self, name: str) -> None:
         self._given_name = name
+
+    @property
+    def autoreset(self) -> AutoReset:
+        """When the episode after a `LAST` begins; may be changed, also for graphs."""
+        return self._run("autoreset", getattr, self.pyenv, "autoreset")  # type: ignore[no-any-return]  # an order
+
+    @autoreset.setter
+    def autoreset(self, order: AutoReset | str) -> None:
+        self._run("autoreset", setattr, self.pyenv, "autoreset", order)
 
     def _attribute(self, name: str) -> Any:
         try:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from envkit import nest
+from envkit.autoreset import AutoReset
 from envkit.envs.base import checked_size
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe
@@ -85,6 +86,15 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
     def resets_rows(self) -> bool:
         """Whether `reset` takes a mask."""
         return bool(getattr(self._env, "resets_rows", False))
+
+    @property
+    def autoreset(self) -> AutoReset:
+        """When the episode after a `LAST` begins; may be changed, if it may inside."""
+        return AutoReset.kept_by(self._env)
+
+    @autoreset.setter
+    def autoreset(self, order: AutoReset | str) -> None:
+        self._env.autoreset = order
 
     def time_step_spec(self) -> TimeStep:
         """Returns the tensor specs of one row's time step."""
@@ -207,6 +217,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         """
         super().__init__(env)
         self._duration = checked_size("duration", duration)
+        self._check_order()
         if self.batch_size != 1 and not (self.batch_size and self.resets_rows):
             kind = type(env).__name__
             raise ValueError(
@@ -217,10 +228,18 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
                 "TensorFlow."
             )
         self._steps = tf.Variable(tf.zeros([self.batch_size], tf.int64), name="steps")
-        # In which rows the current time step is a LAST only here, and in which the
-        # environment's own.
+        # In which rows the current time step is a LAST only here.
         self._cut = tf.Variable(tf.zeros([self.batch_size], tf.bool), name="cut")
-        self._over = tf.Variable(tf.zeros([self.batch_size], tf.bool), name="over")
+
+    def _check_order(self) -> None:
+        order = AutoReset.kept_by(self._env)
+        if order is not AutoReset.NEXT_STEP:
+            raise ValueError(
+                f"TFTimeLimit cannot wrap an environment with AutoReset.{order.name}: "
+                "where it cuts an episode, the next step begins another. Limit the "
+                "Python environment in place of this one: "
+                "TFPyEnvironment(TimeLimit(env, duration))."
+            )
 
     @property
     def duration(self) -> int:
@@ -240,7 +259,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
             variable.assign(value)
 
     def _counted(self) -> list[Any]:
-        return [self._steps, self._cut, self._over]
+        return [self._steps, self._cut]
 
     def reset_to(self, state: Any, mask: Any = None) -> TimeStep:
         """Starts episodes as the environment's own `reset_to` does."""
@@ -259,22 +278,18 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         """Counts anew in the rows that have begun an episode."""
         begun = time_step.is_first()
         self._steps.assign(tf.where(begun, tf.zeros_like(self._steps), self._steps))
-        self._over.assign(self._over & ~begun)
         cut = self._cut & ~begun
         self._cut.assign(cut)
         return _ended(time_step, cut)
 
     def _step(self, action: NestedArray) -> TimeStep:
+        self._check_order()
         time_step = self._step_or_reset(action)
         zero = tf.zeros_like(self._steps)
-        # Where an episode begins with the step that ends the one before, as a pool may
-        # have it, there is no FIRST.
-        before = tf.where(self._over, zero, self._steps)
-        steps = tf.where(time_step.is_first(), zero, before + 1)
+        steps = tf.where(time_step.is_first(), zero, self._steps + 1)
         cut = (steps >= self._duration) & time_step.is_mid()
         self._steps.assign(steps)
         self._cut.assign(cut)
-        self._over.assign(time_step.is_last())
         return _ended(time_step, cut)
 
     def _step_or_reset(self, action: NestedArray) -> TimeStep:

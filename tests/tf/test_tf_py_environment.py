@@ -41,6 +41,7 @@ from envkit.testing.envs import (
     TracingEnv,
 )
 from envkit.tf import TFEnvironment, TFPyEnvironment
+from envkit.wrappers import TimeLimit
 
 # How long to wait for what must happen; nothing waits that long if all is well.
 DEADLINE = 20.0
@@ -352,6 +353,45 @@ def test_a_pool_has_the_same_stream_with_and_without_tensorflow(
     with tracing_pool(order=order) as env:
         expected = stream(env, env.step)
     with TFPyEnvironment(tracing_pool(backend, order)) as env:
+        actual = stream(env, through(env.step))
+
+    assert expected == actual
+
+
+ORDERED = {
+    "native batch": lambda: envkit.make("Catch", batch_size=3, seed=4),
+    "Batched": lambda: BatchedPyEnvironment([TracingEnv(i, [2, 3]) for i in range(3)]),
+    "wrapped batch": lambda: TimeLimit(
+        BatchedPyEnvironment([TracingEnv(i, [2, 3]) for i in range(3)]), 2
+    ),
+    "wrapped pool": lambda: TimeLimit(tracing_pool(), 2),
+    "one row": lambda: BatchedPyEnvironment([TracingEnv(7, 2)]),
+}
+
+
+@eagerly_and_in_a_graph
+@pytest.mark.parametrize("order", list(AutoReset), ids=lambda order: order.value)
+@pytest.mark.parametrize("kind", ORDERED)
+def test_batches_have_the_same_stream_in_each_order(kind, order, through):
+    with ORDERED[kind]() as env:
+        env.autoreset = order
+        expected = stream(env, env.step)
+    with TFPyEnvironment(ORDERED[kind](), isolation=True) as env:
+        step = through(env.step)
+        env.autoreset = order.value
+        actual = stream(env, step)
+
+        assert order is env.autoreset is env.pyenv.autoreset
+    assert expected == actual
+
+
+@eagerly_and_in_a_graph
+@pytest.mark.parametrize("order", list(AutoReset), ids=lambda order: order.value)
+def test_a_batch_of_one_has_each_order_too(order, through):
+    with BatchedPyEnvironment([TracingEnv(7, 3)], autoreset=order) as env:
+        expected = stream(env, env.step)
+    with TFPyEnvironment(TracingEnv(7, 3)) as env:
+        env.autoreset = order
         actual = stream(env, through(env.step))
 
     assert expected == actual

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 
 import numpy as np
 import pytest
@@ -13,8 +12,6 @@ import envkit
 from envkit import StepType
 from envkit.envs import CartPole
 from envkit.errors import SpecError
-from envkit.parallel import ParallelPyEnvironment
-from envkit.testing import CountingEnv
 from envkit.tf import (
     RandomTFEnvironment,
     TFCartPole,
@@ -396,13 +393,20 @@ def test_a_time_limit_counts_anew_from_a_given_state():
     assert [1, 1, 2] == types(env, 3)
 
 
-def test_episodes_that_begin_where_others_end_are_counted_one_by_one():
-    makers = [functools.partial(CountingEnv, steps_per_episode=3)]
-    with ParallelPyEnvironment(makers, backend="inline", autoreset="same_step") as pool:
-        env = TFTimeLimit(TFPyEnvironment(pool), 5)
-        env.reset()
+@pytest.mark.parametrize("order", ["same_step", "disabled"])
+def test_a_time_limit_refuses_another_order_of_episodes(message_of, order):
+    expected = (
+        f"TFTimeLimit cannot wrap an environment with AutoReset.{order.upper()}: where "
+        "it cuts an episode, the next step begins another. Limit the Python "
+        "environment in place of this one: TFPyEnvironment(TimeLimit(env, duration))."
+    )
+    with TFPyEnvironment(CartPole(2, seed=1)) as env:
+        wrapper = TFTimeLimit(env, 5)
+        env.autoreset = order
 
-        assert [1, 1, 2] * 3 == types(env, 9)
+        assert order == wrapper.autoreset.value
+        assert expected == message_of(ValueError, lambda: TFTimeLimit(env, 5))
+        assert expected == message_of(ValueError, lambda: wrapper.step([0, 0]))
 
 
 def test_a_wrapper_has_the_state_of_its_environment():
