@@ -6,12 +6,13 @@ import math
 import numbers
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
+from envkit.ending_flags import FLAGS
 from envkit.envs.base import checked_size
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import check_fits, describe
@@ -20,7 +21,7 @@ from envkit.types import Array, NestedArray
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
 from envkit.wrappers.rows import where_rows
 
-__all__ = ["FixedLength", "TimeLimit"]
+__all__ = ["FixedLength", "TimeLimit", "info_at_limit"]
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
@@ -38,6 +39,9 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     next one with the next step. A batch has to be able to reset single rows for that,
     as its `resets_rows` says.
 
+    Where an episode has reached the limit, `get_info` says `truncated`, and whether the
+    environment has `terminated` it in the same step.
+
     Example:
         >>> from envkit.envs import CartPole
         >>> env = TimeLimit(CartPole(seed=1), duration=2)
@@ -49,7 +53,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         TimeLimit(CartPole(), seconds=60)
     """
 
-    _kept = ("_steps", "_cut")
+    _kept = ("_steps", "_cut", "_limited")
 
     def __init__(
         self,
@@ -87,8 +91,10 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         # Where the current time step is a LAST only here. Of a single environment it
         # is a Python bool, as its steps are a Python int.
         self._cut: Any = np.zeros(self._dims, bool)
+        # Where it is a LAST at the limit, here or of its own.
+        self._limited: Any = np.zeros(self._dims, bool)
         if not self._dims:
-            self._steps, self._cut = 0, False
+            self._steps, self._cut, self._limited = 0, False, False
 
     @property
     def duration(self) -> int | None:
@@ -99,6 +105,12 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     def seconds(self) -> float | None:
         """How long an episode lasts at most; `None` for any time."""
         return self._seconds
+
+    def get_info(self) -> Any:
+        """Returns the environment's info, and how an episode at the limit has ended."""
+        return info_at_limit(
+            self._env, self._limited, self._cut, self._current_time_step
+        )
 
     def _step(self, action: NestedArray) -> TimeStep:
         # Hot: called once per step.
@@ -114,20 +126,25 @@ class TimeLimit(PyEnvironmentBaseWrapper):
             return self._reset()
         time_step: TimeStep = self._env.step(action)
         self._steps += 1
-        if time_step.step_type is _MID or time_step.step_type == _MID:
-            if self._steps < self._duration and (
-                self._seconds is None or self._now() - self._began < self._seconds
-            ):
-                return time_step
+        is_mid = time_step.step_type is _MID or time_step.step_type == _MID
+        if not is_mid and time_step.step_type == _FIRST:
+            self._begin()
+            return time_step
+        limited = self._steps >= self._duration or (
+            self._seconds is not None and self._now() - self._began >= self._seconds
+        )
+        if is_mid and not limited:
+            return time_step
+        self._limited = limited
+        if is_mid:
             self._cut = True
             return time_step._replace(step_type=_LAST)
-        if time_step.step_type == _FIRST:
-            self._begin()
         return time_step
 
     def _begin(self) -> None:
         """Begins to count for a single environment."""
         self._steps = 0
+        self._limited = False
         if self._seconds is not None:
             self._began = self._now()
 
@@ -149,10 +166,12 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         if self._seconds is not None:
             over |= self._is_out_of_time(step_type == _FIRST, rows)
         cut = over & (step_type == _MID)
+        limited = over & (step_type != _FIRST)
         if rows is not None:
             steps = np.where(rows, steps, self._steps)
             cut = np.where(rows, cut, self._cut)
-        self._steps, self._cut = steps, cut
+            limited = np.where(rows, limited, self._limited)
+        self._steps, self._cut, self._limited = steps, cut, limited
         if not cut.any():
             return time_step
         return time_step._replace(step_type=np.where(cut, _LAST, step_type))
@@ -195,7 +214,7 @@ class FixedLength(PyEnvironmentBaseWrapper):
         [0, 1, 2, 2, 2, 10]
     """
 
-    _kept = ("_steps", "_over", "_end")
+    _kept = ("_steps", "_over", "_cut", "_limited", "_end")
     _shown = ("fix_length",)
 
     def __init__(
@@ -218,6 +237,9 @@ class FixedLength(PyEnvironmentBaseWrapper):
         # Which rows stand at a LAST, and the time step there: what was returned belongs
         # to others.
         self._over = np.zeros(self._dims, bool)
+        # Which of these the wrapper has cut, and which ended at the length at least.
+        self._cut = np.zeros(self._dims, bool)
+        self._limited = np.zeros(self._dims, bool)
         self._end: TimeStep = self._structure.map(
             lambda spec: np.zeros((*self._dims, *spec.shape), spec.dtype),
             self._structure.template,
@@ -227,6 +249,12 @@ class FixedLength(PyEnvironmentBaseWrapper):
     def repeats_last(self) -> bool:
         """True: repetitions of a `LAST` pad short episodes."""
         return True
+
+    def get_info(self) -> Any:
+        """Returns the environment's info, and how an episode that was cut has ended."""
+        return info_at_limit(
+            self._env, self._limited, self._cut, self._current_time_step
+        )
 
     def _padding_rows(self) -> Array | None:
         return self._over & (self._steps < self._fix_length)
@@ -281,10 +309,13 @@ class FixedLength(PyEnvironmentBaseWrapper):
         steps = np.where(step_type == _FIRST, 0, self._steps + 1)
         cut = (steps >= self._fix_length) & (step_type == _MID)
         over = cut | (step_type == _LAST)
+        limited = over & (steps >= self._fix_length)
         if rows is not None:
             steps = np.where(rows, steps, self._steps)
             over = np.where(rows, over, self._over)
-        self._steps = steps
+            limited = np.where(rows, limited, self._limited)
+        self._steps, self._limited = steps, limited
+        self._cut = cut if rows is None else np.where(rows, cut, self._cut)
         if cut.any():
             step_type = np.where(cut, _LAST, step_type)
             time_step = time_step._replace(step_type=step_type)
@@ -328,6 +359,47 @@ class FixedLength(PyEnvironmentBaseWrapper):
         ]
         picked: TimeStep = self._structure.unflatten(leaves)
         return picked
+
+
+def info_at_limit(env: Any, limited: Any, cut: Any, time_step: Any) -> Any:
+    """Returns an environment's info, with both flags where episodes reached a limit.
+
+    Args:
+        env: The environment inside, which need not have an info.
+        limited: Where the time step is a `LAST` at the limit.
+        cut: Where the limit alone has made it one.
+        time_step: The current time step.
+    """
+    try:
+        info = env.get_info()
+    except NotImplementedError:
+        info = {}
+    if not np.any(limited):
+        return info
+    over = (np.asarray(time_step.step_type) == _LAST) & ~np.asarray(cut)
+    if not nest.is_nested(time_step.discount):
+        over = over & (np.asarray(time_step.discount) == 0.0)
+    if isinstance(info, list) and len(info) == np.size(limited):
+        by_row = zip(info, np.atleast_1d(limited), np.atleast_1d(over), strict=True)
+        return [_with_flags(*row) if row[1] else row[0] for row in by_row]
+    return _with_flags(info, limited, over)
+
+
+def _with_flags(info: Any, limited: Any, over: Any) -> Any:
+    """Adds the flags to an info of one row, or to one of arrays for all rows."""
+    if not isinstance(info, Mapping):
+        return info
+    given = [np.asarray(info.get(name)) for name in FLAGS]
+    are_arrays = any(isinstance(info.get(name), np.ndarray) for name in FLAGS)
+    if all(
+        flag.dtype == np.bool_ and flag.shape == np.shape(limited) for flag in given
+    ):
+        # What the environment says of its own ends goes before what they are worth.
+        over = np.where(given[0] | given[1], given[0], limited & over)
+        limited = given[1] | limited
+    if np.ndim(limited) or are_arrays:
+        return {**info, "terminated": np.array(over), "truncated": np.array(limited)}
+    return {**info, "terminated": bool(over), "truncated": bool(limited)}
 
 
 def _without_bounds(spec: ArraySpec) -> ArraySpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 
 import gymnasium
@@ -9,7 +10,13 @@ import numpy as np
 import pytest
 
 import envkit
-from envkit.adapters import GymnasiumWrapper, suite_gymnasium
+from envkit import BatchedPyEnvironment
+from envkit.adapters import (
+    GymnasiumWrapper,
+    PyToGymnasium,
+    PyToGymnasiumVector,
+    suite_gymnasium,
+)
 from envkit.errors import CallOrderError
 from envkit.testing import check_environment
 from envkit.wrappers import TimeLimit
@@ -186,3 +193,53 @@ def test_an_unknown_id_is_explained_by_gymnasium():
 def test_an_argument_that_the_environment_does_not_know_is_explained_by_gymnasium():
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'colour'"):
         envkit.make("gymnasium:CartPole-v1", colour="red")
+
+
+@pytest.mark.parametrize("steps", [9, 10, 11])
+def test_both_flags_are_those_of_gymnasium_where_a_fall_meets_the_limit(steps):
+    theirs = gymnasium.make("CartPole-v1", max_episode_steps=steps)
+    ours = PyToGymnasium(envkit.make("gymnasium:CartPole-v1", max_episode_steps=steps))
+    for env in (theirs, ours):
+        env.reset(seed=7)
+    ends = []
+    while not ends or not any(ends[-1][0]):
+        ends.append(tuple(env.step(1)[2:4] for env in (theirs, ours)))
+
+    assert all(one == other for one, other in ends)
+    assert {9: (False, True), 10: (True, True), 11: (True, False)}[steps] == ends[-1][0]
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize(
+    "batch",
+    [
+        lambda: envkit.make(
+            "gymnasium:CartPole-v1", max_episode_steps=10, num_envs=2, backend="inline"
+        ),
+        lambda: TimeLimit(
+            envkit.make("gymnasium:CartPole-v1", num_envs=2, backend="inline"), 10
+        ),
+        lambda: TimeLimit(
+            BatchedPyEnvironment([GymnasiumWrapper(gymnasium.make("CartPole-v1"))]), 10
+        ),
+    ],
+    ids=["limited rows", "limited pool", "limited rows in this process"],
+)
+def test_both_flags_are_those_of_gymnasium_in_batches(batch, mode):
+    with contextlib.closing(PyToGymnasiumVector(batch(), mode)) as envs:
+        rows = envs.num_envs
+        theirs = gymnasium.vector.SyncVectorEnv(
+            [lambda: gymnasium.make("CartPole-v1", max_episode_steps=10)] * rows,
+            autoreset_mode=gymnasium.vector.AutoresetMode(mode),
+        )
+        seeds = [7] * rows
+        for env in (theirs, envs):
+            env.reset(seed=seeds)
+        while True:
+            results = [env.step(np.ones(rows, np.int64)) for env in (theirs, envs)]
+            ends = [np.stack(result[2:4]).tolist() for result in results]
+            assert ends[0] == ends[1]
+            if results[0][2][0]:
+                break
+
+    assert [True, True] == [flags[0] for flags in ends[0]]

@@ -185,3 +185,21 @@ def test_a_limit_is_a_positive_integer(message_of, duration):
     message = message_of(ValueError, lambda: AtariTimeLimit(env, duration))
 
     assert f"duration is {duration}; it must be an integer of at least 1." == message
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_game_that_ends_at_the_limit_keeps_both_flags(rows):
+    ends = Film(range(6))
+    env = limited(5, *[ends, Film(LONG)][:rows])
+    env.reset()
+    types = types_of(env, 5)[-1]
+    info = env.get_info()
+    infos = info if isinstance(info, list) else [info]
+    flags = [
+        pair
+        for info in infos
+        for pair in np.reshape([info["terminated"], info["truncated"]], (2, -1)).T
+    ]
+
+    assert ([2, 2] if rows == 2 else 2) == types
+    assert [[True, True], [False, True]][:rows] == np.array(flags).tolist()

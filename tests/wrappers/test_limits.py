@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,11 +16,12 @@ from envkit import (
     PyEnvironment,
     RandomPyEnvironment,
 )
-from envkit.envs import Catch, TicTacToe
+from envkit.envs import CartPole, Catch, TicTacToe
 from envkit.testing import CountingEnv, ManualClock, ScriptedEnv
 from envkit.time_step import restart, transition, truncation
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.limits import FixedLength, TimeLimit
+from envkit.wrappers.statistics import RecordEpisodeStatistics
 from tests.wrappers.environments import MovesTogether
 
 FIRST, MID, LAST = 0, 1, 2
@@ -456,3 +459,116 @@ def test_a_state_of_another_kind_is_refused():
 
     with pytest.raises(ValueError, match=r"FixedLength\.set_state"):
         env.set_state(other.get_state())
+
+
+# What infos say of episodes that have reached the limit.
+
+
+class Silent(CountingEnv):
+    """Has no info."""
+
+    def get_info(self):
+        raise NotImplementedError
+
+
+class Flagged(CountingEnv):
+    """Says in its info how it has ended, as environments of Gymnasium do."""
+
+    def get_info(self):
+        ended = self._current_time_step.is_last()
+        return {"terminated": True, "truncated": False} if ended else {"lives": 1}
+
+
+def flags_of(info):
+    return info["terminated"], info["truncated"]
+
+
+@pytest.mark.parametrize("limit", [TimeLimit, FixedLength])
+@pytest.mark.parametrize("make", [CountingEnv, Silent, Flagged])
+def test_an_end_of_both_kinds_keeps_both_flags(make, limit):
+    seen = []
+    for length in (4, 3, 2):
+        env = limit(make(length), 3)
+        env.reset()
+        while not env.step(0).is_last():
+            pass
+        info = env.get_info()
+        seen.append(flags_of(info) if "truncated" in info else info)
+
+    assert [(False, True), (True, True)] == seen[:2]
+    assert ({} if make is not Flagged else (True, False)) == seen[2]
+
+
+@pytest.mark.parametrize("batch", ["arrays", "rows", "pool of rows", "pool"])
+@pytest.mark.parametrize("limit", [TimeLimit, FixedLength])
+def test_the_rows_of_a_batch_keep_both_flags(limit, batch):
+    def falling(steps):
+        return functools.partial(Flagged if batch == "rows" else CountingEnv, steps)
+
+    makers = [falling(steps) for steps in (5, 3, 2)]
+    env = {
+        "arrays": lambda: limit(BatchedPyEnvironment([make() for make in makers]), 3),
+        "rows": lambda: limit(BatchedPyEnvironment([make() for make in makers]), 3),
+        "pool": lambda: limit(ParallelPyEnvironment(makers, backend="inline"), 3),
+        "pool of rows": lambda: ParallelPyEnvironment(
+            [lambda make=make: limit(make(), 3) for make in makers], backend="inline"
+        ),
+    }[batch]()
+    with env:
+        env.reset()
+        for _ in range(3):
+            env.step([0, 0, 0])
+        info = env.get_info()
+
+    if isinstance(info, list):
+        info = [flags_of(row) if "truncated" in row else None for row in info]
+        assert [(False, True), (True, True)] == info[:2]
+    else:
+        assert [False, True] == info["terminated"].tolist()[:2]
+        assert [True, True, False] == info["truncated"].tolist()
+
+
+@pytest.mark.parametrize("order", ["next_step", "same_step", "disabled"])
+def test_both_flags_are_those_of_the_step_that_was_returned(order):
+    env = RecordEpisodeStatistics(TimeLimit(CartPole(2, seed=[7, 8]), 9))
+    env.autoreset = order
+    env.reset()
+    for _ in range(9):
+        last = env.step([1, 1])
+    info = env.get_info()
+    first = TimeLimit(CartPole(2, seed=[7, 8]), 99)
+    first.reset()
+    falls = [first.step([1, 1]).discount.tolist() for _ in range(9)][-1]
+
+    assert [True, True] == last.is_last().tolist() == info["truncated"].tolist()
+    assert [discount == 0.0 for discount in falls] == info["terminated"].tolist()
+
+
+def test_an_end_at_the_last_second_is_of_both_kinds():
+    clock = ManualClock()
+    env = TimeLimit(CountingEnv(2), seconds=5, now=clock)
+    env.reset()
+    clock.advance(3)
+    env.step(0)
+    clock.advance(3)
+    env.step(0)
+    token = env.get_state()
+    flags = flags_of(env.get_info())
+    env.step(0)
+    env.set_state(token)
+
+    assert (True, True) == flags == flags_of(env.get_info())
+
+
+def test_a_limit_at_which_the_discount_is_0_is_no_termination():
+    """Of the step that was cut, only the environment can say that it was the end."""
+    script = [
+        restart(np.zeros((), np.float32)),
+        transition(np.zeros((), np.float32), 0.0, discount=0.0),
+        transition(np.zeros((), np.float32), 0.0),
+    ]
+    env = TimeLimit(ScriptedEnv(script), 1)
+    env.reset()
+    env.step(0)
+
+    assert (False, True) == flags_of(env.get_info())

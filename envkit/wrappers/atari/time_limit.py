@@ -11,6 +11,7 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 from envkit.wrappers.atari.some_rows import move
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.limits import info_at_limit
 
 __all__ = ["AtariTimeLimit"]
 
@@ -35,7 +36,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         ([0, 1, 2, 0, 1], False)
     """
 
-    _kept = ("_steps", "_has_ended", "_has_lost")
+    _kept = ("_steps", "_has_ended", "_has_lost", "_limited", "_cut")
     _shown = ("duration",)
 
     def __init__(
@@ -65,6 +66,8 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         # where a life has ended.
         self._has_ended = self._nobody
         self._has_lost = self._nobody
+        # Where the current time step is a LAST at the limit, and one only here.
+        self._limited = self._cut = self._nobody
 
     @property
     def duration(self) -> int:
@@ -75,6 +78,12 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
     def game_over(self) -> Any:
         """Whether the game has ended; in a batch an array of booleans."""
         return self._has_ended.copy() if self._dims else bool(self._has_ended)
+
+    def get_info(self) -> Any:
+        """Returns the environment's info, and how an episode at the limit has ended."""
+        return info_at_limit(
+            self._env, self._limited, self._cut, self._current_time_step
+        )
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment; the next reset begins a game everywhere."""
@@ -115,6 +124,8 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
         self._steps = np.where(touched, steps, self._steps)
         self._has_ended = np.where(touched, (is_last & over) | cut, self._has_ended)
         self._has_lost = np.where(touched, is_last & ~over, self._has_lost)
+        self._limited = np.where(touched, cut, self._limited)
+        self._cut = np.where(touched, cut & ~is_last, self._cut)
         if not cut.any():
             return time_step
         return time_step._replace(step_type=np.where(cut, _LAST, step_type))
