@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from envkit import constructors
-from envkit.autoreset import AutoReset
 from envkit.specs.validation import describe
 from envkit.testing.contract.findings import Broken, Skipped, raised
 from envkit.testing.contract.table import CHECKS, Check
@@ -48,6 +47,7 @@ def check_environment(
     It plays several environments, single or batched, with random actions, and compares
     them: with their specs, with themselves after `set_state`, and with others that
     were treated differently. All checks run; those that failed are raised together.
+    A batch is checked in the order of episodes that its `autoreset` says.
     What an environment does not have (`seed`, `get_state`, `render` or `get_info`
     raise `NotImplementedError`, `info_spec` declares nothing) is skipped, and the
     report says so.
@@ -70,8 +70,6 @@ def check_environment(
 
     Raises:
         CheckFailed: A promise is broken. It is an `AssertionError` too.
-        ValueError: It is a batch that keeps another order than `NEXT_STEP`, of whose
-            promises the checks know nothing.
 
     Example:
         >>> from envkit.testing import CountingEnv, check_environment
@@ -93,7 +91,6 @@ def check_environment(
     causes: list[BaseException] = []
     outcomes: list[Outcome] = []
     with undisturbed_globals():
-        _check_order(trial)
         for outcome in _outcomes(trial, set(require), set(skip), causes):
             outcomes.append(outcome)
             if on_outcome is not None:
@@ -102,23 +99,6 @@ def check_environment(
     if report.failed:
         raise CheckFailed.because(report) from (causes[0] if causes else None)
     return report
-
-
-def _check_order(trial: Trial) -> None:
-    """Refuses a batch in which `step` after a `LAST` is not the next beginning."""
-    try:
-        order, name = trial.order, trial.name
-    except Exception:  # What its constructor raises is for the first check to say.
-        return
-    finally:
-        trial.close_all()
-    if order is not AutoReset.NEXT_STEP:
-        raise ValueError(
-            f"{name} keeps AutoReset.{order.name}; check_environment looks at "
-            "AutoReset.NEXT_STEP, in which the step after a LAST begins the next "
-            "episode. Make it with autoreset='next_step', or a vector environment of "
-            "Gymnasium with autoreset_mode='NextStep'."
-        )
 
 
 def _outcomes(

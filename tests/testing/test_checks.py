@@ -12,6 +12,7 @@ import pytest
 from envkit import (
     ArraySpec,
     AsyncEnvironment,
+    AutoReset,
     BatchedPyEnvironment,
     BoundedArraySpec,
     ParallelPyEnvironment,
@@ -24,6 +25,7 @@ from envkit import (
     transition,
 )
 from envkit.constructors import registered
+from envkit.envs import Catch
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.testing import (
     CheckFailed,
@@ -36,6 +38,7 @@ from envkit.testing import (
 from envkit.testing.checks import FEATURES
 from envkit.testing.contract.recording import first_difference, snapshot
 from envkit.testing.contract.table import CHECKS
+from envkit.wrappers import FixedLength, RecordEpisodeStatistics, TimeLimit
 from tests.testing import mutants
 
 NAMES = [check.name for check in CHECKS]
@@ -1074,42 +1077,99 @@ def test_one_game_goes_on_for_the_given_number_of_steps_whatever_ends_before():
     assert 333 * 3 // 4 < max(ages) <= 333
 
 
-def other_order(order, made=None):
-    """Returns a constructor of a batch with another order, which notes what it made."""
+BATCHES = {
+    "pool": lambda order: ParallelPyEnvironment(
+        [CountingEnv, functools.partial(CountingEnv, 2)],
+        backend="inline",
+        autoreset=order,
+    ),
+    "batch": lambda order: BatchedPyEnvironment(
+        [CountingEnv(), CountingEnv(2)], autoreset=order
+    ),
+    "built-in": lambda order: Catch(batch_size=2, autoreset=order),
+    "wrapper": lambda order: RecordEpisodeStatistics(
+        TimeLimit(BATCHES["pool"](order), 3)
+    ),
+    "padded": lambda order: FixedLength(BATCHES["batch"](order), 3),
+}
 
+
+@pytest.mark.parametrize("order", list(AutoReset), ids=lambda order: order.value)
+@pytest.mark.parametrize("kind", BATCHES)
+def test_batches_are_checked_in_each_order(kind, order):
+    report = check_environment(
+        lambda: BATCHES[kind](order),
+        steps=100,
+        require=["episodes", "masked_reset", "held_rows", "seed", "state"],
+    )
+
+    assert () == report.failed
+
+
+class Stays(BatchedPyEnvironment):
+    """Says SAME_STEP, and stands at the LAST."""
+
+    def current_time_step(self):
+        return self._shown
+
+    def _step(self, action):
+        self._shown = super()._step(action)
+        return self._shown
+
+    def _reset(self):
+        self._shown = super()._reset()
+        return self._shown
+
+
+class GoesOn(BatchedPyEnvironment):
+    """Says DISABLED, and begins the next episode with the next step."""
+
+    autoreset = property(lambda self: AutoReset.DISABLED, lambda self, order: None)
+
+
+class MovesOthers(BatchedPyEnvironment):
+    """Steps rows that have not ended when others are reset."""
+
+    def _reset_rows(self, mask):
+        for row in np.flatnonzero(~mask):
+            self._envs[row].step(0)
+        return super()._reset_rows(mask)
+
+    def _merge(self, mask, masked, other, method="_reset_rows"):
+        return masked
+
+
+@pytest.mark.parametrize(
+    ("make_batch", "order", "expected"),
+    [
+        (
+            Stays,
+            AutoReset.SAME_STEP,
+            "current_time_step() after LAST returned LAST, after row 0, step 3 of its "
+            "episode 1.",
+        ),
+        (
+            GoesOn,
+            AutoReset.DISABLED,
+            "step() at the end of an episode was not refused.",
+        ),
+        (
+            MovesOthers,
+            AutoReset.DISABLED,
+            "reset(mask) of rows that had ended changed row 1, after row 1, step 3 of "
+            "its episode 1.",
+        ),
+    ],
+    ids=["same_step", "disabled", "other rows"],
+)
+def test_an_order_that_is_not_kept_is_found(make_batch, order, expected):
     def make_env():
-        env = ParallelPyEnvironment(
-            [CountingEnv] * 2, backend="inline", autoreset=order
-        )
-        if made is not None:
-            made.append(env)
-        return env
+        return make_batch([CountingEnv(3), CountingEnv(5)], autoreset=order)
 
-    return make_env
+    with pytest.raises(CheckFailed) as caught:
+        check_environment(make_env, steps=40)
 
-
-@pytest.mark.parametrize("order", ["SAME_STEP", "DISABLED"])
-def test_a_batch_with_another_order_is_refused_before_anything_else(order):
-    with pytest.raises(ValueError, match="keeps AutoReset") as caught:
-        check_environment(other_order(order))
-
-    assert (
-        f"ParallelPyEnvironment keeps AutoReset.{order}; check_environment looks at "
-        "AutoReset.NEXT_STEP, in which the step after a LAST begins the next episode. "
-        "Make it with autoreset='next_step', or a vector environment of Gymnasium with "
-        "autoreset_mode='NextStep'."
-    ) == str(caught.value)
-
-
-def test_a_batch_that_is_refused_is_closed():
-    made = []
-    with pytest.raises(ValueError, match="keeps AutoReset"):
-        check_environment(other_order("DISABLED", made))
-
-    assert made
-    for env in made:
-        with pytest.raises(EnvkitError, match="closed"):
-            env.reset()
+    assert expected in str(caught.value)
 
 
 def test_outcomes_are_told_one_after_the_other():

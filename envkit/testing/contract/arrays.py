@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit.autoreset import AutoReset
 from envkit.testing.contract.findings import Broken, broken, raised
 from envkit.testing.contract.recording import (
     Recording,
@@ -18,6 +19,7 @@ from envkit.testing.contract.recording import (
     snapshot,
 )
 from envkit.testing.contract.trial import Move, Trial
+from envkit.time_step import StepType
 from envkit.types import Array, NestedArray
 from envkit.wording import foreign
 
@@ -152,6 +154,9 @@ def own_arrays(trial: Trial) -> None:
     trial.need_repeatable()
 
     def write(move: Move) -> None:
+        is_last = np.asarray(move.result.step_type) == StepType.LAST
+        if trial.order is not AutoReset.NEXT_STEP and np.any(is_last):
+            return  # Where rows have ended, the others are shown once more.
         # Not the step type, which PyEnvironment reads to know where an episode ends.
         for part in move.result[1:]:
             scribble(part)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.autoreset import AutoReset
 from envkit.errors import SpecError
 from envkit.specs.array_spec import BoundedArraySpec
 from envkit.specs.validation import describe, explain
@@ -48,6 +49,14 @@ __all__ = [
 
 _AUTO_RESET = "Pass handle_auto_reset=True to PyEnvironment.__init__, and it will."
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+_ADVICE = {
+    AutoReset.NEXT_STEP: "The step after LAST begins the next episode and ignores its "
+    f"action. {_AUTO_RESET}",
+    AutoReset.SAME_STEP: "Under AutoReset.SAME_STEP the next episode has begun when "
+    "step() returns a LAST: current_time_step() is its FIRST.",
+    AutoReset.DISABLED: "Under AutoReset.DISABLED a row stays at its LAST until "
+    "reset(mask) begins the next episode, and a step before that is an error.",
+}
 
 
 def time_step(trial: Trial) -> None:
@@ -175,7 +184,9 @@ def grammar(trial: Trial) -> None:
     main = trial.main
     for index in range(1, len(main)):
         before, now = main.step_types(index - 1), main.step_types(index)
-        wrong = np.flatnonzero((before != _LAST) & (now == _FIRST))
+        moved = main.moved(index)
+        _check_stayed(main, index, ~moved)
+        wrong = np.flatnonzero((before != _LAST) & (now == _FIRST) & moved)
         if not wrong.size:
             continue
         row = int(wrong[0])
@@ -195,8 +206,29 @@ def grammar(trial: Trial) -> None:
         )
 
 
+def _check_stayed(main: Recording, index: int, stayed: Array) -> None:
+    """Raises if rows have moved with a call in which only others begin an episode."""
+    for row in np.flatnonzero(stayed).tolist():
+        pair = [
+            tuple((path, leaf[row, ...]) for path, leaf in main.copies[at])
+            for at in (index - 1, index)
+        ]
+        difference = first_difference(*pair)
+        if difference is not None:
+            raise explain_difference(
+                f"{main.calls[index]} of rows that had ended changed row {row}, after "
+                f"{main.place(index - 1, row)}.",
+                difference,
+                "Its episode had not ended: it stays where it is until its next step.",
+                ("before", "after"),
+            )
+
+
 def step_after_last(trial: Trial) -> None:
-    """Looks at whether the step after LAST begins the next episode of that row."""
+    """Looks at whether the next episode of a row begins after LAST, as its order says.
+
+    That is with the next step, with the step itself, or when it is told.
+    """
     main = trial.main
     if _fails_after_last(trial):
         place = main.place(len(main) - 1, int(np.argmax(trial.ends[-1])))
@@ -217,12 +249,41 @@ def step_after_last(trial: Trial) -> None:
         if wrong.size:
             row = int(wrong[0])
             raise broken(
-                f"step() after LAST returned {name_of(now[row])}, after "
+                f"{main.calls[index]} after LAST returned {name_of(now[row])}, after "
                 f"{main.place(index - 1, row)}.",
                 [("expected", "FIRST"), ("got", name_of(now[row]))],
-                "The step after LAST begins the next episode and ignores its action. "
-                f"{_AUTO_RESET}",
+                _ADVICE[trial.order],
             )
+    if trial.order is AutoReset.DISABLED:
+        _check_waits(trial)
+
+
+def _check_waits(trial: Trial) -> None:
+    """Looks at whether a step at the end of an episode is refused, until a reset."""
+    env = trial.new()
+    trial.walk_to_last(env)
+    before = env.current_time_step()
+    if trial.repeats_last:
+        return  # The row may have steps left that only pad.
+    try:
+        env.step(trial.actor(1)(before))
+    except Exception:
+        difference = first_difference(
+            snapshot(before), snapshot(env.current_time_step())
+        )
+        if difference is None:
+            return
+        raise explain_difference(
+            "step() at the end of an episode was refused, and yet something moved.",
+            difference,
+            _ADVICE[AutoReset.DISABLED],
+            ("before", "after the error"),
+        ) from None
+    raise broken(
+        "step() at the end of an episode was not refused.",
+        [("expected", "CallOrderError"), ("got", "a TimeStep")],
+        _ADVICE[AutoReset.DISABLED],
+    )
 
 
 def reset_after_last(trial: Trial) -> None:
@@ -345,7 +406,12 @@ def current_time_step(trial: Trial) -> None:
     current = Recording(trial.rows)
 
     def ask(move: Move) -> None:
-        current.add(move.call, env.current_time_step())
+        now = env.current_time_step()
+        has_begun = trial.order is AutoReset.SAME_STEP and np.any(
+            np.asarray(move.result.step_type) == _LAST
+        )
+        # Where that is the next episode, another check looks at it.
+        current.add(move.call, move.result if has_begun else now)
 
     expect_same_stream(
         trial.record(env, after=ask),

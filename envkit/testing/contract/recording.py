@@ -11,11 +11,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
+from envkit.autoreset import AutoReset
 from envkit.errors import SpecError
 from envkit.testing.contract.findings import Broken, broken, is_short, show
+from envkit.time_step import StepType
 from envkit.types import Array
 
 __all__ = [
+    "BEGINS",
     "Difference",
     "Recording",
     "Snapshot",
@@ -27,6 +30,12 @@ __all__ = [
 ]
 
 Snapshot: TypeAlias = tuple[tuple[str, Array], ...]
+
+# With which call the episodes after a `LAST` begin, if not with the next step.
+BEGINS = {
+    AutoReset.SAME_STEP: "current_time_step()",
+    AutoReset.DISABLED: "reset(mask)",
+}
 
 _ABSENT = "nothing"
 
@@ -128,7 +137,8 @@ class Recording:
     """The answers of one environment in order, each as it was when it came.
 
     Attributes:
-        calls: What was called: "reset()" or "step()".
+        calls: What was called: "reset()", "step()", or what begins the episodes of
+            rows that have ended, as `BEGINS` says.
         results: What was returned, which the environment may have changed since.
         copies: What it was then.
         error: The exception that ended the recording, if one did.
@@ -176,6 +186,13 @@ class Recording:
         """Returns the step type of every row; of the only one, if it is no batch."""
         return self.part(index, "step_type")[0][1].reshape(-1)
 
+    def moved(self, index: int) -> Array:
+        """Returns a mask of the rows that have moved with a call, but the first one."""
+        before = self.step_types(index - 1)
+        if self.calls[index] in BEGINS.values():
+            return np.equal(before, StepType.LAST)
+        return np.ones(before.shape, bool)
+
     def row_of(self, difference: Difference) -> int:
         """Returns the row that a difference is in; 0 where there are none."""
         if self._rows is None or not difference.element:
@@ -196,6 +213,8 @@ class Recording:
             return f"{at}step {index + 1} from there"
         episode, step = 1, 0
         for earlier in range(1, index + 1):
+            if not self.moved(earlier)[row]:
+                continue
             if self.step_types(earlier)[row] == 0:
                 episode, step = episode + 1, 0
             else:

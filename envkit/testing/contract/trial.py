@@ -16,11 +16,18 @@ from envkit.autoreset import AutoReset
 from envkit.specs.array_spec import BoundedArraySpec, is_continuous
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import Skipped
-from envkit.testing.contract.recording import Recording, first_difference
+from envkit.testing.contract.recording import BEGINS, Recording, first_difference
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 
-__all__ = ["ActionFn", "Actor", "Move", "Trial", "is_time_step", "undisturbed_globals"]
+__all__ = [
+    "ActionFn",
+    "Actor",
+    "Move",
+    "Trial",
+    "is_time_step",
+    "undisturbed_globals",
+]
 
 ActionFn: TypeAlias = Callable[[TimeStep, np.random.Generator], NestedArray]
 Actor: TypeAlias = Callable[[TimeStep], NestedArray]
@@ -37,7 +44,11 @@ _BLOCK = 32
 
 
 class Move(NamedTuple):
-    """One call of a game: what was called with which action, and what it returned."""
+    """One call of a game: what was called with which action, and what it returned.
+
+    Where a batch keeps another order of episodes than `NEXT_STEP`, the episodes after a
+    `LAST` begin with a call of their own, `BEGINS`, in which no other row moves.
+    """
 
     call: str
     action: NestedArray
@@ -162,11 +173,32 @@ class Trial:
             yield Move("reset()", None, result)
         else:
             last = self._seen(env.current_time_step())
+        begins = BEGINS.get(AutoReset.kept_by(env))
         while True:
+            if begins is not None and np.any(ended := _ended(last)):
+                result = self.begin_rows(env, ended)
+                # Where all of them pad, none has begun.
+                if not self.repeats_last or np.any(ended & ~_ended(result)):
+                    last = self._seen(result)
+                    yield Move(begins, None, result)
             action = actor(last)
             result = env.step(action)
             last = self._seen(result)
             yield Move("step()", action, result)
+
+    def begin_rows(self, env: Any, ended: Array) -> Any:
+        """Returns where a batch stands when rows that ended have begun anew."""
+        if AutoReset.kept_by(env) is AutoReset.DISABLED:
+            return env.reset(ended)
+        return env.current_time_step()
+
+    def ready(self, env: Any) -> Any:
+        """Returns where an environment stands when all its rows can take a step."""
+        current = env.current_time_step()
+        ended = _ended(current)
+        if self.order is AutoReset.DISABLED and np.any(ended):
+            return env.reset(ended)
+        return current
 
     def _seen(self, result: Any) -> Any:
         # Some checks write into results; a policy has to see what was returned.
@@ -300,6 +332,11 @@ class Trial:
         self.need_end()
         if not self.walk(env, lambda step_types: np.any(step_types == StepType.LAST)):
             raise self._no_end()
+
+
+def _ended(time_step: Any) -> Array:
+    ended: Array = np.asarray(time_step.step_type) == StepType.LAST
+    return ended
 
 
 def is_time_step(value: Any) -> bool:
