@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import subprocess
 import sys
 import textwrap
+import threading
 
 import gymnasium
 import numpy as np
@@ -327,6 +330,19 @@ class Env:
     def render(self): self.drawn += 1
     def close(self): pass
 
+class error:
+    class Error(Exception): pass
+
+registered = {}
+
+def register(id, **settings):
+    if id in registered: raise error.Error("Cannot re-register " + id)
+    registered[id] = settings
+
+def spec(id):
+    if id not in registered: raise error.Error("No registered env with id " + id)
+    return registered[id]
+
 def make(id): return Env()
 """
 
@@ -377,6 +393,168 @@ def test_without_both_it_says_what_to_install(message_of, monkeypatch):
     )
 
 
+def test_gym_env_knows_the_lake_that_urnai_registers():
+    env = GymEnv(id="FrozenLakeNotSlippery-v0")
+    right, down = 2, 1
+    env.reset()
+    way = [env.step(move) for move in (down, down, right, right, down, right)]
+
+    assert [4, 8, 9, 10, 14, 15] == [place for place, _, _ in way]
+    assert [0, 0, 0, 0, 0, 1] == [reward for _, reward, _ in way]
+    assert [False] * 5 + [True] == [done for _, _, done in way]
+    env.reset()
+    assert [False] * 99 + [True] == [env.step(0)[2] for _ in range(100)]
+    assert 4 == env.get_action_wrapper().get_action_space_dim()
+    env.close()
+
+
+def test_gym_alone_knows_that_lake_as_well(old_gym, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    for _ in range(2):
+        GymEnv("FrozenLakeNotSlippery-v0").close()
+    import gym
+
+    assert gym.registered == {
+        "FrozenLakeNotSlippery-v0": {
+            "entry_point": "gym.envs.toy_text:FrozenLakeEnv",
+            "kwargs": {"map_name": "4x4", "is_slippery": False},
+            "max_episode_steps": 100,
+            "reward_threshold": 0.78,
+        }
+    }
+
+
+def test_gym_env_plays_atari_by_the_names_that_gym_had(tmp_path):
+    pytest.importorskip("ale_py", reason="ale_py is not installed")
+    program = """
+        from envkit.adapters.urnai import GymEnv
+        env = GymEnv(id="Breakout-v0")
+        print(env.reset().shape, env.get_action_wrapper().get_actions())
+    """
+    # A process of its own, in which nothing else has registered Atari.
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert "(210, 160, 3) [0, 1, 2, 3]\n" == run.stdout
+
+
+# save and load, which URNAI's trainer calls
+
+
+class Trainer:
+    """Trains as URNAI's does: it loads what there is, saves, and closes at the end."""
+
+    def __init__(self, env, folder):
+        self.env = env
+        self.folder = folder
+        if os.path.exists(folder):
+            env.load(folder)
+        os.makedirs(folder, exist_ok=True)
+
+    def train(self, episodes, max_steps):
+        """Returns the reward of each episode."""
+        rewards = []
+        for _ in range(episodes):
+            self.env.start()
+            self.env.reset()
+            reward, done, steps = 0.0, False, 0
+            while not done and steps < max_steps:
+                _, gained, done = self.env.step(steps % 2)
+                reward, steps = reward + gained, steps + 1
+            rewards.append(reward)
+            self.env.save(self.folder)
+        self.env.close()
+        return rewards
+
+
+def test_a_training_goes_on_where_it_was_saved(tmp_path):
+    def train(folder, *parts):
+        env = GymEnv("CartPole-v1")
+        env.seed(3)
+        rewards = []
+        for episodes in parts:
+            rewards += Trainer(env, folder).train(episodes, 20)
+            env = GymEnv("CartPole-v1")
+        return rewards
+
+    whole = train(str(tmp_path / "whole"), 6)
+    halves = train(str(tmp_path / "halves"), 3, 3)
+
+    assert whole == halves
+    assert {"GymEnv_.pkl"} == set(os.listdir(tmp_path / "halves"))
+
+
+class Notes(urnai.Env):
+    """An environment of somebody who came from URNAI."""
+
+    def __init__(self, path="here", places=5):
+        super().__init__("notes")
+        self.path = path
+        self.places = places
+        self.lock = threading.Lock()
+        self.key = lambda place: place
+        self.pickle_black_list.append("path")
+        self.notes = "none"
+
+    def start(self):
+        self.env_instance = [0]
+
+    def reset(self):
+        return 0
+
+    def step(self, action):
+        return 0, 0, True
+
+    def close(self):
+        self.env_instance = None
+
+    def save_extra(self, persist_path):
+        with open(self.get_full_persistance_path(persist_path) + "notes", "w") as file:
+            file.write("some")
+
+    def load_extra(self, persist_path):
+        with open(self.get_full_persistance_path(persist_path) + "notes") as file:
+            self.notes = file.read()
+
+
+def test_what_pickles_is_saved_and_what_does_not_or_may_not_is_left(tmp_path):
+    saved, loaded = Notes("there", places=9), Notes()
+    lock = loaded.lock
+    saved.start()
+    saved.save(str(tmp_path))
+    loaded.load(str(tmp_path))
+
+    assert (9, [0], "some") == (loaded.places, loaded.env_instance, loaded.notes)
+    assert ("here", True) == (loaded.path, loaded.lock is lock)
+    assert ["Notes_.pkl", "Notes_notes"] == sorted(os.listdir(tmp_path))
+
+
+def test_an_empty_folder_changes_nothing(tmp_path):
+    env = GymEnv("CartPole-v1", num_steps=3)
+    (tmp_path / "GymEnv_.pkl").touch()
+    instance = env.env_instance
+    env.load(str(tmp_path))
+    env.load(str(tmp_path / "nowhere"))
+
+    assert (3, True) == (env.num_steps, env.env_instance is instance)
+    env.close()
+
+
+def test_an_environment_of_envkit_is_saved_as_well(tmp_path):
+    env = to_urnai(CountingEnv(steps_per_episode=9))
+    env.reset()
+    env.step(0)
+    env.save(str(tmp_path))
+    other = to_urnai(CountingEnv())
+    other.load(str(tmp_path))
+
+    assert 2 == other.step(0)[0]
+
+
 # PLEEnv, on a stand-in with the exact interface
 
 
@@ -399,6 +577,16 @@ def test_ple_env_returns_states_and_takes_keys():
         assert expected == env.step(key)
     env.close()
     assert ("catcher", None) == (env.id, env.env_instance)
+
+
+def test_ple_env_is_saved_and_loaded(tmp_path):
+    env = PLEEnv(make_ple, "catcher", render=False, num_steps=7)
+    env.save(str(tmp_path))
+    other = PLEEnv(make_ple, render=False)
+    other.load(str(tmp_path))
+
+    assert ("catcher", 7) == (other.id, other.num_steps)
+    assert env.reset().keys() == other.reset().keys()
 
 
 def test_ple_env_has_a_menu_of_its_keys():
@@ -460,6 +648,16 @@ def test_sc2_env_returns_the_first_players_step(mock_sc2):
     assert env.done
     env.close()
     env.close()
+
+
+def test_sc2_env_is_saved_and_loaded(mock_sc2, tmp_path):
+    make_env, no_op = mock_sc2
+    make_env(step_mul=8).save(str(tmp_path))
+    env = make_env()
+    env.load(str(tmp_path))
+
+    assert 8 == env.reset()["step_mul"]
+    assert (0.0, False) == env.step([no_op])[1:]
 
 
 def test_sc2_env_takes_one_action_for_one_agent(mock_sc2):
@@ -527,6 +725,17 @@ def test_vizdoom_env_returns_the_last_state_again_at_the_end(make_doom):
     assert (160, 120) == (env.get_screen_width(), env.get_screen_height())
     env.close()
     env.close()
+
+
+def test_vizdoom_env_is_saved_without_its_file(make_doom, tmp_path):
+    env = make_doom(num_steps=12)
+    env.reset()
+    env.save(str(tmp_path))
+    env.close()
+    other = VizdoomEnv("deadly_corridor.wad", render=False)
+    other.load(str(tmp_path))
+
+    assert ("deadly_corridor.wad", 12) == (other.wad, other.num_steps)
 
 
 def test_vizdoom_env_is_an_environment_of_envkit(make_doom):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+import os
+import pickle
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["Env", "Menu"]
@@ -13,7 +15,10 @@ class Env(abc.ABC):
     """What environments of URNAI have in common.
 
     A subclass implements `start`, which makes `env_instance`, `step`, `reset` and
-    `close`.
+    `close`. URNAI's trainer calls `save` and `load`, which take a folder: the
+    attributes that pickle are kept there in a file named after the class, as URNAI
+    keeps them. What must be kept in another way goes into `save_extra` and
+    `load_extra`.
 
     Attributes:
         id: What the environment is called.
@@ -21,6 +26,8 @@ class Env(abc.ABC):
         reset_done: What it was made with; URNAI keeps it, and so does this.
         env_instance: The environment of the library; `None` until `start`, and after
             `close`.
+        pickle_black_list: Names of attributes that `save` leaves out and `load` does
+            not touch.
     """
 
     def __init__(self, _id: Any, render: bool = False, reset_done: bool = True) -> None:
@@ -29,6 +36,7 @@ class Env(abc.ABC):
         self.render = render
         self.reset_done = reset_done
         self.env_instance: Any = None
+        self.pickle_black_list: list[str] = []
 
     @abc.abstractmethod
     def start(self) -> None:
@@ -50,6 +58,91 @@ class Env(abc.ABC):
         """Closes, begins anew, and returns an observation."""
         self.close()
         return self.reset()
+
+    def save(self, savepath: str) -> None:
+        """Saves the attributes that pickle in a folder, then what `save_extra` saves.
+
+        Example:
+            >>> import tempfile
+            >>> from envkit.adapters.urnai import GymEnv
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     GymEnv("CartPole-v1", num_steps=7).save(folder)
+            ...     env = GymEnv("CartPole-v1")
+            ...     env.load(folder)
+            >>> env.num_steps
+            7
+        """
+        self.save_pickle(savepath)
+        self.save_extra(savepath)
+
+    def load(self, loadpath: str) -> None:
+        """Restores what `save` kept in a folder; an empty folder changes nothing.
+
+        Unpickling runs code that the file names, so load only what you have saved.
+        """
+        self.load_pickle(loadpath)
+        self.load_extra(loadpath)
+
+    # Most subclasses need neither of these two.
+    def save_extra(self, persist_path: str) -> None:  # noqa: B027
+        """Saves what pickling cannot keep; a subclass with such parts overrides it."""
+
+    def load_extra(self, persist_path: str) -> None:  # noqa: B027
+        """Loads what `save_extra` has saved."""
+
+    def save_pickle(self, persist_path: str) -> None:
+        """Writes the file of the attributes that pickle."""
+        content = pickle.dumps(self.get_pickleable_dict())
+        os.makedirs(persist_path, exist_ok=True)
+        with open(self.get_full_persistance_pickle_path(persist_path), "wb") as file:
+            file.write(content)
+
+    def load_pickle(self, persist_path: str) -> None:
+        """Reads the file of the attributes, if there is one."""
+        path = self.get_full_persistance_pickle_path(persist_path)
+        if os.path.isfile(path) and os.path.getsize(path):
+            with open(path, "rb") as file:
+                self.restore_pickleable_attributes(pickle.load(file))
+
+    def get_pickleable_dict(self) -> dict[str, Any]:
+        """Returns the attributes that `save` keeps: no functions, and what pickles."""
+        kept = self._without_black_list(vars(self))
+        return {
+            name: value
+            for name, value in kept.items()
+            if not callable(value) and _pickles(value)
+        }
+
+    def restore_pickleable_attributes(self, dict_to_restore: Mapping[str, Any]) -> None:
+        """Sets the attributes that were saved, but for those of the black list."""
+        vars(self).update(self._without_black_list(dict_to_restore))
+
+    def _without_black_list(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        # A subclass may have no list, or put None there, as URNAI's trainer does.
+        left_out = {"pickle_black_list"}
+        left_out.update(getattr(self, "pickle_black_list", None) or ())
+        return {name: attributes[name] for name in attributes if name not in left_out}
+
+    def get_default_save_stamp(self) -> str:
+        """Returns what the names of this environment's files begin with."""
+        return f"{type(self).__name__}_"
+
+    def get_full_persistance_path(self, persist_path: str) -> str:
+        """Returns what the paths of this environment's files in a folder begin with."""
+        return os.path.join(persist_path, self.get_default_save_stamp())
+
+    def get_full_persistance_pickle_path(self, persist_path: str) -> str:
+        """Returns the path of the file of the attributes."""
+        return f"{self.get_full_persistance_path(persist_path)}.pkl"
+
+
+def _pickles(value: Any) -> bool:
+    # Libraries refuse with errors of many kinds; each means the same here.
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 class Menu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from types import ModuleType
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from envkit.adapters.dependencies import require
+from envkit.adapters.gym_environments import id_without_module
 from envkit.adapters.old_gym.gym_ages import reset_takes_seed
 from envkit.adapters.urnai_envs.env import Env, Menu
 
 __all__ = ["GymEnv"]
+
+_DRY_LAKE = "FrozenLakeNotSlippery-v0"
 
 
 class GymEnv(Env):
@@ -117,23 +121,46 @@ class GymEnv(Env):
 
 def _library_of(name: str) -> ModuleType:
     """Returns the library that has an environment: Gymnasium, if both do."""
-    old = importlib.util.find_spec("gym") is not None
+    has_gym = importlib.util.find_spec("gym") is not None
     if importlib.util.find_spec("gymnasium") is not None:
         import gymnasium
 
-        if not old:
+        if _gymnasium_knows(name) or not has_gym:
             return gymnasium
-        try:
-            gymnasium.spec(name)
-        except gymnasium.error.Error:
-            pass
-        else:
-            return gymnasium
-    elif not old:
+    elif not has_gym:
         require("gymnasium", needed_by="GymEnv", extra="gymnasium")
     import gym
 
+    if name == _DRY_LAKE:  # and Gymnasium is not there
+        try:
+            gym.spec(name)
+        except gym.error.Error:
+            _register_dry_lake(gym)
     return gym  # type: ignore[no-any-return]  # a module without types
+
+
+def _gymnasium_knows(name: str) -> bool:
+    """Says whether Gymnasium has an environment; registers what URNAI's Gym had."""
+    import gymnasium
+
+    known = gymnasium.registry
+    bare_name = id_without_module(name)
+    if bare_name == _DRY_LAKE and bare_name not in known:
+        _register_dry_lake(gymnasium)
+    if bare_name not in known and importlib.util.find_spec("ale_py") is not None:
+        importlib.import_module("ale_py")  # which registers the games of Atari
+    return bare_name in known
+
+
+def _register_dry_lake(library: ModuleType) -> None:
+    """Registers the environment that `import urnai.envs.gym` registers."""
+    library.register(
+        id=_DRY_LAKE,
+        entry_point=f"{library.__name__}.envs.toy_text:FrozenLakeEnv",
+        kwargs={"map_name": "4x4", "is_slippery": False},
+        max_episode_steps=100,
+        reward_threshold=0.78,
+    )
 
 
 def _is_new(gym: ModuleType) -> bool:

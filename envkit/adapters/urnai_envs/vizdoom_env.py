@@ -93,6 +93,8 @@ class VizdoomEnv(Env):
             raise ValueError(f"res is {res!r}; it is one of {', '.join(_SIZES)}.")
         super().__init__(_id, render, reset_done)
         self.wad = wad
+        # A folder may be loaded elsewhere, beside a game that runs.
+        self.pickle_black_list += ["wad", "_played"]
         self.doommap = doommap
         self.num_steps = num_steps
         self.auto_map = auto_map
