@@ -125,6 +125,11 @@ class BatchedPyEnvironment(PyEnvironment):
         return any(getattr(env, "adapts", False) is True for env in self._envs)
 
     @property
+    def one_per_process(self) -> bool:
+        """Whether a process may hold one of some row's environments at a time."""
+        return any(getattr(env, "one_per_process", False) is True for env in self._envs)
+
+    @property
     def envs(self) -> list[PyEnvironment]:
         """The environments, in the order of their rows."""
         return list(self._envs)

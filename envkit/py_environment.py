@@ -116,6 +116,15 @@ class PyEnvironment(MaskedRows):
         """
         return False
 
+    @property
+    def one_per_process(self) -> bool:
+        """Whether a process may hold one such environment at a time.
+
+        So it is where a library keeps a window or a simulator for all of a process. A
+        second one is made after the first is closed, or in another process.
+        """
+        return False
+
     def current_time_step(self) -> TimeStep:
         """Returns where the environment stands now: what a policy should act on."""
         time_step = self._current_time_step

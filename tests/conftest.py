@@ -242,11 +242,12 @@ def ple_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Lets `import ple` find what stands in for PLE."""
     modules = {
         "__init__": "from tests.adapters.ple_games import PLE",
-        "games/__init__": "",
+        "games/__init__": 'print("Couldn\'t import doom")',
         "games/catcher": "from tests.adapters.ple_games import Catcher",
         "games/monsterkong": "from tests.adapters.ple_games import MonsterKong",
         "games/quietcatcher": "from tests.adapters.ple_games import QuietCatcher",
         "games/broken": "import no_such_library",
+        "games/loud": "print('A game of my own.')\nclass Loud: pass",
     }
     (tmp_path / "ple/games").mkdir(parents=True)
     for name, source in modules.items():

@@ -184,6 +184,11 @@ class PLEWrapper(PyEnvironment):
     def __getattr__(self, name: str) -> Any:
         return forwarded(self, lambda: self._ple, name)
 
+    @property
+    def one_per_process(self) -> bool:
+        """Whether the game is drawn on pygame's display, of which a process has one."""
+        return self._blank is not None
+
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of an observation."""
         return self._observation_spec

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from envkit import targets
 from envkit.adapters.gym_environments import limited_and_wrapped
+from envkit.adapters.ple_parts.building import import_quietly, require_ple
 from envkit.adapters.ple_parts.building import require_ple
+from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
 from envkit.adapters.ple_wrapper import PLEWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.window import prepare_sdl
@@ -78,7 +79,7 @@ def names() -> list[str]:
 def _class_of(name: str) -> Callable[..., Any]:
     module_name = f"ple.games.{name.lower()}"
     try:
-        module: Any = importlib.import_module(module_name)
+        module: Any = import_quietly(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name:
             raise

@@ -192,6 +192,11 @@ class RealTimeEnvironment(PyEnvironment):
         """Whether single rows can be reset: where the environment can do that."""
         return self._host.resets_rows
 
+    @property
+    def one_per_process(self) -> bool:
+        """Whether the environment is in this process, which may hold no other."""
+        return self._host.one_per_process
+
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of an observation."""
         return self._host.spec.observation

@@ -36,12 +36,14 @@ class Host(abc.ABC):
         batch_size: How many rows there are; `None` for a single environment.
         resets_rows: Whether single rows can be reset.
         info_spec: What the environment declares of its info.
+        one_per_process: Whether this process holds it, and may hold no other.
     """
 
     spec: EnvironmentSpec
     info_spec: dict[str, Any]
     batch_size: int | None
     resets_rows: bool
+    one_per_process: bool = False
 
     @abc.abstractmethod
     def reset(self, mask: Array | None) -> TimeStep:
@@ -118,6 +120,7 @@ class LocalHost(Host):
         self.info_spec = info_spec_of(env)
         self.batch_size = loop.rows if loop.batched else None
         self.resets_rows = bool(getattr(env, "resets_rows", False))
+        self.one_per_process = bool(getattr(env, "one_per_process", False))
 
     def _shown(self, mask: Array | None, now: float) -> TimeStep:
         time_step, lag, info = self.loop.take(mask, now)

@@ -99,6 +99,11 @@ class Joint(PyEnvironment):
         """Whether some batch does."""
         return any(getattr(env, "adapts", False) is True for env in self._envs)
 
+    @property
+    def one_per_process(self) -> bool:
+        """Whether a process may hold one of some group's environments at a time."""
+        return any(getattr(env, "one_per_process", False) is True for env in self._envs)
+
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of one row's observation."""
         return self._spec.observation

@@ -91,6 +91,8 @@ def check_environment(
     causes: list[BaseException] = []
     outcomes: list[Outcome] = []
     with undisturbed_globals():
+        trial.look_ahead()
+        trial.close_all()
         for outcome in _outcomes(trial, set(require), set(skip), causes):
             outcomes.append(outcome)
             if on_outcome is not None:

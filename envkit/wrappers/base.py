@@ -173,6 +173,11 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         """Whether what it shows depends on all that it has shown before."""
         return _says(self._env, "adapts")
 
+    @property
+    def one_per_process(self) -> bool:
+        """Whether a process may hold one such environment at a time."""
+        return _says(self._env, "one_per_process")
+
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of one row's observation."""
         return self._env.observation_spec()

@@ -74,15 +74,7 @@ def test_a_pool_of_games_keeps_the_contract_of_environments():
     ("game", "observation"),
     [("Catcher", "both"), ("FlappyBird", "state"), ("MonsterKong", "screen")],
 )
-def test_a_drawn_game_keeps_the_contract_of_environments(
-    game, observation, pygame, monkeypatch
-):
-    """The checker has two games open at times, and lets them move by turns.
-
-    That does no harm where both are of the same size and one thread plays both.
-    """
-    monkeypatch.setattr(one_display, "take", lambda owner: None)
-
+def test_a_drawn_game_keeps_the_contract_of_environments(game, observation, pygame):
     report = check_environment(
         lambda: drawn(game, observation=observation), steps=100, require=EVERYTHING
     )

@@ -12,7 +12,7 @@ import pytest
 import envkit
 from envkit import nest
 from envkit.adapters import suite_ple
-from envkit.adapters.ple_parts import building, one_display
+from envkit.adapters.ple_parts import building
 from envkit.adapters.ple_wrapper import PLEWrapper
 from envkit.errors import MissingDependencyError
 from envkit.parallel import ParallelPyEnvironment
@@ -87,6 +87,15 @@ def test_a_game_that_lacks_a_library_says_so_itself():
         suite_ple.load("Broken")
 
 
+@pytest.mark.usefixtures("ple_package")
+def test_what_ple_prints_about_doom_is_not_repeated(capsys):
+    suite_ple.load("QuietCatcher")
+    with pytest.raises(TypeError, match="neither a PLE nor a game"):
+        suite_ple.load("Loud")
+
+    assert "A game of my own.\n" == capsys.readouterr().out
+
+
 def without(monkeypatch, package):
     """Lets a package seem to be missing."""
     find = importlib.util.find_spec
@@ -118,25 +127,27 @@ def test_without_pygame_the_message_has_the_command(monkeypatch, message_of):
     ) == message_of(MissingDependencyError, lambda: building.require_ple("PLEWrapper"))
 
 
-REAL = pytest.mark.parametrize("name", suite_ple.GAMES)
+def real(test):
+    """Marks a test of the real games, which are of the days of Python 2 and NumPy 1."""
+    for mark in (
+        pytest.mark.parametrize("name", suite_ple.GAMES),
+        pytest.mark.slow,
+        pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+        pytest.mark.filterwarnings("ignore::SyntaxWarning"),
+    ):
+        test = mark(test)
+    return test
 
 
-@REAL
-@pytest.mark.slow
+@real
 @pytest.mark.watchdog(300)
-def test_a_real_game_keeps_the_contract_of_environments(
-    name, ple_checkout, pygame, monkeypatch
-):
-    # The checker lets two games of one size move by turns, which does no harm.
-    monkeypatch.setattr(one_display, "take", lambda owner: None)
-
+def test_a_real_game_keeps_the_contract_of_environments(name, ple_checkout, pygame):
     report = check_environment(f"ple:{name}", steps=200, require=["info", "seed"])
 
     assert () == report.failed
 
 
-@REAL
-@pytest.mark.slow
+@real
 def test_a_real_game_has_the_numbers_of_the_bare_library(name, ple_checkout, pygame):
     with suite_ple.load(name, observation="screen") as env:
         keys, actions = env.getActionSet(), []
@@ -163,8 +174,7 @@ def test_a_real_game_has_the_numbers_of_the_bare_library(name, ple_checkout, pyg
     assert all(np.array_equal(*pair) for pair in zip(pictures, shown, strict=True))
 
 
-@REAL
-@pytest.mark.slow
+@real
 def test_real_games_run_in_workers(name, ple_checkout, pygame):
     maker = functools.partial(suite_ple.load, name)
     with ParallelPyEnvironment([maker] * 2, num_workers=2) as env:

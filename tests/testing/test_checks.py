@@ -27,6 +27,7 @@ from envkit import (
 from envkit.constructors import registered
 from envkit.envs import Catch
 from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.realtime import RealTimeEnvironment
 from envkit.testing import (
     CheckFailed,
     CountingEnv,
@@ -39,6 +40,7 @@ from envkit.testing.checks import FEATURES
 from envkit.testing.contract.recording import first_difference, snapshot
 from envkit.testing.contract.table import CHECKS
 from envkit.wrappers import FixedLength, RecordEpisodeStatistics, TimeLimit
+from envkit.wrappers import TimeLimit
 from tests.testing import mutants
 
 NAMES = [check.name for check in CHECKS]
@@ -96,6 +98,45 @@ def single_random():
 
 def batched_random():
     return RandomPyEnvironment(NESTED_SPEC, VECTOR, batch_size=3)
+
+
+class Hermit(EpisodeCountingEnv):
+    """Takes what a process has once, such as a window, until it is closed."""
+
+    taken = False
+
+    def __init__(self):
+        super().__init__()
+        if Hermit.taken:
+            raise RuntimeError("There is one already.")
+        Hermit.taken = self._has_it = True
+
+    def close(self):
+        if self._has_it:
+            Hermit.taken = self._has_it = False
+
+    def _step(self, action):
+        if not self._has_it:
+            raise RuntimeError("It is closed.")
+        return super()._step(action)
+
+
+class SelfAwareHermit(Hermit):
+    """Says that it is one."""
+
+    one_per_process = True
+
+
+def batch_of_a_hermit():
+    return BatchedPyEnvironment([SelfAwareHermit()])
+
+
+def wrapped_hermit():
+    return TimeLimit(SelfAwareHermit(), 3)
+
+
+def hermit_in_virtual_time():
+    return RealTimeEnvironment(SelfAwareHermit, hz=10, host="virtual")
 
 
 class OneStep(CountingEnv):
@@ -229,6 +270,10 @@ CORRECT = [
     Constant,
     OneRow,
     UnseededRows,
+    SelfAwareHermit,
+    batch_of_a_hermit,
+    wrapped_hermit,
+    hermit_in_virtual_time,
     Marathon,
     random_without_actions,
 ]
@@ -346,6 +391,38 @@ def test_what_needs_two_equal_environments_is_skipped_where_nothing_makes_them_e
         "own_arrays",
         "released_actions",
     ] == sorted(name for name, why in report.skipped.items() if why == reason)
+
+
+@pytest.mark.parametrize("skip", [(), ("time_step", "plays", "fits_specs")])
+def test_where_a_process_may_hold_one_all_but_one_promise_is_looked_at(skip):
+    report = check_environment(SelfAwareHermit, skip=skip, require=["episodes", "seed"])
+    usual = check_environment(EpisodeCountingEnv, skip=skip)
+
+    assert {
+        **usual.skipped,
+        "independence": "a process may hold one such environment (one_per_process)",
+    } == report.skipped
+
+
+def test_it_is_played_by_a_function_as_well():
+    report = check_environment(SelfAwareHermit, action_fn=lambda time_step, rng: 0)
+
+    assert "first_step" in report.passed
+
+
+def test_a_process_that_may_hold_one_is_told_how_to_say_so():
+    error = failure_of(Hermit)
+
+    assert "constructor" == error.check
+    assert str(error).startswith(
+        "Hermit fails the check 'constructor': The second make_env() raised "
+        "RuntimeError: There is one already.\n\nIt was raised in test_checks.py, line "
+    )
+    assert (
+        "The first environment was open. If a process may hold one at a time, let its "
+        "property one_per_process return True; it is then closed before the next is "
+        "made." in str(error)
+    )
 
 
 def test_what_needs_the_end_of_an_episode_is_skipped_where_none_is_seen():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +14,7 @@ from envkit.errors import MissingDependencyError
 from envkit.specs.validation import describe
 from envkit.window import prepare_sdl
 
-__all__ = ["as_ple", "require_ple"]
+__all__ = ["as_ple", "import_quietly", "require_ple"]
 
 _OF_PLE = ("act", "game_over", "getActionSet", "init", "reset_game")
 _OF_GAME = ("_setup", "game_over", "getScore", "reset", "step")
@@ -30,6 +33,22 @@ def require_ple(needed_by: str) -> None:
         )
         error.package, error.extra = "ple", "ple"
         raise error
+
+
+def import_quietly(name: str) -> Any:
+    """Imports a module of PLE, without the lines it prints about its games of Doom.
+
+    These need a library that is gone; each process that plays would print them.
+    """
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            return importlib.import_module(name)
+    finally:
+        # What other threads and modules have printed meanwhile is kept.
+        for line in printed.getvalue().splitlines(keepends=True):
+            if not line.lower().startswith("couldn't import doom"):
+                print(line, end="")
 
 
 def as_ple(game: Any, ple_kwargs: Mapping[str, Any]) -> Any:
@@ -74,9 +93,7 @@ def _has(value: Any, names: tuple[str, ...]) -> bool:
 def _ple_of(game: Any, ple_kwargs: Mapping[str, Any]) -> Any:
     require_ple("PLEWrapper")
     prepare_sdl(ple_kwargs.get("display_screen", False))
-    from ple import PLE
-
     # Some games run at one speed only, and PLE refuses another.
     fixed = getattr(game, "allowed_fps", None)
     usual = {} if fixed is None else {"fps": fixed}
-    return PLE(game, **{**usual, **ple_kwargs})
+    return import_quietly("ple").PLE(game, **{**usual, **ple_kwargs})

@@ -175,7 +175,8 @@ def _expect_first(result: Any, subject: str, rows: Array) -> None:
 
 def first_step(trial: Trial) -> None:
     """Looks at whether step() on a new environment begins an episode."""
-    result = trial.new().step(trial.first_action())
+    action = trial.first_action()
+    result = trial.new().step(action)
     _expect_all_first(result, "step() before any reset()")
 
 
@@ -429,7 +430,8 @@ def ignored_action(trial: Trial) -> None:
     trial.need_end()
     trial.need_repeatable()
     advice = "A step that begins an episode does what reset() does, and nothing else."
-    one, other = (trial.new().step(trial.first_action(stream)) for stream in (0, 1))
+    actions = [trial.first_action(stream) for stream in (0, 1)]
+    one, other = (trial.new().step(action) for action in actions)
     difference = first_difference(snapshot(one), snapshot(other))
     if difference is not None:
         raise explain_difference(

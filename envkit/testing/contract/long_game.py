@@ -27,7 +27,7 @@ def long_game(trial: Trial) -> None:
     """
     if len(trial.main) > trial.steps:
         return  # That many were played already, and looked at more closely.
-    form = _Form(trial)
+    form, pads = _Form(trial), trial.repeats_last
     moves = trial.play(trial.new(), trial.actor())
     # Whatever a row has done before, the first reset begins an episode.
     before: Array = np.full(trial.dims or (1,), StepType.LAST)
@@ -40,7 +40,7 @@ def long_game(trial: Trial) -> None:
         form.expect(move, place)
         # A copy: the environment may write into what it has returned.
         now = np.array(move.result.step_type).reshape(-1)
-        _expect_order(move, before, now, place, pads=trial.repeats_last)
+        _expect_order(move, before, now, place, pads=pads)
         before = now
 
 

@@ -261,11 +261,12 @@ def wrong_action(trial: Trial) -> None:
     rows = trial.need_batch()
     if not nest.flatten(trial.action_spec):
         raise Skipped("there is nothing in an action")
+    repeatable = trial.repeatable
     for wrong in _wrong_actions(rows):
         env = trial.new()
         time_step = env.reset()
         _expect_refused(env, wrong, trial.actor(3)(time_step))
-        if trial.repeatable:
+        if repeatable:
             _check_unmoved(trial, env, wrong)
 
 

@@ -58,7 +58,8 @@ class Move(NamedTuple):
 class Trial:
     """One examination of a constructor: everything the checks share.
 
-    Every environment it makes is closed when the check that asked for it is over.
+    Every environment it makes is closed when the check that asked for it is over; one
+    of which a process may hold one at a time, when the next is made.
     """
 
     def __init__(
@@ -73,14 +74,42 @@ class Trial:
         self._make_env = make_env
         self._action_fn = action_fn
         self._open: list[Any] = []
+        self._one_at_a_time = False
         self.steps = steps
         self.seed = seed
 
     def make(self) -> Any:
-        """Makes an environment as the user's constructor leaves it."""
+        """Makes an environment as the user's constructor leaves it.
+
+        A check that holds another one goes on with both, after `need_company`.
+        """
+        if self._one_at_a_time:
+            self.close_all()
         env = self._make_env()
+        self._one_at_a_time = getattr(env, "one_per_process", False) is True
         self._open.append(env)
         return env
+
+    def look_ahead(self) -> None:
+        """Finds out what checks ask for while they hold an environment.
+
+        Environments are made for that, which would close the one that is held, where a
+        process may hold one only. What goes wrong here is for a check to say.
+        """
+        if self._one_at_a_time:
+            for fact in ("rows", "repeats_last", "time_step_spec", "main"):
+                with contextlib.suppress(Exception):
+                    getattr(self, fact)
+
+    @property
+    def has_company(self) -> bool:
+        """Whether a process may hold two of these environments."""
+        return not self._one_at_a_time
+
+    def need_company(self) -> None:
+        """Skips the check if a process may hold one environment only."""
+        if not self.has_company:
+            raise Skipped("a process may hold one such environment (one_per_process)")
 
     def new(self) -> Any:
         """Makes an environment and seeds it if it can be seeded.
@@ -240,9 +269,10 @@ class Trial:
         """
         recording = Recording(self.rows)
         ended: Any = 0
+        actor = self.actor()
         env = self.new()
         try:
-            for move in self.play(env, self.actor()):
+            for move in self.play(env, actor):
                 recording.add(move.call, move.result)
                 if not is_time_step(move.result) or len(recording) > self.steps:
                     break
