@@ -46,6 +46,7 @@ __all__ = [
     "load",
     "main_script_names",
     "makes_batches",
+    "missing_for",
     "module_named",
     "names_in",
     "schemes",
@@ -60,6 +61,7 @@ class _Scheme(NamedTuple):
 
     With the argument `batched_by` the library steps `num_envs` rows by itself. The
     function `lister` of the loader's module returns what may stand after the colon.
+    Without `beside` there are no environments either, as the loader explains.
     """
 
     loader: str
@@ -67,6 +69,7 @@ class _Scheme(NamedTuple):
     extra: str
     batched_by: str = ""
     lister: str = "names"
+    beside: str = ""
 
 
 # Strings, because adapters stand on a higher floor than this module.
@@ -90,8 +93,7 @@ _SCHEMES = {
     "pettingzoo": _Scheme(
         "envkit.adapters.suite_pettingzoo:load", "pettingzoo", "pettingzoo"
     ),
-    # What it needs beside itself; that PLE is missing, its loader explains better.
-    "ple": _Scheme("envkit.adapters.suite_ple:load", "pygame", "ple"),
+    "ple": _Scheme("envkit.adapters.suite_ple:load", "pygame", "ple", beside="ple"),
     "pysc2": _Scheme("envkit.adapters.pysc2:load", "pysc2", "pysc2"),
     "vizdoom": _Scheme(
         "envkit.adapters.suite_vizdoom:load", "vizdoom", "vizdoom", lister="scenarios"
@@ -166,6 +168,28 @@ def names_in(scheme: str) -> list[str] | None:
         )
     lister = _offered(scheme, _NAMES)
     return None if lister is None else list(_loaded(lister)())
+
+
+def missing_for(scheme: str) -> MissingDependencyError | None:
+    """Returns the error of a scheme whose library is not installed; imports no library.
+
+    Example:
+        >>> missing_for("gymnasium") is None  # it is installed
+        True
+    """
+    found = _SCHEMES.get(scheme)
+    if found is None:
+        return None
+    if importlib.util.find_spec(found.package) is None:
+        return MissingDependencyError.needed_by(
+            f"The scheme {scheme!r}", package=found.package, extra=found.extra
+        )
+    if found.beside and importlib.util.find_spec(found.beside) is None:
+        try:
+            names_in(scheme)
+        except MissingDependencyError as error:
+            return error
+    return None
 
 
 def makes_batches(target: Any, arguments: Collection[str]) -> bool:

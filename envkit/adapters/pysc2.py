@@ -106,7 +106,8 @@ def names() -> list[str]:
         >>> "MoveToBeacon" in names()
         True
     """
-    prepare()
+    require("pysc2", needed_by="envkit.adapters.pysc2", extra="pysc2")
+    # The maps are plain Python, which imports without `prepare()` and in no time.
     from pysc2 import maps
 
     return sorted(maps.get_maps())

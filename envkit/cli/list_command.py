@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show the specs of all that is listed. For that each environment is made, "
         "which takes long where there are hundreds; without this option that is done "
-        "where a pattern matches ten or fewer of a library.",
+        "where a pattern matches ten or fewer in all libraries together.",
     )
     add_json(parser)
 

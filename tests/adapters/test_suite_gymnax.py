@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -156,3 +158,16 @@ def test_it_does_the_same_in_worker_processes():
             move = np.arange(4)
             ours, theirs = here.step(move), there.step(move)
             assert ours.observation.tolist() == theirs.observation.tolist()
+
+
+def test_names_are_those_of_gymnax_and_listing_them_imports_no_jax():
+    program = (
+        "import sys; from envkit.adapters import suite_gymnax; "
+        "print(*suite_gymnax.names(), 'jax' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert [*sorted(gymnax.registered_envs), "False"] == run.stdout.split()
+    assert sorted(gymnax.registered_envs) == suite_gymnax.names()

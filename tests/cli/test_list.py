@@ -207,6 +207,34 @@ def test_many_matches_are_listed_without_specs(shelf, capsys):
     )
 
 
+@pytest.mark.slow
+def test_few_are_few_in_all_libraries_together(shelf, capsys):
+    shelf(castle="names", maze="many_names", tower="names")
+    few = answer(capsys, "small")["environments"]
+    many = answer(capsys, "*:*l*")["environments"]
+
+    assert ["castle:small", "tower:small"] == [row["target"] for row in few]
+    assert [True, True] == ["observation" in row for row in few]
+    assert [False] * 17 == ["observation" in row for row in many]
+
+
+def test_no_process_is_started_for_what_is_not_installed(shelf, capsys, monkeypatch):
+    scheme = targets._Scheme("maze_envs:load", "no_such_package", "maze")
+    monkeypatch.setitem(targets._SCHEMES, "maze", scheme)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    found = answer(capsys, "small")
+
+    assert [
+        {
+            "scheme": "maze",
+            "package": "no_such_package",
+            "install": 'pip install "envkit[maze]"',
+            "reason": "The scheme 'maze' needs the package no_such_package, which is "
+            'not installed. pip install "envkit[maze]"',
+        }
+    ] == found["missing"]
+
+
 def test_specs_of_many_are_shown_if_somebody_asks(shelf, capsys):
     shelf(maze="many_names")
     rows = answer(capsys, "maze:", "--specs")["environments"]

@@ -16,18 +16,16 @@ from envkit.cli.list_parts.matching import matches
 from envkit.constructors import make
 from envkit.errors import MissingDependencyError
 
-__all__ = ["FEW", "in_short", "look", "specs_of"]
-
-# Of how many matches specs are shown unless somebody asks for those of all.
-FEW = 10
+__all__ = ["in_short", "look", "specs_of"]
 
 
 def look(request: dict[str, Any]) -> None:
     """Answers which environments a scheme has, and what the specs of some are.
 
     Args:
-        request: The `scheme`, the `pattern`, whether `specs` of all matches are wanted,
-            and whether what the library prints is to be seen: `debug`.
+        request: The `scheme`, the `pattern`, how many matches there may be for their
+            specs to be shown, `None` for any number: `few`, and whether what the
+            library prints is to be seen: `debug`.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     _quiet(request["debug"])
@@ -46,7 +44,7 @@ def look(request: dict[str, Any]) -> None:
         return
     answer(names=names)
     found = [name for name in names or () if matches(f"{scheme}:{name}", pattern)]
-    if request["specs"] or (pattern is not None and len(found) <= FEW):
+    if request["few"] is None or len(found) <= request["few"]:
         for name in found:
             answer(name=name, **specs_of(f"{scheme}:{name}"))
 

@@ -14,7 +14,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Findings", "survey"]
+from envkit import targets
+from envkit.cli.list_parts.matching import matches
+
+__all__ = ["FEW", "Findings", "survey"]
+
+# Of how many matches specs are shown unless those of all are asked for.
+FEW = 10
 
 # A library that has not said its names after so many seconds is given up.
 _PATIENCE = 60.0
@@ -59,6 +65,10 @@ def survey(
 ) -> list[Findings]:
     """Asks all, some at a time; returns what they say, in the order of the schemes.
 
+    A library that is not installed is not asked. Where several are asked, environments
+    are made only if few names match in all of them, by another process of each library
+    that has some.
+
     Args:
         schemes: Whom to ask.
         pattern: Of which environments few enough are made, for their specs.
@@ -66,7 +76,29 @@ def survey(
         debug: Whether what libraries print is to be seen on standard error.
         on_answer: Called with each scheme that has answered.
     """
-    looks = _Looks(pattern, specs, debug)
+    found: dict[str, Findings] = {}
+    for scheme in schemes:
+        if (error := targets.missing_for(scheme)) is not None:
+            found[scheme] = Findings(
+                scheme, missing=str(error), package=error.package, extra=error.extra
+            )
+            on_answer(scheme)
+    installed = [scheme for scheme in schemes if scheme not in found]
+    few = None if specs else FEW if pattern is not None and len(schemes) == 1 else 0
+    found.update(_asked(installed, _Looks(pattern, few, debug), on_answer))
+    if few == 0 and pattern is not None:
+        counts = {scheme: _matches(found[scheme], pattern) for scheme in installed}
+        if 0 < sum(counts.values()) <= FEW:
+            some = [scheme for scheme in installed if counts[scheme]]
+            found.update(_asked(some, _Looks(pattern, FEW, debug)))
+    return [found[scheme] for scheme in schemes]
+
+
+def _asked(
+    schemes: Sequence[str],
+    looks: _Looks,
+    on_answer: Callable[[str], None] = lambda scheme: None,
+) -> dict[str, Findings]:
     with ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1)) as threads:
         try:
             asked = {threads.submit(looks.at, scheme): scheme for scheme in schemes}
@@ -75,17 +107,21 @@ def survey(
         except BaseException:
             looks.stop()
             raise
-    found = {scheme: done.result() for done, scheme in asked.items()}
-    return [found[scheme] for scheme in schemes]
+    return {scheme: done.result() for done, scheme in asked.items()}
+
+
+def _matches(found: Findings, pattern: str) -> int:
+    names = found.names or ()
+    return sum(matches(f"{found.scheme}:{name}", pattern) for name in names)
 
 
 class _Looks:
     """The processes that look."""
 
-    def __init__(self, pattern: str | None, specs: bool, debug: bool) -> None:
-        self._request = {"pattern": pattern, "specs": specs, "debug": debug}
+    def __init__(self, pattern: str | None, few: int | None, debug: bool) -> None:
+        self._request = {"pattern": pattern, "few": few, "debug": debug}
         self._debug = debug
-        self._patience = None if specs else _PATIENCE
+        self._patience = None if few is None else _PATIENCE
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
