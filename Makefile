@@ -103,9 +103,14 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml
 	@"$(RUN)" -m pip install -q -e ".[tf,gymnasium,plot,video]"
 	@touch "$@"
 
+# PySC2 asks for pygame, others for pygame-ce, and both are in one folder: where there are
+# both, neither is whole. pyproject.toml has what the tests of PySC2 import besides.
 $(VENV)/.test: $(VENV)/.python pyproject.toml
 	@echo "Installing envkit with its test requirements"
+	@if "$(RUN)" -m pip show -q pygame 2>/dev/null; then \
+	  "$(RUN)" -m pip uninstall -q -y pygame pygame-ce; fi
 	@"$(RUN)" -m pip install -q -e ".[test]"
+	@"$(RUN)" -m pip install -q --no-deps "pysc2>=4.0"
 	@touch "$@"
 
 $(VENV)/.test-all: $(VENV)/.test

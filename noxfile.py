@@ -6,6 +6,8 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+# It asks for pygame, and others for pygame-ce, which is in the same folder.
+PYSC2 = "pysc2>=4.0"
 
 # What needs a library that is not among the install needs stays out; `docs` and the
 # README show environments of such libraries, too.
@@ -26,6 +28,7 @@ BEFORE_THE_DOORS = [
 def tests(session: nox.Session) -> None:
     """Runs the whole suite with the newest of everything."""
     session.install("-e", ".[test]")
+    session.install("--no-deps", PYSC2)
     session.run("python", "-m", "pytest", *session.posargs)
 
 
@@ -33,6 +36,7 @@ def tests(session: nox.Session) -> None:
 def oldest(session: nox.Session) -> None:
     """Runs the whole suite with NumPy 1.26 and the oldest TensorFlow that we take."""
     session.install("-e", ".[test]", "numpy==1.26.*", "tensorflow==2.16.*")
+    session.install("--no-deps", PYSC2)
     session.run("python", "-m", "pytest", *session.posargs)
 
 

@@ -7,11 +7,13 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
 import envkit
 
@@ -278,6 +280,30 @@ def test_no_behaviour_is_chosen_by_an_environment_variable():
     ]
 
     assert [] == readers
+
+
+@pytest.mark.parametrize("extra", ["test", "test-all"])
+def test_what_tests_install_contains_one_pygame(extra):
+    """Two of them are in one folder, and which files are there is the installer's."""
+    tomllib = pytest.importorskip("tomllib", reason="tomllib is there since 3.11")
+    file = ROOT.parent / "pyproject.toml"
+    wanted = tomllib.loads(file.read_text("utf-8"))["project"]["optional-dependencies"]
+    names, waiting = set(), [Requirement(text) for text in wanted[extra]]
+    while waiting:
+        requirement = waiting.pop()
+        extras = [{"extra": extra} for extra in requirement.extras] or [{"extra": ""}]
+        names.add(requirement.name.lower())
+        try:
+            asked = metadata.requires(requirement.name) or ()
+        except metadata.PackageNotFoundError:
+            continue
+        for other in map(Requirement, asked):
+            marker = other.marker
+            is_wanted = marker is None or any(map(marker.evaluate, extras))
+            if is_wanted and other.name.lower() not in names:
+                waiting.append(other)
+
+    assert {"pygame-ce"} >= names & {"pygame", "pygame-ce"}
 
 
 def importable_modules() -> list[str]:
