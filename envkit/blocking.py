@@ -37,13 +37,13 @@ class Blocking(PyEnvironment):
     timeout a `WorkerTimeout` names the rows that are late; nothing is lost: the
     answers that came are kept, `wait()` completes the batch, `reset()` starts over.
 
-    With `wait=False` nobody waits for an episode to begin. `reset` returns at once, and
-    `step` when the rows have answered that are in an episode; their number may be any,
-    but not 0. A row that is still resetting shows a `LAST` with reward 0, discount 0
-    and its last observation, as often as it takes, and is false in the mask `valid`.
-    Its actions are dropped, and its `FIRST` comes when it is there. Whoever learns from
-    such a batch leaves out what is not valid, or what comes after a `LAST`, which is
-    the same.
+    With `wait=False` no call waits for an episode to begin. `reset` returns at once,
+    and `step` when the rows have answered that are in an episode; their number may be
+    any, but not 0: `poll` returns where `step` would wait for the first to begin. A
+    row that is still resetting shows a `LAST` with reward 0, discount 0 and its last
+    observation, as often as it takes, and is false in the mask `valid`. Its actions are
+    dropped, and its `FIRST` comes when it is there. Whoever learns from such a batch
+    leaves out what is not valid, or what comes after a `LAST`, which is the same.
 
     Example:
         >>> from envkit import AsyncParallelPyEnvironment
@@ -203,6 +203,29 @@ class Blocking(PyEnvironment):
         self._current_time_step = self._complete("wait")
         return self._current_time_step
 
+    def poll(self) -> TimeStep:
+        """Returns what has come of episodes that begin, and waits for none of them.
+
+        No row steps, so only what has just begun is `valid`. This is for `wait=False`.
+
+        Example:
+            >>> from envkit import AsyncParallelPyEnvironment
+            >>> pool = AsyncParallelPyEnvironment(["Catch"] * 2, backend="inline")
+            >>> env = Blocking(pool, wait=False)
+            >>> env.reset_async()
+            >>> env.poll().step_type, env.valid
+            (array([0, 0], dtype=int32), array([ True,  True]))
+            >>> env.close()
+        """
+        self._check_open("poll")
+        if self._waits:
+            raise CallOrderError(
+                "Blocking.poll() is for wait=False; this one waits for all its rows."
+            )
+        self._check_nothing_owed("poll()")
+        self._current_time_step = self._complete("poll")
+        return self._current_time_step
+
     def reset_async(self, mask: Array | None = None) -> None:
         """Lets the masked rows, or all, begin an episode, and does not wait for it.
 
@@ -331,11 +354,12 @@ class Blocking(PyEnvironment):
         self._collect(call, deadline, new)
         if not self._waits:
             self._receive_what_is_there(new)
-            if call != "reset" and not new.any() and self._owing.any():
+            waits = call not in ("reset", "poll")
+            if waits and not new.any() and self._owing.any():
                 # With nothing to show, there is nothing to do but to wait for one.
                 self._collect(call, deadline, new, at_least=1)
         self._show_fillers(~new & self._owing)
-        self._valid = ~self._owing
+        self._valid = new if call == "poll" else ~self._owing
         # Copies: the caller keeps this time step while the next fills the columns.
         time_step: TimeStep = self._structure.unflatten(
             [column.copy() for column in self._columns]

@@ -929,6 +929,43 @@ def test_each_rows_valid_steps_are_its_own_stream(delays, steps):
         assert stream == facts[: len(stream)]
 
 
+@given(st.lists(st.floats(0, 3), max_size=60), st.lists(st.booleans(), max_size=20))
+def test_polls_in_between_lose_nothing_and_show_nothing_twice(delays, polls):
+    lengths = [1, 2, 4]
+    _, env = unwaiting(lengths, delays)
+    env.reset_async()
+    streams = [[], [], []]
+    for is_poll in polls:
+        time_step = env.poll() if is_poll else env.step(np.zeros(3, np.int64))
+        for stream, (*facts, valid) in zip(streams, shown(env, time_step), strict=True):
+            if valid:
+                stream.append(tuple(facts))
+
+    for length, stream in zip(lengths, streams, strict=True):
+        alone = CountingEnv(length)
+        expected = [alone.reset()] + [alone.step(0) for _ in stream]
+        facts = [(int(one.step_type), int(one.observation)) for one in expected]
+        assert stream == facts[: len(stream)]
+
+
+def test_a_poll_returns_at_once_with_what_has_begun():
+    inner, env = unwaiting([9, 9], delays=[50.0, 50.0])
+    env.reset_async()
+    nothing = [valid for *_, valid in shown(env, env.poll())]
+    inner.hurry()
+
+    assert [False, False] == nothing
+    assert [(FIRST, 0, True)] * 2 == shown(env, env.poll())
+
+
+def test_a_poll_is_for_those_that_do_not_wait(message_of):
+    env = Blocking(Rehearsed([CountingEnv(3)]))
+
+    assert message_of(CallOrderError, env.poll) == (
+        "Blocking.poll() is for wait=False; this one waits for all its rows."
+    )
+
+
 # Infos.
 
 

@@ -7,7 +7,7 @@ from envkit.realtime.report import LAG_SPEC, Lag
 from envkit.realtime.schedule import OverrunError
 from envkit.realtime.throttle import Throttle
 from envkit.realtime.timer import Timer, Timing
-from envkit.realtime.universe import UniverseView, universe_view
+from envkit.realtime.universe import RowSpace, UniverseView, universe_view
 
 __all__ = [
     "LAG_SPEC",
@@ -16,6 +16,7 @@ __all__ = [
     "Logger",
     "OverrunError",
     "RealTimeEnvironment",
+    "RowSpace",
     "Throttle",
     "Timer",
     "Timing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,23 +13,29 @@ from envkit.async_environment import AsyncEnvironment
 from envkit.autoreset import AutoReset
 from envkit.blocking import Blocking
 from envkit.errors import CallOrderError, SpecError
+from envkit.realtime.late_actions import no_op_of
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec, is_discrete
+from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray, Seed
+from envkit.types import Array, NestedArray, NestedSpec, Seed
 
-__all__ = ["UniverseView", "universe_view"]
+__all__ = ["RowSpace", "UniverseView", "universe_view"]
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 Info = dict[str, Any]
 
 
-def universe_view(env: Any) -> UniverseView:
+def universe_view(env: Any, *, wait: bool = False) -> UniverseView:
     """Shows an environment through the interface of OpenAI Universe.
 
     Args:
         env: An `AsyncEnvironment`, whose rows reset while the others go on, or any
             batch, or a single environment, which is a view of one row.
+        wait: Whether `reset` and `step` wait for the episodes that begin, so that no
+            observation is `None`, as Universe's `BlockingReset` did it. Other rows do
+            not move meanwhile.
 
     Example:
         >>> from envkit import AsyncParallelPyEnvironment
@@ -43,7 +50,7 @@ def universe_view(env: Any) -> UniverseView:
         'running'
         >>> env.close()
     """
-    return UniverseView(env)
+    return UniverseView(env, wait=wait)
 
 
 class UniverseView:
@@ -53,25 +60,45 @@ class UniverseView:
     |------------------------------|-----------------------------------------------|
     | `reset()` returns at once    | and `None` for every row                      |
     | `step(action_n)`             | `observation_n, reward_n, done_n, info`       |
+    | no `step` waits for a reset  | at once if all rows of an `AsyncEnvironment`  |
+    |                              | are resetting, otherwise when the others have |
+    |                              | stepped                                       |
     | a row that is done           | starts resetting by itself; its observation is|
     |                              | `None`, and the final one is in               |
     |                              | `info["n"][i]["env_status.complete.observation"]`|
-    | an action of a resetting row | is dropped: `mask.masked.action`              |
+    | an action of a resetting row | is dropped, `None` too: `mask.masked.action`  |
+    | `render()` of the first row  | a picture; while it is resetting, the last one|
     | `step` before `reset`        | `CallOrderError`, where Universe left it open |
 
     Universe did not tell terminations from truncations; here `info["n"][i]` has
     `env_status.complete.discount`, which is 0 only where nothing could follow.
     """
 
-    def __init__(self, env: Any) -> None:
-        """Shows an environment; closing the view closes it."""
+    metadata: Mapping[str, Any] = {
+        "render.modes": ["rgb_array"],
+        "runtime.vectorized": True,
+        "semantics.async": True,
+        "semantics.autoreset": True,
+    }
+
+    def __init__(self, env: Any, *, wait: bool = False) -> None:
+        """Shows an environment; closing the view closes it.
+
+        Args:
+            env: The environment.
+            wait: Whether to wait for episodes to begin.
+        """
         self._env = env
+        self._waits = bool(wait)
         self._batch = _as_batch(env)
         self._rows: int = self._batch.batch_size or 1
         self._is_single = not self._batch.batched
         self._action = nest.Structure(env.action_spec())
         self._observation = nest.Structure(env.observation_spec())
         self._has_begun = False
+        # What rows that begin together have shown of it, until a step returns it.
+        self._first: TimeStep | None = None
+        self._picture: Any = None
         # By row: the number of its episode; 0 before the first.
         self._episode = np.zeros(self._rows, np.int64)
         self._has_info = True
@@ -86,6 +113,33 @@ class UniverseView:
         """The environment."""
         return self._env
 
+    @functools.cached_property
+    def action_space(self) -> RowSpace:
+        """What an action of one row is."""
+        return RowSpace(self._env.action_spec())
+
+    @functools.cached_property
+    def observation_space(self) -> RowSpace:
+        """What an observation of one row is, where it is not `None`."""
+        return RowSpace(self._env.observation_spec())
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns a picture of the first row, as Universe did.
+
+        While that row is resetting it is the last picture that was returned, and `None`
+        before there is one. A window is shown by environments that show one.
+        """
+        if self._first is None and self._resetting()[0]:
+            return self._picture
+        if not isinstance(self._batch, Blocking):
+            picture = self._batch.render(mode)
+        elif hasattr(self._env, "render"):
+            picture = self._env.render(mode, env_ids=[0])
+        else:
+            raise NotImplementedError(f"{type(self._env).__name__} has no pictures.")
+        self._picture = picture if self._is_single or picture is None else picture[0]
+        return self._picture
+
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
         return self._env.seed(seed)
@@ -94,8 +148,12 @@ class UniverseView:
         """Closes the environment."""
         self._batch.close()
 
-    def reset(self) -> list[None]:
-        """Lets every row begin an episode, which `step` shows when it is there."""
+    def reset(self) -> list[Any]:
+        """Lets every row begin an episode, which `step` shows when it is there.
+
+        Returns:
+            `None` for each row; their first observations if the view waits for them.
+        """
         self._first = None
         if isinstance(self._batch, Blocking):
             self._batch.reset_async()
@@ -103,7 +161,10 @@ class UniverseView:
             # Rows that move together begin together; the next step shows how.
             self._first = self._batch.reset()
         self._has_begun = True
-        return [None] * self._rows
+        observations = [None] * self._rows
+        if self._waits:
+            self._wait_for_resets(observations, [{} for _ in observations])
+        return observations
 
     def step(
         self, action_n: Sequence[Any]
@@ -125,17 +186,45 @@ class UniverseView:
                 "it needs one for each. None of them has moved."
             )
         masked = self._resetting()
-        actions = self._stacked(action_n)
         if self._first is not None:
             time_step, self._first = self._first, None
             masked = np.ones(self._rows, bool)
         elif masked.all() and isinstance(self._batch, Blocking):
-            time_step = self._batch.wait()
+            time_step = self._batch.poll()
         else:
-            time_step = self._batch.step(actions)
+            time_step = self._batch.step(self._stacked(action_n, masked))
         if self._is_single:
             time_step = _with_rows(time_step)
-        return self._as_lists(time_step, masked)
+        observations, rewards, dones, info = self._as_lists(time_step, masked)
+        if self._waits:
+            self._wait_for_resets(observations, info["n"])
+        return observations, rewards, dones, info
+
+    def _wait_for_resets(self, observations: list[Any], infos: list[Info]) -> None:
+        """Puts the first observations in the place of `None`; no other row moves."""
+        pending = np.array([observation is None for observation in observations])
+        if not pending.any():
+            return
+        if self._first is not None:
+            time_step, self._first = self._first, None
+        elif isinstance(self._batch, Blocking):
+            while self._batch.resetting.any():
+                self._batch.wait()
+            time_step = self._batch.current_time_step()
+        else:
+            time_step = self._batch.reset(None if pending.all() else pending)
+        if self._is_single:
+            time_step = _with_rows(time_step)
+        self._episode += pending
+        leaves = self._observation.flatten(time_step.observation)
+        for row in np.flatnonzero(pending).tolist():
+            observations[row] = self._seen(leaves, row)
+            infos[row]["env_status.env_state"] = "running"
+            infos[row]["env_status.episode_id"] = str(self._episode[row])
+            infos[row].pop("mask.masked.observation", None)
+
+    def _seen(self, leaves: Sequence[Any], row: int) -> NestedArray:
+        return self._observation.unflatten([np.copy(leaf[row]) for leaf in leaves])
 
     def _resetting(self) -> Array:
         """Returns the rows whose actions are not used now."""
@@ -148,10 +237,23 @@ class UniverseView:
         ended: Array = np.asarray(current.step_type).reshape(self._rows) == _LAST
         return ended
 
-    def _stacked(self, action_n: Sequence[Any]) -> NestedArray:
-        rows = [self._action.flatten(action) for action in action_n]
+    @functools.cached_property
+    def _dropped(self) -> list[Any] | None:
+        """An action in the place of those that are dropped, which may be anything."""
+        try:
+            return self._action.flatten(no_op_of(self._env.action_spec()))
+        except ValueError:  # There is none where actions are objects.
+            return None
+
+    def _stacked(self, action_n: Sequence[Any], masked: Array) -> NestedArray:
+        rows = [
+            self._dropped
+            if is_masked and self._dropped is not None
+            else self._action.flatten(action)
+            for action, is_masked in zip(action_n, masked, strict=True)
+        ]
         if self._is_single:
-            return action_n[0]
+            return self._action.unflatten(rows[0])
         columns = [
             np.array(column, spec.dtype)
             for column, spec in zip(
@@ -186,7 +288,7 @@ class UniverseView:
             if not valid[row]:
                 continue
             rewards[row] = _total(time_step.reward, row)
-            seen = self._observation.unflatten([np.copy(leaf[row]) for leaf in leaves])
+            seen = self._seen(leaves, row)
             if is_running:
                 observations[row] = seen
                 continue
@@ -234,6 +336,129 @@ class UniverseView:
         if self._is_single:
             return {0: given}
         return {row: _row_of(given, row) for row in rows}
+
+
+class RowSpace:
+    """Says what an action or an observation of one row is, as a space of Gym does.
+
+    | attribute     | where                                                          |
+    |---------------|----------------------------------------------------------------|
+    | `spec`        | always: the specs of envkit                                    |
+    | `shape`,      | always; `None` where there are several arrays                  |
+    | `dtype`       |                                                                |
+    | `n`, `start`  | one number of a range: the first, and how many there are       |
+    | `low`, `high` | one array of numbers                                           |
+    | `spaces`      | several arrays: a dictionary or tuple of spaces; `space["key"]`|
+
+    It needs no other library. `envkit.adapters.space_from_spec(space.spec)` makes a
+    space of Gymnasium of it.
+
+    Example:
+        >>> space = RowSpace(BoundedArraySpec((), np.int64, 0, 2))
+        >>> space.seed(1)
+        >>> space.n, space.contains(2), 3 in space, space.sample() in space
+        (3, True, False, True)
+    """
+
+    def __init__(self, spec: NestedSpec) -> None:
+        """Takes the specs of a row."""
+        self.spec = spec
+        self._structure = nest.Structure(spec)
+        self._rng = np.random.default_rng()
+
+    def __repr__(self) -> str:
+        """Shows the specs."""
+        return f"RowSpace({self.spec!r})"
+
+    def seed(self, seed: int | None = None) -> None:
+        """Makes what `sample` draws from now on depend on a seed alone."""
+        self._rng = np.random.default_rng(seed)
+
+    def sample(self) -> Any:
+        """Draws a value of the space; a single number is a NumPy scalar."""
+        sample: Any = sample_spec_nest(self.spec, self._rng)
+        return sample[()] if isinstance(self.spec, ArraySpec) else sample
+
+    def contains(self, x: Any) -> bool:
+        """Says whether a value is one of the space; `None` is none."""
+        try:
+            leaves = self._structure.flatten(x)
+        except (SpecError, TypeError, ValueError):
+            return False
+        return all(map(_fits, leaves, self._structure.leaves))
+
+    def __contains__(self, x: Any) -> bool:
+        """Says the same."""
+        return self.contains(x)
+
+    def __getitem__(self, key: Any) -> RowSpace:
+        """Returns the space of a part."""
+        return self.spaces[key]  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of the array; `None` where there are several."""
+        return self.spec.shape if isinstance(self.spec, ArraySpec) else None
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The type of the array's elements; `None` where there are several arrays."""
+        return self.spec.dtype if isinstance(self.spec, ArraySpec) else None
+
+    @property
+    def n(self) -> int:
+        """How many values there are."""
+        return int(self._range("n").maximum) - self.start + 1
+
+    @property
+    def start(self) -> int:
+        """The least value."""
+        return int(self._range("start").minimum)
+
+    @property
+    def low(self) -> Array:
+        """The least values."""
+        return np.broadcast_to(self._bounds("low").minimum, self.shape or ())
+
+    @property
+    def high(self) -> Array:
+        """The greatest values."""
+        return np.broadcast_to(self._bounds("high").maximum, self.shape or ())
+
+    @property
+    def spaces(self) -> Any:
+        """The spaces of the parts."""
+        if isinstance(self.spec, Mapping):
+            return {key: RowSpace(part) for key, part in self.spec.items()}
+        if isinstance(self.spec, list | tuple):
+            return tuple(map(RowSpace, self.spec))
+        raise self._lacks("spaces")
+
+    def _range(self, name: str) -> BoundedArraySpec:
+        spec = self._bounds(name)
+        if spec.shape or not is_discrete(spec):
+            raise self._lacks(name)
+        return spec
+
+    def _bounds(self, name: str) -> BoundedArraySpec:
+        if not isinstance(self.spec, ArraySpec) or self.spec.dtype.kind not in "iuf":
+            raise self._lacks(name)
+        return BoundedArraySpec.from_spec(self.spec)
+
+    def _lacks(self, name: str) -> AttributeError:
+        return AttributeError(f"{self!r:.200} has no {name}.")
+
+
+def _fits(value: Any, spec: ArraySpec) -> bool:
+    """Says whether a value is what a spec says, in whatever size of its type."""
+    array = np.asarray(value)
+    if spec.dtype.kind in "iufb" and not np.can_cast(
+        array.dtype, spec.dtype, "same_kind"
+    ):
+        return False
+    return array.shape == spec.shape and bool(
+        spec.check_array(array.astype(spec.dtype, copy=False))
+    )
 
 
 def _as_batch(env: Any) -> Any:
