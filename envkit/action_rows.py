@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import as_array
+from envkit.arrays import as_array, given_floats
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.bounds import within
@@ -83,6 +83,10 @@ class ActionRows:
         return columns
 
     def _converted(self, leaf: Any, index: int, spec: ArraySpec, count: int) -> Array:
+        if spec.keeps_floats:
+            floats = given_floats(leaf)
+            if floats is not None and floats.shape == (count, *spec.shape):
+                return floats
         kinds = ACCEPTED_KINDS.get(spec.dtype.kind, spec.dtype.kind)
         is_object = spec.dtype.hasobject
         column = _objects(leaf, spec, count) if is_object else as_array(leaf)

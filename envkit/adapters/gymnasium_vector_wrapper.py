@@ -31,6 +31,7 @@ from envkit.adapters.gymnasium_vector.vector_state import (
 )
 from envkit.adapters.gymnasium_vector.vector_steps import Beginnings, VectorSteps
 from envkit.adapters.spaces.from_members import from_members
+from envkit.adapters.spaces.space_kinds import keeping_floats
 from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
 from envkit.autoreset import AutoReset
 from envkit.errors import ClosedError
@@ -148,7 +149,9 @@ class GymnasiumVectorWrapper(PyEnvironment):
         space, actions = env.single_observation_space, env.single_action_space
         spec = spec_from_gym_space(space, simplify, "observation")
         self._observation_spec = spec_of_all_rows(spec, env.observation_space)
-        self._action_spec = spec_from_gym_space(actions, simplify, "action")
+        self._action_spec = keeping_floats(
+            spec_from_gym_space(actions, simplify, "action")
+        )
         self._observations = nest.Structure(self._observation_spec)
         self._finals = FinalObservations(space, spec, self._rows, self._name)
 

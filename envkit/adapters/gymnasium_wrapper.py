@@ -21,6 +21,7 @@ from envkit.adapters.snapshot import restore_snapshot, take_snapshot
 from envkit.adapters.spaces.checked_members import action_converter
 from envkit.adapters.spaces.from_members import from_member
 from envkit.adapters.spaces.padded import MaxLengths
+from envkit.adapters.spaces.space_kinds import keeping_floats
 from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
@@ -112,8 +113,13 @@ class GymnasiumWrapper(PyEnvironment):
             "observation",
             max_lengths=lengths,
         )
-        self._action_spec = spec_from_gym_space(
-            gym_env.action_space, simplify_box_bounds, "action", max_lengths=lengths
+        self._action_spec = keeping_floats(
+            spec_from_gym_space(
+                gym_env.action_space,
+                simplify_box_bounds,
+                "action",
+                max_lengths=lengths,
+            )
         )
         lengths.check_all_used()
         self._to_observation = from_member(

@@ -28,6 +28,7 @@ from envkit.adapters.py_to_gymnasium import (
 from envkit.adapters.spaces.from_members import from_members
 from envkit.adapters.spaces.members import to_member, to_members
 from envkit.adapters.spaces.spaces_from_specs import space_from_spec
+from envkit.arrays import FLOATS
 from envkit.autoreset import AutoReset
 from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec
@@ -141,10 +142,13 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
             self.num_envs,
             subject=f"{type(self).__name__}.step() was given an action that",
             root="action",
+            kept=True,
         )
         # What an action is that is one array.
         is_one = isinstance(action_spec, ArraySpec) and action_spec.dtype != object
-        self._action_dtype = action_spec.dtype if is_one else None
+        self._action_dtypes: tuple[Any, ...] = (action_spec.dtype,) if is_one else ()
+        if is_one and action_spec.keeps_floats:
+            self._action_dtypes = FLOATS
         self._action_shape = (self.num_envs, *action_spec.shape) if is_one else None
 
     def __getattr__(self, name: str) -> Any:
@@ -202,7 +206,7 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
         # Hot: called once per batch step. The first case is what nearly all have.
         if (
             type(actions) is np.ndarray
-            and actions.dtype == self._action_dtype
+            and actions.dtype in self._action_dtypes
             and actions.shape == self._action_shape
         ):
             return actions

@@ -149,8 +149,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
             self._looks_at_bounds = self._looks_always or not self._looked_at.all()
         else:
             columns = self._actions.columns(actions, rows=rows, bounds=False)
-        for array, column in zip(pool.slab.actions, columns, strict=True):
-            array[rows] = column
+        pool.slab.write_actions(columns, rows)
         if new.size:
             self._ask_rows(new, RESET)
             rows = rows[~np.isin(rows, new)]

@@ -141,8 +141,7 @@ class EnvHandle:
                 facade._promises[row].settle()
         facade._check_can_step(rows)
         columns = facade._actions.columns(self._with_rows(action), rows=rows)
-        for array, column in zip(facade._pool.slab.actions, columns, strict=True):
-            array[rows] = column
+        facade._pool.slab.write_actions(columns, rows)
         return self._move(rows, STEP, blocking)
 
     def reset(self, blocking: bool = True) -> Any:

@@ -231,7 +231,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             place is not None
             and not self._looks_at_bounds
             and type(action) is np.ndarray
-            and action.dtype == place.dtype
+            and action.dtype == pool.slab.action_dtype
             and action.shape == place.shape
         ):
             place[...] = action
@@ -264,8 +264,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         columns = self._actions.columns(action, bounds=False)
         if self._looks_at_bounds:
             self._look_at_bounds(action)
-        for array, column in zip(self._pool.slab.actions, columns, strict=True):
-            array[...] = column
+        self._pool.slab.write_actions(columns)
 
     @property
     def resets_rows(self) -> bool:
@@ -297,8 +296,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         moving = np.flatnonzero(stepping | beginning)
         self._check_whole_batches(rows, moving)
         columns = self._actions.columns(action, ignored=~stepping)
-        for array, column in zip(self._pool.slab.actions, columns, strict=True):
-            array[rows] = column[rows]
+        self._pool.slab.write_actions([column[rows] for column in columns], rows)
         if rows.size == moving.size:
             return self._move(rows, STEP, "step")
         return self._move(moving, np.where(stepping[moving], STEP, RESET), "step")

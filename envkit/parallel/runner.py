@@ -344,16 +344,13 @@ class EnvRunner:
     def _actions(self, rows: Sequence[int]) -> Iterable[NestedArray]:
         """Returns each row's action, none of which changes when the next ones come."""
         # Hot: one copy for all rows, which environments may keep their part of.
-        if len(rows) == self._stop - self._first:
-            columns = [
-                array[self._first : self._stop].copy() for array in self._slab.actions
-            ]
-        else:
-            columns = [array[rows] for array in self._slab.actions]
+        is_all = len(rows) == self._stop - self._first
+        chosen = slice(self._first, self._stop) if is_all else rows
+        columns = self._slab.read_actions(chosen)
         for leaf in self._as_0d_arrays:
             columns[leaf] = _0d_arrays(columns[leaf])
         if self._action_is_leaf:
-            return columns[0]
+            return columns[0]  # type: ignore[no-any-return]  # an array
         if not columns:
             return (self._structure.unflatten([]) for _ in rows)
         return map(self._structure.unflatten, zip(*columns, strict=True))
@@ -568,7 +565,7 @@ class EnvRunner:
         first, slot = self._first, slot_of(number)
         block = slice(first, self._stop)
         try:
-            columns = [array[block].copy() for array in self._slab.actions]
+            columns = self._slab.read_actions(block)
             time_step = self._steps[0](self._structure.unflatten(columns))
             end_fork(self._host.forked)
             self.writer.write_whole_batch(first, slot, time_step, len(self._rows))
@@ -590,7 +587,7 @@ class EnvRunner:
         self, index: int, stepping: Array, beginning: Array, block: slice
     ) -> tuple[TimeStep, Array]:
         """Steps some rows; says in which others an episode has begun meanwhile."""
-        columns = [array[block].copy() for array in self._slab.actions]
+        columns = self._slab.read_actions(block)
         action = self._structure.unflatten(columns)
         env = self._host.envs[index]
         is_rebuilt = (self._slab.command[block][beginning] == REBUILD).any()

@@ -8,6 +8,7 @@ answered   uint32[N]             worker writes   the number it has answered
 has_info   uint8 [N]             worker writes   whether there is an info to ask for
 meters     int64 [W, 8]          worker writes   steps, resets, nanoseconds …
 staff      int64 [W, 2]          parent writes   process, restarts
+widths     uint8 [N, L]          parent writes   in which width floats were given
 actions    one array [N, *shape] for each leaf of an action
 steps      one array [3, N, *shape] for each leaf of a time step
 infos      one array [2, N, *shape] for each leaf of what infos are declared to have
@@ -16,6 +17,9 @@ infos      one array [2, N, *shape] for each leaf of what infos are declared to 
 A request goes up by two, so the lowest bit of an answer is free to say that the
 environment raised: one store says that a row is complete and how it ended. Everything
 else of the answer is written before that store, and nobody reads it earlier.
+
+Floats of actions that keep their width (`ArraySpec.keeps_floats`) lie in float64, which
+holds those of all widths; `widths` has a number for each such leaf of a row's action.
 
 Each row alternates between slots 0 and 1, so that its previous time step stays whole
 while the next is written: a row whose environment dies in the middle still has an
@@ -38,6 +42,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.arrays import FLOATS, PythonNumbers
 from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.memory import fence
 from envkit.specs.array_spec import ArraySpec
@@ -104,6 +109,9 @@ ANY_INFO = SHOWN_INFO | BEGUN_INFO
 # its info has no more than that.
 DECLARED_INFO, ONLY_DECLARED_INFO = 4, 8
 
+# What the widths are: the place of a dtype in FLOATS, or that they were Python's.
+_PYTHON = len(FLOATS)
+
 _TWO = np.uint32(2)
 # Numbers of requests begin anew after this one.
 _LARGEST = 0xFFFFFFFF
@@ -155,6 +163,12 @@ class SlabLayout:
         return nest.Structure(self.spec.action)
 
     @cached_property
+    def kept_floats(self) -> tuple[int, ...]:
+        """Which leaves of an action keep the width in which floats are given."""
+        leaves = self.action.leaves
+        return tuple(leaf for leaf, spec in enumerate(leaves) if spec.keeps_floats)
+
+    @cached_property
     def time_step(self) -> nest.Structure:
         """The structure of a time step."""
         return nest.Structure(
@@ -183,8 +197,12 @@ class SlabLayout:
             ((rows,), np.dtype(np.uint8)),
             ((len(self.blocks), 8), np.dtype(np.int64)),
             ((len(self.blocks), 2), np.dtype(np.int64)),
+            ((rows, len(self.kept_floats)), np.dtype(np.uint8)),
         ]
-        actions = [((rows, *spec.shape), spec.dtype) for spec in self.action.leaves]
+        actions = [
+            ((rows, *spec.shape), FLOATS[0] if spec.keeps_floats else spec.dtype)
+            for spec in self.action.leaves
+        ]
         steps = [
             ((_SLOTS, rows, *spec.shape), spec.dtype) for spec in self.time_step.leaves
         ]
@@ -255,6 +273,15 @@ def is_private(dtype: np.dtype[Any]) -> bool:
     return dtype.hasobject or (dtype.itemsize == 0 and dtype.kind in "SU")
 
 
+def _narrowed(column: Array, width: int) -> Array:
+    """Gives floats the width in which they came."""
+    if width == 0:
+        return column
+    if width == _PYTHON:
+        return column.view(PythonNumbers)
+    return column.astype(FLOATS[width])
+
+
 def _private(specs: Sequence[ArraySpec]) -> tuple[int, ...]:
     return tuple(index for index, spec in enumerate(specs) if is_private(spec.dtype))
 
@@ -293,6 +320,8 @@ class Slab:
         meters: What each worker has counted.
         staff: What is known of each worker.
         actions: For each leaf of an action, one row per environment.
+        action_dtype: In which dtype an array may be assigned to the first of these as
+            it is, in all rows; `None` if it may not.
         steps: For each leaf of a time step, one row per slot and environment.
         infos: Likewise for each declared leaf of an info, of the first two slots.
     """
@@ -303,7 +332,7 @@ class Slab:
         if buffer is None:
             buffer = bytearray(max(layout.size, 1))
         modes, sequence, command, answered, *rest = layout.arrays(buffer)
-        has_info, meters, staff, *arrays = rest
+        has_info, meters, staff, self._widths, *arrays = rest
         self._modes = modes
         self.infos_to_note = view_of(modes[1:2])
         self.announcements = view_of(modes[8:16].view(np.uint64))
@@ -319,6 +348,8 @@ class Slab:
         infos = actions + len(layout.time_step.leaves)
         self.steps = arrays[actions:infos]
         self.infos = arrays[infos:]
+        # In memory of zeros all floats are of the first width.
+        self.action_dtype = self.actions[0].dtype if self.actions else None
         # The command that every row has, or IDLE if they differ.
         self._command_of_all = IDLE
         # Comparing bytes is three times as fast as comparing two small arrays.
@@ -346,6 +377,20 @@ class Slab:
         self.has_info.fill(ANY_INFO)
         fence()
         self._modes[1] = wanted
+
+    def write_actions(self, columns: Sequence[Array], rows: Any = ...) -> None:
+        """Writes the actions of some rows, an array for each leaf, or of all."""
+        # Hot: called once per batch of any size.
+        for array, column in zip(self.actions, columns, strict=True):
+            array[rows] = column
+        for place, leaf in enumerate(self.layout.kept_floats):
+            column = columns[leaf]
+            is_array = type(column) is not PythonNumbers
+            width = FLOATS.index(column.dtype) if is_array else _PYTHON
+            self._widths[rows, place] = width
+            if leaf == 0:
+                alike = is_array and rows is ...
+                self.action_dtype = column.dtype if alike else None
 
     def request_all(self, command: int) -> None:
         """Asks every row; its action, if there is one, has been written before."""
@@ -496,6 +541,27 @@ class Slab:
         return ended
 
     # What a worker does.
+
+    def read_actions(self, rows: slice | Sequence[int]) -> list[Any]:
+        """Returns copies of the actions of some rows, one column for each leaf.
+
+        Where a leaf keeps the width of floats and that differs from row to row, its
+        column has an array for each row.
+        """
+        # Hot: called once per request. What is chosen by a list is a copy already.
+        is_view = isinstance(rows, slice)
+        columns: list[Any] = [
+            array[rows].copy() if is_view else array[rows] for array in self.actions
+        ]
+        for place, leaf in enumerate(self.layout.kept_floats):
+            widths = self._widths[rows, place].tolist()
+            if len(set(widths)) == 1:
+                columns[leaf] = _narrowed(columns[leaf], widths[0])
+            else:
+                wide, columns[leaf] = columns[leaf], np.empty(len(widths), object)
+                for row, width in enumerate(widths):
+                    columns[leaf][row] = _narrowed(wide[row, ...], width)
+        return columns
 
     def pending(self, first: int, stop: int) -> list[int]:
         """Returns the rows of a block that were asked and have not answered."""

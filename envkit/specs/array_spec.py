@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -85,6 +85,11 @@ class ArraySpec:
     """
 
     __slots__ = ("_dtype", "_name", "_shape")
+
+    # Whether an action of floats reaches its environment in the width in which it is
+    # given, whatever the dtype here. Adapters of libraries that hand actions on as they
+    # are have specs that say so.
+    keeps_floats: ClassVar[bool] = False
 
     _dtype: np.dtype[Any]
     _name: str | None

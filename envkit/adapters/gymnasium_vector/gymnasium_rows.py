@@ -12,7 +12,7 @@ for infos where there are none.
 from __future__ import annotations
 
 import contextlib
-import operator
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,8 +21,9 @@ import numpy as np
 from envkit.adapters.gym_environments import set_attribute
 from envkit.adapters.py_to_gymnasium import PyToGymnasium
 from envkit.adapters.spaces.plain_spaces import Places, plain_spec
+from envkit.adapters.spaces.space_kinds import keeping_floats
 from envkit.adapters.spaces.values import map_specs
-from envkit.arrays import copied_arrays
+from envkit.arrays import PythonNumbers, copied_arrays
 from envkit.py_environment import PyEnvironment
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
@@ -96,7 +97,7 @@ class GymnasiumRows(PyEnvironment):
         count = len(self._envs)
         first = self._envs[0]
         self._plain_observation = plain_spec(first.observation_space)
-        self._action_spec = plain_spec(first.action_space)
+        self._action_spec = keeping_floats(plain_spec(first.action_space))
         self._takes_arrays = isinstance(self._action_spec, ArraySpec)
         self._places = Places(self._plain_observation, count)
         self._infos: list[Mapping[str, Any]] = [{}] * count
@@ -226,9 +227,11 @@ class GymnasiumRows(PyEnvironment):
     def _own_actions(self, action: NestedArray) -> Iterable[Any]:
         """Returns each environment's own action."""
         if self._takes_arrays:
-            return action  # type: ignore[no-any-return]  # an array
+            if type(action) is np.ndarray and not action.dtype.hasobject:
+                return action
+            return (_own(action, row) for row in range(len(self._envs)))
         return (
-            map_specs(operator.itemgetter(row), action)
+            map_specs(functools.partial(_own, row=row), action)
             for row in range(len(self._envs))
         )
 
@@ -357,6 +360,12 @@ def _bad_result(call: str, result: Any, expected: str) -> TypeError:
         f"{call}() returned {describe(result)}; in Gymnasium it returns the tuple "
         f"{expected}. Environments written for the old Gym return other ones."
     )
+
+
+def _own(column: Any, row: int) -> Any:
+    """Returns a row's part of an action as Gymnasium's vector environments pass it."""
+    own = column[row]
+    return own.tolist() if PythonNumbers in (type(column), type(own)) else own
 
 
 def _with_equal_ones_once(spaces: list[Any]) -> list[Any]:

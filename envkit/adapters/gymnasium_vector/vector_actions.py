@@ -9,6 +9,7 @@ import numpy as np
 
 from envkit.action_rows import ActionRows
 from envkit.adapters.spaces.members import to_members
+from envkit.arrays import PythonNumbers
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.bounds import within
 from envkit.specs.text_spec import TextSpec
@@ -84,14 +85,17 @@ class VectorActions:
         for index, column in enumerate(columns):
             self._check_further(index, column, ignored)
         own = [
-            np.array(column, spec.dtype)
-            for column, spec in zip(columns, self._structure.leaves, strict=True)
+            _own(*pair) for pair in zip(columns, self._structure.leaves, strict=True)
         ]
         return self._to_members(self._structure.unflatten(own))
 
     def _without_ignored(self, column: Array, spec: ArraySpec, ignored: Array) -> Array:
         """Replaces the actions of rows that begin an episode by what fits."""
         if not isinstance(spec, BoundedArraySpec):
+            return column
+        if spec.keeps_floats:
+            column = column.copy()
+            column[ignored] = np.clip(0, spec.minimum, spec.maximum)
             return column
         where = ignored.reshape(-1, *[1] * len(spec.shape))
         return np.where(where, spec.minimum, column)
@@ -113,6 +117,13 @@ class VectorActions:
             path=self._structure.paths[index],
             outer_dims=column.shape[:1],
         )
+
+
+def _own(column: Array, spec: ArraySpec) -> Any:
+    """Returns a copy of a column, as a vector environment takes it."""
+    if type(column) is PythonNumbers:
+        return column.tolist()
+    return np.array(column, None if spec.keeps_floats else spec.dtype)
 
 
 def _choices(spec: NestedSpec) -> Array | None:

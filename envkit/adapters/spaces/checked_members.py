@@ -13,6 +13,7 @@ from envkit.adapters.spaces.padded import member_of_padded
 from envkit.adapters.spaces.space_kinds import kind_of_space
 from envkit.adapters.spaces.space_walk import SpaceWalk
 from envkit.adapters.spaces.values import Converter, Leaf, array_leaf, bounded_leaf
+from envkit.arrays import PythonNumbers, given_floats
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.object_spec import ObjectSpec
@@ -60,7 +61,7 @@ class _Checks(SpaceWalk):
             return self._object_leaf(spec, path)
         if kind == "Text":
             return self._text_leaf(space, spec, path)
-        return bounded_leaf(spec)
+        return _kept_leaf(spec) if spec.keeps_floats else bounded_leaf(spec)
 
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
         to_tag = _integer_leaf(spec.tag)
@@ -109,6 +110,22 @@ class _Checks(SpaceWalk):
             return text
 
         return convert
+
+
+def _kept_leaf(spec: ArraySpec) -> Leaf:
+    check = bounded_leaf(spec)
+
+    def convert(value: Any) -> Any:
+        # Hot: called once per step.
+        own = check(value)
+        if type(value) is np.ndarray and value.dtype == own.dtype:
+            return own
+        if type(value) is PythonNumbers:
+            return value.tolist()
+        given = given_floats(value)
+        return own if given is None else np.array(given)
+
+    return convert
 
 
 def _integer_leaf(spec: BoundedArraySpec) -> Leaf:

@@ -17,6 +17,7 @@ from envkit.adapters.spaces.values import (
     Leaf,
     array_leaf,
     bounded_leaf,
+    kept_leaf,
 )
 from envkit.errors import SpecError
 from envkit.specs.array_spec import ArraySpec
@@ -35,6 +36,7 @@ def from_member(
     subject: str = "The member",
     root: str = "",
     bounded: bool = False,
+    kept: bool = False,
 ) -> Converter:
     """Returns a function that makes values of envkit of members of a space.
 
@@ -46,6 +48,8 @@ def from_member(
         subject: What the value is, as the sentence of an error begins.
         root: What a place in it begins with, such as `observation`.
         bounded: Whether bounds are looked at, too.
+        kept: Whether floats keep the width in which they are given, where the spec says
+            so: those of actions do.
 
     Raises:
         SpecError: The function was given what is no member.
@@ -58,7 +62,7 @@ def from_member(
         >>> convert((2, "left"))
         (array(2), array('left', dtype='<U4'))
     """
-    return _Reader(subject, root, bounded).converter(space, spec, root)
+    return _Reader(subject, root, bounded, kept).converter(space, spec, root)
 
 
 def from_members(
@@ -69,6 +73,7 @@ def from_members(
     subject: str = "The batch",
     root: str = "",
     bounded: bool = False,
+    kept: bool = False,
 ) -> Converter:
     """Does what `from_member` does for batches: members of the batched space.
 
@@ -79,6 +84,8 @@ def from_members(
         subject: What the value is, as the sentence of an error begins.
         root: What a place in it begins with, such as `observation`.
         bounded: Whether bounds are looked at, too.
+        kept: Whether floats keep the width in which they are given, where the spec says
+            so: those of actions do.
 
     Example:
         >>> from gymnasium import spaces
@@ -88,7 +95,7 @@ def from_members(
         >>> convert(([2, 1], ("left", "up")))
         (array([2, 1]), array(['left', 'up'], dtype='<U4'))
     """
-    reader = _BatchReader(subject, root, bounded, rows)
+    reader = _BatchReader(subject, root, bounded, kept, rows)
     leaves = reader.leaves(space, spec, root)
     batched = add_outer_dims_nest(spec, (rows,))
     return Converter(batched, leaves, subject=subject, root=root)
@@ -97,19 +104,22 @@ def from_members(
 class _Reader(SpaceWalk):
     """How one member is read."""
 
-    def __init__(self, subject: str, root: str, bounded: bool) -> None:
+    def __init__(self, subject: str, root: str, bounded: bool, kept: bool) -> None:
         super().__init__(subject, root)
         self._bounded = bounded
+        self._kept = kept
 
     def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:
         if isinstance(spec, ObjectSpec):
             return self._object_leaf(spec, path)
         if isinstance(spec, TextSpec) and self._bounded:
             return self._text_leaf(spec, path)
-        return bounded_leaf(spec) if self._bounded else array_leaf(spec)
+        convert = bounded_leaf(spec) if self._bounded else array_leaf(spec)
+        keeps = self._kept and spec.keeps_floats
+        return kept_leaf(spec, convert) if keeps else convert
 
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
-        single = _Reader(self.subject, self.root, self._bounded)
+        single = _Reader(self.subject, self.root, self._bounded, self._kept)
         branches = [
             single.converter(child, branch, f"{path}[1]")
             for child, branch in zip(space.spaces, spec.branches, strict=True)
@@ -167,8 +177,10 @@ class _Reader(SpaceWalk):
 class _BatchReader(_Reader):
     """How a batch of members is read."""
 
-    def __init__(self, subject: str, root: str, bounded: bool, rows: int) -> None:
-        super().__init__(subject, root, bounded)
+    def __init__(
+        self, subject: str, root: str, bounded: bool, kept: bool, rows: int
+    ) -> None:
+        super().__init__(subject, root, bounded, kept)
         self._rows = rows
 
     def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:

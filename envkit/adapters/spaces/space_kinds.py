@@ -15,14 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from envkit.adapters.spaces.values import map_specs
+from envkit.arrays import FLOATS
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.object_spec import ObjectSpec
-from envkit.types import Shape
+from envkit.types import NestedSpec, Shape
 
 __all__ = [
     "UNBOUNDED",
+    "FloatsAsGiven",
     "SpecOfKind",
     "finer_kind",
+    "keeping_floats",
     "kind_of_space",
     "kind_of_spec",
     "usual_kind",
@@ -102,6 +106,41 @@ class SpecOfKind(BoundedArraySpec):
         object.__setattr__(spec, "_kind", self._kind)
         object.__setattr__(spec, "_finite", self._finite)
         return spec  # type: ignore[return-value]  # of this very class
+
+
+class FloatsAsGiven(SpecOfKind):
+    """A bounded spec of actions that keep the width in which floats are given.
+
+    Example:
+        >>> spec = FloatsAsGiven((2,), np.float32, -1.0, 1.0)
+        >>> spec.keeps_floats, spec == BoundedArraySpec((2,), np.float32, -1.0, 1.0)
+        (True, True)
+    """
+
+    __slots__ = ()
+
+    keeps_floats = True
+
+
+def keeping_floats(spec: NestedSpec) -> Any:
+    """Returns specs of actions that hand on floats in the width they are given in.
+
+    Gymnasium's vector environments do that: of a float64 the environment gets each
+    digit, also if its space is of float32.
+    """
+    return map_specs(_keeping_floats, spec)
+
+
+def _keeping_floats(spec: ArraySpec) -> ArraySpec:
+    if spec.dtype not in FLOATS:
+        return spec
+    own = BoundedArraySpec.from_spec(spec)
+    kind, finite = "Box", None
+    if isinstance(spec, SpecOfKind):
+        kind, finite = spec.kind, spec.finite
+    return FloatsAsGiven(
+        own.shape, own.dtype, own.minimum, own.maximum, own.name, kind, finite
+    )
 
 
 def kind_of_space(space: Any) -> str:
