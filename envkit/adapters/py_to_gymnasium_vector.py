@@ -118,6 +118,8 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
         self.num_envs = int(env.batch_size)
         self._has_begun = False
         self._pending = None
+        # By row: the seed, or the generator and the seed that were made of it.
+        self._own_random: dict[int, Any] = {}
 
     def _describe(self, metadata: dict[str, Any]) -> None:
         """Says what there is, given the spaces of one row."""
@@ -232,12 +234,9 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
                 "episodes in some rows alone (resets_rows)."
             )
         seeds = as_reset_seeds(seed, self.num_envs)
-        if isinstance(seed, int | np.integer):
-            from gymnasium.utils import seeding
-
-            # What Gymnasium's `reset` does, which before 1.0 did everything else too.
-            self._np_random, self._np_random_seed = seeding.np_random(int(seed))
-        return mask, [s if m else None for s, m in zip(seeds, mask, strict=True)], rest
+        seeds = [s if m else None for s, m in zip(seeds, mask, strict=True)]
+        self._own_random.update((r, s) for r, s in enumerate(seeds) if s is not None)
+        return mask, seeds, rest
 
     # Environments.
 
@@ -263,6 +262,29 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
         """
         self._check_idle("set_attr")
         self._rows.set(name, values)
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator, ...]:
+        """The generators of the environments, or copies of them.
+
+        Where environments have none, there is one for each row, of the row's seed.
+        """
+        return self._of_environments_or_rows("np_random", 0)
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:
+        """The seeds of the environments, one for each row."""
+        return self._of_environments_or_rows("np_random_seed", 1)
+
+    def _of_environments_or_rows(self, name: str, place: int) -> tuple[Any, ...]:
+        try:
+            return self.get_attr(name)
+        except AttributeError:
+            from gymnasium.utils import seeding
+        for row in range(self.num_envs):
+            if not isinstance(self._own_random.get(row), tuple):
+                self._own_random[row] = seeding.np_random(self._own_random.get(row))
+        return tuple(self._own_random[row][place] for row in range(self.num_envs))
 
     def render(self) -> tuple[Any, ...]:
         """Returns what each row renders."""
@@ -291,7 +313,7 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
     def close_extras(
         self, timeout: float | None = None, terminate: bool = False
     ) -> None:
-        """Closes the batch.
+        """Closes the batch, and warns as Gymnasium does if something has been begun.
 
         Args:
             timeout: How many seconds to wait for what has been begun, and, where
@@ -299,8 +321,16 @@ class PyToGymnasiumVector(AsyncCalls, LateBase):
             terminate: Whether to wait for nothing.
         """
         patience = 0.0 if terminate else timeout
-        if self._pending is not None:
-            self._pending.wait(patience)
+        pending = self._pending
+        if pending is not None:
+            if not pending.is_late:
+                from gymnasium import logger
+
+                logger.warn(
+                    f"Calling `close` while waiting for a pending call to "
+                    f"`{pending.kind}` to complete."
+                )
+            pending.wait(patience)
             self._pending = None
         has_grace = "grace" in inspect.signature(self._env.close).parameters
         if has_grace and patience is not None:

@@ -181,16 +181,6 @@ class VectorizedEnvs(PyToGymnasiumVector):
     def _compile(self, observation_spec: Any, action_spec: Any) -> None:
         super()._compile(observation_spec["observation"], action_spec)
 
-    @property
-    def np_random(self) -> tuple[np.random.Generator, ...]:
-        """The generators of the environments, or copies of them."""
-        return self.get_attr("np_random")
-
-    @property
-    def np_random_seed(self) -> tuple[int, ...]:
-        """The seeds of the environments."""
-        return self.get_attr("np_random_seed")
-
     def render(self) -> tuple[Any, ...]:
         """Returns what each environment renders."""
         return self.call("render")

@@ -16,7 +16,7 @@ from gymnasium.error import (
     NoAsyncCallError,
     ResetNeeded,
 )
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 from envkit import (
@@ -31,6 +31,7 @@ from envkit import (
 )
 from envkit.adapters import GymnasiumVectorWrapper, GymnasiumWrapper
 from envkit.adapters.py_to_gymnasium_vector import PyToGymnasiumVector
+from envkit.adapters.vectorized_envs import vectorize
 from envkit.autoreset import AutoReset
 from envkit.envs import Bandit, CartPole, Catch
 from envkit.errors import SpecError
@@ -994,6 +995,77 @@ def test_nothing_can_be_done_after_the_end(call):
         call(envs)
 
 
+# What Gymnasium says.
+PENDING = "Calling `close` while waiting for a pending call to `step` to complete"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        functools.partial(AsyncVectorEnv, context="spawn"),
+        functools.partial(vectorize, backend="inline"),
+    ],
+    ids=["Gymnasium", "envkit"],
+)
+@pytest.mark.parametrize("kind", ["reset", "step", "call"])
+def test_closing_warns_of_a_pending_call_as_gymnasium_does(kind, make, recwarn):
+    envs = make([functools.partial(gymnasium.make, "CartPole-v1")])
+    envs.reset()
+    begin = {
+        "reset": envs.reset_async,
+        "step": lambda: envs.step_async(np.zeros(1, np.int64)),
+        "call": lambda: envs.call_async("render_mode"),
+    }
+    begin[kind]()
+
+    envs.close()
+
+    expected = PENDING.replace("`step`", f"`{kind}`")
+    assert [expected in str(warning.message) for warning in recwarn] == [True]
+
+
+def test_what_timed_out_is_not_warned_of(gated):
+    env, envs = gated
+    envs.reset()
+    env.gate.clear()
+    envs.step_async(np.zeros(1, np.int64))
+    with pytest.raises(TimeoutError):
+        envs.step_wait(timeout=0.0)
+
+    envs.close(timeout=0.0)  # No warning: they are errors here.
+
+    assert envs.closed
+
+
+@pytest.mark.parametrize("make", BATCHES)
+def test_generators_and_seeds_have_one_for_each_row_as_gymnasiums_own(make):
+    expected = SyncVectorEnv(makers("CartPole-v1"))
+    envs = PyToGymnasiumVector(
+        make([functools.partial(wrapped, one) for one in makers("CartPole-v1")])
+    )
+    for seed in (7, [1, None, 3]):
+        expected.reset(seed=seed)
+        envs.reset(seed=seed)
+
+        assert envs.np_random_seed == expected.np_random_seed
+        assert [own.random() for own in expected.np_random] == [
+            own.random() for own in envs.np_random
+        ]
+    envs.close()
+
+
+def test_rows_without_generators_of_their_own_get_one_of_their_seed():
+    envs = PyToGymnasiumVector(Catch(batch_size=3))
+    unseeded = envs.np_random_seed
+    envs.reset(seed=7)
+    numbers = [own.random() for own in envs.np_random]
+    envs.reset(seed=[1, 8, 3])
+
+    assert len(unseeded) == 3
+    assert numbers == [np.random.default_rng(seed).random() for seed in (7, 8, 9)]
+    assert envs.np_random_seed == (1, 8, 3)
+
+
 @pytest.mark.parametrize("options", [{"timeout": 0.0}, {"terminate": True}])
 def test_closing_waits_no_longer_than_it_may(gated, options):
     env, envs = gated
@@ -1001,7 +1073,8 @@ def test_closing_waits_no_longer_than_it_may(gated, options):
     env.gate.clear()
     envs.step_async(np.zeros(1, np.int64))
 
-    envs.close(**options)
+    with pytest.warns(UserWarning, match=PENDING):
+        envs.close(**options)
 
     assert envs.closed
 
@@ -1012,7 +1085,8 @@ def test_closing_gives_processes_the_time_it_was_given(nothing_left_behind):
     envs.reset()
     envs.step_async(NO_ACTIONS)
 
-    envs.close(timeout=60.0)
+    with pytest.warns(UserWarning, match=PENDING):
+        envs.close(timeout=60.0)
 
     assert envs.closed
 
