@@ -104,7 +104,10 @@ def _sample(spec: Any, rng: RandomSource, outer_dims: tuple[int, ...]) -> Array:
     if isinstance(spec, ObjectSpec) and spec.kind is not None:
         return _sample_objects(spec.kind, rng, shape)
     if kind == "b":
-        return np.asarray(_integers(rng, 0, 1, shape, np.dtype(np.uint8)) == 1)
+        drawn = _integers(rng, 0, 1, shape, np.dtype(np.uint8)) == 1
+        # A box of Gymnasium may fix some of them.
+        low, high = getattr(spec, "low", False), getattr(spec, "high", True)
+        return np.asarray((drawn | low) & high)
     # NumPy gives every text at least one character, so no array has a width of 0.
     if kind in "US" and spec.dtype.itemsize:
         return _sample_text(spec.dtype, rng, shape)

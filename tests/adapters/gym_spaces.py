@@ -55,7 +55,8 @@ def boxes(draw: st.DrawFn) -> spaces.Box:
         # Gymnasium's samples of shape () would be numbers, which are no members.
         shape = shape or (1,)
     if dtype.kind == "b":
-        return spaces.Box(0, 1, shape, dtype)
+        low = draw(hnp.arrays(bool, shape))
+        return spaces.Box(low, low | draw(hnp.arrays(bool, shape)), shape, dtype)
     low = -100 if dtype.kind != "u" else 0
     elements = st.integers(low, 100) if dtype.kind in "iu" else st.floats(-100, 100)
     bounds = hnp.arrays(np.float64, shape, elements=elements, fill=elements)
@@ -66,6 +67,10 @@ def boxes(draw: st.DrawFn) -> spaces.Box:
         low = np.where(draw(open_ends), -np.inf, low).astype(dtype)
         high = np.where(draw(open_ends), np.inf, high).astype(dtype)
         high = np.where(draw(open_ends), np.finfo(dtype).max, high)
+    if dtype.kind == "i" and draw(st.booleans()):  # Arrays of these would be floats.
+        low, high = draw(
+            st.sampled_from([(-np.inf, np.inf), (-3, np.inf), (-np.inf, 3)])
+        )
     return spaces.Box(low, high, shape, dtype)
 
 

@@ -4,9 +4,10 @@ The integers from 0 to 5 may be a `Discrete` or a `Box`, and as arrays both look
 `usual_kind` is the rule, and a spec that came from another kind of space than the rule
 says remembers it: it is a `SpecOfKind`.
 
-Two kinds are none of the classes of spaces: `FiniteBox`, a box with bounds that are the
-largest numbers that there are and not infinite, and `ShapedMultiBinary`, a
-`MultiBinary` that was given `(4,)` and not 4.
+Three kinds are none of the classes of spaces: `FiniteBox`, a box with bounds that are
+the largest numbers that there are and not infinite; `OpenBox`, a box of integers that
+was given infinite bounds; and `ShapedMultiBinary`, a `MultiBinary` that was given
+`(4,)` and not 4.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import numpy as np
 from envkit.adapters.spaces.values import map_specs
 from envkit.arrays import FLOATS
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
-from envkit.specs.object_spec import ObjectSpec
-from envkit.types import NestedSpec, Shape
+from envkit.types import Array, NestedSpec, Shape
+from envkit.wording import bound_text
+from envkit.wrappers.observations.leaf_specs import usual_kind
 
 __all__ = [
     "UNBOUNDED",
+    "BoundedBooleans",
     "FloatsAsGiven",
     "SpecOfKind",
     "finer_kind",
@@ -76,7 +79,8 @@ class SpecOfKind(BoundedArraySpec):
             name: The name.
             kind: The name of the space's class, or what else the module names.
             finite: Of a `FiniteBox`, masks of the lower and of the upper bounds that
-                are the limits of the dtype and not infinite.
+                are the limits of the dtype and not infinite; of an `OpenBox`, of those
+                that are infinite.
         """
         super().__init__(shape, dtype, minimum, maximum, name)
         object.__setattr__(self, "_kind", kind)
@@ -89,7 +93,7 @@ class SpecOfKind(BoundedArraySpec):
 
     @property
     def finite(self) -> Any:
-        """Masks of the bounds that are limits of the dtype and not infinite, if any."""
+        """Masks of bounds, of the kinds that have them; else `None`."""
         return self._finite
 
     def __repr__(self) -> str:
@@ -106,6 +110,58 @@ class SpecOfKind(BoundedArraySpec):
         object.__setattr__(spec, "_kind", self._kind)
         object.__setattr__(spec, "_finite", self._finite)
         return spec  # type: ignore[return-value]  # of this very class
+
+
+class BoundedBooleans(ArraySpec):
+    """A spec of booleans that remembers the bounds of a box, where some may be fixed.
+
+    Samples are within them. It is equal to one that does not remember any.
+
+    Example:
+        >>> BoundedBooleans((2,), np.bool_, None, [True, False], True)
+        ArraySpec(shape=(2,), dtype=bool, low=[True, False], high=True)
+    """
+
+    __slots__ = ("_high", "_low")
+
+    _low: Array
+    _high: Array
+
+    def __init__(
+        self, shape: Shape, dtype: Any, name: str | None, low: Any, high: Any
+    ) -> None:
+        """Makes a spec of booleans, of a box with these bounds."""
+        super().__init__(shape, dtype, name)
+        object.__setattr__(self, "_low", np.array(low, bool))
+        object.__setattr__(self, "_high", np.array(high, bool))
+
+    @property
+    def low(self) -> Array:
+        """Which elements are always true."""
+        return self._low
+
+    @property
+    def high(self) -> Array:
+        """Which elements may be true."""
+        return self._high
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(type(self).__name__, "ArraySpec", 1)
+
+    def _describe(self) -> str:
+        bounds = bound_text(self._low), bound_text(self._high)
+        return f"{super()._describe()}, low={bounds[0]}, high={bounds[1]}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments = super().__reduce__()
+        return make, (*arguments, self._low, self._high)
+
+    def replace(self, shape: Any = None, dtype: Any = None, name: Any = None) -> Any:
+        """Makes a copy in which what is not `None` is different."""
+        plain = ArraySpec.from_spec(self).replace(shape, dtype, name)
+        if plain.dtype != self._dtype:
+            return plain
+        return type(self)(plain.shape, plain.dtype, plain.name, self._low, self._high)
 
 
 class FloatsAsGiven(SpecOfKind):
@@ -169,6 +225,9 @@ def finer_kind(space: Any, kind: str) -> tuple[str, Any]:
         limits = np.finfo(space.dtype)
         finite = space.low == limits.min, space.high == limits.max
         return ("FiniteBox", finite) if np.any(finite) else (kind, None)
+    if kind == "Box" and space.dtype.kind == "i":
+        open_ends = ~space.bounded_below, ~space.bounded_above
+        return ("OpenBox", open_ends) if np.any(open_ends) else (kind, None)
     if kind == "MultiBinary" and not np.isscalar(space.n) and len(space.shape) == 1:
         return "ShapedMultiBinary", None
     return kind, None
@@ -177,45 +236,3 @@ def finer_kind(space: Any, kind: str) -> tuple[str, Any]:
 def kind_of_spec(spec: ArraySpec) -> str:
     """Names the space that a spec becomes: the one it came from, or the usual one."""
     return spec.kind if isinstance(spec, SpecOfKind) else usual_kind(spec)
-
-
-def usual_kind(spec: ArraySpec) -> str:
-    """Names the space that a spec becomes which does not remember one.
-
-    A single integer is a choice and thus `Discrete`, and a row of integers a
-    `MultiDiscrete`, where its dtype and bounds are none that pictures have. "" is for
-    what no space of Gymnasium's describes.
-
-    Example:
-        >>> usual_kind(BoundedArraySpec((), np.int64, 5, 7))
-        'Discrete'
-        >>> usual_kind(BoundedArraySpec((3,), np.int32, 0, [1, 2, 3]))
-        'MultiDiscrete'
-        >>> usual_kind(BoundedArraySpec((84, 84), np.uint8, 0, 255))
-        'Box'
-    """
-    if isinstance(spec, ObjectSpec) or spec.dtype.kind not in "biufU":
-        return ""
-    if spec.dtype.kind == "U":
-        is_text = spec.shape == () and spec.dtype.itemsize and spec.dtype.isnative
-        return "Text" if is_text else ""
-    if spec.dtype.kind in "bf" or not isinstance(spec, BoundedArraySpec):
-        return "Box"
-    return _kind_of_integers(spec)
-
-
-def _kind_of_integers(spec: BoundedArraySpec) -> str:
-    largest = int(np.iinfo(spec.dtype).max)
-    low = np.asarray(spec.minimum).astype(object)
-    high = np.asarray(spec.maximum).astype(object)
-    # Spaces count their choices in the dtype of these.
-    if not spec.minimum.size or not np.all(high - low < largest):
-        return "Box"
-    if spec.shape == ():
-        return "Discrete"
-    binary = spec.dtype == np.int8 and np.all(low == 0) and np.all(high == 1)
-    if binary and 0 not in spec.shape:
-        return "MultiBinary"
-    if len(spec.shape) == 1 and spec.dtype.kind == "i" and spec.shape != (0,):
-        return "MultiDiscrete"
-    return "Box"

@@ -5,7 +5,7 @@ BoundedArraySpec   one integer          Discrete
                    int8 from 0 to 1     MultiBinary
                    a row of integers    MultiDiscrete   signed, of real bounds
                    anything else        Box
-ArraySpec          numbers, booleans    Box             whose bounds are the dtype's
+ArraySpec          numbers, booleans    Box             without bounds, if it can be
                    text                 Text            of printable ASCII
 TextSpec                                Text            its lengths and letters
 dict                                    Dict            in the order of its keys
@@ -35,7 +35,11 @@ from envkit import nest
 from envkit.adapters.dependencies import require
 from envkit.adapters.spaces.one_of import OneOf
 from envkit.adapters.spaces.padded import PADDED, padded_space
-from envkit.adapters.spaces.space_kinds import UNBOUNDED, kind_of_spec
+from envkit.adapters.spaces.space_kinds import (
+    UNBOUNDED,
+    BoundedBooleans,
+    kind_of_spec,
+)
 from envkit.adapters.spaces.spec_space import spec_space
 from envkit.adapters.spaces.values import map_specs
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
@@ -141,9 +145,22 @@ def _finite_box(spec: Any) -> Any:
     return spaces.Box(low, high, spec.shape, spec.dtype)
 
 
+def _open_box(spec: Any) -> Any:
+    box = _box(spec)
+    # An array of numbers and infinities would be of floats and round the numbers.
+    for bounded, is_open in zip(
+        (box.bounded_below, box.bounded_above), spec.finite, strict=True
+    ):
+        bounded &= ~_wide(is_open, spec.shape)
+    return box
+
+
 def _box(spec: ArraySpec) -> Any:
     from gymnasium import spaces
 
+    if isinstance(spec, BoundedBooleans):
+        low, high = (_wide(bound, spec.shape) for bound in (spec.low, spec.high))
+        return spaces.Box(low, high, spec.shape, spec.dtype)
     if not isinstance(spec, BoundedArraySpec):
         low, high = _limits(spec.dtype)
         space = spaces.Box(low, high, spec.shape, spec.dtype)
@@ -161,7 +178,7 @@ def _box(spec: ArraySpec) -> Any:
 def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     if dtype.kind == "b":
         return 0, 1
-    if dtype.kind == "f":
+    if dtype.kind in "if":
         return -np.inf, np.inf
     info = np.iinfo(dtype)
     return info.min, info.max
@@ -225,6 +242,7 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
     "FiniteBox": _finite_box,
     "MultiBinary": _multi_binary,
     "MultiDiscrete": _multi_discrete,
+    "OpenBox": _open_box,
     "ShapedMultiBinary": _shaped_multi_binary,
     "Text": _text,
 }

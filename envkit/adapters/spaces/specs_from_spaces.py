@@ -18,6 +18,7 @@ from envkit.adapters.spaces.one_of import OneOf
 from envkit.adapters.spaces.padded import MaxLengths, padded_spec
 from envkit.adapters.spaces.space_kinds import (
     UNBOUNDED,
+    BoundedBooleans,
     SpecOfKind,
     finer_kind,
     kind_of_space,
@@ -169,9 +170,11 @@ def _below(name: str | None, part: str) -> str:
 
 
 def _box(space: Any, simplify: bool, name: str | None) -> ArraySpec:
-    if space.dtype == np.bool_:  # Only numbers have bounds.
-        return ArraySpec(space.shape, space.dtype, name)
     low, high = _bounds(space.low, space.high, simplify)
+    if space.dtype == np.bool_:  # Only numbers have bounds, to most specs.
+        if space.high.all() and not space.low.any():
+            return ArraySpec(space.shape, space.dtype, name)
+        return BoundedBooleans(space.shape, space.dtype, name, low, high)
     spec = BoundedArraySpec(space.shape, space.dtype, low, high, name)
     plain = ArraySpec(space.shape, space.dtype, name)
     # Somebody may have changed the bounds since.
@@ -188,7 +191,9 @@ def _multi_discrete(space: Any, simplify: bool, name: str | None) -> ArraySpec:
     start = np.asarray(getattr(space, "start", 0), space.dtype)
     low = np.broadcast_to(start, space.nvec.shape)
     # In this order nothing overflows: the largest member fits the dtype.
-    low, high = _bounds(low, low + (space.nvec - 1), simplify)
+    high = low + (space.nvec - 1)
+    # Each for itself, and always, as in TF-Agents: the minimum is 0 in most.
+    low, high = (bound.flat[0] if _are_same(bound) else bound for bound in (low, high))
     return BoundedArraySpec(space.shape, space.dtype, low, high, name)
 
 
@@ -226,7 +231,10 @@ _SPECS: dict[str, Callable[[Any, bool, str | None], ArraySpec]] = {
 
 def _bounds(low: Array, high: Array, simplify: bool) -> tuple[Array, Array]:
     """Makes single numbers of bounds that are all the same, of both or of neither."""
-    same = simplify and low.size and (low == low.flat[0]).all()
-    if same and (high == high.flat[0]).all():
+    if simplify and _are_same(low) and _are_same(high):
         return low.flat[0], high.flat[0]
     return low, high
+
+
+def _are_same(bound: Array) -> bool:
+    return bool(bound.size and (bound == bound.flat[0]).all())

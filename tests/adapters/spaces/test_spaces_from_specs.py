@@ -22,7 +22,7 @@ from envkit.adapters.spaces.spaces_from_specs import (
     batch_space_from_spec,
     space_from_spec,
 )
-from envkit.specs import ObjectSpec, TextSpec
+from envkit.specs import ObjectSpec, TextSpec, sample_spec_nest
 from tests import strategies
 from tests.adapters.gym_spaces import IS_SETTLED, gym_spaces
 
@@ -106,7 +106,7 @@ def test_what_fits_a_spec_is_a_member_of_its_space(data):
             spaces.Box(np.float32([0, -1]), np.float32([1, 1])),
         ),
         (ArraySpec((2,), np.float32), spaces.Box(-np.inf, np.inf, (2,), np.float32)),
-        (ArraySpec((), np.int8), spaces.Box(-128, 127, (), np.int8)),
+        (ArraySpec((), np.int8), spaces.Box(-np.inf, np.inf, (), np.int8)),
         (ArraySpec((2,), np.bool_), spaces.Box(0, 1, (2,), np.bool_)),
         (
             ArraySpec((), "<U5"),
@@ -155,6 +155,34 @@ def test_bounds_that_were_finite_stay_so(widest):
     space = spaces.Box(-most, most, dtype=np.float32)
 
     assert space == space_from_spec(spec_from_gym_space(space))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_integers_without_bounds_stay_so(dtype):
+    """Gymnasium samples those as it does floats without bounds."""
+    for space in (
+        spaces.Box(-np.inf, np.inf, (2,), dtype),
+        spaces.Box(-5, np.inf, (2,), dtype),
+        spaces.Box(np.iinfo(dtype).min, 5, (2,), dtype),
+    ):
+        back = space_from_spec(spec_from_gym_space(space))
+
+        assert space == back
+        for manner in ("below", "above", "both"):
+            assert space.is_bounded(manner) == back.is_bounded(manner)
+    assert not space_from_spec(ArraySpec((2,), dtype)).is_bounded("below")
+
+
+def test_booleans_keep_the_bounds_of_their_box():
+    low, high = np.array([False, True, False]), np.array([True, True, False])
+    space = spaces.Box(low, high, dtype=bool)
+    spec = spec_from_gym_space(space)
+    samples = sample_spec_nest(spec, np.random.default_rng(3), (50,))
+
+    assert space == space_from_spec(pickle.loads(pickle.dumps(spec)))
+    assert all(space.contains(sample) for sample in samples)
+    assert {True, False} == set(samples[:, 0].tolist())
+    assert ArraySpec((3,), bool) == spec
 
 
 def test_the_keys_of_a_space_are_in_the_order_of_the_spec():

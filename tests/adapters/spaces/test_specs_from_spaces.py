@@ -108,6 +108,17 @@ def test_a_multi_discrete_space_keeps_its_dtype_and_its_starts():
     )
 
 
+@pytest.mark.parametrize("simplify", [True, False])
+def test_a_multi_discrete_space_that_begins_at_0_has_one_minimum(simplify):
+    """As in TF-Agents, where agents ask whether the minimum is 0."""
+    spec = spec_from_gym_space(spaces.MultiDiscrete([2, 3]), simplify)
+    same = spec_from_gym_space(spaces.MultiDiscrete([3, 3]), simplify)
+
+    assert (0, ()) == (spec.minimum, spec.minimum.shape)
+    assert [1, 2] == spec.maximum.tolist()
+    assert (2, ()) == (same.maximum, same.maximum.shape)
+
+
 def test_a_multi_binary_space_is_of_small_integers():
     assert BoundedArraySpec((2, 3), np.int8, 0, 1) == spec_from_gym_space(
         spaces.MultiBinary((2, 3))
