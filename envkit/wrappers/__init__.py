@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from envkit.wrappers.actions.disabled import ExtraDisabledActionsWrapper
     from envkit.wrappers.actions.discrete import (
         ActionDiscretizeWrapper,
+        DiscretizeAction,
         OneHotActionWrapper,
     )
     from envkit.wrappers.actions.flat import FlattenActionWrapper
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
     from envkit.wrappers.normalization.running_statistics import RunningStatistics
     from envkit.wrappers.observations.parts import (
+        FlattenObservation,
         FlattenObservationsWrapper,
         ObservationFilterWrapper,
         RenameObservation,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     )
     from envkit.wrappers.observations.time_aware import TimeAwareObservation
     from envkit.wrappers.observations.transforms import (
+        DiscretizeObservation,
         DtypeObservation,
         RescaleObservation,
         ReshapeObservation,
@@ -57,10 +60,15 @@ if TYPE_CHECKING:
         CropObservation,
         GrayscaleObservation,
         ResizeObservation,
+        TransposeObservation,
     )
     from envkit.wrappers.pictures.rendered_observation import AddRenderObservation
     from envkit.wrappers.profiling import PerformanceProfiler
-    from envkit.wrappers.repeats import ActionRepeat, StickyAction
+    from envkit.wrappers.repeats import (
+        ActionRepeat,
+        MaxAndSkipObservation,
+        StickyAction,
+    )
     from envkit.wrappers.rewards import ClipReward, TransformReward
     from envkit.wrappers.statistics import RecordEpisodeStatistics, RunStats
     from envkit.wrappers.video.record_video import RecordVideo
@@ -77,6 +85,8 @@ _HOMES = {
     "ClipReward": "envkit.wrappers.rewards",
     "CropObservation": "envkit.wrappers.pictures.images",
     "DelayObservation": "envkit.wrappers.history.frames",
+    "DiscretizeAction": "envkit.wrappers.actions.discrete",
+    "DiscretizeObservation": "envkit.wrappers.observations.transforms",
     "DtypeObservation": "envkit.wrappers.observations.transforms",
     "EnvironmentWarning": "envkit.wrappers.checking.faults",
     "EpisodeLimit": "envkit.wrappers.episode_limit",
@@ -84,12 +94,14 @@ _HOMES = {
     "FireOnReset": "envkit.wrappers.atari.openings",
     "FixedLength": "envkit.wrappers.limits",
     "FlattenActionWrapper": "envkit.wrappers.actions.flat",
+    "FlattenObservation": "envkit.wrappers.observations.parts",
     "FlattenObservationsWrapper": "envkit.wrappers.observations.parts",
     "FrameStack": "envkit.wrappers.history.frames",
     "FrameStack4": "envkit.wrappers.atari.preprocessing",
     "GoalReplayEnvWrapper": "envkit.wrappers.goals",
     "GrayscaleObservation": "envkit.wrappers.pictures.images",
     "HistoryWrapper": "envkit.wrappers.history.history_wrapper",
+    "MaxAndSkipObservation": "envkit.wrappers.repeats",
     "NoopReset": "envkit.wrappers.atari.openings",
     "NormalizeObservation": "envkit.wrappers.normalization.normalizers",
     "NormalizeReward": "envkit.wrappers.normalization.normalizers",
@@ -114,6 +126,7 @@ _HOMES = {
     "TransformAction": "envkit.wrappers.actions.transforms",
     "TransformObservation": "envkit.wrappers.observations.transforms",
     "TransformReward": "envkit.wrappers.rewards",
+    "TransposeObservation": "envkit.wrappers.pictures.images",
     "capped_cubic_video_schedule": "envkit.wrappers.video.video_schedule",
     "wrap": "envkit.wrappers.composition",
 }
@@ -129,6 +142,8 @@ __all__ = [
     "ClipReward",
     "CropObservation",
     "DelayObservation",
+    "DiscretizeAction",
+    "DiscretizeObservation",
     "DtypeObservation",
     "EnvironmentWarning",
     "EpisodeLimit",
@@ -136,12 +151,14 @@ __all__ = [
     "FireOnReset",
     "FixedLength",
     "FlattenActionWrapper",
+    "FlattenObservation",
     "FlattenObservationsWrapper",
     "FrameStack",
     "FrameStack4",
     "GoalReplayEnvWrapper",
     "GrayscaleObservation",
     "HistoryWrapper",
+    "MaxAndSkipObservation",
     "NoopReset",
     "NormalizeObservation",
     "NormalizeReward",
@@ -166,6 +183,7 @@ __all__ = [
     "TransformAction",
     "TransformObservation",
     "TransformReward",
+    "TransposeObservation",
     "capped_cubic_video_schedule",
     "wrap",
 ]

@@ -61,6 +61,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         duration: int | None = None,
         handle_auto_reset: bool = False,
         *,
+        max_episode_steps: int | None = None,
         seconds: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,10 +71,19 @@ class TimeLimit(PyEnvironmentBaseWrapper):
             env: The environment to wrap.
             duration: The most steps an episode has; `None` for any number.
             handle_auto_reset: As with every wrapper.
+            max_episode_steps: Gymnasium's name for `duration`.
             seconds: How long an episode lasts at most; `None` for any time.
             now: The clock for that.
         """
         super().__init__(env, handle_auto_reset)
+        if max_episode_steps is not None:
+            if duration is not None:
+                raise TypeError(
+                    f"TimeLimit was given duration={duration!r:.80} and "
+                    f"max_episode_steps={max_episode_steps!r:.80}, which are two names "
+                    "of one argument. Pass one of them."
+                )
+            duration = checked_size("max_episode_steps", max_episode_steps)
         if duration is None and seconds is None:
             raise TypeError("TimeLimit needs a duration in steps, or seconds, or both.")
         self._duration = (

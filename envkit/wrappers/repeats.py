@@ -1,4 +1,4 @@
-"""Wrappers that repeat actions: `ActionRepeat`, `StickyAction`."""
+"""Wrappers that repeat actions, each or some of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envkit.wrappers.randomness import Branch, wrapper_streams
 from envkit.wrappers.reward_sums import add_in_rows, sum_spec
 from envkit.wrappers.rows import where_rows
 
-__all__ = ["ActionRepeat", "StickyAction"]
+__all__ = ["ActionRepeat", "MaxAndSkipObservation", "StickyAction"]
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
@@ -78,10 +78,11 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
     def _repeat(self, action: NestedArray, time_step: TimeStep, rows: Any) -> TimeStep:
         """Makes the steps after the first one, in rows that are in mid-episode."""
         total = nest.map_structure(np.array, time_step.reward)
-        for _ in range(self._times - 1):
+        for left in reversed(range(self._times - 1)):
             rows = rows & (np.asarray(time_step.step_type) == _MID)
             if not rows.any():
                 break
+            before = time_step.observation
             if rows.all():
                 time_step = self._env.step(action)
             else:
@@ -89,7 +90,66 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
             total = nest.map_structure(
                 functools.partial(add_in_rows, rows), total, time_step.reward
             )
+            if not left:
+                seen = self._joined(rows, before, time_step.observation)
+                time_step = time_step._replace(observation=seen)
         return time_step._replace(reward=total)
+
+    def _joined(
+        self, rows: Any, before: NestedArray, observation: NestedArray
+    ) -> NestedArray:
+        """Returns what is seen, in the rows that made the last of all repetitions."""
+        return observation
+
+
+class MaxAndSkipObservation(ActionRepeat):
+    """Repeats each action, and shows the larger of the last two observations.
+
+    Games that draw some things in every other frame only are seen as a whole so. Each
+    number of the observation is compared by itself. At the beginning of an episode, and
+    where one ended before the last repetition, it is a single observation.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> env = MaxAndSkipObservation(CountingEnv(steps_per_episode=5), skip=2)
+        >>> [int(env.step(0).observation) for _ in range(5)]
+        [0, 2, 4, 5, 10]
+    """
+
+    _shown = ("skip",)
+
+    def __init__(
+        self, env: Any, skip: int = 4, handle_auto_reset: bool = False
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, whose observations are numbers.
+            skip: For how many steps each action is taken; 2 or more.
+            handle_auto_reset: As with every wrapper.
+        """
+        checked_size("skip", skip, least=2, hint=", or nothing is skipped")
+        super().__init__(env, skip, handle_auto_reset)
+        for path, spec in nest.flatten_with_paths(env.observation_spec()):
+            if spec.dtype.kind not in "biuf":
+                raise ValueError(
+                    "MaxAndSkipObservation compares numbers, and the observation"
+                    f"{f' at {path}' if path else ''} is {spec!r:.200}."
+                )
+
+    @property
+    def skip(self) -> int:
+        """For how many steps each action is taken."""
+        return self._times
+
+    def _joined(
+        self, rows: Any, before: NestedArray, observation: NestedArray
+    ) -> NestedArray:
+        return nest.map_structure(
+            lambda first, second: where_rows(rows, np.maximum(first, second), second),
+            before,
+            observation,
+        )
 
 
 class StickyAction(PyEnvironmentBaseWrapper):

@@ -208,20 +208,29 @@ def test_games_step_alike_alone_in_a_batch_and_in_workers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("life", [False, True], ids=["games", "lives"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"terminal_on_life_loss": True},
+        {"grayscale_newaxis": True, "scale_obs": True, "screen_size": (80, 105)},
+        {"grayscale_obs": False, "screen_size": (80, 105), "frame_skip": 3},
+    ],
+    ids=["games", "lives", "scaled", "colours"],
+)
 @pytest.mark.parametrize("game", ["Pong", "Breakout"])
-def test_preprocessing_is_gymnasiums_to_the_bit(game, life):
+def test_preprocessing_is_gymnasiums_to_the_bit(game, arguments):
     pytest.importorskip("cv2", reason="OpenCV is not installed")
     name = f"{game}NoFrameskip-v4"
-    ours = AtariPreprocessing(suite_ale.load(name), terminal_on_life_loss=life)
-    theirs = gymnasium.wrappers.AtariPreprocessing(
-        gymnasium.make(name), noop_max=0, terminal_on_life_loss=life
-    )
+    arguments = {"noop_max": 0, "grayscale_newaxis": False, **arguments}
+    ours = AtariPreprocessing(suite_ale.load(name), **arguments)
+    theirs = gymnasium.wrappers.AtariPreprocessing(gymnasium.make(name), **arguments)
     rng = np.random.default_rng(0)
     ours.seed(3)
     time_step, (seen, _) = ours.reset(), theirs.reset(seed=3)
     for _ in range(250):
-        assert np.array_equal(seen, time_step.observation[..., 0])
+        assert seen.dtype == time_step.observation.dtype
+        assert np.array_equal(seen, time_step.observation)
         action = int(rng.integers(4))
         time_step = ours.step(action)
         seen, reward, terminated, truncated, _ = theirs.step(action)

@@ -49,7 +49,7 @@ def still(shape, dtype=np.uint8, minimum=None, maximum=None):
 def test_grayscale_shows_how_bright_pictures_are():
     env, picture = still((5, 4, 3))
 
-    gray = GrayscaleObservation(env).reset().observation
+    gray = GrayscaleObservation(env, weights="opencv").reset().observation
 
     assert np.array_equal(grayscale(picture), gray)
 
@@ -57,7 +57,7 @@ def test_grayscale_shows_how_bright_pictures_are():
 def test_grayscale_can_keep_the_dimension_of_colours():
     env, picture = still((5, 4, 3))
 
-    env = GrayscaleObservation(env, keep_dim=True)
+    env = GrayscaleObservation(env, keep_dim=True, weights="opencv")
 
     assert env.observation_spec().shape == (5, 4, 1)
     assert np.array_equal(grayscale(picture)[..., None], env.reset().observation)
@@ -77,7 +77,7 @@ def test_grayscale_of_bounds_by_colour_is_gray_too():
 
     spec = GrayscaleObservation(env).observation_spec()
 
-    assert BoundedArraySpec((5, 4), np.uint8, 0, 76) == spec
+    assert BoundedArraySpec((5, 4), np.uint8, 0, 54) == spec
 
 
 def test_resizing_keeps_the_channels():
@@ -195,8 +195,9 @@ def test_the_chain_is_shown():
         "CropObservation(ResizeObservation(GridWorld(), shape=(4, 6)), "
         "top=1, left=0, height=None, width=3)"
     )
-    assert "GrayscaleObservation(GridWorld(), keep_dim=False)" == repr(
-        GrayscaleObservation(GridWorld())
+    assert (
+        "GrayscaleObservation(GridWorld(), keep_dim=False, weights='gymnasium')"
+        == repr(GrayscaleObservation(GridWorld()))
     )
 
 

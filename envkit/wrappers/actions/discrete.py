@@ -18,9 +18,11 @@ from envkit.types import Array, NestedArray
 from envkit.wording import counted
 from envkit.wrappers.actions.action_wrapper import MOST_CHOICES, ActionWrapper
 from envkit.wrappers.actions.given_actions import GivenActions
+from envkit.wrappers.arguments import checked_flag
 from envkit.wrappers.observations.leaf_specs import has_finite_bounds
+from envkit.wrappers.observations.rescaling import Bins
 
-__all__ = ["ActionDiscretizeWrapper", "OneHotActionWrapper"]
+__all__ = ["ActionDiscretizeWrapper", "DiscretizeAction", "OneHotActionWrapper"]
 
 
 class ActionDiscretizeWrapper(ActionWrapper):
@@ -62,7 +64,7 @@ class ActionDiscretizeWrapper(ActionWrapper):
         super().__init__(env, handle_auto_reset)
         inner = GivenActions("An action", env.action_spec(), self._dims)
         self._structure = inner.structure
-        spec = self._checked_spec()
+        spec = _continuous(self, self._structure)
         counts = self._checked_counts(num_actions, spec)
         self._num_actions = np.array(num_actions)
         self._given = self._takes(
@@ -85,27 +87,6 @@ class ActionDiscretizeWrapper(ActionWrapper):
     def num_actions(self) -> Any:
         """How many values there are: a number, or a list of them."""
         return self._num_actions.tolist()
-
-    def _checked_spec(self) -> BoundedArraySpec:
-        name, leaves = type(self).__name__, self._structure.leaves
-        if len(leaves) != 1:
-            raise ValueError(
-                f"{name} only supports environments with a single action spec, and "
-                f"{type(self._env).__name__} has {len(leaves)}: "
-                f"{nest.outline(self._structure.template)}."
-            )
-        spec, path = leaves[0], self._structure.paths[0]
-        if not is_continuous(spec):
-            raise ValueError(
-                f"{name} makes continuous actions discrete, and "
-                f"{self._spec_text(spec, path)}."
-            )
-        if not isinstance(spec, BoundedArraySpec) or not has_finite_bounds(spec):
-            raise ValueError(
-                f"{name} spreads actions between two bounds, and one is missing: "
-                f"{self._spec_text(spec, path)}."
-            )
-        return spec
 
     def _checked_counts(self, num_actions: Any, spec: ArraySpec) -> Array:
         text = self._spec_text(spec, self._structure.paths[0])
@@ -134,6 +115,73 @@ class ActionDiscretizeWrapper(ActionWrapper):
         # Hot: called once per step.
         chosen = column.reshape(*self._dims, self._begins.size)
         values = self._values.take(chosen + self._begins)
+        return self._structure.unflatten([values.reshape(self._shape)])
+
+
+class DiscretizeAction(ActionWrapper):
+    """Offers a continuous action as a choice between the middles of equal intervals.
+
+    Each element's range is cut into so many `bins`. One number chooses one of each, and
+    counts that of the last element first; or an array has a number for each element.
+    `ActionDiscretizeWrapper` has the bounds themselves among its values.
+
+    Example:
+        >>> from envkit import ArraySpec, BoundedArraySpec, RandomPyEnvironment
+        >>> env = RandomPyEnvironment(
+        ...     ArraySpec((), np.float32),
+        ...     BoundedArraySpec((1,), np.float32, minimum=-2.0, maximum=2.0),
+        ...     reward_fn=lambda step_type, action, observation: action[0],
+        ... )
+        >>> env = DiscretizeAction(env, bins=4)
+        >>> env.action_spec()
+        BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=3)
+        >>> time_step = env.reset()
+        >>> [float(env.step(action).reward) for action in range(4)]
+        [-1.5, -0.5, 0.5, 1.5]
+    """
+
+    _shown = ("bins", "multidiscrete")
+
+    def __init__(
+        self,
+        env: Any,
+        bins: Any,
+        multidiscrete: bool = False,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, whose action is one array of bounded floats.
+            bins: How many intervals each element has: an integer, or one for each.
+            multidiscrete: Whether an action has a number for each element.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        inner = GivenActions("An action", env.action_spec(), self._dims)
+        self._structure = inner.structure
+        spec = _continuous(self, self._structure)
+        self._bins = Bins(bins, spec)
+        self._is_multi = checked_flag("multidiscrete", multidiscrete)
+        self._given = self._takes(self._bins.spec(self._is_multi, spec.name))
+        self._shape = (*self._dims, *spec.shape)
+        self._middles = self._bins.middles()
+
+    @property
+    def bins(self) -> Any:
+        """How many intervals each element has."""
+        return self._bins.given
+
+    @property
+    def multidiscrete(self) -> bool:
+        """Whether an action has a number for each element."""
+        return self._is_multi
+
+    def _translate(self, action: NestedArray) -> NestedArray:
+        # Hot: called once per step.
+        (column,) = self._given.leaves(action, self._ignored)
+        chosen = column if self._is_multi else self._bins.apart(column)
+        values = self._middles[np.arange(chosen.shape[-1]), chosen]
         return self._structure.unflatten([values.reshape(self._shape)])
 
 
@@ -215,6 +263,29 @@ class OneHotActionWrapper(ActionWrapper):
                 for leaf, spec in leaves
             ]
         )
+
+
+def _continuous(wrapper: ActionWrapper, structure: nest.Structure) -> BoundedArraySpec:
+    """Returns the spec of the only action there is, if it can be made discrete."""
+    name, leaves = type(wrapper).__name__, structure.leaves
+    if len(leaves) != 1:
+        raise ValueError(
+            f"{name} only supports environments with a single action spec, and "
+            f"{type(wrapper.wrapped_env()).__name__} has {len(leaves)}: "
+            f"{nest.outline(structure.template)}."
+        )
+    spec, path = leaves[0], structure.paths[0]
+    if not is_continuous(spec):
+        raise ValueError(
+            f"{name} makes continuous actions discrete, and "
+            f"{wrapper._spec_text(spec, path)}."
+        )
+    if not isinstance(spec, BoundedArraySpec) or not has_finite_bounds(spec):
+        raise ValueError(
+            f"{name} spreads actions between two bounds, and one is missing: "
+            f"{wrapper._spec_text(spec, path)}."
+        )
+    return spec
 
 
 def _evenly_spread(spec: BoundedArraySpec, counts: Array) -> Array:

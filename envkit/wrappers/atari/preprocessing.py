@@ -15,6 +15,7 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.arguments import checked_flag, limited_size
 from envkit.wrappers.atari.lives import LivesLookup
+from envkit.wrappers.atari.openings import NoopReset
 from envkit.wrappers.atari.some_rows import as_first, as_termination, move
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.history.frames import FrameStack
@@ -36,7 +37,9 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
     - What is seen is, at each point, the brighter of the last two of these frames, as
       many games draw things in every other frame only. At the beginning of an episode,
       and where it ended before both were there, it is a single frame.
-    - Pictures are gray, and resized to `(screen_size, screen_size, 1)`.
+    - Pictures are gray, and resized to `(screen_size, screen_size, 1)`. Gymnasium's
+      arguments choose other ones; its own pictures have no dimension of channels, which
+      is `grayscale_newaxis=False` here.
     - With `terminal_on_life_loss` the loss of a life ends an episode: `LAST`, discount
       0. The next one begins where the game stands, with the same picture as a `FIRST`.
       Only when the game is over, it is reset.
@@ -57,16 +60,24 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
     """
 
     _kept = ("_lives", "_has_lost", "_is_over", "_screen")
-    _shown = ("frame_skip", "terminal_on_life_loss", "screen_size")
+    _shown: ClassVar[tuple[str, ...]] = (
+        "frame_skip",
+        "terminal_on_life_loss",
+        "screen_size",
+    )
 
     def __init__(
         self,
         env: Any,
         frame_skip: int = 4,
         terminal_on_life_loss: bool = False,
-        screen_size: int = 84,
+        screen_size: int | tuple[int, int] = 84,
         handle_auto_reset: bool = False,
         *,
+        noop_max: int = 0,
+        grayscale_obs: bool = True,
+        grayscale_newaxis: bool = True,
+        scale_obs: bool = False,
         lives: Callable[[TimeStep, Any], Any] | None = None,
     ) -> None:
         """Wraps a game.
@@ -76,16 +87,32 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
                 `(height, width, 3)` or `(height, width)`.
             frame_skip: How many frames an action lasts.
             terminal_on_life_loss: Whether the loss of a life ends an episode.
-            screen_size: The height and width of what is seen.
+            screen_size: The height and width of what is seen, or the width and the
+                height, in this order, as in Gymnasium.
             handle_auto_reset: As with every wrapper.
+            noop_max: The most no-ops, of one frame each, with which a game begins: a
+                `NoopReset` inside of this wrapper. Gymnasium's default is 30.
+            grayscale_obs: Whether pictures are made gray.
+            grayscale_newaxis: Whether gray pictures have a dimension of channels, of
+                size 1. Gymnasium's default is `False`.
+            scale_obs: Whether pictures are float32 from 0 to 1 in place of bytes.
             lives: Takes a time step of the environment and its info, and returns how
                 many lives are left, in a batch for each row. Without it that is
                 `get_info()["lives"]`.
         """
         # The base class would begin a game after the loss of a life.
+        if noop_max != 0:
+            env = NoopReset(env, noop_max)
         super().__init__(env, handle_auto_reset=False)
         self._frame_skip = checked_size("frame_skip", frame_skip)
-        self._screen_size = limited_size("screen_size", screen_size, most=LARGEST_SIZE)
+        self._screen_size, self._shape = _checked_screen(screen_size)
+        self._is_gray = checked_flag("grayscale_obs", grayscale_obs)
+        self._has_newaxis = checked_flag("grayscale_newaxis", grayscale_newaxis)
+        self._is_scaled = checked_flag("scale_obs", scale_obs)
+        # Of Gymnasium's, only what was chosen.
+        usual = {"grayscale_obs": True, "grayscale_newaxis": True, "scale_obs": False}
+        chosen = (name for name in usual if getattr(self, name) != usual[name])
+        self._shown = (*type(self)._shown, *chosen)  # type: ignore[misc]  # of this one
         self._counts_lives = checked_flag(
             "terminal_on_life_loss", terminal_on_life_loss
         )
@@ -103,8 +130,9 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         self._has_lost = self._nobody
         self._is_over = self._nobody
         # What was seen when a life was lost.
-        shape = self._observation_spec.shape if self._counts_lives else (0,)
-        self._screen = np.zeros((*self._dims, *shape), np.uint8)
+        spec = self._observation_spec
+        shape = spec.shape if self._counts_lives else (0,)
+        self._screen = np.zeros((*self._dims, *shape), spec.dtype)
 
     @property
     def frame_skip(self) -> int:
@@ -117,9 +145,24 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         return self._counts_lives
 
     @property
-    def screen_size(self) -> int:
-        """The height and width of what is seen."""
-        return self._screen_size
+    def screen_size(self) -> int | tuple[int, int]:
+        """The height and width of what is seen, or the width and the height."""
+        return self._screen_size  # type: ignore[no-any-return]  # as it was given
+
+    @property
+    def grayscale_obs(self) -> bool:
+        """Whether pictures are made gray."""
+        return self._is_gray
+
+    @property
+    def grayscale_newaxis(self) -> bool:
+        """Whether gray pictures have a dimension of channels."""
+        return self._has_newaxis
+
+    @property
+    def scale_obs(self) -> bool:
+        """Whether pictures are float32 from 0 to 1."""
+        return self._is_scaled
 
     @property
     def game_over(self) -> Any:
@@ -127,7 +170,7 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         return self._is_over.copy() if self._dims else bool(self._is_over)
 
     def observation_spec(self) -> ArraySpec:
-        """Returns the spec of the gray and square picture."""
+        """Returns the spec of the picture that is seen."""
         return self._observation_spec
 
     def reward_spec(self) -> NestedSpec:
@@ -157,11 +200,22 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
                 f"  got        {given!r:.200}"
             )
         self._has_colours = len(given.shape) == 3
-        shape = (self._screen_size, self._screen_size, 1)
+        if not self._is_gray and not self._has_colours:
+            raise ValueError(
+                "AtariPreprocessing was given grayscale_obs=False, and the pictures of "
+                f"{type(self._env).__name__} have no colours: {given!r:.200}."
+            )
+        channels = (1,) * self._has_newaxis if self._is_gray else (3,)
+        shape = (*self._shape, *channels)
         if not isinstance(given, BoundedArraySpec):
+            if self._is_scaled:
+                return BoundedArraySpec(shape, np.float32, 0.0, 1.0, given.name)
             return given.replace(shape=shape)
         low, high = given.minimum.min(), given.maximum.max()
-        return BoundedArraySpec(shape, np.uint8, low, high, given.name)
+        if self._is_scaled:
+            low, high = _scaled(low), _scaled(high)
+        dtype = np.float32 if self._is_scaled else np.uint8
+        return BoundedArraySpec(shape, dtype, low, high, given.name)
 
     def _reset(self) -> TimeStep:
         return self._play(None, self._nobody, ~self._nobody)
@@ -226,13 +280,13 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
             if not left or not moving.any():
                 break
             if left == 1:
-                before, brighter = self._gray(time_step, touched), moving
+                before, brighter = self._pictures(time_step, touched), moving
             time_step = move(self._env, action, moving, self._nobody)
             rewards = self._rewards.map(
                 functools.partial(add_in_rows, moving), rewards, time_step.reward
             )
             moved, left = moving, left - 1
-        screen = self._gray(time_step, touched)
+        screen = self._pictures(time_step, touched)
         if before is not None:
             twice = brighter if touched.all() else brighter[touched]
             screen = where_rows(twice, np.maximum(screen, before), screen)
@@ -249,22 +303,48 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
         self._lives = np.where(moved, lives, self._lives)
         return np.asarray(lost)
 
-    def _gray(self, time_step: TimeStep, rows: Array) -> Array:
-        """Returns the gray pictures of some rows, in a new array."""
+    def _pictures(self, time_step: TimeStep, rows: Array) -> Array:
+        """Returns the pictures of some rows, in a new array."""
         picture = np.asarray(time_step.observation)
         if not rows.all():
             picture = picture[rows]
-        return grayscale(picture) if self._has_colours else picture.copy()
+        is_to_change = self._is_gray and self._has_colours
+        return grayscale(picture) if is_to_change else picture.copy()
 
     def _shown_of(self, screen: Array, rows: Array) -> Array:
         """Returns what is seen, given the pictures of some rows."""
-        size = (self._screen_size, self._screen_size)
-        shown = resize(screen, size)[..., np.newaxis]
+        shown = resize(screen, self._shape, channels=not self._is_gray)
+        if self._is_scaled:
+            shown = _scaled(shown)
+        if self._is_gray and self._has_newaxis:
+            shown = shown[..., np.newaxis]
         if rows.all():
             return shown
-        everywhere = np.zeros((*self._dims, *shown.shape[1:]), np.uint8)
+        spec = self._observation_spec
+        everywhere = np.zeros((*self._dims, *spec.shape), spec.dtype)
         everywhere[rows] = shown
         return everywhere
+
+
+def _scaled(picture: Any) -> Array:
+    return np.asarray(picture, np.float32) / np.float32(255.0)
+
+
+def _checked_screen(size: Any) -> tuple[Any, tuple[int, int]]:
+    """Returns a size as it is shown, and the height and the width."""
+    if not isinstance(size, tuple | list):
+        edge = limited_size("screen_size", size, most=LARGEST_SIZE)
+        return edge, (edge, edge)
+    if len(size) != 2:
+        raise ValueError(
+            f"screen_size is {size!r:.80}; it must be a number, or a width and a "
+            "height, such as (160, 210)."
+        )
+    width, height = (
+        limited_size(f"screen_size[{index}]", edge, most=LARGEST_SIZE)
+        for index, edge in enumerate(size)
+    )
+    return (width, height), (height, width)
 
 
 class FrameStack4(FrameStack):

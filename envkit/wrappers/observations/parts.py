@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,11 @@ from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wording import a_or_an, listed
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.fresh_nests import fresh_nest
+from envkit.wrappers.observations.leaf_specs import usual_kind
 from envkit.wrappers.observations.packing import Packing
 
 __all__ = [
+    "FlattenObservation",
     "FlattenObservationsWrapper",
     "ObservationFilterWrapper",
     "RenameObservation",
@@ -153,6 +155,126 @@ class FlattenObservationsWrapper(PyEnvironmentBaseWrapper):
         if self._allowlist is None:
             return parts
         return {key: parts[key] for key in self._allowlist}
+
+
+class FlattenObservation(PyEnvironmentBaseWrapper):
+    """Joins all parts of an observation into one vector, with choices as one-hot parts.
+
+    A choice, which is an integer of several values, becomes as many places with a 1 in
+    one of them; a row of choices becomes those of each. Everything else follows in
+    row-major order. It is what Gymnasium's wrapper of this name returns: which specs
+    are choices says `space_from_spec`, and the parts come in the order of the spec.
+
+    `FlattenObservationsWrapper` leaves numbers as they are.
+
+    Example:
+        >>> from envkit import BoundedArraySpec, RandomPyEnvironment
+        >>> gear = BoundedArraySpec((), np.int64, -1, 1)
+        >>> speed = BoundedArraySpec((2,), np.float32, 0.0, 9.0)
+        >>> env = RandomPyEnvironment({"gear": gear, "speed": speed})
+        >>> env = FlattenObservation(env)
+        >>> env.reset().observation.shape, env.observation_spec().dtype
+        ((5,), dtype('float64'))
+    """
+
+    def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, whose observation has numbers alone.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._structure = nest.Structure(env.observation_spec())
+        specs = self._structure.leaves
+        numbers = self._structure.unflatten(list(range(len(specs))))
+        # In the order of the spec; nests are flattened by sorted key.
+        self._order = list(_in_order(numbers))
+        self._one_hots = [_one_hot(spec) for spec in specs]
+        flat = [
+            spec if one_hot is None else one_hot.spec
+            for spec, one_hot in zip(specs, self._one_hots, strict=True)
+        ]
+        for path, spec in zip(self._structure.paths, flat, strict=True):
+            if spec.dtype.kind not in "biuf":
+                raise ValueError(
+                    "FlattenObservation joins numbers, and the observation"
+                    f"{f' at {path}' if path else ''} is {spec!r:.200}. "
+                    "SelectObservation leaves parts out."
+                )
+        if not flat:
+            raise ValueError("FlattenObservation was given an observation of no parts.")
+        dtype = np.result_type(*[spec.dtype for spec in flat])
+        ordered = [flat[index] for index in self._order]
+        self._packing = Packing(ordered, self._dims, dtype, "flat_observation")
+
+    def observation_spec(self) -> ArraySpec:
+        """Returns the spec of the vector."""
+        return self._packing.spec
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        leaves = self._structure.flatten(time_step.observation)
+        parts = []
+        for index in self._order:
+            one_hot = self._one_hots[index]
+            parts.append(leaves[index] if one_hot is None else one_hot(leaves[index]))
+        return time_step._replace(observation=self._packing.pack(parts))
+
+
+class _OneHot:
+    """Makes one-hot parts of choices, those of a row one after the other."""
+
+    def __init__(self, spec: BoundedArraySpec) -> None:
+        lows, highs = (
+            np.broadcast_to(bound, spec.shape).ravel().tolist()
+            for bound in (spec.minimum, spec.maximum)
+        )
+        counts = [high - low + 1 for low, high in zip(lows, highs, strict=True)]
+        if sum(counts) > _MOST_PLACES:
+            raise ValueError(
+                f"FlattenObservation would need {sum(counts)} places for the choices "
+                f"of {spec!r:.200}. RescaleObservation and DtypeObservation make other "
+                "numbers of integers."
+            )
+        # For each place: whose it is, and of which number.
+        self._owners = np.repeat(np.arange(len(counts)), counts)
+        numbers = [
+            n
+            for low, high in zip(lows, highs, strict=True)
+            for n in range(low, high + 1)
+        ]
+        self._numbers = np.array(numbers, spec.dtype)
+        self._dims = len(spec.shape)
+        self.spec = BoundedArraySpec((sum(counts),), spec.dtype, 0, 1, spec.name)
+
+    def __call__(self, leaf: Any) -> Array:
+        choices = np.asarray(leaf)
+        dims = choices.shape[: choices.ndim - self._dims]
+        chosen = choices.reshape(*dims, -1)[..., self._owners]
+        return np.asarray(chosen == self._numbers, self.spec.dtype)
+
+
+# More would fill memory with zeros.
+_MOST_PLACES = 2**24
+
+
+def _one_hot(spec: ArraySpec) -> _OneHot | None:
+    # A spec that came from a space knows its kind.
+    kind = getattr(spec, "kind", None) or usual_kind(spec)
+    is_choice = isinstance(spec, BoundedArraySpec) and "Discrete" in str(kind)
+    return _OneHot(spec) if is_choice else None  # type: ignore[arg-type]  # it is one
+
+
+def _in_order(numbers: Any) -> Iterator[int]:
+    """Yields the numbers in a nest in the order in which they stand there."""
+    if isinstance(numbers, Mapping):
+        numbers = numbers.values()
+    elif not isinstance(numbers, list | tuple):
+        yield numbers
+        return
+    for number in numbers:
+        yield from _in_order(number)
 
 
 class SelectObservation(PyEnvironmentBaseWrapper):

@@ -1,19 +1,23 @@
-"""`Rescaling`: maps the range of a leaf to another one, and stays within it."""
+"""Ranges of leaves: mapped to others by `Rescaling`, cut into intervals by `Bins`."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from envkit.envs.base import checked_size
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import Array
+from envkit.wording import counted
 from envkit.wrappers.observations.leaf_changes import place
 from envkit.wrappers.observations.leaf_specs import has_finite_bounds
 from envkit.wrappers.ranges import checked_range, range_text
 
-__all__ = ["Rescaling", "checked_bounds"]
+__all__ = ["Bins", "Rescaling", "checked_bounds"]
 
 _NAMES = "min_obs", "max_obs"
 
@@ -140,3 +144,89 @@ def _origin_and_width(
         "bounds with TransformObservation, leave it out with SelectObservation, or "
         "scale by what is observed, with NormalizeObservation."
     )
+
+
+class Bins:
+    """Intervals of equal length between the bounds of each element of a spec.
+
+    They are made as Gymnasium makes them, in the dtype of the spec, so that equal
+    numbers fall into equal intervals.
+
+    Attributes:
+        given: How many there are, as it was said.
+
+    Example:
+        >>> bins = Bins((2, 3), BoundedArraySpec((2,), np.float32, -1.0, 1.0))
+        >>> bins.spec(False)
+        BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=5)
+        >>> places = bins.places(np.array([0.5, -0.9], np.float32))
+        >>> places, bins.together(places), bins.apart(np.array(3))
+        (array([1, 0]), array(3), array([1, 0]))
+    """
+
+    def __init__(self, bins: Any, spec: BoundedArraySpec) -> None:
+        """Cuts the ranges of the elements of a spec of finite bounds."""
+        size = math.prod(spec.shape)
+        is_one = not isinstance(bins, Sequence | np.ndarray)
+        counts = [bins] * size if is_one else list(bins)
+        if len(counts) != size:
+            raise ValueError(
+                f"bins is {bins!r:.80}; it must be an integer, or have one for each of "
+                f"{counted(size, 'element')}."
+            )
+        self._counts = tuple(checked_size("bins", count) for count in counts)
+        self.given = self._counts[0] if is_one and size else self._counts
+        self._low, self._high = (
+            np.broadcast_to(bound, spec.shape).ravel()
+            for bound in (spec.minimum, spec.maximum)
+        )
+        self._dtype = spec.dtype
+
+    def spec(self, is_multi: bool, name: str | None = None) -> BoundedArraySpec:
+        """Returns the spec of a number for each element, or of one for all."""
+        if is_multi:
+            most = np.array(self._counts, np.int64) - 1
+            return BoundedArraySpec((len(most),), np.int64, 0, most, name)
+        choices = math.prod(self._counts)
+        if choices > np.iinfo(np.int64).max:
+            raise ValueError(
+                f"bins is {self.given!r:.80}, which is {choices:.1e} choices for "
+                f"{counted(len(self._counts), 'element')}: more than there are "
+                "integers. Choose fewer, or multidiscrete=True."
+            )
+        return BoundedArraySpec((), np.int64, 0, choices - 1, name)
+
+    def _edges(self, element: int) -> Array:
+        ends = self._low[element], self._high[element]
+        return np.linspace(*ends, self._counts[element] + 1)
+
+    def middles(self) -> Array:
+        """Returns the middle of each interval, one row for each element."""
+        middles = np.zeros((len(self._counts), max(self._counts, default=0)))
+        for element, count in enumerate(self._counts):
+            edges = self._edges(element)
+            middles[element, :count] = 0.5 * (edges[:-1] + edges[1:])
+        return middles.astype(self._dtype)
+
+    def places(self, values: Array) -> Array:
+        """Returns in which interval each element of flat values is."""
+        clipped = np.clip(values, self._low, self._high - 1e-8)
+        places = np.empty(values.shape, np.int64)
+        for element in range(len(self._counts)):
+            inner = self._edges(element)[1:-1]
+            places[..., element] = np.digitize(clipped[..., element], inner)
+        return places
+
+    def together(self, places: Array) -> Array:
+        """Makes one number of the places of all elements."""
+        number = np.zeros(places.shape[:-1], np.int64)
+        for element, count in enumerate(self._counts):
+            number = number * count + places[..., element]
+        return np.asarray(number)
+
+    def apart(self, number: Array) -> Array:
+        """Returns the places that one number stands for."""
+        places = np.empty((*number.shape, len(self._counts)), np.int64)
+        for element in reversed(range(len(self._counts))):
+            number, places[..., element] = np.divmod(number, self._counts[element])
+        return places

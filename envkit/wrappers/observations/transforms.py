@@ -13,19 +13,24 @@ import numpy.typing as npt
 
 from envkit import nest
 from envkit.errors import SpecError
-from envkit.specs.array_spec import ArraySpec
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wording import counted
-from envkit.wrappers.arguments import known_dtype
+from envkit.wrappers.arguments import checked_flag, known_dtype
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.fresh_nests import fresh_nest
 from envkit.wrappers.observations.leaf_changes import Change, LeafChanges, place
-from envkit.wrappers.observations.leaf_specs import cast_spec, reshaped_spec
-from envkit.wrappers.observations.rescaling import Rescaling, checked_bounds
+from envkit.wrappers.observations.leaf_specs import (
+    cast_spec,
+    has_finite_bounds,
+    reshaped_spec,
+)
+from envkit.wrappers.observations.rescaling import Bins, Rescaling, checked_bounds
 
 __all__ = [
+    "DiscretizeObservation",
     "DtypeObservation",
     "RescaleObservation",
     "ReshapeObservation",
@@ -201,6 +206,75 @@ class RescaleObservation(LeafChanges):
             return spec, np.asarray
         rescaling = Rescaling(spec, path, *self._range)
         return rescaling.spec, rescaling
+
+
+class DiscretizeObservation(PyEnvironmentBaseWrapper):
+    """Shows in which of equal intervals each element of an observation is.
+
+    Each element's range is cut into so many `bins`. One number stands for the places of
+    all elements, in which that of the last one counts first; or there is an array with
+    one for each.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = DiscretizeObservation(Catch(rows=2, columns=2, seed=1), bins=2)
+        >>> env.observation_spec()
+        BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=15, name='board')
+        >>> DiscretizeObservation(env, 4, multidiscrete=True).observation_spec().shape
+        (1,)
+    """
+
+    _shown = ("bins", "multidiscrete")
+
+    def __init__(
+        self,
+        env: Any,
+        bins: Any,
+        multidiscrete: bool = False,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, whose observation is one array of numbers with
+                finite bounds.
+            bins: How many intervals each element has: an integer, or one for each.
+            multidiscrete: Whether what is seen has a number for each element.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        spec = env.observation_spec()
+        if not (isinstance(spec, BoundedArraySpec) and has_finite_bounds(spec)):
+            raise ValueError(
+                "DiscretizeObservation cuts the range between two bounds into "
+                f"intervals, and the observation of {type(env).__name__} is "
+                f"{spec!r:.200}: it must be one array of numbers with finite bounds. "
+                "SelectObservation shows one part of a dictionary."
+            )
+        self._bins = Bins(bins, spec)
+        self._is_multi = checked_flag("multidiscrete", multidiscrete)
+        self._spec = self._bins.spec(self._is_multi, spec.name)
+        self._flat = (*self._dims, math.prod(spec.shape))
+
+    @property
+    def bins(self) -> Any:
+        """How many intervals each element has."""
+        return self._bins.given
+
+    @property
+    def multidiscrete(self) -> bool:
+        """Whether what is seen has a number for each element."""
+        return self._is_multi
+
+    def observation_spec(self) -> ArraySpec:
+        """Returns the spec of the number, or of one for each element."""
+        return self._spec
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        places = self._bins.places(np.reshape(time_step.observation, self._flat))
+        seen = places if self._is_multi else self._bins.together(places)
+        return time_step._replace(observation=seen)
 
 
 class DtypeObservation(LeafChanges):

@@ -3,8 +3,9 @@
 Pictures are arrays of uint8 whose last dimensions are height, width and, where there
 are any, channels. Whatever comes before is a batch of them.
 
-All sums are sums of integers that their floats hold exactly, so a picture comes out the
-same alone and in a batch, whichever way the sums are done.
+All sums but those of `grayscale_of_gymnasium` are sums of integers that their floats
+hold exactly, so a picture comes out the same alone and in a batch, whichever way the
+sums are done.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from envkit.types import Array
 
-__all__ = ["LARGEST_SIZE", "grayscale", "resize"]
+__all__ = ["LARGEST_SIZE", "grayscale", "grayscale_of_gymnasium", "resize"]
 
 # How high and wide pictures may become: a larger one would fill a computer's memory.
 LARGEST_SIZE = 2**15
@@ -44,6 +45,28 @@ def grayscale(pictures: Array) -> Array:
         sums: Array = block.astype(np.float32) @ _LUMA
         sums += _PARTS // 2  # uint8 cuts off: rounded, half a grade goes up
         sums *= 1 / _PARTS
+        return sums
+
+    return _in_blocks(brightness, pictures, 3, pictures.shape[-3:-1])
+
+
+def grayscale_of_gymnasium(pictures: Array) -> Array:
+    """Returns what Gymnasium's `GrayscaleObservation` makes of pictures.
+
+    Those are the weights of ITU-R 709, and fractions are cut off.
+
+    Example:
+        >>> colours = np.array([[[255, 0, 0], [0, 255, 0], [9, 9, 9]]], np.uint8)
+        >>> grayscale_of_gymnasium(colours)
+        array([[ 54, 182,   9]], dtype=uint8)
+    """
+
+    def brightness(block: Array) -> Array:
+        # In this order, for the last digits decide what is cut off.
+        red, green, blue = (block[..., colour] for colour in range(3))
+        sums: Array = red * 0.2125
+        sums += green * 0.7154
+        sums += blue * 0.0721
         return sums
 
     return _in_blocks(brightness, pictures, 3, pictures.shape[-3:-1])
@@ -101,12 +124,15 @@ class _Means(NamedTuple):
         rows: The weights of one part's rows, as integers: new ones times old ones.
         columns: The weights of one part's columns and channels: old ones times new.
         total: What the weights of each new point add up to.
+        halves: Whether both sizes are halved. OpenCV then rounds halves up, and
+            elsewhere to the even grade.
     """
 
     shape: tuple[int, int]
     rows: Array
     columns: Array
     total: int
+    halves: bool
 
     def of(self, block: Array) -> Array:
         """Returns the new pictures, as floats, for a block of old ones."""
@@ -116,7 +142,10 @@ class _Means(NamedTuple):
         sums = (sums @ self.columns).reshape(len(block), parts, old, -1)
         sums = self.rows @ sums
         sums /= self.total
-        np.rint(sums, out=sums)
+        if self.halves:
+            sums += 0.5  # uint8 cuts off
+        else:
+            np.rint(sums, out=sums)
         return sums.reshape(len(block), *self.shape, *block.shape[3:])
 
 
@@ -131,7 +160,8 @@ def _means(old: tuple[int, int], new: tuple[int, int], depth: int) -> _Means:
     matrices = rows.astype(dtype), np.ascontiguousarray(by_channel, dtype)
     for matrix in matrices:
         matrix.setflags(write=False)
-    return _Means(new, *matrices, total)
+    halves = old == (2 * new[0], 2 * new[1])
+    return _Means(new, *matrices, total, halves)
 
 
 def _weights(old: int, new: int) -> Array:

@@ -1,4 +1,4 @@
-"""Wrappers that change pictures in observations: grayscale, another size, a part."""
+"""Wrappers that change pictures in observations: gray, size, a part, channels first."""
 
 from __future__ import annotations
 
@@ -13,17 +13,29 @@ from envkit.specs.array_spec import ArraySpec
 from envkit.types import Array
 from envkit.wrappers.arguments import checked_flag, limited_size
 from envkit.wrappers.observations.leaf_changes import Change, place
-from envkit.wrappers.pictures.arithmetic import LARGEST_SIZE, grayscale, resize
+from envkit.wrappers.pictures.arithmetic import (
+    LARGEST_SIZE,
+    grayscale,
+    grayscale_of_gymnasium,
+    resize,
+)
 from envkit.wrappers.pictures.picture_changes import Keys, PictureChanges, bounded_by
 
-__all__ = ["CropObservation", "GrayscaleObservation", "ResizeObservation"]
+__all__ = [
+    "CropObservation",
+    "GrayscaleObservation",
+    "ResizeObservation",
+    "TransposeObservation",
+]
 
 
 class GrayscaleObservation(PictureChanges):
-    """Makes pictures gray, with the weights of ITU-R 601 that OpenCV uses, too.
+    """Makes pictures gray, as Gymnasium's wrapper does or as OpenCV does.
 
-    They have dtype uint8 and the colours last. Of a nest all leaves of the shape
-    `(height, width, 3)` are taken, or those below certain `keys`.
+    Gymnasium has the weights of ITU-R 709 and cuts fractions off; OpenCV, and with it
+    `AtariPreprocessing`, has those of ITU-R 601 and rounds. Pictures have dtype uint8
+    and the colours last. Of a nest all leaves of the shape `(height, width, 3)` are
+    taken, or those below certain `keys`.
 
     Example:
         >>> from envkit.envs import GridWorld
@@ -32,7 +44,7 @@ class GrayscaleObservation(PictureChanges):
         (2, 8, 8)
     """
 
-    _shown = ("keep_dim",)
+    _shown = ("keep_dim", "weights")
     _kind = "uint8 pictures of shape (height, width, 3)"
 
     def __init__(
@@ -41,6 +53,7 @@ class GrayscaleObservation(PictureChanges):
         keep_dim: bool = False,
         handle_auto_reset: bool = False,
         *,
+        weights: str = "gymnasium",
         keys: Keys = None,
     ) -> None:
         """Wraps an environment.
@@ -49,11 +62,18 @@ class GrayscaleObservation(PictureChanges):
             env: The environment to wrap.
             keep_dim: Whether the dimension of colours stays, with size 1.
             handle_auto_reset: As with every wrapper.
+            weights: Whose numbers to return: "gymnasium" or "opencv".
             keys: Which entries of a dictionary of observations are pictures, or hold
                 them; `None` for all that can be.
         """
         super().__init__(env, handle_auto_reset)
         self._keep_dim = checked_flag("keep_dim", keep_dim)
+        if weights not in _GRAYS:
+            raise ValueError(
+                f"weights is {weights!r:.80}; it must be one of "
+                f"{', '.join(map(repr, _GRAYS))}."
+            )
+        self._weights = weights
         self._change_pictures(keys, self._gray)
 
     @property
@@ -61,11 +81,18 @@ class GrayscaleObservation(PictureChanges):
         """Whether the dimension of colours stays."""
         return self._keep_dim
 
+    @property
+    def weights(self) -> str:
+        """Whose numbers are returned: "gymnasium" or "opencv"."""
+        return self._weights
+
     def _is_picture(self, spec: Any) -> bool:
         return _is_uint8(spec, (3,)) and spec.shape[-1] == 3
 
     def _gray(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
-        change = functools.partial(_grayscale, keep_dim=self._keep_dim)
+        change = functools.partial(
+            _grayscale, keep_dim=self._keep_dim, weights=self._weights
+        )
         shape = spec.shape[:-1] + (1,) * self._keep_dim
         return bounded_by(spec, shape, change), change
 
@@ -132,6 +159,68 @@ class ResizeObservation(PictureChanges):
             resize, shape=self._new_shape, channels=len(spec.shape) == 3
         )
         shape = (*self._new_shape, *spec.shape[2:])
+        return bounded_by(spec, shape, change), change
+
+
+class TransposeObservation(PictureChanges):
+    """Moves the channels of pictures from the last place to the first, or other axes.
+
+    Convolutions of PyTorch take pictures of shape `(channels, height, width)`. Arrays
+    of three dimensions and any dtype are pictures; of a nest all such leaves are taken,
+    or those below certain `keys`.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = TransposeObservation(GridWorld(batch_size=2))
+        >>> env.reset().observation.shape
+        (2, 3, 8, 8)
+    """
+
+    _shown = ("axes",)
+
+    def __init__(
+        self,
+        env: Any,
+        axes: Sequence[int] = (2, 0, 1),
+        handle_auto_reset: bool = False,
+        *,
+        keys: Keys = None,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            axes: The order in which the dimensions of one row's array are to come, as
+                `numpy.transpose` takes it.
+            handle_auto_reset: As with every wrapper.
+            keys: Which entries of a dictionary of observations are to be transposed, or
+                hold what is; `None` for all of as many dimensions as there are axes.
+        """
+        super().__init__(env, handle_auto_reset)
+        is_list = isinstance(axes, Sequence | np.ndarray)
+        if not is_list or sorted(axes) != list(range(len(axes))):
+            raise ValueError(
+                f"axes is {axes!r:.80}; it must be an order of the dimensions, counted "
+                "from 0, such as (2, 0, 1)."
+            )
+        self._axes = tuple(int(axis) for axis in axes)
+        self._change_pictures(keys, self._transpose)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The order of the dimensions."""
+        return self._axes
+
+    @property
+    def _kind(self) -> str:  # type: ignore[override]  # it depends on the axes
+        return f"arrays of {len(self._axes)} dimensions"
+
+    def _is_picture(self, spec: Any) -> bool:
+        return isinstance(spec, ArraySpec) and len(spec.shape) == len(self._axes)
+
+    def _transpose(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+        change = functools.partial(_transposed, axes=self._axes)
+        shape = tuple(spec.shape[axis] for axis in self._axes)
         return bounded_by(spec, shape, change), change
 
 
@@ -242,10 +331,20 @@ def _is_uint8(spec: Any, ranks: tuple[int, ...]) -> bool:
     )
 
 
+_GRAYS = {"gymnasium": grayscale_of_gymnasium, "opencv": grayscale}
+
+
 # Functions of this module rather than lambdas, so that wrappers can be pickled.
-def _grayscale(pictures: Any, keep_dim: bool) -> Array:
-    gray = grayscale(np.asarray(pictures))
+def _grayscale(pictures: Any, keep_dim: bool, weights: str) -> Array:
+    gray = _GRAYS[weights](np.asarray(pictures))
     return gray[..., np.newaxis] if keep_dim else gray
+
+
+def _transposed(pictures: Any, axes: tuple[int, ...]) -> Array:
+    array = np.asarray(pictures)
+    before = array.ndim - len(axes)
+    order = [*range(before), *(before + axis for axis in axes)]
+    return np.ascontiguousarray(array.transpose(order))
 
 
 def _part(pictures: Any, parts: Any) -> Array:

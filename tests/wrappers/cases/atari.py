@@ -24,6 +24,18 @@ CASES = [
         lambda env: AtariPreprocessing(env, 1, screen_size=5),
         ("gridworld",),
     ),
+    Case(
+        "atari_of_gymnasium",
+        lambda env: AtariPreprocessing(
+            env, screen_size=(5, 4), grayscale_newaxis=False, scale_obs=True
+        ),
+        ("gridworld",),
+    ),
+    Case(
+        "atari_colours",
+        lambda env: AtariPreprocessing(env, noop_max=2, grayscale_obs=False),
+        ("gridworld",),
+    ),
     Case("atari_lives", episodic, ("camera",)),
     Case(
         "frame_stack_4",

@@ -2,6 +2,7 @@
 
 from envkit.wrappers.actions.discrete import (
     ActionDiscretizeWrapper,
+    DiscretizeAction,
     OneHotActionWrapper,
 )
 from tests.wrappers.case import Case
@@ -12,6 +13,12 @@ CASES = [
     Case(
         "discretize_unequally",
         lambda env: ActionDiscretizeWrapper(env, [2, 7]),
+        ("wheel",),
+    ),
+    Case("discretize_action", lambda env: DiscretizeAction(env, 5), ("wheel",)),
+    Case(
+        "discretize_multi",
+        lambda env: DiscretizeAction(env, (2, 7), multidiscrete=True),
         ("wheel",),
     ),
     Case("one_hot", OneHotActionWrapper, (*BUILT_IN, "camera", "drive", "wheel")),

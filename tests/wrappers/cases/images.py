@@ -6,6 +6,7 @@ from envkit.wrappers.pictures.images import (
     CropObservation,
     GrayscaleObservation,
     ResizeObservation,
+    TransposeObservation,
 )
 from envkit.wrappers.pictures.rendered_observation import AddRenderObservation
 from tests.wrappers.case import Case
@@ -19,6 +20,17 @@ CASES = [
         "grayscale_keep_dim",
         lambda env: GrayscaleObservation(env, True),
         ("gridworld",),
+    ),
+    Case(
+        "grayscale_opencv",
+        lambda env: GrayscaleObservation(env, weights="opencv"),
+        ("camera",),
+    ),
+    Case("transpose", TransposeObservation, PICTURES),
+    Case(
+        "transpose_plane",
+        lambda env: TransposeObservation(env, (1, 0)),
+        ("catch", "tictactoe"),
     ),
     Case("resize", lambda env: ResizeObservation(env, (3, 5)), PICTURES),
     Case(

@@ -3,6 +3,7 @@
 import numpy as np
 
 from envkit.wrappers.observations.parts import (
+    FlattenObservation,
     FlattenObservationsWrapper,
     ObservationFilterWrapper,
     RenameObservation,
@@ -33,6 +34,7 @@ CASES = [
         lambda env: FlattenObservationsWrapper(DtypeObservation(env, np.float32)),
         ("tictactoe", "drive"),
     ),
+    Case("flatten", FlattenObservation, ("bandit", "tictactoe", "drive", "camera")),
     Case("select_one", lambda env: SelectObservation(env, "mask"), ("tictactoe",)),
     Case("select_subnest", lambda env: SelectObservation(env, "rest"), ("drive",)),
     Case(

@@ -6,6 +6,7 @@ import numpy as np
 
 from envkit import ArraySpec, BoundedArraySpec, nest
 from envkit.wrappers.observations.transforms import (
+    DiscretizeObservation,
     DtypeObservation,
     RescaleObservation,
     ReshapeObservation,
@@ -56,6 +57,16 @@ CASES = [
         "rescale_uneven",
         lambda env: RescaleObservation(env, [-0.3, -7.0], [0.1, 1e6]),
         ("wheel",),
+    ),
+    Case(
+        "discretize_observation",
+        lambda env: DiscretizeObservation(env, 2),
+        ("bandit", "catch", "wheel"),
+    ),
+    Case(
+        "discretize_multi_observation",
+        lambda env: DiscretizeObservation(env, 3, multidiscrete=True),
+        ("gridworld", "wheel", "camera"),
     ),
     Case("float16", lambda env: DtypeObservation(env, np.float16), ALL),
     Case(

@@ -1,11 +1,12 @@
 """Wrappers that repeat actions."""
 
-from envkit.wrappers.repeats import ActionRepeat, StickyAction
+from envkit.wrappers.repeats import ActionRepeat, MaxAndSkipObservation, StickyAction
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ALL
 
 CASES = [
     Case("action_repeat", lambda env: ActionRepeat(env, 3), ALL),
+    Case("max_and_skip", lambda env: MaxAndSkipObservation(env, 3), ALL),
     Case("sticky_action", lambda env: StickyAction(env, 0.4), ALL),
     Case(
         "sticky_for_a_while",
