@@ -9,8 +9,6 @@ from typing import Any
 from envkit import targets
 from envkit.adapters.gym_environments import limited_and_wrapped
 from envkit.adapters.ple_parts.building import import_quietly, require_ple
-from envkit.adapters.ple_parts.building import require_ple
-from envkit.adapters.ple_parts.sdl_settings import prepare_sdl
 from envkit.adapters.ple_wrapper import PLEWrapper
 from envkit.py_environment import PyEnvironment
 from envkit.window import prepare_sdl

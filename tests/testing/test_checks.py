@@ -40,7 +40,6 @@ from envkit.testing.checks import FEATURES
 from envkit.testing.contract.recording import first_difference, snapshot
 from envkit.testing.contract.table import CHECKS
 from envkit.wrappers import FixedLength, RecordEpisodeStatistics, TimeLimit
-from envkit.wrappers import TimeLimit
 from tests.testing import mutants
 
 NAMES = [check.name for check in CHECKS]

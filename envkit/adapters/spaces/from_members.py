@@ -147,7 +147,7 @@ class _Reader(SpaceWalk):
         return convert
 
     def padded(self, space: Any, spec: Any, path: str) -> Leaf:
-        single = _Reader(self.subject, self.root, self._bounded)
+        single = _Reader(self.subject, self.root, self._bounded, self._kept)
         return padded_from_member(space, spec, path, single.converter, self.refusal)
 
     def _object_leaf(self, spec: ObjectSpec, path: str) -> Leaf:
