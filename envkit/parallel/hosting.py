@@ -24,6 +24,7 @@ from envkit.wording import counted
 __all__ = [
     "EnvironmentHost",
     "derived_seed",
+    "end_fork",
     "lines_at_close",
     "resident_bytes",
     "run_setup",

@@ -36,14 +36,15 @@ class PlainViews(NamedTuple):
     discounts: Any
     observations: Any
     shape: tuple[int, ...]
+    dtypes: set[Any]
 
 
 class RowWriter:
     """Writes time steps into rows, and refuses those that would change on the way.
 
-    Shapes are looked at always: nothing is broadcast into a row. Dtypes and bounds
-    are looked at by `check`; what is written without it is converted as assigning to
-    an array converts.
+    Shapes are looked at always: nothing is broadcast into a row. So are dtypes: floats
+    may lose precision, everything else is written only if its value stays. Bounds are
+    looked at by `check`.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class RowWriter:
             for slot in range(len(slab.steps[0]))
         ]
         self._shapes = [spec.shape for spec in specs]
+        # By leaf: the dtypes that may be written without a look at the values.
+        self._dtypes = [_harmless_for(spec.dtype) for spec in specs]
         self._may_write = may_write
         self._names = name_of
         # For each slot: what writes a row there.
@@ -93,7 +96,9 @@ class RowWriter:
             return None
         types, rewards, discounts, observations = self._views[slot]
         block = observations[rows.start : rows.stop]
-        return PlainViews(types, rewards, discounts, block, self._shapes[3])
+        return PlainViews(
+            types, rewards, discounts, block, self._shapes[3], self._dtypes[3]
+        )
 
     def writer_for(self, slot: int) -> Callable[[int, TimeStep], None]:
         """Returns what writes a time step into a row of a slot."""
@@ -106,10 +111,15 @@ class RowWriter:
     def _is_plain(self) -> bool:
         """Says whether a time step is three numbers and one array."""
         *numbers, observation = self._structure.template
-        return not self._private and not (
-            is_nested(observation)
-            or not observation.shape
-            or any(is_nested(spec) or spec.shape for spec in numbers)
+        return (
+            not self._private
+            and not (
+                is_nested(observation)
+                or not observation.shape
+                or any(is_nested(spec) or spec.shape for spec in numbers)
+                # Numbers that are no floats could change on the way.
+                or any(spec.dtype.kind != "f" for spec in numbers[1:])
+            )
         )
 
     def check(self, row: int, time_step: Any, occasion: str) -> None:
@@ -134,7 +144,7 @@ class RowWriter:
     def _array_writer(self, slot: int) -> Callable[[int, TimeStep], None]:
         """Returns what writes a time step of scalars with one array as observation."""
         types, rewards, discounts, observations = self._views[slot]
-        shape = self._shapes[3]
+        shape, dtypes = self._shapes[3], self._dtypes[3]
 
         def write(row: int, time_step: TimeStep) -> None:
             # Hot: called once per row and step.
@@ -145,6 +155,7 @@ class RowWriter:
                     or reward.ndim
                     or discount.ndim
                     or (step_type is not _MID and step_type.ndim)
+                    or observation.dtype not in dtypes
                 ):
                     raise _ShapeError
                 types[row] = step_type
@@ -160,17 +171,17 @@ class RowWriter:
     def _nest_writer(self, slot: int) -> Callable[[int, TimeStep], None]:
         """Returns what writes a time step of any structure."""
         flatten, private = self._structure.flatten, self._private
-        places = list(zip(self._views[slot], self._shapes, strict=True))
+        places = list(zip(self._views[slot], self._shapes, self._dtypes, strict=True))
 
         def write(row: int, time_step: TimeStep) -> None:
             # Hot: called once per row and step.
             try:
                 if private:
                     raise _ShapeError
-                for (views, shape), leaf in zip(
+                for (views, shape, dtypes), leaf in zip(
                     places, flatten(time_step), strict=True
                 ):
-                    if leaf.shape != shape:
+                    if leaf.shape != shape or leaf.dtype not in dtypes:
                         raise _ShapeError
                     if shape:
                         views[row][...] = leaf
@@ -209,7 +220,8 @@ class RowWriter:
             value.shape != spec.shape
             # Of an object NumPy would make something: of None, a NaN.
             or (value.dtype.hasobject and not is_private(spec.dtype))
-            for value, spec in zip(values, specs, strict=True)
+            or not _fits_exactly(value, spec.dtype, dtypes)
+            for value, spec, dtypes in zip(values, specs, self._dtypes, strict=True)
         ):
             self.check(row, time_step, "")
         for array, value in zip(self._slab.steps, values, strict=True):
@@ -282,8 +294,14 @@ class RowWriter:
         except SpecError:
             leaves = []
         if len(leaves) != len(self._shapes) or any(
-            leaf.shape != (size, *shape)
-            for leaf, shape in zip(leaves, self._shapes, strict=True)
+            leaf.shape != (size, *shape) or not _fits_exactly(leaf, spec.dtype, dtypes)
+            for leaf, shape, spec, dtypes in zip(
+                leaves,
+                self._shapes,
+                self._structure.leaves,
+                self._dtypes,
+                strict=True,
+            )
         ):
             self.check_batch(first, size, time_step, "")
         return leaves
@@ -303,6 +321,25 @@ class _ShapeError(Exception):
     """A leaf has another shape than its row."""
 
 
+def _harmless_for(dtype: Any) -> set[Any]:
+    """Returns the dtypes of which every value may be written to another dtype."""
+    numbers = [np.dtype(code) for code in np.typecodes["AllInteger"] + "?efdgFDG"]
+    harmless = {other for other in numbers if np.can_cast(other, dtype, "safe")}
+    if dtype.kind in "fc":
+        # To lose precision, or to overflow to infinity, is what floats are for.
+        floats = {other for other in numbers if np.can_cast(other, dtype, "same_kind")}
+        harmless |= floats
+    return {dtype, *harmless}
+
+
+def _fits_exactly(value: Array, dtype: Any, dtypes: set[Any]) -> bool:
+    """Returns whether values stay what they are in another dtype."""
+    if value.dtype in dtypes or is_private(dtype) or value.dtype.hasobject:
+        return True
+    with np.errstate(all="ignore"):
+        return bool((value.astype(dtype) == value).all())
+
+
 def _as_leaf(leaf: Any, spec: ArraySpec) -> Array:
     """Returns what to write for one leaf, as an array."""
     if is_private(spec.dtype):
@@ -314,5 +351,5 @@ def _as_leaf(leaf: Any, spec: ArraySpec) -> Array:
     if isinstance(leaf, np.ndarray):
         return leaf
     array = as_array(leaf)
-    # An empty list, or numbers where text belongs: only what is of the same kind.
-    return array if array.dtype.hasobject else array.astype(spec.dtype, copy=False)
+    # An empty list has the dtype of floats, whatever belongs there.
+    return array.astype(spec.dtype) if not array.size else array

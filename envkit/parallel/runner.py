@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.errors import CallOrderError
+from envkit.errors import CallOrderError, SpecError
 from envkit.parallel import serialize
 from envkit.parallel.hosting import EnvironmentHost, end_fork
 from envkit.parallel.info_notes import InfoNotes
@@ -131,7 +131,12 @@ class EnvRunner:
             for _ in range(env.batch_size if env.batched else 1)
         ]
         envs = range(len(self._host.envs))
-        self._ended = [False] * len(self._env_of_row)
+        # By environment: its first row, counted from the block's.
+        self._starts = [self._env_of_row.index(index) for index in envs]
+        # By row of this block: whether its next step begins an episode.
+        self._ended = np.ones(len(self._env_of_row), bool)
+        # The time step with which the last episode has begun.
+        self._first_step_of_episode: TimeStep | None = None
         self._resets_checked = [self._validate == "never"] * len(envs)
         # By environment: its step, which checks itself at first, and what the next
         # STEP of a single environment does, which is a reset after a LAST.
@@ -227,7 +232,7 @@ class EnvRunner:
             self._run_nests(number, self.writer.writer_for(slot))
             return
         # What `RowWriter` does for such rows, without the call.
-        types, rewards, discounts, observations, shape = plain
+        types, rewards, discounts, observations, shape, dtypes = plain
         answered, first, last = self._answered, self._first, self._last_row
         forked = self._host.forked
         for row, step, action, place in zip(
@@ -247,7 +252,12 @@ class EnvRunner:
                 end_fork(forked)
             try:
                 step_type, reward, discount, observation = time_step
-                if observation.shape != shape or reward.ndim or discount.ndim:
+                if (
+                    observation.shape != shape
+                    or reward.ndim
+                    or discount.ndim
+                    or observation.dtype not in dtypes
+                ):
                     raise ValueError
                 place[...] = observation
                 rewards[row] = reward
@@ -385,13 +395,38 @@ class EnvRunner:
 
     def _reset(self, index: int) -> TimeStep:
         self._is_in_reset = True
+        if not self._host.envs[index].batched:
+            # Until it has begun there is no episode, and a step may begin one.
+            self._ended[self._starts[index]] = True
         time_step: TimeStep = self._host.envs[index].reset()
         end_fork(self._host.forked)
         if not self._resets_checked[index] or self._validate == "always":
             self._check(index, time_step, "reset")
             self._resets_checked[index] = True
+        self._check_begun(index, time_step)
         self._is_in_reset = False
+        self._first_step_of_episode = time_step
         return time_step
+
+    def _check_begun(
+        self, index: int, time_step: TimeStep, mask: Array | bool = True
+    ) -> None:
+        """Refuses a reset that returns anything but a `FIRST`, in the masked rows."""
+        types = np.asarray(getattr(time_step, "step_type", _FIRST))
+        wrong = np.flatnonzero(mask & (types != _FIRST))
+        if wrong.size:
+            row = self._first + self._rows_of(index).start + int(wrong[0])
+            self._refuse_type(row, types.flat[wrong[0]], "reset", "0 (FIRST)")
+
+    def _refuse_type(self, row: int, step_type: Any, call: str, must_be: str) -> None:
+        name = self._name_of(row)
+        if self._host.envs[self._env_of_row[row - self._first]].batched:
+            name += f" (row {row})"
+        raise MisfitError from SpecError(
+            f"{name} returned the step type {step_type} from {call}(); it must be "
+            f"{must_be}. An episode is FIRST, any number of MID, LAST: only a reset "
+            "returns FIRST, and the pool resets an environment after its LAST."
+        )
 
     def _rebuild(self, index: int) -> None:
         self._host.rebuild(index)
@@ -429,13 +464,20 @@ class EnvRunner:
 
     def _turn(self, row: int, index: int, time_step: TimeStep) -> None:
         """Looks at a time step that may be the begin or the end of an episode."""
-        last = bool(time_step.step_type == _LAST)
-        if not last:
-            self._ended[row - self._first] = False
+        step_type = time_step.step_type
+        place = row - self._first
+        if step_type != _LAST:
+            if (
+                step_type == _FIRST
+                and time_step is not self._first_step_of_episode
+                and not self._ended[place]
+            ) or step_type not in (_FIRST, _MID):
+                self._refuse_type(row, step_type, "step", "1 (MID) or 2 (LAST)")
+            self._ended[place] = False
         elif self._slab.autoreset == SAME_STEP_ORDER:
             self._begin_at_once(row, index, time_step)
         else:
-            self._ended[row - self._first] = True
+            self._ended[place] = True
             self._let_begin_after_last(index)
 
     def _begin_at_once(self, row: int, index: int, last: TimeStep) -> None:
@@ -445,6 +487,7 @@ class EnvRunner:
         try:
             self._meters[RESETS] += 1
             first = self._reset(index)
+            self._ended[row - self._first] = False
             self.writer.write(row, SAME_STEP_SLOT, first)
         except BaseException as error:
             self._host.let_through(error)
@@ -539,16 +582,15 @@ class EnvRunner:
                 self.writer.write_batch(first, slots, time_step, moved)
                 self._note_batch(index, block, moved, time_step)
                 beginning &= ~has_begun
-                step_types = np.asarray(time_step.step_type)
-                # Under NEXT_STEP a batch begins the next episodes by itself.
-                begun = stepping & (step_types == StepType.FIRST)
-                self._meters[RESETS] += int(begun.sum())
-                last = stepping & (step_types == _LAST)
+                last = self._turn_batch(index, first, time_step, stepping, has_begun)
                 if last.any() and self._slab.autoreset == SAME_STEP_ORDER:
                     self._begin_batch_at_once(index, first, last, time_step)
             if beginning.any():
                 time_step = self._reset_batch(index, beginning, block)
                 end_fork(self._host.forked)
+                self._check_begun(index, time_step, beginning)
+                place = first - self._first
+                self._ended[place : place + len(mask)] &= ~beginning
                 self.writer.write_batch(first, slots, time_step, beginning)
                 self._note_batch(index, block, beginning, time_step)
         except BaseException as error:
@@ -570,11 +612,10 @@ class EnvRunner:
             end_fork(self._host.forked)
             self.writer.write_whole_batch(first, slot, time_step, len(self._rows))
             self._note_batch(0, block, self._everyone, time_step)
-            step_types = np.asarray(time_step.step_type).tolist()
-            self._meters[RESETS] += step_types.count(_FIRST)
-            if _LAST in step_types and self._slab.autoreset == SAME_STEP_ORDER:
-                ended = np.asarray(time_step.step_type) == _LAST
-                self._begin_batch_at_once(0, first, ended, time_step)
+            everyone = self._everyone
+            last = self._turn_batch(0, first, time_step, everyone, ~everyone)
+            if last.any() and self._slab.autoreset == SAME_STEP_ORDER:
+                self._begin_batch_at_once(0, first, last, time_step)
         except BaseException as error:
             self._host.let_through(error)
             self._fail(self._rows, 0, error)
@@ -582,6 +623,37 @@ class EnvRunner:
             self.before_last_mark()
             fence()
             self._slab.answered[block] = number
+
+    def _turn_batch(
+        self,
+        index: int,
+        first: int,
+        time_step: TimeStep,
+        stepping: Array,
+        has_begun: Array,
+    ) -> Array:
+        """Looks at the begins and ends of episodes; returns which rows have ended.
+
+        Under NEXT_STEP a batch begins the next episodes without being asked.
+        """
+        # Hot: called once per step of a batch.
+        ended = self._ended[first - self._first :][: len(stepping)]
+        types = np.asarray(time_step.step_type)
+        begun, last = types == _FIRST, types == _LAST
+        due = has_begun | (ended & stepping)
+        wrong = (stepping | has_begun) & ((begun != due) | (types < 0) | (types > 2))
+        if wrong.any():
+            if self._repeats_last(index):
+                wrong &= ~(due & last)
+            for row in np.flatnonzero(wrong).tolist():
+                must_be = "0 (FIRST)" if due[row] else "1 (MID) or 2 (LAST)"
+                call = "reset" if has_begun[row] else "step"
+                self._refuse_type(first + row, types[row], call, must_be)
+        self._meters[RESETS] += int(np.count_nonzero(begun & stepping))
+        last &= stepping
+        ended[stepping | has_begun] = False
+        ended |= last
+        return last
 
     def _step_batch(
         self, index: int, stepping: Array, beginning: Array, block: slice
@@ -635,6 +707,9 @@ class EnvRunner:
             time_step = self._reset(index) if ended.all() else env.reset(ended)
             if self._validate == "always":
                 self._check(index, time_step, "reset")
+            self._check_begun(index, time_step, ended)
+            place = first - self._first
+            self._ended[place : place + len(ended)] &= ~ended
         except BaseException as error:
             self._host.let_through(error)
             # As with a single environment: the next step says so.

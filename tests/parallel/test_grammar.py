@@ -1,0 +1,195 @@
+"""What a pool always refuses: step types out of turn, and values that would change."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from envkit import BatchedPyEnvironment, ParallelPyEnvironment
+from envkit.errors import EnvironmentRaised, SpecError
+from envkit.specs import ArraySpec, BoundedArraySpec
+from envkit.testing import CountingEnv
+from envkit.time_step import StepType, TimeStep
+
+VALIDATE = ["always", "first", "never"]
+FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class Wrong(CountingEnv):
+    """Returns another step type than it should, in one call, once."""
+
+    def __init__(self, call, step_type, at=2):
+        super().__init__()
+        self._call, self._step_type, self._at = call, step_type, at
+
+    def _changed(self, call, time_step):
+        self._at -= call == self._call
+        if call == self._call and self._at < 0:
+            self._at = 10**9
+            return time_step._replace(step_type=np.int32(self._step_type))
+        return time_step
+
+    def _step(self, action):
+        return self._changed("step", super()._step(action))
+
+    def _reset(self):
+        return self._changed("reset", super()._reset())
+
+
+def play(pool, rounds=3):
+    for _ in range(rounds):
+        pool.reset()
+        for _ in range(4):
+            pool.step(np.zeros(pool.batch_size, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("backend", "validate"),
+    [("process", "first"), ("thread", "first"), *(("inline", how) for how in VALIDATE)],
+)
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize(
+    ("call", "step_type", "must_be"),
+    [
+        ("step", 0, "1 (MID) or 2 (LAST)"),
+        ("step", 9, "1 (MID) or 2 (LAST)"),
+        ("step", -1, "1 (MID) or 2 (LAST)"),
+        ("reset", 1, "0 (FIRST)"),
+        ("reset", 2, "0 (FIRST)"),
+        ("reset", 7, "0 (FIRST)"),
+    ],
+)
+def test_a_step_type_out_of_turn_is_refused(
+    call, step_type, must_be, is_batch, backend, validate
+):
+    wrong = functools.partial(Wrong, call, step_type, at=1 if call == "reset" else 2)
+
+    def batch():
+        return BatchedPyEnvironment([CountingEnv(), wrong()])
+
+    makers = [batch] if is_batch else [CountingEnv, wrong]
+    options = {"num_workers": 1, "backend": backend, "validate": validate}
+    with (
+        ParallelPyEnvironment(makers, **options) as pool,
+        pytest.raises(EnvironmentRaised) as refused,
+    ):
+        play(pool)
+
+    name = "env 0 (row 1)" if is_batch else "env 1"
+    assert isinstance(refused.value, SpecError)
+    assert str(refused.value) == (
+        f"{name} returned the step type {step_type} from {call}(); it must be "
+        f"{must_be}. An episode is FIRST, any number of MID, LAST: only a reset "
+        "returns FIRST, and the pool resets an environment after its LAST."
+    )
+
+
+class Showing(CountingEnv):
+    """Shows what it was given, after a first step and reset that are right."""
+
+    def __init__(self, dtype, value):
+        super().__init__()
+        self._shown_as, self._value = np.dtype(dtype), value
+        self._shown = 0
+
+    def observation_spec(self):
+        return ArraySpec((2,), self._shown_as)
+
+    def _shown_now(self):
+        self._shown += 1
+        if self._shown <= 3:
+            return np.zeros(2, self._shown_as)
+        return self._value
+
+    def _reset(self):
+        return super()._reset()._replace(observation=self._shown_now())
+
+    def _step(self, action):
+        return super()._step(action)._replace(observation=self._shown_now())
+
+
+CHANGED = {
+    "a fraction": ("uint8", np.array([1.0, 300.7])),
+    "a list with a fraction": ("uint8", [1.0, 2.5]),
+    "a large number": ("uint8", np.array([1, 300])),
+    "a negative number": ("uint64", np.array([1, -1])),
+    "a number over all of 32 bits": ("int32", np.array([0, 2**40])),
+    "not a number": ("int32", np.array([0, np.nan])),
+    "two for a truth": ("bool", np.array([0, 2])),
+    "a long text": ("<U3", np.array(["abc", "abcd"])),
+}
+
+
+@pytest.mark.parametrize("validate", ["first", "never"])
+@pytest.mark.parametrize(("dtype", "value"), CHANGED.values(), ids=CHANGED)
+def test_a_value_that_a_row_cannot_hold_is_refused(dtype, value, validate):
+    maker = functools.partial(Showing, dtype, value)
+    with (
+        ParallelPyEnvironment([maker], backend="inline", validate=validate) as pool,
+        pytest.raises(SpecError, match="observation"),
+    ):
+        play(pool)
+
+
+KEPT = {
+    "whole floats": ("uint8", np.array([1.0, 255.0]), [1, 255]),
+    "small numbers": ("uint8", np.array([1, 200]), [1, 200]),
+    "a list": ("int32", [3, 4], [3, 4]),
+    "doubles": ("float32", np.array([0.1, 1e300]), [np.float32(0.1), np.inf]),
+    "integers": ("float32", np.array([1, 2**24 + 1]), [1, 2**24]),
+    "a short text": ("<U3", np.array(["abc", "d"]), ["abc", "d"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+@pytest.mark.parametrize(("dtype", "value", "expected"), KEPT.values(), ids=KEPT)
+def test_a_value_that_keeps_its_meaning_is_written(dtype, value, expected):
+    with ParallelPyEnvironment(
+        [functools.partial(Showing, dtype, value)], backend="inline"
+    ) as pool:
+        for _ in range(4):
+            time_step = pool.step([0])
+
+    assert expected == time_step.observation[0].tolist()
+
+
+class Bounded(CountingEnv):
+    """Leaves the bounds of its spec after the first steps."""
+
+    def observation_spec(self):
+        return BoundedArraySpec((), np.int32, 0, 3)
+
+
+def test_always_refuses_values_outside_of_the_spec():
+    with (
+        ParallelPyEnvironment([Bounded], backend="inline", validate="always") as pool,
+        pytest.raises(SpecError, match="above the maximum"),
+    ):
+        play(pool)
+
+
+class Batch(BatchedPyEnvironment):
+    """Shows 300.7 in a batch, where a byte belongs."""
+
+    def observation_spec(self):
+        return ArraySpec((), np.uint8)
+
+    def _step(self, action):
+        time_step = super()._step(action)
+        return TimeStep(*time_step[:3], np.full(2, 300.7))
+
+    def _reset(self):
+        time_step = super()._reset()
+        return TimeStep(*time_step[:3], np.zeros(2, np.uint8))
+
+
+def test_batches_are_looked_at_in_the_same_way():
+    def batch():
+        return Batch([CountingEnv(), CountingEnv()])
+
+    with ParallelPyEnvironment([batch], backend="inline", validate="never") as pool:
+        pool.reset()
+        with pytest.raises(SpecError, match="observation"):
+            pool.step([0, 0])
