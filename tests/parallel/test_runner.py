@@ -1366,14 +1366,14 @@ class Twin:
     def answer(self, command, action):
         if command == REBUILD:
             self.env = PairEnv(*self.plan)
-        if command != STEP or self.ended:
-            self.broken = False
         first = None
         try:
-            if self.broken:
-                return "raised", None
             if command != STEP or self.ended:
                 time_step = self.env.reset()
+                # Not before: after a reset that raised there is no episode either.
+                self.broken = False
+            elif self.broken:
+                return "raised", None
             else:
                 time_step = self.env.step(action)
         except (ValueError, SystemExit):
