@@ -96,10 +96,12 @@ class Trial:
         Environments are made for that, which would close the one that is held, where a
         process may hold one only. What goes wrong here is for a check to say.
         """
-        if self._one_at_a_time:
-            for fact in ("rows", "repeats_last", "time_step_spec", "main"):
-                with contextlib.suppress(Exception):
-                    getattr(self, fact)
+        for fact in ("order", "rows", "repeats_last", "time_step_spec", "main"):
+            with contextlib.suppress(Exception):
+                getattr(self, fact)
+            # The first environment that is made says whether it is alone.
+            if not self._one_at_a_time:
+                return
 
     @property
     def has_company(self) -> bool:
