@@ -72,7 +72,7 @@ nitpick_ignore_regex = [
     (
         r"py:.*",
         r"(abc|argparse|collections|concurrent|cProfile|enum|np|npt|numpy|os|pathlib"
-        r"|tensorflow|typing|zipfile)\..*",
+        r"|tensorflow|types|typing|zipfile)\..*",
     ),
     (r"py:class", r"(.*\.)?(Self|SpecT|Change|Ignored|Path)"),
     # Types of parts that have no page.

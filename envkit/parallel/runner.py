@@ -639,7 +639,8 @@ class EnvRunner:
         # Hot: called once per step of a batch.
         ended = self._ended[first - self._first :][: len(stepping)]
         types = np.asarray(time_step.step_type)
-        begun, last = types == _FIRST, types == _LAST
+        begun: Array = types == _FIRST
+        last: Array = types == _LAST
         due = has_begun | (ended & stepping)
         wrong = (stepping | has_begun) & ((begun != due) | (types < 0) | (types > 2))
         if wrong.any():

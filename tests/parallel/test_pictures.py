@@ -132,7 +132,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("maker", "message"), REFUSED.items(), ids=str)
+@pytest.mark.parametrize(
+    ("maker", "message"),
+    REFUSED.items(),
+    ids=[getattr(maker, "__name__", maker) for maker in REFUSED],
+)
 def test_a_mode_that_is_not_there_is_refused_alike(maker, message):
     with ParallelPyEnvironment([maker] * 2, backend="inline") as env:
         env.reset()
