@@ -11,7 +11,7 @@ import numpy as np
 from envkit.types import Seed
 from envkit.wording import counted
 
-__all__ = ["checked_seeds", "seed_per_row"]
+__all__ = ["checked_seeds", "derived_seed", "seed_per_row"]
 
 
 def seed_per_row(seed: Seed, rows: int) -> list[int | None]:
@@ -48,6 +48,15 @@ def checked_seeds(seed: Seed, rows: int) -> list[int | None]:
     if _is_sequence(seed):
         return _given(seed, rows)  # type: ignore[arg-type]  # it is one
     return [None if seed is None else _as_seed(seed)]  # type: ignore[arg-type]  # it is no sequence
+
+
+def derived_seed(seed: Any, rebuilds: int) -> Any:
+    """Derives what to seed an environment with that replaces another."""
+    if rebuilds == 0 or seed is None:
+        return seed
+    if isinstance(seed, list | tuple):
+        return [derived_seed(part, rebuilds) for part in seed]
+    return int(np.random.SeedSequence([seed, rebuilds]).generate_state(1)[0])
 
 
 def _is_sequence(seed: Any) -> bool:

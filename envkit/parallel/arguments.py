@@ -24,6 +24,7 @@ __all__ = [
     "as_timeout",
     "as_validate",
     "as_worker_count",
+    "check_name",
 ]
 
 # By name, so that nothing is imported that is not used.
@@ -180,3 +181,13 @@ def as_validate(given: Any) -> str:
     raise ValueError(
         f"validate is {given!r:.80}; it is one of {', '.join(map(repr, VALIDATE))}."
     )
+
+
+def check_name(name: Any) -> None:
+    """Refuses what is no name, and names that are private."""
+    if not isinstance(name, str):
+        raise TypeError(f"name is {describe(name)}; it is a string.")
+    if name.startswith("_"):
+        raise AttributeError(
+            f"{name!r} is private to the environment; only public names are forwarded."
+        )

@@ -19,9 +19,9 @@ from envkit.constructors import recipe_of_constructor
 from envkit.env_ids import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
 from envkit.parallel import arguments, failures
+from envkit.parallel.arguments import check_name
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.nameplate import put_up_nameplate
-from envkit.parallel.names import check_name
 from envkit.parallel.pool import WorkerPool
 from envkit.parallel.slab import (
     BUSY_NS,

@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from envkit.error_texts import first_line
 from envkit.errors import ConstructorError
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
 from envkit.parallel.serialize import describe_constructor
+from envkit.seeding import derived_seed
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.info_spec import info_spec_of
 from envkit.targets import module_named
@@ -23,7 +22,6 @@ from envkit.wording import counted
 
 __all__ = [
     "EnvironmentHost",
-    "derived_seed",
     "end_fork",
     "lines_at_close",
     "resident_bytes",
@@ -224,15 +222,6 @@ def run_setup(setup: str | Callable[[], Any] | None) -> None:
         getattr(module_named(module), attribute)()
     elif setup is not None:
         setup()
-
-
-def derived_seed(seed: Any, rebuilds: int) -> Any:
-    """Derives what to seed an environment with that replaces another."""
-    if rebuilds == 0 or seed is None:
-        return seed
-    if isinstance(seed, list | tuple):
-        return [derived_seed(part, rebuilds) for part in seed]
-    return int(np.random.SeedSequence([seed, rebuilds]).generate_state(1)[0])
 
 
 def resident_bytes(pid: int) -> int:

@@ -20,20 +20,22 @@ import numpy as np
 from envkit.arrays import copied_arrays
 from envkit.ending_flags import FLAGS, flags_in
 from envkit.errors import SpecError
-from envkit.parallel.declared_infos import InfoRows
 from envkit.parallel.hosting import EnvironmentHost
 from envkit.parallel.slab import (
     ALL_INFOS,
     ANY_INFO,
     BEGUN_INFO,
+    DECLARED_INFO,
+    ONLY_DECLARED_INFO,
     SHOWN_INFO,
     Slab,
+    slot_of,
     view_of,
 )
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
-__all__ = ["InfoNotes", "says_more"]
+__all__ = ["InfoNotes", "InfoRows", "says_more"]
 
 _MID, _LAST = StepType.MID, StepType.LAST
 # What there is instead of an info where an environment has none.
@@ -253,3 +255,69 @@ def _flags_in(info: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
         for flag in flags
     )
     return flags if are_flags else None
+
+
+class InfoRows:
+    """Writes into rows of a slab what environments declare of their infos."""
+
+    def __init__(
+        self, slab: Slab, may_write: Callable[[], None] | None, name: Any
+    ) -> None:
+        """Prepares for a slab.
+
+        Args:
+            slab: Where to write.
+            may_write: Called before anything is written; raises if it may not be.
+            name: Names the environment of a row.
+        """
+        self._declared = slab.layout.info
+        self._infos = slab.infos
+        self._slab = slab
+        self._sequence = view_of(slab.sequence)
+        self._may_write = may_write
+        self._name = name
+
+    def write(self, row: int, info: Any) -> int:
+        """Writes an info beside the time step of a row.
+
+        Returns:
+            What the slab says of the row's info then.
+
+        Raises:
+            SpecError: It does not have what is declared.
+        """
+        # Hot: called once per row and step of environments that declare something.
+        leaves = self._declared.values(info, (), f"The info of {self._name(row)}")
+        if self._may_write is not None:
+            self._may_write()
+        slot = slot_of(self._sequence[row])
+        for array, leaf in zip(self._infos, leaves, strict=True):
+            array[slot, row] = leaf
+        return self._flags(info)
+
+    def write_batch(self, block: slice, moved: Array, info: Any) -> int:
+        """Writes the info of a batch beside those of its time steps that are new.
+
+        Args:
+            block: The rows of the batch.
+            moved: A mask of those of them that have moved.
+            info: Arrays with an element for each row, or a list of infos.
+        """
+        size = block.stop - block.start
+        rows = block.start + np.flatnonzero(moved)
+        if isinstance(info, list) and len(info) == size:
+            flags = [self.write(row, info[row - block.start]) for row in rows.tolist()]
+            return int(np.bitwise_and.reduce(flags)) if flags else 0
+        subject = f"The info of {self._name(block.start)}"
+        leaves = self._declared.values(info, (size,), subject)
+        if self._may_write is not None:
+            self._may_write()
+        slots = self._slab.slots(rows)
+        for array, leaf in zip(self._infos, leaves, strict=True):
+            array[slots, rows] = leaf[moved]
+        return self._flags(info)
+
+    def _flags(self, info: Any) -> int:
+        if self._declared.is_all_of(info):
+            return DECLARED_INFO | ONLY_DECLARED_INFO
+        return DECLARED_INFO

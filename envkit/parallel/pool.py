@@ -22,15 +22,12 @@ import numpy as np
 
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Finished
-from envkit.parallel.declared_infos import shareable
 from envkit.parallel.messages import question_text
 from envkit.parallel.questions import Questions
-from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook
-from envkit.parallel.row_map import RowMap
-from envkit.parallel.slab import CLOSED, PROCESS, RESET, STEP, Slab
-from envkit.parallel.waiting import FIRST_NOTICE
+from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook, RowMap
+from envkit.parallel.slab import CLOSED, PROCESS, RESET, STEP, Slab, shareable
 from envkit.parallel.watch import Watch
-from envkit.parallel.workforce import PoolOptions, Workforce
+from envkit.parallel.workforce import FIRST_NOTICE, PoolOptions, Workforce
 from envkit.specs.info_spec import common_info_spec
 from envkit.types import Array, EnvConstructor
 

@@ -7,8 +7,11 @@ from typing import Any
 
 from envkit.errors import CallOrderError
 from envkit.parallel.arguments import as_constructors
-from envkit.parallel.handles import Promise, set_there
-from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
+from envkit.parallel.parallel_py_environment import (
+    ParallelPyEnvironment,
+    Promise,
+    set_there,
+)
 from envkit.time_step import TimeStep
 from envkit.types import EnvConstructor, NestedArray, NestedSpec
 

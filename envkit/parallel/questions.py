@@ -10,7 +10,7 @@ from envkit.errors import WorkerError
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.messages import RemoteFailure, Reply, Request
-from envkit.parallel.row_map import RowMap
+from envkit.parallel.row_book import RowMap
 from envkit.parallel.workforce import Workforce
 
 __all__ = ["Questions"]

@@ -34,7 +34,7 @@ whoever carries the rows brings them over.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -83,6 +83,7 @@ __all__ = [
     "SlabLayout",
     "bytes_of",
     "is_private",
+    "shareable",
     "slot_of",
     "view_of",
 ]
@@ -280,6 +281,16 @@ def _narrowed(column: Array, width: int) -> Array:
     if width == _PYTHON:
         return column.view(PythonNumbers)
     return column.astype(FLOATS[width])
+
+
+def shareable(info_spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what of an `info_spec` can lie in shared memory."""
+    parts: dict[str, Any] = {}
+    for key, value in info_spec.items():
+        part = shareable(value) if isinstance(value, Mapping) else value
+        if part and not (isinstance(part, ArraySpec) and is_private(part.dtype)):
+            parts[key] = part
+    return parts
 
 
 def _private(specs: Sequence[ArraySpec]) -> tuple[int, ...]:

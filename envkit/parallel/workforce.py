@@ -13,21 +13,24 @@ from typing import Any
 from envkit.errors import WorkerError
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Event, Exited, Started
-from envkit.parallel.hosting import derived_seed
 from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.messages import ExitReport, Hello, RemoteFailure, WorkerJob
-from envkit.parallel.row_map import RowMap
+from envkit.parallel.row_book import RowMap
 from envkit.parallel.slab import STEP
 from envkit.parallel.supervision import RestartPolicy
-from envkit.parallel.waiting import Waiting
+from envkit.seeding import derived_seed
 from envkit.specs.common_spec import common_spec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
 from envkit.wording import listed
 
-__all__ = ["PoolOptions", "Worker", "Workforce"]
+__all__ = ["FIRST_NOTICE", "PoolOptions", "Waiting", "Worker", "Workforce"]
 
 _LOGGER = logging.getLogger(__name__)
+
+# Seconds after which to say what is being waited for, and then again.
+FIRST_NOTICE = 10.0
+_NEXT_NOTICE = 60.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,38 @@ class Worker:
         self.crash: WorkerError | None = None
         self.kill_reason: float | None = None
         self.doing: str | None = None
+
+
+class Waiting:
+    """How long something has been waited for, and when to say so next.
+
+    Attributes:
+        since: When the waiting began.
+
+    Example:
+        >>> waiting = Waiting(since=100.0)
+        >>> waiting.timeout(now=103.0, deadline=None)
+        7.0
+        >>> waiting.is_due(now=110.0), waiting.is_due(now=111.0)
+        (True, False)
+    """
+
+    def __init__(self, since: float) -> None:
+        """Begins to wait."""
+        self.since = since
+        self._next = since + FIRST_NOTICE
+
+    def timeout(self, now: float, deadline: float | None) -> float:
+        """Returns how long to wait now."""
+        until = self._next if deadline is None else min(self._next, deadline)
+        return max(until - now, 0.0)
+
+    def is_due(self, now: float) -> bool:
+        """Says whether it is time to say something, once each time."""
+        if now < self._next:
+            return False
+        self._next = now + _NEXT_NOTICE
+        return True
 
 
 class Workforce:
