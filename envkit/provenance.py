@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit.plain_data import to_plain
-
 __all__ = [
     "MadeBy",
     "Origin",
@@ -107,6 +105,9 @@ def name_of(thing: Any) -> str:
 
 def plain_arguments(arguments: Any, place: str = "arguments") -> Any:
     """Returns arguments as plain data; `{"$unknown": ...}` for what is none."""
+    # Only what is made by name comes here.
+    from envkit.plain_data import to_plain
+
     return to_plain(_without_large(arguments), place, _unknown)
 
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable
@@ -180,11 +179,11 @@ def missing_for(scheme: str) -> MissingDependencyError | None:
     found = _SCHEMES.get(scheme)
     if found is None:
         return None
-    if importlib.util.find_spec(found.package) is None:
+    if not _is_installed(found.package):
         return MissingDependencyError.needed_by(
             f"The scheme {scheme!r}", package=found.package, extra=found.extra
         )
-    if found.beside and importlib.util.find_spec(found.beside) is None:
+    if found.beside and not _is_installed(found.beside):
         try:
             names_in(scheme)
         except MissingDependencyError as error:
@@ -287,10 +286,16 @@ def _can_be_attribute(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
 
 
+def _is_installed(package: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(package) is not None
+
+
 def _from_library(
     name: str, target: str, scheme: _Scheme, rest: str
 ) -> Callable[..., Any]:
-    if importlib.util.find_spec(scheme.package) is None:
+    if not _is_installed(scheme.package):
         raise MissingDependencyError.needed_by(
             f"The environment {target!r}", package=scheme.package, extra=scheme.extra
         )

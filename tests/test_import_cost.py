@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 
-WORKING_SET = "from envkit import PyEnvironment, TimeStep, ArraySpec"
+WORKING_SET = (
+    "from envkit import PyEnvironment, TimeStep, ArraySpec, ParallelPyEnvironment"
+)
 HEAVY = {
     "tensorflow",
     "gymnasium",

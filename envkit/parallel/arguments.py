@@ -8,14 +8,16 @@ import numbers
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envkit import constructors
-from envkit.parallel.backends.base import Backend
 from envkit.parallel.cpus import available_cpus
-from envkit.parallel.supervision import RestartPolicy
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
+
+if TYPE_CHECKING:
+    from envkit.parallel.backends.base import Backend
+    from envkit.parallel.supervision import RestartPolicy
 
 __all__ = [
     "as_backend",
@@ -151,10 +153,12 @@ def _check_worker_env(worker_env: Any) -> None:
 
 def as_policy(given: Any) -> RestartPolicy | None:
     """Returns what to do about a worker that fails: `None` is to raise."""
+    if isinstance(given, str) and given == "raise":
+        return None
+    from envkit.parallel.supervision import RestartPolicy
+
     if isinstance(given, RestartPolicy):
         return given
-    if given == "raise":
-        return None
     raise ValueError(
         f'on_worker_failure is {given!r:.80}; it is "raise" or a RestartPolicy(...).'
     )

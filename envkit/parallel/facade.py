@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from envkit.autoreset import AutoReset
 from envkit.constructors import recipe_of_constructor
 from envkit.env_ids import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
-from envkit.parallel import arguments, failures
+from envkit.parallel import arguments
 from envkit.parallel.arguments import check_name
-from envkit.parallel.backends.base import Backend
-from envkit.parallel.nameplate import put_up_nameplate
-from envkit.parallel.pool import WorkerPool
 from envkit.parallel.slab import (
     BUSY_NS,
     RESETS,
@@ -30,16 +27,18 @@ from envkit.parallel.slab import (
     STEPS,
     WAITING_NS,
 )
-from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
-from envkit.parallel.supervision import RestartPolicy
-from envkit.parallel.workforce import PoolOptions
 from envkit.provenance import provenance_of, recipe_of_rows
 from envkit.seeding import seed_per_row
-from envkit.specs.common_spec import as_specs
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedSpec, Seed
 from envkit.wording import a_or_an, listed
+
+if TYPE_CHECKING:
+    from envkit.parallel.backends.base import Backend
+    from envkit.parallel.pool import WorkerPool
+    from envkit.parallel.statistics import PoolStatistics
+    from envkit.parallel.supervision import RestartPolicy
 
 __all__ = ["GRACE", "PoolFacade", "PoolState"]
 
@@ -103,6 +102,14 @@ class PoolFacade:
         rings_each_row: bool,
     ) -> None:
         """Checks what was given, and starts the pool."""
+        # Loaded with the first pool: a program that only names the class, or that a
+        # worker imports, has no use for it.
+        from envkit.parallel.failures import no_room
+        from envkit.parallel.nameplate import put_up_nameplate
+        from envkit.parallel.pool import WorkerPool
+        from envkit.parallel.workforce import PoolOptions
+        from envkit.specs.common_spec import as_specs
+
         name = type(self).__name__
         constructors = arguments.as_constructors(env_constructors, name)
         self._constructors = constructors
@@ -125,9 +132,9 @@ class PoolFacade:
             self._backend = arguments.as_backend(backend, start_method, worker_env)
             self._pool = pool = WorkerPool(constructors, self._backend, options)
         except OSError as error:
-            if (no_room := failures.no_room(error)) is None:
+            if (refusal := no_room(error)) is None:
                 raise
-            raise no_room from error
+            raise refusal from error
         self._structure = pool.layout.time_step
         self._rows = pool.rows
         self._everyone = np.arange(pool.rows)
@@ -496,6 +503,8 @@ class PoolFacade:
             ...     env.statistics().steps
             4
         """
+        from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
+
         self._check_open("statistics")
         meters = self._pool.slab.meters.tolist()
         workers = tuple(
@@ -544,7 +553,9 @@ class PoolFacade:
 
     def _check_open(self, call: str) -> None:
         if self._is_inherited:
-            raise ClosedError(failures.OF_ANOTHER_PROCESS)
+            from envkit.parallel.failures import OF_ANOTHER_PROCESS
+
+            raise ClosedError(OF_ANOTHER_PROCESS)
         if self._closed:
             raise ClosedError.used(type(self).__name__, call)
 

@@ -13,8 +13,8 @@ from envkit.errors import (
     WorkerError,
     WorkerTimeout,
 )
+from envkit.parallel.constructor_texts import describe_constructor
 from envkit.parallel.messages import ExitReport, RemoteFailure
-from envkit.parallel.serialize import describe_constructor
 
 __all__ = [
     "OF_ANOTHER_PROCESS",

@@ -11,8 +11,8 @@ from typing import Any
 
 from envkit.error_texts import first_line
 from envkit.errors import ConstructorError
+from envkit.parallel.constructor_texts import describe_constructor
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
-from envkit.parallel.serialize import describe_constructor
 from envkit.seeding import derived_seed
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.info_spec import info_spec_of

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import platform
 import sys
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import mmap
 
 __all__ = ["KEEPS_ORDER", "SharedBlock", "anonymous_file", "available_bytes", "fence"]
 
@@ -51,6 +54,8 @@ class SharedBlock:
         """Maps `size` bytes of a descriptor, which now belongs to the block."""
         self.fd = fd
         self.size = size
+        import mmap  # Not with the package: a fence, which slabs need, does without.
+
         self._map = mmap.mmap(fd, size)
 
     @classmethod

@@ -9,27 +9,28 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from envkit import nest
 from envkit.arrays import as_array
 from envkit.autoreset import AutoReset
-from envkit.batched_py_environment import unstack_actions
 from envkit.errors import CallOrderError
 from envkit.masked_rows import STEPS, refuse_ended
 from envkit.parallel.arguments import check_name
-from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import GRACE, PoolState
 from envkit.parallel.pool_infos import InfoQuestions
 from envkit.parallel.row_book import BROKEN
 from envkit.parallel.slab import BUSY_NS, RESET, SAME_STEP_SLOT, STEP, view_of
-from envkit.parallel.supervision import RestartPolicy
 from envkit.py_environment import PyEnvironment
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, EnvConstructor, NestedArray, NestedSpec
 from envkit.wording import counted, listed
+
+if TYPE_CHECKING:
+    from envkit.parallel.backends.base import Backend
+    from envkit.parallel.supervision import RestartPolicy
 
 __all__ = ["EnvHandle", "ParallelPyEnvironment", "Promise"]
 
@@ -491,6 +492,8 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         return self.reset()
 
     def _unstack_actions(self, batched_actions: NestedArray) -> list[NestedArray]:
+        from envkit.batched_py_environment import unstack_actions
+
         return unstack_actions(batched_actions)
 
     def close(self, grace: float = GRACE) -> None:
