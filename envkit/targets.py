@@ -31,7 +31,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.errors import ConstructorError, MissingDependencyError
@@ -208,7 +207,7 @@ def makes_batches(target: Any, arguments: Collection[str]) -> bool:
     return prefix in _SCHEMES and _SCHEMES[prefix].batched_by in arguments
 
 
-def module_named(name: str) -> ModuleType:
+def module_named(name: str) -> Any:
     """Returns a module: the main script, if the name is its, else an imported one.
 
     Importing the main script by its name would run it a second time.
@@ -366,7 +365,7 @@ def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]
     if module_name.startswith("."):  # "./game.py": others are refused before.
         raise _names_a_file(name, module_name, attribute)
     try:
-        found: Any = module_named(module_name)
+        found = module_named(module_name)
     except ModuleNotFoundError as error:
         # Only if it is the named module that is missing: one that it imports itself
         # is the author's own business, and its error says more.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
     from envkit.parallel.supervision import RestartPolicy
 
-__all__ = ["EnvHandle", "ParallelPyEnvironment", "Promise"]
+__all__ = ["EnvHandle", "ParallelPyEnvironment", "Promise", "set_there"]
 
 _LOGGER = logging.getLogger(__name__)
 _LAST = int(StepType.LAST)

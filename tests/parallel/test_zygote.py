@@ -19,7 +19,7 @@ from envkit import ParallelPyEnvironment, RestartPolicy
 from envkit.errors import WorkerCrashed, WorkerError
 from envkit.parallel import serialize, zygote
 from envkit.parallel.doorbell import is_readable
-from envkit.parallel.messages import Hello, PackedJob, WorkerJob
+from envkit.parallel.messages import Packed, PackedJob, WorkerJob
 from envkit.testing import CountingEnv
 from tests import residue
 
@@ -71,7 +71,7 @@ def tell(worker, setup):
 def said_by(worker, setup):
     """Lets a worker run something, and returns what it wrote to standard error."""
     tell(worker, setup)
-    assert isinstance(worker.channel.receive(SECONDS), Hello)
+    assert isinstance(worker.channel.receive(SECONDS), Packed)
     worker.forward_stderr()
     return worker.stderr_tail
 
