@@ -86,7 +86,8 @@ class RandomPyEnvironment(PyEnvironment):
         self._min_duration = min_duration
         self._max_duration = max_duration
         self._num_steps = np.zeros(self._dims, np.int64)
-        self.seed(seed)
+        # Not by seed(): a subclass may extend that by what it does not have yet.
+        self._make_generator(seed)
 
     @property
     def batched(self) -> bool:
@@ -116,6 +117,9 @@ class RandomPyEnvironment(PyEnvironment):
 
         The rows of a batch share one generator; a sequence has one seed for each.
         """
+        self._make_generator(seed)
+
+    def _make_generator(self, seed: Seed) -> None:
         self._noted_seed = seed
         seeds = checked_seeds(seed, 1 if self._batch_size is None else self._batch_size)
         if None in seeds:

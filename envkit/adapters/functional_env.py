@@ -114,7 +114,8 @@ class FunctionalEnvironment(PyEnvironment):
         self._program = program_for(reset, step, np.dtype(reward_dtype))
         self._look(observation_spec)
         self._prepare()
-        self.seed(seed)
+        # Not by seed(): a subclass may extend that by what it does not have yet.
+        self._give_keys(seed)
 
     def _look(self, observation_spec: NestedSpec | None) -> None:
         """Keeps the specs, those of the functions' results among them."""
@@ -183,6 +184,9 @@ class FunctionalEnvironment(PyEnvironment):
         The key of a seed is `jax.random.PRNGKey(seed)`. One integer gives each row of a
         batch a seed of its own, and a single environment that very seed.
         """
+        self._give_keys(seed)
+
+    def _give_keys(self, seed: Seed) -> None:
         self._noted_seed = seed
         seeds: Any = seed
         if self._batch_size is None and np.ndim(seeds) == 0:

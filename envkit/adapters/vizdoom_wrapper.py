@@ -124,7 +124,8 @@ class VizDoomWrapper(PyEnvironment):
         # What leads to where the game is: the seed of its episode, and its actions.
         self._episode_seed = 0
         self._played: list[tuple[float, ...]] = []
-        self.seed(seed)
+        # Not by seed(): a subclass may extend that by what it does not have yet.
+        self._note_seed(seed)
 
     def _choose_actions(self, actions: Any) -> None:
         if isinstance(actions, str) and actions == "buttons":
@@ -185,6 +186,9 @@ class VizDoomWrapper(PyEnvironment):
         Every episode has a seed of its own, which `get_info()` tells: that of the first
         is the number itself, and those of later ones are drawn after it.
         """
+        self._note_seed(seed)
+
+    def _note_seed(self, seed: Seed) -> None:
         self._noted_seed = seed
         seeds: Any = [seed] if np.ndim(seed) == 0 else seed  # type: ignore[arg-type]  # None has no dimensions
         (self._next_seed,) = seed_per_row(seeds, 1)

@@ -126,7 +126,8 @@ class BatchableEnvironment(PyEnvironment):
         # began. One comparison then finds the rows that have reached the limit.
         self._clock = 0
         self._began = np.zeros(self._num_rows, np.int64)
-        self.seed(seed)
+        # Not by seed(): a subclass may extend that by what it does not have yet.
+        self._make_streams(seed)
 
     @property
     def batched(self) -> bool:
@@ -157,6 +158,9 @@ class BatchableEnvironment(PyEnvironment):
         One integer gives each row of a batch a stream of its own; a sequence has a seed
         for each row. `None` takes fresh entropy.
         """
+        self._make_streams(seed)
+
+    def _make_streams(self, seed: Seed) -> None:
         seeds: Any = seed
         if self._batch_size is None and np.ndim(seeds) == 0:
             seeds = [seed]  # It is used as it is, like that of one row in a sequence.
