@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -13,17 +13,25 @@ from envkit.specs.array_spec import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.batching import as_outer_dims
 from envkit.specs.object_spec import ObjectKind, ObjectSpec
 from envkit.specs.text_spec import TextSpec
+from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource
-from envkit.wording import a_or_an, foreign
+from envkit.wording import a_or_an, foreign, listed
 
 __all__ = ["sample_bounded_spec", "sample_spec_nest"]
+
+# A mask has a byte for each choice.
+_MOST_CHOICES = 2**20
 
 _DIGITS = np.array(list("0123456789"))
 _DIGITS.setflags(write=False)
 
 
 def sample_bounded_spec(
-    spec: BoundedArraySpec, rng: RandomSource, outer_dims: Sequence[int] = ()
+    spec: BoundedArraySpec,
+    rng: RandomSource,
+    outer_dims: Sequence[int] = (),
+    *,
+    mask: Any = None,
 ) -> Array:
     """Draws one array between a spec's bounds, both included.
 
@@ -31,6 +39,8 @@ def sample_bounded_spec(
         spec: Any integer or floating spec with bounds, per element or not.
         rng: A `numpy.random.Generator`, or a `RandomState` as in TF-Agents.
         outer_dims: Dimensions that come before the spec's own.
+        mask: Which choices of a spec of integers may be drawn, as for
+            `sample_spec_nest`; `None` for all.
 
     Example:
         >>> spec = BoundedArraySpec((3,), np.int64, minimum=[0, 10, 20], maximum=29)
@@ -44,14 +54,21 @@ def sample_bounded_spec(
             f"{foreign(spec) or f'{spec!r:.80}'}; sample_spec_nest() samples every "
             "spec."
         )
-    shape = (*as_outer_dims(outer_dims), *spec.shape)
+    dims = as_outer_dims(outer_dims)
+    if mask is not None:
+        return _sample_masked(spec, _checked(rng), dims, mask, "")
+    shape = (*dims, *spec.shape)
     if is_discrete(spec):
         return _sample_integers(spec, _checked(rng), shape)
     return _sample_floats(spec, _checked(rng), shape)
 
 
 def sample_spec_nest(
-    structure: NestedSpec, rng: RandomSource, outer_dims: Sequence[int] = ()
+    structure: NestedSpec,
+    rng: RandomSource,
+    outer_dims: Sequence[int] = (),
+    *,
+    mask: Any = None,
 ) -> NestedArray:
     """Draws a value for every spec of a nest.
 
@@ -59,15 +76,146 @@ def sample_spec_nest(
     are tossed; text is made of digits, unless the spec has letters of its own. The
     values of an `ObjectSpec` are drawn by its kind.
 
+    A mask has one boolean for each choice between a spec's bounds, along its last
+    axis: `(*outer_dims, *spec.shape, choices)`. Choices that are allowed are equally
+    likely. Without the outer dimensions it is for all rows. Where the elements of a
+    spec have different numbers of choices, the masks of all are as long as the longest,
+    and what an element does not have is not looked at; or they are a list with the mask
+    of each element.
+
+    Args:
+        structure: Specs, or one spec.
+        rng: A `numpy.random.Generator`, or a `RandomState` as in TF-Agents.
+        outer_dims: Dimensions that come before the specs' own.
+        mask: Which choices may be drawn: a nest of masks like that of the specs, in
+            which `None` allows everything; `None` for no masks at all.
+
     Example:
         >>> spec = {"move": BoundedArraySpec((), np.int64, 0, 3)}
-        >>> action = sample_spec_nest(spec, np.random.default_rng(0), outer_dims=(5,))
-        >>> action["move"].shape
+        >>> rng = np.random.default_rng(0)
+        >>> sample_spec_nest(spec, rng, outer_dims=(5,))["move"].shape
         (5,)
+        >>> legal = {"move": np.array([[False, True, False, False]] * 5)}
+        >>> sample_spec_nest(spec, rng, outer_dims=(5,), mask=legal)["move"]
+        array([1, 1, 1, 1, 1])
+
+    Raises:
+        ValueError: A mask allows nothing in some row.
     """
     checked = _checked(rng)
     dims = as_outer_dims(outer_dims)
+    if mask is not None:
+        return _sample_with(structure, checked, dims, mask)
     return nest.map_structure(lambda spec: _sample(spec, checked, dims), structure)
+
+
+def _sample_with(
+    structure: NestedSpec, rng: RandomSource, dims: tuple[int, ...], masks: Any
+) -> NestedArray:
+    """Draws a value for every spec, under the mask that stands at its place."""
+    values = []
+    for pair in nest.pair_up(structure, masks):
+        place = f" at {pair.path}" if pair.path else ""
+        if pair.problem:
+            raise ValueError(
+                f"The masks are no nest like that of the specs{place}. {pair.problem}"
+            )
+        if pair.value is None:
+            values.append(_sample(pair.template, rng, dims))
+        else:
+            values.append(_sample_masked(pair.template, rng, dims, pair.value, place))
+    return nest.unflatten_as(structure, values)
+
+
+def _sample_masked(
+    spec: Any, rng: RandomSource, dims: tuple[int, ...], mask: Any, place: str
+) -> Array:
+    """Draws from the choices that a mask allows."""
+    low, counts = _choices_of(spec, place)
+    allowed = _allowed(mask, counts, (*dims, *spec.shape), place)
+    left = np.asarray(allowed.sum(-1))
+    if not left.all():
+        _refuse_empty(left, dims, counts, place)
+    # The number of the choice among those that are allowed, counted from 1.
+    number = (rng.random(left.shape) * left).astype(np.int64) + 1
+    choice = np.argmax(allowed.cumsum(-1) == np.asarray(number)[..., np.newaxis], -1)
+    # The dtype has room for each choice, and need not have any for their number.
+    return np.asarray(low + choice.astype(low.dtype)).astype(spec.dtype)
+
+
+def _choices_of(spec: Any, place: str) -> tuple[Array, Array]:
+    """Returns the first choice of each element of a spec, and how many there are."""
+    if not isinstance(spec, BoundedArraySpec) or not is_discrete(spec):
+        raise TypeError(
+            f"There is a mask{place} for {spec!r:.120}; a mask must be for integers "
+            "with bounds, which have choices to leave out."
+        )
+    native = spec.dtype.newbyteorder("=")
+    low = np.broadcast_to(spec.minimum, spec.shape).astype(native)
+    high = np.broadcast_to(spec.maximum, spec.shape)
+    # As Python's integers: the width of a dtype may have no room in it.
+    counts = high.astype(object) - low.astype(object) + 1
+    most = int(np.max(counts, initial=0))
+    if most > _MOST_CHOICES:
+        raise ValueError(
+            f"There is a mask{place} for {spec!r:.120}, which has {most} choices; a "
+            f"mask must be for {_MOST_CHOICES} at most."
+        )
+    return low, np.asarray(counts, np.int64)
+
+
+def _allowed(mask: Any, counts: Array, shape: tuple[int, ...], place: str) -> Array:
+    """Returns which choices are allowed, of shape `(*shape, choices)`."""
+    most = int(counts.max(initial=1))
+    if isinstance(mask, list | tuple) and counts.ndim and len(mask) == counts.size:
+        mask = _padded(mask, counts, shape, place)
+    array = np.asarray(mask)
+    is_flag = array.dtype.kind == "b" or (
+        array.dtype.kind in "iu" and bool(np.isin(array, (0, 1)).all())
+    )
+    try:
+        if not is_flag or array.shape[-1:] != (most,):
+            raise ValueError
+        allowed: Array = np.broadcast_to(array.astype(bool), (*shape, most))
+    except ValueError:
+        shapes = f"{(*shape, most)}"
+        if len(shape) > counts.ndim:
+            shapes += f", or {(*counts.shape, most)} for all rows"
+        raise ValueError(
+            f"The mask{place} is {describe(mask)}; it must have one boolean for each "
+            f"choice, and the shape {shapes}."
+        ) from None
+    return allowed & (np.arange(most) < counts[..., np.newaxis])
+
+
+def _padded(masks: Any, counts: Array, shape: tuple[int, ...], place: str) -> Array:
+    """Puts the masks of a spec's elements into one array."""
+    dims, most = shape[: len(shape) - counts.ndim], int(counts.max(initial=1))
+    padded = np.zeros((*dims, counts.size, most), np.uint8)
+    for element, (mask, count) in enumerate(zip(masks, counts.flat, strict=True)):
+        own = np.asarray(mask)
+        if own.shape[-1:] != (count,) or own.dtype.kind not in "biu":
+            raise ValueError(
+                f"The mask{place} has {describe(mask)} for element {element}; it must "
+                f"have one boolean for each of {count} choices."
+            )
+        padded[..., element, :count] = own
+    return padded.reshape((*shape, most))
+
+
+def _refuse_empty(
+    left: Array, dims: tuple[int, ...], counts: Array, place: str
+) -> NoReturn:
+    """Raises where a mask allows nothing."""
+    index = tuple(int(axis) for axis in np.argwhere(left == 0)[0])
+    row, element = index[: len(dims)], index[len(dims) :]
+    where = f" in row {listed(row)}" if row else ""
+    where += f" for element {listed(element)}" if element else ""
+    raise ValueError(
+        f"The mask{place} allows nothing{where}: none of "
+        f"{int(counts[element])} choices is true. Where the action is not used, as "
+        "after the end of an episode, let the mask be true everywhere."
+    )
 
 
 @functools.cache

@@ -282,3 +282,144 @@ def test_text_without_a_width_is_not_sampled(message_of, make_rng, dtype):
     assert (
         f"Cannot sample {spec}: no random value is defined for {spec.dtype}."
     ) == raised
+
+
+MOVE = BoundedArraySpec((), np.int32, 3, 6)
+PAIR = BoundedArraySpec((2,), np.int64, [0, 1], [2, 5])
+
+
+def test_only_what_a_mask_allows_is_drawn_and_all_of_it_alike(make_rng):
+    mask = [True, False, True, True]
+    drawn = sample_spec_nest(MOVE, make_rng(1), (3000,), mask=mask)
+
+    values, counts = np.unique(drawn, return_counts=True)
+    assert [3, 5, 6] == values.tolist()
+    assert counts.min() > 850
+    assert np.int32 == drawn.dtype
+
+
+def test_each_row_has_a_mask_of_its_own(make_rng):
+    masks = np.eye(4, dtype=bool)
+
+    assert [3, 4, 5, 6] == sample_spec_nest(
+        MOVE, make_rng(1), (4,), mask=masks
+    ).tolist()
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        ([1, 0, 0], [0, 0, 0, 0, 1]),
+        np.array([[1, 0, 0, 1, 1], [0, 0, 0, 0, 1]], np.int8),
+    ],
+)
+def test_each_element_has_a_mask_of_its_own(make_rng, mask):
+    assert [0, 5] == sample_bounded_spec(PAIR, make_rng(1), mask=mask).tolist()
+    rows = sample_bounded_spec(PAIR, make_rng(1), (2,), mask=mask)
+    assert [[0, 5], [0, 5]] == rows.tolist()
+
+
+def test_elements_of_rows_have_masks_as_gymnasium_has_them(make_rng):
+    mask = (np.eye(3, dtype=bool)[[0, 2]], np.eye(5, dtype=bool)[[4, 1]])
+
+    sample = sample_bounded_spec(PAIR, make_rng(1), (2,), mask=mask)
+
+    assert [[0, 5], [2, 2]] == sample.tolist()
+
+
+def test_masks_are_a_nest_in_which_none_allows_everything(make_rng):
+    spec = {"move": MOVE, "pair": PAIR, "force": ArraySpec((), np.float32)}
+    masks = {"move": [0, 1, 0, 0], "pair": None, "force": None}
+
+    sample = sample_spec_nest(spec, make_rng(1), mask=masks)
+
+    assert 4 == sample["move"]
+    assert explain(sample, spec) is None
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u8", ">i8"])
+def test_a_mask_reaches_both_ends_of_a_dtype(make_rng, dtype):
+    info = np.iinfo(np.dtype(dtype).newbyteorder("="))
+    spec = BoundedArraySpec((), dtype, info.max - 2, info.max)
+    low = BoundedArraySpec((), dtype, info.min, info.min + 2)
+
+    assert info.max == sample_spec_nest(spec, make_rng(1), mask=[0, 0, 1])
+    assert info.min == sample_spec_nest(low, make_rng(1), mask=[1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("spec", "dims", "mask", "error", "message"),
+    [
+        (
+            MOVE,
+            (2,),
+            [[1, 0, 0, 0], [0, 0, 0, 0]],
+            ValueError,
+            "The mask allows nothing in row 1: none of 4 choices is true. Where the "
+            "action is not used, as after the end of an episode, let the mask be true "
+            "everywhere.",
+        ),
+        (
+            {"pair": PAIR},
+            (),
+            {"pair": ([1, 1, 1], [0] * 5)},
+            ValueError,
+            "The mask at ['pair'] allows nothing for element 1: none of 5 choices is "
+            "true. Where the action is not used, as after the end of an episode, let "
+            "the mask be true everywhere.",
+        ),
+        (
+            MOVE,
+            (2,),
+            [True, False],
+            ValueError,
+            "The mask is a list of 2 elements; it must have one boolean for each "
+            "choice, and the shape (2, 4), or (4,) for all rows.",
+        ),
+        (
+            MOVE,
+            (),
+            [0.0, 1.0, 1.0, 1.0],
+            ValueError,
+            "The mask is a list of 4 elements; it must have one boolean for each "
+            "choice, and the shape (4,).",
+        ),
+        (
+            PAIR,
+            (),
+            ([1, 0], [1, 1, 1, 1, 1]),
+            ValueError,
+            "The mask has a list of 2 elements for element 0; it must have one boolean "
+            "for each of 3 choices.",
+        ),
+        (
+            {"move": MOVE, "pair": PAIR},
+            (),
+            {"move": None},
+            ValueError,
+            "The masks are no nest like that of the specs. Key 'pair' is missing.",
+        ),
+        (
+            ArraySpec((), np.float32),
+            (),
+            [1, 0],
+            TypeError,
+            "There is a mask for ArraySpec(shape=(), dtype=float32); a mask must be "
+            "for integers with bounds, which have choices to leave out.",
+        ),
+        (
+            ArraySpec((), np.int32),
+            (),
+            [1, 0],
+            TypeError,
+            "There is a mask for ArraySpec(shape=(), dtype=int32); a mask must be for "
+            "integers with bounds, which have choices to leave out.",
+        ),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused(
+    make_rng, message_of, spec, dims, mask, error, message
+):
+    assert message == message_of(
+        error, lambda: sample_spec_nest(spec, make_rng(1), dims, mask=mask)
+    )
