@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from envkit.specified import Specified
 from envkit.time_step import TimeStep
-from envkit.types import Array, NestedArray, Seed
+from envkit.types import Array, NestedArray, Options, ResetSeed, Seed
 
 __all__ = ["AsyncBatch", "AsyncEnvironment"]
 
@@ -105,8 +105,23 @@ class AsyncEnvironment(Specified):
         """How many rows there are."""
 
     @abc.abstractmethod
-    def reset_async(self, env_ids: Sequence[int] | Array | None = None) -> None:
-        """Lets the given rows, or all, start an episode; returns at once."""
+    def reset_async(
+        self,
+        env_ids: Sequence[int] | Array | None = None,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> None:
+        """Lets the given rows, or all, start an episode; returns at once.
+
+        Args:
+            env_ids: Which rows; `None` for all.
+            seed: What they are seeded with before: one integer, from which row `i` gets
+                the same stream as by `seed()`, or a list with one, or `None`, for each
+                of `env_ids`.
+            options: What environments are told of this one reset: a dictionary for all,
+                or a list with one, or `None`, for each of `env_ids`.
+        """
 
     @abc.abstractmethod
     def send(

@@ -13,6 +13,7 @@ from envkit.action_rows import action_rows
 from envkit.autoreset import AutoReset
 from envkit.env_ids import as_envs
 from envkit.errors import ClosedError, SpecError
+from envkit.masked_rows import hand_options
 from envkit.provenance import recipe_of, recipe_of_rows
 from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
@@ -164,6 +165,24 @@ class BatchedPyEnvironment(PyEnvironment):
         seeds = seed_per_row(seed, len(self._envs))
         self._noted_seed = seed
         return self._for_each("seed", lambda env, row: env.seed(seeds[row]))
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._check_open("seed")
+        rows = [row for row, seed in enumerate(seeds) if seed is not None]
+        self._calls.run("seed", lambda env, row: env.seed(seeds[row]), rows)
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        self._check_open("reset")
+        everyone = range(len(self._envs))
+        given = [None for _ in everyone] if options is None else options
+        asked = [
+            row
+            for row in everyone
+            # Each forgets them, but only what is to be reset gets any.
+            if options is None
+            or (given[row] is not None and (rows is None or rows[row]))
+        ]
+        self._calls.run("reset", lambda env, row: hand_options(env, given[row]), asked)
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns the environments' pictures, stacked; of other modes, a list.

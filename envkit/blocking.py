@@ -93,6 +93,8 @@ class Blocking(PyEnvironment):
         self._failed = np.zeros(self._rows, bool)
         # The rows to reset as soon as they owe no answer to something earlier.
         self._to_reset = np.zeros(self._rows, bool)
+        # What those are to begin with.
+        self._options: dict[int, Any] = {}
         # Which rows owe the beginning of an episode, and which showed what happened.
         self._beginning = np.zeros(self._rows, bool)
         self._valid = np.ones(self._rows, bool)
@@ -119,6 +121,11 @@ class Blocking(PyEnvironment):
 
     def _padding_rows(self) -> Array | None:
         return None if self._waits else self.resetting
+
+    @property
+    def seeds_rows(self) -> bool:
+        """Whether `reset` takes seeds for some rows: as a pool does."""
+        return hasattr(self._env, "_seed_rows")
 
     @property
     def valid(self) -> Array:
@@ -240,26 +247,43 @@ class Blocking(PyEnvironment):
             mask = self._as_mask(mask, "reset_async", "a row is to begin an episode")
         self._begin(np.ones(self._rows, bool) if mask is None else mask)
 
-    def _reset(self) -> TimeStep:
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        env: Any = self._env
+        env._seed_rows(seeds)
+
+    def _reset(self, options: Any = None) -> TimeStep:
         self._check_open("reset")
         # Answers that are still out belong to the episodes given up here.
-        self._begin(np.ones(self._rows, bool))
+        self._begin(np.ones(self._rows, bool), options)
         return self._complete("reset")
 
-    def _reset_rows(self, mask: Array) -> TimeStep:
+    def _reset_rows(self, mask: Array, options: Any = None) -> TimeStep:
         self._check_open("reset")
         if self._waits:
             self._check_nothing_owed("reset(mask)")
-        self._begin(mask)
+        self._begin(mask, options)
         return self._complete("reset")
 
-    def _begin(self, mask: Array) -> None:
+    def _begin(self, mask: Array, options: Any = None) -> None:
         """Resets rows, those that owe an answer as soon as that has come."""
         if not self._waits:
             # One that is beginning already need not begin again.
-            mask = mask & ~self._beginning
+            again = [own is not None for own in options or [None] * self._rows]
+            mask = mask & (~self._beginning | again)
         self._to_reset |= mask
+        self._options.update(
+            (row, None if options is None else options[row])
+            for row in np.flatnonzero(mask).tolist()
+        )
         self._reset_free_rows()
+
+    def _reset_async(self, rows: Array) -> None:
+        """Lets rows begin, with the options that they were given."""
+        options = [self._options.pop(row, None) for row in rows.tolist()]
+        if any(own is not None for own in options):
+            self._env.reset_async(rows, options=options)
+        else:
+            self._env.reset_async(rows)
 
     def _reset_free_rows(self) -> None:
         free = self._to_reset & ~self._owing
@@ -267,7 +291,11 @@ class Blocking(PyEnvironment):
             return  # All of them together.
         if free.any():
             self._beginning |= free
-            self._ask(free, self._env.reset_async)
+            try:
+                self._ask(free, self._reset_async)
+            except NotImplementedError:  # It takes no options.
+                self._to_reset &= ~free
+                raise
             self._failed[free] = False
             self._to_reset &= ~free
 

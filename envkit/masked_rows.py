@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import copy
 import functools
-from collections.abc import Callable
-from typing import Any, NoReturn
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -13,13 +15,22 @@ from envkit import nest
 from envkit.arrays import as_array, copied_arrays
 from envkit.autoreset import AutoReset
 from envkit.errors import CallOrderError, SpecError
+from envkit.seeding import seed_per_row
 from envkit.specified import Specified
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray
-from envkit.wording import listed
+from envkit.types import Array, NestedArray, Options, ResetSeed, Seed
+from envkit.wording import counted, listed
 
-__all__ = ["STEPS", "MaskedRows", "refuse_ended"]
+__all__ = [
+    "STEPS",
+    "MaskedRows",
+    "hand_options",
+    "is_as_new",
+    "options_copy",
+    "options_per_row",
+    "refuse_ended",
+]
 
 # What the mask of a step says.
 STEPS = "a row is to take its action"
@@ -53,6 +64,21 @@ class MaskedRows(Specified):
     _told_of_last: tuple[str, ...] = ()
     # What the beginning of episodes has raised in a step that returned their ends.
     _late_error: Exception | None = None
+    # What the next reset is given: in a batch, a list with an entry for each row.
+    _seed_of_reset: Any = None
+    _options_of_reset: Any = None
+
+    # Which arguments of reset() the class's own methods take, by their names.
+    _reset_takes: ClassVar[tuple[str, ...]] = ()
+    _reset_rows_takes: ClassVar[tuple[str, ...]] = ()
+    # Whether the class, where it changes how all rows are seeded, says so of some, too.
+    _seeds_rows: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._reset_takes = _taken_by(cls._reset)
+        cls._reset_rows_takes = _taken_by(cls._reset_rows)
+        cls._seeds_rows = is_as_new(cls, "_seed_rows", "seed")
 
     @property
     def batched(self) -> bool:
@@ -78,6 +104,12 @@ class MaskedRows(Specified):
     def holds_rows(self) -> bool:
         """Whether `step` takes a mask of rows: the others stay where they are."""
         return self.batched and type(self)._step_rows is not MaskedRows._step_rows
+
+    @property
+    def seeds_rows(self) -> bool:
+        """Whether `reset` takes seeds for some rows: the streams of others go on."""
+        knows = self._seeds_rows or "seed" in self._reset_rows_takes
+        return self.batched and knows
 
     @property
     def autoreset(self) -> AutoReset:
@@ -111,12 +143,26 @@ class MaskedRows(Specified):
                 self._plainly(change)
 
     @abc.abstractmethod
-    def reset(self, mask: Array | None = None) -> TimeStep:
+    def reset(
+        self,
+        mask: Array | None = None,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> TimeStep:
         """Starts an episode in every row, or in the masked rows."""
 
     @abc.abstractmethod
     def get_info(self) -> Any:
         """Returns what else there is to know about the current time step."""
+
+    @abc.abstractmethod
+    def seed(self, seed: Seed) -> Any:
+        """Makes what is random from the next reset on depend on `seed` alone."""
+
+    @abc.abstractmethod
+    def _reset(self) -> TimeStep:
+        """Starts an episode in every row."""
 
     @abc.abstractmethod
     def _step(self, action: NestedArray) -> TimeStep:
@@ -131,6 +177,143 @@ class MaskedRows(Specified):
             f"{type(self).__name__} cannot reset single rows: override "
             "_reset_rows(mask), which begins an episode in the masked rows only."
         )
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        """Seeds some rows from their next reset on; for batches.
+
+        Args:
+            seeds: An entry for each row: its seed, or `None` for a row whose random
+                numbers go on.
+        """
+        if "seed" not in self._reset_rows_takes:
+            self._refuse_seeds(seeds)
+        before = self._seed_of_reset or [None] * len(seeds)
+        self._seed_of_reset = [
+            old if new is None else new for old, new in zip(before, seeds, strict=True)
+        ]
+
+    def _refuse_seeds(self, seeds: list[int | None]) -> None:
+        rows = np.array([row for row, seed in enumerate(seeds) if seed is not None])
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot seed {_rows(rows)} alone: override "
+            "_seed_rows(seeds), whose seeds are None for the rows that go on. "
+            "seed(seeds) seeds all rows."
+        )
+
+    # A reset with a seed or with options.
+
+    def _reset_with(self, mask: Any, seed: ResetSeed, options: Options) -> TimeStep:
+        """Hands on a seed and options, and resets."""
+        rows = None if mask is None else self._as_mask(mask)
+        if rows is not None and rows.all():
+            rows = None
+        if rows is not None:
+            self._check_others_have_begun(rows)
+        try:
+            if options is not None:
+                self._take_options(self._as_options(options), rows)
+            if seed is not None:
+                self._take_seed(seed, rows)
+            return self.reset(rows)
+        finally:
+            # What has not been used is not for another reset.
+            if options is not None:
+                self._take_options(None, rows)
+
+    def _check_others_have_begun(self, mask: Array) -> None:
+        """Refuses a mask as long as the rows outside of it stand nowhere."""
+        if self._current_time_step is None:
+            self._refuse_mask()
+
+    def _refuse_mask(self) -> None:
+        raise CallOrderError(
+            f"{type(self).__name__}.reset(mask) was called before the first reset(): "
+            "the rows outside the mask have no time step yet. Call reset() first."
+        )
+
+    def _as_options(self, options: Any) -> Any:
+        """Returns checked options: in a batch a list with those of each row."""
+        if not self.batched:
+            return _checked_options(options)
+        return options_per_row(options, self.batch_size)  # type: ignore[arg-type]  # a batch has a size
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        """Keeps options for the next reset, or forgets them.
+
+        Args:
+            options: A dictionary, in a batch a list with one, or `None`, for each row;
+                `None` forgets what has been kept.
+            rows: In a batch, a mask of the rows that are to be reset; `None` for all.
+        """
+        if self._takes_options(rows):
+            self._options_of_reset = options
+            return
+        setter = getattr(self, "set_reset_options", None)
+        if callable(setter):
+            _set_options(setter, options, rows)
+        elif options is not None:
+            _refuse_options(self, options, rows)
+
+    def _takes_options(self, rows: Array | None) -> bool:
+        taken = self._reset_takes if rows is None else self._reset_rows_takes
+        return "options" in taken
+
+    def _take_seed(self, seed: Any, rows: Array | None) -> None:
+        """Seeds all rows, or those of a mask."""
+        given = seed
+        if not self.batched:
+            self.seed(seed)
+        else:
+            given = seed_per_row(seed, self.batch_size)  # type: ignore[arg-type]  # a batch has a size
+            if rows is not None:
+                given = [
+                    own if begins else None
+                    for own, begins in zip(given, rows.tolist(), strict=True)
+                ]
+            if None not in given:
+                self.seed(seed)  # As it came, which is what a provenance notes.
+            elif any(own is not None for own in given):
+                self._hand_seeds(given)
+        taken = self._reset_takes if rows is None else self._reset_rows_takes
+        # The author's seed() need not pass it on.
+        if "seed" in taken and self._seed_of_reset is None:
+            self._seed_of_reset = given
+
+    def _hand_seeds(self, seeds: list[int | None]) -> None:
+        """Seeds all rows, or some if the class says how."""
+        if None not in seeds:
+            self.seed(seeds)  # type: ignore[arg-type]  # none is None
+            return
+        if not self.seeds_rows:
+            self._refuse_seeds(seeds)
+        self._seed_rows(seeds)
+
+    def _given_to(
+        self, taken: tuple[str, ...], mask: Array | None = None
+    ) -> dict[str, Any]:
+        """Returns what an author's method takes of a reset's arguments, once."""
+        seed, options = self._seed_of_reset, self._options_of_reset
+        self._seed_of_reset = self._options_of_reset = None
+        if mask is not None and seed is not None:
+            masked = mask.tolist()
+            pairs = list(zip(seed, masked, strict=True))
+            self._seed_of_reset = [None if begins else own for own, begins in pairs]
+            seed = [own if begins else None for own, begins in pairs]
+        if isinstance(options, list):
+            options = [options_copy(own) for own in options]
+        else:
+            options = options_copy(options)
+        given = {"seed": seed, "options": options}
+        return {
+            name: value
+            for name, value in given.items()
+            if name in taken and (value is not None or _ANYTHING not in taken)
+        }
+
+    def _begun_rows(self, mask: Array) -> TimeStep:
+        """Starts an episode in some rows, with what the reset was given."""
+        taken = self._reset_rows_takes
+        return self._reset_rows(mask, **(self._given_to(taken, mask) if taken else {}))
 
     def _step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array
@@ -155,7 +338,7 @@ class MaskedRows(Specified):
         # Nothing is held, so a step of all will do: what it makes of the rows that
         # begin an episode right after is not used.
         stepped = self._checked(self._step(action), "_step")
-        return self._merge(beginning, self._reset_rows(beginning), stepped)
+        return self._merge(beginning, self._begun_rows(beginning), stepped)
 
     def step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array | None = None
@@ -402,15 +585,10 @@ class MaskedRows(Specified):
         rows = self._as_mask(mask)
         if rows.all():
             return self.reset()
-        current = self._current_time_step
-        if current is None:
-            raise CallOrderError(
-                f"{type(self).__name__}.reset(mask) was called before the first "
-                "reset(): the rows outside the mask have no time step yet. Call "
-                "reset() first."
-            )
+        self._check_others_have_begun(rows)
+        current: TimeStep = self._current_time_step  # type: ignore[assignment]  # checked
         if rows.any():
-            current = self._merge(rows, self._reset_rows(rows), current)
+            current = self._merge(rows, self._begun_rows(rows), current)
             self._current_time_step = current
         return current
 
@@ -525,6 +703,115 @@ def refuse_ended(rows: Array) -> NoReturn:
 
 def _raise(error: Exception) -> NoReturn:
     raise error
+
+
+def _checked_options(options: Any) -> Mapping[str, Any] | None:
+    """Returns the options of a reset, or refuses what is no dictionary."""
+    if options is None or isinstance(options, Mapping):
+        return options
+    raise TypeError(
+        "The options of a reset are a dictionary such as {'level': 3}, not "
+        f"{describe(options)}."
+    )
+
+
+def options_copy(options: Any) -> dict[str, Any] | None:
+    """Returns options that whoever is given them may change; `None` for none."""
+    checked = _checked_options(options)
+    return None if checked is None else copy.deepcopy(dict(checked))
+
+
+def options_per_row(options: Any, rows: int) -> list[Mapping[str, Any] | None]:
+    """Returns the options of each row, given those of each or one dictionary for all.
+
+    Example:
+        >>> options_per_row({"level": 3}, 2)
+        [{'level': 3}, {'level': 3}]
+    """
+    if not isinstance(options, Sequence) or isinstance(options, str | bytes):
+        return [_checked_options(options)] * rows
+    if len(options) != rows:
+        raise ValueError(
+            f"Options for {counted(len(options), 'row')}, and "
+            f"{counted(rows, 'row')} are reset. Pass a list with one dictionary, or "
+            "None, for each row, or one dictionary for all."
+        )
+    return [_checked_options(own) for own in options]
+
+
+def hand_options(env: Any, options: Any, rows: Array | None = None) -> None:
+    """Hands options for its next reset to an environment, of whatever library.
+
+    Args:
+        env: The environment.
+        options: Those of a single one, or a list with those of each row; `None` takes
+            back what has not been used.
+        rows: In a batch, a mask of the rows that are to be reset; `None` for all.
+    """
+    take = getattr(env, "_take_options", None)
+    if callable(take):
+        take(options, rows)
+    elif callable(getattr(env, "set_reset_options", None)):
+        _set_options(env.set_reset_options, options, rows)
+    elif options is not None:
+        _refuse_options(env, options, rows)
+
+
+def _set_options(setter: Any, options: Any, rows: Array | None) -> None:
+    """Passes options on to a method that takes one dictionary, for the next reset."""
+    if isinstance(options, list):
+        asked = [own for own, _ in _of_rows(options, rows)]
+        if any(own != asked[0] for own in asked):
+            raise ValueError(
+                "The rows of this batch are reset with the same options, for its "
+                "set_reset_options() takes one dictionary. Pass one for all rows."
+            )
+        options = asked[0] if asked else None
+    if options is not None:
+        setter(options)
+
+
+def _of_rows(options: list[Any], rows: Array | None) -> list[tuple[Any, int]]:
+    return [(own, row) for row, own in enumerate(options) if rows is None or rows[row]]
+
+
+def _refuse_options(env: Any, options: Any, rows: Array | None) -> None:
+    """Raises if there are options, which nothing would look at."""
+    pairs = _of_rows(options, rows) if isinstance(options, list) else [(options, -1)]
+    given = next(((own, row) for own, row in pairs if own), None)
+    if given is None:
+        return
+    own, row = given
+    raise NotImplementedError(
+        f"{type(env).__name__} takes no reset options, and was given "
+        f"{listed(map(repr, own))}{'' if row < 0 else f' for row {row}'}: its "
+        f"{'_reset' if rows is None else '_reset_rows'} has no argument `options`."
+    )
+
+
+# That a method takes any keyword argument.
+_ANYTHING = "**"
+
+
+def _taken_by(method: Any) -> tuple[str, ...]:
+    """Returns which arguments of a reset a method takes."""
+    try:
+        parameters = inspect.signature(method).parameters
+    except (TypeError, ValueError):  # It is no function of Python's.
+        return ()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return "seed", "options", _ANYTHING
+    return tuple(name for name in ("seed", "options") if name in parameters)
+
+
+def is_as_new(cls: type, hook: str, whole: str) -> bool:
+    """Says whether a hook was written together with the method it belongs to."""
+    for owner in cls.__mro__:
+        if hook in vars(owner):
+            return True
+        if whole in vars(owner):
+            return False
+    return False
 
 
 def _rows(rows: Array) -> str:

@@ -18,9 +18,10 @@ import numpy as np
 from envkit.errors import CallOrderError
 from envkit.masked_rows import STEPS, MaskedRows
 from envkit.provenance import MadeBy, check_made_by, made_by
+from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray, Seed
+from envkit.types import Array, NestedArray, Options, ResetSeed, Seed
 
 __all__ = ["EnvironmentState", "PyEnvironment"]
 
@@ -36,11 +37,13 @@ class EnvironmentState(NamedTuple):
         environment: What the environment's `_get_state` returned.
         time_step: The current time step; `None` before the first reset.
         made_by: Which versions it is of; `None` if it does not say.
+        next_seed: What the next reset is seeded with; `None` for nothing.
     """
 
     environment: Any
     time_step: TimeStep | None
     made_by: MadeBy | None = None
+    next_seed: Any = None
 
 
 class PyEnvironment(MaskedRows):
@@ -136,21 +139,39 @@ class PyEnvironment(MaskedRows):
             )
         return time_step
 
-    def reset(self, mask: Array | None = None) -> TimeStep:
+    def reset(
+        self,
+        mask: Array | None = None,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> TimeStep:
         """Starts an episode and returns its first time step.
 
         Args:
             mask: For a batch, which rows start an episode; the others stay where they
                 are. `None` means all.
+            seed: What the rows that start are seeded with before, as by `seed()`. In a
+                list for a batch, `None` lets a row's random numbers go on.
+            options: What the environment is told of this one reset: a dictionary, for
+                a batch one for all rows or a list with one, or `None`, for each.
 
         Returns:
             The time step of the whole batch: `FIRST` in the rows that were reset.
+
+        Raises:
+            NotImplementedError: The environment takes no seed, or no options.
         """
+        if seed is not None or options is not None:
+            return self._reset_with(mask, seed, options)
         if self._has_order and self._moves_in_other_order():
             return self._reset_in_order(mask)
         if mask is not None:
             return self._reset_masked(mask)
-        time_step = self._reset()
+        if self._reset_takes:
+            time_step = self._reset(**self._given_to(self._reset_takes))
+        else:
+            time_step = self._reset()
         if time_step.__class__ is not TimeStep:
             self._checked(time_step, "_reset")
         self._current_time_step = time_step
@@ -244,9 +265,23 @@ class PyEnvironment(MaskedRows):
     def seed(self, seed: Seed) -> Any:
         """Makes what is random from the next reset on depend on `seed` alone.
 
-        A batch gives each row a stream of its own, or takes one seed per row.
+        A batch gives each row a stream of its own, or takes one seed per row. An
+        environment whose `_reset` has an argument `seed` is given it there.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
+        if "seed" not in self._reset_takes:
+            raise NotImplementedError(f"{type(self).__name__} cannot be seeded.")
+        self._noted_seed = seed
+        self._keep_seed(seed)
+
+    def _keep_seed(self, seed: Seed) -> None:
+        """Keeps what the next reset is seeded with."""
+        if self.batched:
+            seeds = seed_per_row(seed, self.batch_size)  # type: ignore[arg-type]  # a batch has a size
+        else:
+            seeds = checked_seeds(seed, 1)
+        # In a reset no seed means that the random numbers go on.
+        known = [_fresh_seed() if own is None else own for own in seeds]
+        self._seed_of_reset = known if self.batched else known[0]
 
     def info_spec(self) -> dict[str, Any]:
         """Returns the specs of what `get_info` has at every time step, or of a part.
@@ -277,7 +312,10 @@ class PyEnvironment(MaskedRows):
             return self._plainly(self.get_state)
         return copy.deepcopy(
             EnvironmentState(
-                self._get_state(), self._current_time_step, self._made_by()
+                self._get_state(),
+                self._current_time_step,
+                self._made_by(),
+                self._seed_of_reset,
             )
         )
 
@@ -307,10 +345,16 @@ class PyEnvironment(MaskedRows):
         state = copy.deepcopy(state)
         self._set_state(state.environment)
         self._current_time_step = state.time_step
+        self._seed_of_reset = state.next_seed
 
     @abc.abstractmethod
     def _reset(self) -> TimeStep:
-        """Starts an episode, in every row of a batch, and returns a `FIRST`."""
+        """Starts an episode, in every row of a batch, and returns a `FIRST`.
+
+        It may have an argument `seed`, an argument `options`, or both: then it is given
+        by name what the caller of `reset` gave, or `None`. In a batch these are lists
+        with an entry for each row.
+        """
 
     @abc.abstractmethod
     def _step(self, action: NestedArray) -> TimeStep:
@@ -333,3 +377,7 @@ class PyEnvironment(MaskedRows):
             f"{type(self).__name__} cannot restore a state: override _get_state() and "
             "_set_state()."
         )
+
+
+def _fresh_seed() -> int:
+    return int(np.random.SeedSequence().generate_state(1)[0])

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from envkit.types import Seed
+from envkit.types import ResetSeed
 from envkit.wording import counted
 
 __all__ = ["checked_seeds", "derived_seed", "seed_per_row"]
 
 
-def seed_per_row(seed: Seed, rows: int) -> list[int | None]:
+def seed_per_row(seed: ResetSeed, rows: int) -> list[int | None]:
     """Returns a seed for each of `rows` environments.
 
     One integer gives every row a stream of its own, the same for row `i` however many
@@ -38,7 +38,7 @@ def seed_per_row(seed: Seed, rows: int) -> list[int | None]:
     return _spawned(_as_seed(seed), rows)  # type: ignore[arg-type]  # it is no sequence
 
 
-def checked_seeds(seed: Seed, rows: int) -> list[int | None]:
+def checked_seeds(seed: ResetSeed, rows: int) -> list[int | None]:
     """Returns what was given as a list: one seed for all, or one for each of `rows`.
 
     Example:

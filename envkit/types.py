@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -14,7 +14,9 @@ __all__ = [
     "EnvConstructor",
     "NestedArray",
     "NestedSpec",
+    "Options",
     "RandomSource",
+    "ResetSeed",
     "Seed",
     "Shape",
 ]
@@ -27,5 +29,9 @@ NestedSpec: TypeAlias = Any
 Array: TypeAlias = "npt.NDArray[Any]"
 Shape: TypeAlias = Sequence[int]
 Seed: TypeAlias = int | Sequence[int] | None
+# What a reset with a seed is given: in a list, None is for a row that goes on.
+ResetSeed: TypeAlias = int | Sequence[int | None] | None
+# A dictionary for all rows, or one for each.
+Options: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 EnvConstructor: TypeAlias = Callable[[], Any]
 RandomSource: TypeAlias = "np.random.Generator | np.random.RandomState"

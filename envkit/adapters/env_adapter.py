@@ -237,7 +237,7 @@ class EnvAdapter(PyEnvironment):
     def seed(self, seed: Seed) -> None:
         """Seeds the library's environment at the next reset."""
         author = self._author
-        if not author.wrote("seed") and not author.takes_seed:
+        if not author.wrote("seed") and not author.reset_takes("seed"):
             raise NotImplementedError(
                 f"{author.name} cannot be seeded: write seed(seed), which is called "
                 "before reset(), or let reset() take an argument seed."
@@ -271,9 +271,12 @@ class EnvAdapter(PyEnvironment):
         picture = author.render(mode)
         return np.array(picture) if mode == "rgb_array" else picture
 
-    def _reset(self) -> TimeStep:
+    def _takes_options(self, rows: Array | None) -> bool:
+        return self._author.reset_takes("options")
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
         plan = self._planned()
-        read = self._author.take_first()
+        read = self._author.take_first(options)
         self._info = read.info
         observation = self._observed(plan, read.observation, "reset")
         self._seen = plan.copied(observation)

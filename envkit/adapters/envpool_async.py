@@ -16,8 +16,16 @@ from envkit.adapters.gym_environments import as_discount
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.autoreset import AutoReset
 from envkit.errors import CallOrderError, ClosedError
+from envkit.masked_rows import hand_options, options_per_row
 from envkit.specs.validation import describe
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.types import (
+    Array,
+    NestedArray,
+    NestedSpec,
+    Options,
+    ResetSeed,
+    Seed,
+)
 from envkit.wording import counted, listed
 
 __all__ = ["AsyncEnvPool"]
@@ -173,14 +181,34 @@ class AsyncEnvPool(AsyncEnvironment):
         """
         return joined_infos([self._answers.infos_of(answer) for answer in self._last])
 
-    def reset_async(self, env_ids: Sequence[int] | Array | None = None) -> None:
+    def reset_async(
+        self,
+        env_ids: Sequence[int] | Array | None = None,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> None:
         """Lets the given rows, or all, start an episode; returns at once.
 
         Where a seed waits for a reset of all rows, the pool is made anew first.
+
+        Args:
+            env_ids: Which rows; `None` for all.
+            seed: What all rows are seeded with before; EnvPool cannot seed some alone.
+            options: Nothing: EnvPool takes no options.
         """
         self._check_open("reset_async")
         rows, asked = self._states.as_rows(env_ids)
         self._states.of(rows, "reset_async")
+        if options is not None:
+            hand_options(self, options_per_row(options, rows.size))
+        if seed is not None and rows.size < self._rows:
+            raise NotImplementedError(
+                f"AsyncEnvPool cannot seed {rows.size} of its {self._rows} rows: "
+                "EnvPool takes seeds when it makes all of them. Reset all rows."
+            )
+        if seed is not None:
+            self.seed(seed)  # type: ignore[arg-type]  # it refuses None in it
         if self._seeds is not None and rows.size == self._rows:
             self._make_anew(self._seeds)
         self._states.ask(rows)

@@ -195,6 +195,15 @@ class FunctionalEnvironment(PyEnvironment):
         key = keys if self._streams is None else self._streams.key
         self._streams = Streams(key, keys, self._all)
 
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        import jax.numpy as jnp
+
+        streams: Any = self._streams
+        given = np.array([seed is not None for seed in seeds])
+        keys = keys_of([0 if seed is None else seed for seed in seeds])
+        next_key = jnp.where(given[:, np.newaxis], keys, streams.next_key)
+        self._streams = Streams(streams.key, next_key, streams.seeded | given)
+
     def get_info(self) -> dict[str, Any]:
         """Returns the info of the current time step, an element for each row.
 

@@ -2,26 +2,88 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable, Sequence
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from envkit.masked_rows import hand_options
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe
+from envkit.types import Array
 from envkit.wording import listed
 
 __all__ = [
     "as_discount",
     "check_render_mode",
     "check_single",
+    "handed_options",
     "id_without_module",
+    "known_to_reset",
     "limited_and_wrapped",
     "name_of",
     "number_of",
     "set_attribute",
 ]
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def known_to_reset(env: Any) -> dict[str, None]:
+    """Returns what `reset` is always called with by name, for want of anything else.
+
+    Gymnasium's own vectors pass a seed and options in any case, and environments that
+    were written for them have no defaults. What some forget to take is left out.
+
+    Example:
+        >>> class Forgetful:
+        ...     def reset(self, seed): ...
+        >>> known_to_reset(Forgetful())
+        {'seed': None}
+    """
+    both = dict.fromkeys(("seed", "options"))
+    try:
+        parameters = inspect.signature(env.reset).parameters
+    except (TypeError, ValueError):  # Something in C, which does not tell.
+        return both
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return both
+    return {name: None for name in both if name in parameters}
+
+
+@contextlib.contextmanager
+def handed_options(env: Any, options: Any, rows: Array | None = None) -> Iterator[None]:
+    """Hands options to an environment for a reset, and takes back what is left.
+
+    Programs for Gymnasium and PettingZoo pass options to what has none. Of those that
+    are lost so, a line in the log tells.
+
+    Args:
+        env: The environment.
+        options: Those of a single one, or a list with those of each row; `None` or an
+            empty dictionary for none.
+        rows: In a batch, a mask of the rows that are to be reset; `None` for all.
+    """
+    is_by_row = isinstance(options, list)
+    given = [own for own in options if own] if is_by_row else options
+    try:
+        if given:
+            hand_options(env, options, rows)
+    except NotImplementedError as error:
+        reason = str(error).partition("\n")[0]
+        _LOGGER.warning(
+            "reset(options=...) has not reached %s: %s", type(env).__name__, reason
+        )
+    try:
+        yield
+    finally:
+        if given:
+            hand_options(env, None, rows)
 
 
 def check_single(env: Any, *, adapter: str, library: str) -> None:

@@ -18,6 +18,8 @@ from envkit.adapters.gym_environments import (
 from envkit.adapters.old_gym.gym_ages import (
     calls_seed,
     render_takes_mode,
+    reset_needs,
+    reset_takes_options,
     reset_takes_seed,
 )
 from envkit.adapters.old_gym.gym_spaces import (
@@ -32,7 +34,7 @@ from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep, restart, termination, truncation
-from envkit.types import NestedArray, NestedSpec, Seed
+from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wording import listed
 
 __all__ = ["GymWrapper", "spec_from_gym_space"]
@@ -229,18 +231,26 @@ class GymWrapper(PyEnvironment):
             if close is not None:
                 close()
 
-    def _reset(self) -> TimeStep:
+    def _takes_options(self, rows: Array | None) -> bool:
+        return reset_takes_options(self._gym)
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
         self._check_open("reset")
         seed = self._next_seed
-        if seed is None:
-            result = self._gym.reset()
-        elif reset_takes_seed(self._gym):
-            result = self._gym.reset(seed=seed)
-        else:
+        if seed is not None and not reset_takes_seed(self._gym):
             # What has happened since seed() has used up random numbers.
             if self._seeded_at is not self._current_time_step:
                 self._gym.seed(seed)
-            result = self._gym.reset()
+            seed = None
+        given = {"seed": seed, "options": options}
+        # Where one has no default it is passed in any case.
+        result = self._gym.reset(
+            **{
+                name: value
+                for name, value in given.items()
+                if value is not None or reset_needs(self._gym, name)
+            }
+        )
         self._next_seed = self._seeded_at = None
         observation, self._info = self._split(result)
         self._done = False

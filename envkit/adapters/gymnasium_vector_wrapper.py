@@ -19,7 +19,10 @@ from envkit.adapters.gymnasium_vector.vector_actions import VectorActions
 from envkit.adapters.gymnasium_vector.vector_calls import access_envs, call_envs
 from envkit.adapters.gymnasium_vector.vector_ends import FinalObservations
 from envkit.adapters.gymnasium_vector.vector_kinds import check_vector_env, order_of
-from envkit.adapters.gymnasium_vector.vector_resets import ResetArguments
+from envkit.adapters.gymnasium_vector.vector_resets import (
+    ResetArguments,
+    options_of_all,
+)
 from envkit.adapters.gymnasium_vector.vector_results import VectorResults
 from envkit.adapters.gymnasium_vector.vector_spaces import (
     check_shared_memory,
@@ -234,6 +237,11 @@ class GymnasiumVectorWrapper(PyEnvironment):
         return self._has_masks
 
     @property
+    def seeds_rows(self) -> bool:
+        """Whether each row takes a seed: in Gymnasium's own vector environments."""
+        return self._arguments.is_by_row
+
+    @property
     def holds_rows(self) -> bool:
         """False: a vector environment steps all its rows."""
         return False
@@ -352,11 +360,18 @@ class GymnasiumVectorWrapper(PyEnvironment):
         """
         return self._steps.standing(super().current_time_step(), self._observations)
 
-    def _reset(self) -> TimeStep:
-        self._check_open("reset")
-        return self._steps.reset()
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        options_of_all(options, rows)  # Refuses those that differ.
+        super()._take_options(options, rows)
 
-    def _reset_rows(self, mask: Array) -> TimeStep:
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._arguments.note_seeds(seeds)
+
+    def _reset(self, options: list[Any] | None = None) -> TimeStep:
+        self._check_open("reset")
+        return self._steps.reset(options_of_all(options, None))
+
+    def _reset_rows(self, mask: Array, options: list[Any] | None = None) -> TimeStep:
         self._check_open("reset")
         if not self._has_masks:
             raise NotImplementedError(
@@ -364,7 +379,7 @@ class GymnasiumVectorWrapper(PyEnvironment):
                 f"autoreset_mode is {self._order.name}. Make it with "
                 "AutoresetMode.DISABLED."
             )
-        return self._steps.reset_rows(mask)
+        return self._steps.reset_rows(mask, options_of_all(options, mask))
 
     def _step(self, action: NestedArray) -> TimeStep:
         return self._steps.step(action)

@@ -13,6 +13,7 @@ from envkit.adapters.gym_environments import (
     as_discount,
     check_render_mode,
     check_single,
+    known_to_reset,
     name_of,
     number_of,
     set_attribute,
@@ -24,6 +25,7 @@ from envkit.adapters.spaces.padded import MaxLengths
 from envkit.adapters.spaces.space_kinds import keeping_floats
 from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
 from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.masked_rows import options_copy
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec
@@ -139,8 +141,9 @@ class GymnasiumWrapper(PyEnvironment):
         self._plain_dtype = self._observation_spec.dtype if is_one else None
         self._plain_shape = self._observation_spec.shape if is_one else None
         self._info: dict[str, Any] = {}
-        self._reset_options = self._next_options = _as_options(reset_options)
+        self._reset_options = self._next_options = options_copy(reset_options)
         self._next_seed: int | None = None
+        self._known_to_reset = known_to_reset(gym_env)
         self._ended = False
         self._closed = False
 
@@ -203,7 +206,7 @@ class GymnasiumWrapper(PyEnvironment):
             True
             >>> env.close()
         """
-        self._next_options = _as_options(options)
+        self._next_options = options_copy(options)
         if always:
             self._reset_options = self._next_options
 
@@ -244,15 +247,14 @@ class GymnasiumWrapper(PyEnvironment):
             self._closed = True
             self._gym.close()
 
-    def _reset(self) -> TimeStep:
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
         self._check_open("reset")
-        arguments: dict[str, Any] = {}
-        if self._next_seed is not None:
-            arguments["seed"] = self._next_seed
-        if self._next_options is not None:
+        if options is None:
             # An environment may change what it is given.
-            arguments["options"] = copy.deepcopy(self._next_options)
-        result = self._gym.reset(**arguments)
+            options = copy.deepcopy(self._next_options)
+        given = {"seed": self._next_seed, "options": options}
+        given = {name: value for name, value in given.items() if value is not None}
+        result = self._gym.reset(**{**self._known_to_reset, **given})
         self._next_seed, self._next_options = None, self._reset_options
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse_result("reset", result, "(observation, info)")
@@ -345,13 +347,3 @@ class GymnasiumWrapper(PyEnvironment):
         beside = restore_snapshot(self._gym, self._name, state)
         self._info, self._next_seed, self._ended, options = beside
         self._reset_options, self._next_options = options
-
-
-def _as_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if options is None or isinstance(options, Mapping):
-        # Whoever gave them may go on changing them.
-        return None if options is None else copy.deepcopy(dict(options))
-    raise TypeError(
-        f"The options of a reset are a dictionary such as {{'level': 3}}, not "
-        f"{describe(options)}."
-    )

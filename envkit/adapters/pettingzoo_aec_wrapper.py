@@ -147,9 +147,9 @@ class PettingZooAECWrapper(GameEnvironment):
         """Returns the spec of an agent's action, or those of all agents by name."""
         return self._action_spec
 
-    def _reset(self) -> TimeStep:
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
         game = self._game
-        game.reset(**self._reset_arguments())
+        game.reset(**self._reset_arguments(options))
         self._begin(game.agents)
         self._keep_infos()
         self._turn = self._place_of(game.agent_selection)

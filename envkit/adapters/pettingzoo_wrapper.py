@@ -141,8 +141,8 @@ class PettingZooWrapper(GameEnvironment):
         """Returns the specs of the actions of all agents."""
         return self._action_spec
 
-    def _reset(self) -> TimeStep:
-        result = self._game.reset(**self._reset_arguments())
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        result = self._game.reset(**self._reset_arguments(options))
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse_result("reset", result, "(observations, infos)")
         observations, infos = result

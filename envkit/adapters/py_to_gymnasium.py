@@ -12,6 +12,7 @@ from envkit import nest
 from envkit.adapters.dependencies import require
 from envkit.adapters.episode_ends import as_info, take_flags
 from envkit.adapters.forwarding import forwarded
+from envkit.adapters.gym_environments import handed_options
 from envkit.adapters.gymnasium_vector.row_attributes import own_or_first
 from envkit.adapters.late_base import LateBase
 from envkit.adapters.spaces.from_members import from_member
@@ -147,15 +148,14 @@ class PyToGymnasium(LateBase):
 
         Args:
             seed: What the environment is seeded with before.
-            options: For environments that have `set_reset_options`, what to call it
-                with; others have no options.
+            options: What the environment is told of this reset, if it takes options;
+                otherwise they are not used, and a line in the log says so.
         """
         super().reset(seed=seed)  # type: ignore[misc]  # Gymnasium's, which comes late
         if seed is not None:
             self._seed(seed)
-        if options is not None and hasattr(self._env, "set_reset_options"):
-            self._env.set_reset_options(options)
-        time_step = self._env.reset()
+        with handed_options(self._env, options):
+            time_step = self._env.reset()
         self._is_over = False
         _, _, info = self._ends(time_step)
         return self._to_observation(time_step.observation), info

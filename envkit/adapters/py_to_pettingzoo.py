@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from envkit.adapters.dependencies import require
 from envkit.adapters.episode_ends import as_info, take_flags
 from envkit.adapters.forwarding import forwarded
+from envkit.adapters.gym_environments import handed_options
 from envkit.adapters.late_base import LateBase
 from envkit.adapters.pettingzoo_parts.agent_views import AgentParts, AgentView
 from envkit.adapters.py_to_gymnasium import metadata_of, render_mode_of
@@ -167,14 +168,13 @@ class PyToPettingZoo(LateBase):
 
         Args:
             seed: What the environment is seeded with before.
-            options: For environments that have `set_reset_options`, what to call it
-                with; others have no options.
+            options: What the environment is told of this reset, if it takes options;
+                otherwise they are not used, and a line in the log says so.
         """
         if seed is not None:
             self._seed(seed)
-        if options is not None and hasattr(self._env, "set_reset_options"):
-            self._env.set_reset_options(options)
-        time_step = self._env.reset()
+        with handed_options(self._env, options):
+            time_step = self._env.reset()
         parts = self._view.parts(time_step)
         self._has_begun = True
         self.agents = []

@@ -141,12 +141,11 @@ class PyToSB3(LateBase):
         """
         self._actions = None
         everyone = ~self._none
-        self._rows.prepare(everyone, self._seeds, self._options_of_all())
-        time_step = self._env.reset()
+        with self._rows.prepared(everyone, self._seeds, self._options):
+            time_step = self._env.reset()
         self._reset_seeds()
+        # They are for this reset, and not for episodes that begin by themselves.
         self._reset_options()
-        # Options are for this reset, and not for episodes that begin by themselves.
-        self._rows.prepare(everyone, self._seeds, None)
         begun = self._rows.begun_infos(time_step, everyone, at_once=False)
         self.reset_infos = self._by_row(begun)
         return self._seen(time_step)
@@ -193,16 +192,6 @@ class PyToSB3(LateBase):
             for new, old, over in zip(begun, self.reset_infos, ended, strict=True)
         ]
         return now
-
-    def _options_of_all(self) -> dict[str, Any]:
-        first = self._options[0]
-        if any(options != first for options in self._options):
-            raise ValueError(
-                "set_options() was given different options for the environments; "
-                "environments of envkit are reset with the same options: "
-                "set_options({...})."
-            )
-        return first
 
     def _seen(self, time_step: TimeStep) -> Any:
         """Returns the observations as members of the batched space."""

@@ -6,6 +6,7 @@ environments to a process, one round trip to a step, and no pickling on the way.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -209,14 +210,15 @@ class _HostedRows:
             action=[space for one in found for space in one.action],
         )
 
-    def prepare(
-        self, mask: Array, seeds: list[int | None], options: Mapping[str, Any] | None
-    ) -> None:
+    def prepared(
+        self, mask: Array, seeds: list[int | None], options: list[Any]
+    ) -> contextlib.AbstractContextManager[None]:
         """Sends seeds and options ahead."""
         if any(seed is not None for seed in seeds):
             self._pool.seed(seeds)
-        if options is not None:
-            self._pool.call("set_reset_options", options, mask.tolist())
+        if options[0] is not None:
+            self._pool.call("set_reset_options", options[0], mask.tolist())
+        return contextlib.nullcontext()
 
     def observation(self, time_step: TimeStep) -> NestedArray:
         """Returns the observation without the report beside it."""

@@ -167,6 +167,9 @@ class BatchableEnvironment(PyEnvironment):
         self._noted_seed = seed
         self._streams = RowStreams(seed_per_row(seeds, self._num_rows))
 
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._streams.seed_rows(seeds)
+
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns a picture of each row as it is now, or shows it.
 

@@ -69,6 +69,13 @@ class RowStreams:
         self.positions: Array = words[:, 0].copy()
         self.keys: Array = words[:, 1].copy()
 
+    def seed_rows(self, seeds: Sequence[int | None]) -> None:
+        """Begins the streams of some rows anew; those whose seed is `None` go on."""
+        fresh = RowStreams([0 if seed is None else seed for seed in seeds])
+        rows = [row for row, seed in enumerate(seeds) if seed is not None]
+        self.positions[rows] = fresh.positions[rows]
+        self.keys[rows] = fresh.keys[rows]
+
     def uniform(self, rows: Array, count: int) -> Array:
         """Draws `count` floats in [0, 1) for each row.
 

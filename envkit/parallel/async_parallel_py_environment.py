@@ -13,6 +13,7 @@ from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.autoreset import AutoReset
 from envkit.env_ids import check_env_ids
 from envkit.errors import CallOrderError, SpecError, WorkerError
+from envkit.masked_rows import options_per_row
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.facade import PoolState
@@ -20,9 +21,10 @@ from envkit.parallel.pool_infos import PoolInfos
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED
 from envkit.parallel.slab import RESET, SAME_STEP_SLOT, STEP
 from envkit.parallel.supervision import RestartPolicy
+from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, EnvConstructor, NestedArray
+from envkit.types import Array, EnvConstructor, NestedArray, Options, ResetSeed
 from envkit.wording import counted, listed
 
 __all__ = ["AsyncParallelPyEnvironment"]
@@ -116,13 +118,52 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         self._check_open(call)
         self._pool.find_lost_requests()
 
-    def reset_async(self, env_ids: Sequence[int] | Array | None = None) -> None:
-        """Lets the given rows, or all, start an episode; returns at once."""
+    def reset_async(
+        self,
+        env_ids: Sequence[int] | Array | None = None,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> None:
+        """Lets the given rows, or all, start an episode; returns at once.
+
+        With a seed or with options it waits until the workers of these rows are idle,
+        to send these ahead.
+
+        Args:
+            env_ids: Which rows; `None` for all.
+            seed: What they are seeded with before: one integer, from which row `i` gets
+                the same stream as by `seed()`, or a list with one, or `None`, for each
+                of `env_ids`.
+            options: What environments are told of this one reset: a dictionary for all,
+                or a list with one, or `None`, for each of `env_ids`.
+        """
         self._enter("reset_async")
         rows = self._as_rows(env_ids)
         self._check_nothing_owed(rows, "reset_async")
         self._pool.check_alive(rows, "reset_async")
+        if options is not None:
+            mask = np.zeros(self._rows, bool)
+            mask[rows] = True
+            by_row = self._among_all(options_per_row(options, rows.size), rows)
+            self._take_options(by_row, mask)
+        if seed is not None:
+            self._seed_rows(self._among_all(self._seeds_of(seed, rows), rows))
         self._ask_rows(rows, RESET)
+
+    def _seeds_of(self, seed: ResetSeed, rows: Array) -> list[int | None]:
+        """Returns a seed for each of these rows."""
+        if np.ndim(seed) == 0:  # type: ignore[arg-type]  # None in it has no dimension
+            by_row = seed_per_row(seed, self._rows)
+            return [by_row[row] for row in rows.tolist()]
+        return seed_per_row(seed, rows.size)
+
+    def _among_all(self, values: Sequence[Any], rows: Array) -> list[Any]:
+        """Returns a list for all rows, with `None` for those that are not meant."""
+        by_row: list[Any] = [None] * self._rows
+        for row, value in zip(rows.tolist(), values, strict=True):
+            by_row[row] = value
+        return by_row
 
     def send(
         self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None

@@ -234,6 +234,43 @@ class PoolFacade:
         pool.note_seeds(by_env)
         return results
 
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        """Seeds some rows; those whose seed is `None` go on."""
+        pool = self._pool
+        by_env = [[seeds[row] for row in rows] for rows in pool.rows_of_env]
+        envs = [
+            env
+            for env, own in enumerate(by_env)
+            if any(seed is not None for seed in own)
+        ]
+        self._ask("seed_rows", envs, [by_env[env] for env in envs])
+        pool.note_seeds_of_rows(seeds)
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        """Sends options ahead of the reset that they are for.
+
+        Environments forget what that reset has not used, so there is nothing to take
+        back.
+        """
+        if options is None:
+            return
+        self._settle()
+        asked = {}
+        for env, block in enumerate(self._pool.rows_of_env):
+            own = [options[row] if rows is None or rows[row] else None for row in block]
+            if any(one is not None for one in own):
+                mask = None if rows is None or rows[block].all() else rows[block]
+                is_batch = self._pool.is_batch[env]
+                asked[env] = (own, mask) if is_batch else (own[0], None)
+        envs = list(asked)
+        try:
+            self._ask("reset", envs, list(asked.values()))
+        except Exception:
+            # What others have been given is not for the next reset.
+            with contextlib.suppress(WorkerError):
+                self._ask("reset", envs, [(None, None)] * len(envs))
+            raise
+
     def render(
         self, mode: str = "rgb_array", *, env_ids: Sequence[int] | None = None
     ) -> Any:
@@ -561,6 +598,9 @@ class PoolFacade:
 
     def _check_idle(self, call: str) -> None:
         self._check_open(call)
+
+    def _settle(self) -> None:
+        """Completes what a call has left that is over."""
 
     def close(self, grace: float = GRACE) -> None:
         """Ends the workers; calling it again does nothing.

@@ -26,6 +26,7 @@ __all__ = [
     "lines_at_close",
     "resident_bytes",
     "run_setup",
+    "with_seeds",
 ]
 
 # Packages that make a worker large; a pool says once which of them its workers load.
@@ -154,6 +155,17 @@ class EnvironmentHost:
         self._rebuilds[index] = 0
         return result
 
+    def seed_rows(self, index: int, seeds: list[int | None]) -> None:
+        """Seeds those rows of an environment whose seed is not `None`."""
+        env = self.envs[index]
+        if not env.batched or None not in seeds:
+            self.seed(index, seeds if env.batched else seeds[0])
+            return
+        env._hand_seeds(seeds)
+        known = self._seeds[index] if self._seeds else None
+        self._seeds = self._seeds or [None] * len(self.envs)
+        self._seeds[index] = with_seeds(known, seeds, True)
+
     def close(self) -> list[BaseException]:
         """Closes every environment; returns what their `close` raised."""
         errors: list[BaseException] = []
@@ -222,6 +234,16 @@ def run_setup(setup: str | Callable[[], Any] | None) -> None:
         getattr(module_named(module), attribute)()
     elif setup is not None:
         setup()
+
+
+def with_seeds(before: Any, seeds: list[int | None], is_batch: bool) -> Any:
+    """Returns the seed of an environment after some of its rows got other ones."""
+    if not is_batch:
+        return before if seeds[0] is None else seeds[0]
+    old = before or [None] * len(seeds)
+    return [
+        known if new is None else new for known, new in zip(old, seeds, strict=True)
+    ]
 
 
 def resident_bytes(pid: int) -> int:

@@ -17,15 +17,23 @@ from envkit import nest
 from envkit.arrays import as_array
 from envkit.autoreset import AutoReset
 from envkit.errors import CallOrderError
-from envkit.masked_rows import STEPS, refuse_ended
+from envkit.masked_rows import STEPS, options_per_row, refuse_ended
 from envkit.parallel.arguments import check_name
 from envkit.parallel.facade import GRACE, PoolState
 from envkit.parallel.pool_infos import InfoQuestions
 from envkit.parallel.row_book import BROKEN
 from envkit.parallel.slab import BUSY_NS, RESET, SAME_STEP_SLOT, STEP, view_of
 from envkit.py_environment import PyEnvironment
+from envkit.seeding import checked_seeds, seed_per_row
 from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, EnvConstructor, NestedArray, NestedSpec
+from envkit.types import (
+    Array,
+    EnvConstructor,
+    NestedArray,
+    NestedSpec,
+    Options,
+    ResetSeed,
+)
 from envkit.wording import counted, listed
 
 if TYPE_CHECKING:
@@ -225,24 +233,35 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
 
     # Rows.
 
-    def reset(self, mask: Array | None = None) -> TimeStep:
+    def reset(
+        self,
+        mask: Array | None = None,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> TimeStep:
         """Starts an episode, in the masked rows or in all, and returns the whole batch.
 
         Args:
             mask: Which rows start an episode; the others stay where they are.
+            seed: What the rows that start are seeded with before, as by `seed()`; in a
+                list, `None` lets a row's random numbers go on.
+            options: What environments are told of this one reset: a dictionary for all
+                rows, or a list with one, or `None`, for each.
         """
         self._check_open("reset")
+        if seed is not None or options is not None:
+            return self._reset_with(mask, seed, options)
         if mask is None:
             return self._move(self._everyone, RESET, "reset")
         rows = self._as_mask(mask)
-        self._settle()
-        if not self._pool.begun[~rows].all():
-            raise CallOrderError(
-                "ParallelPyEnvironment.reset(mask) was called before the first "
-                "reset(): the rows outside the mask have no time step yet. Call "
-                "reset() first."
-            )
+        self._check_others_have_begun(rows)
         return self._move(np.flatnonzero(rows), RESET, "reset")
+
+    def _check_others_have_begun(self, mask: Array) -> None:
+        self._settle()
+        if not self._pool.begun[~mask].all():
+            self._refuse_mask()
 
     def step(self, action: NestedArray, mask: Array | None = None) -> TimeStep:
         """Applies an action to each row and returns the whole batch.
@@ -307,6 +326,11 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
     @property
     def resets_rows(self) -> bool:
         """True: `reset` takes a mask."""
+        return True
+
+    @property
+    def seeds_rows(self) -> bool:
+        """True: `reset` takes seeds for some rows."""
         return True
 
     @property
@@ -654,10 +678,38 @@ class EnvHandle:
         facade._pool.slab.write_actions(columns, rows)
         return self._move(rows, STEP, blocking)
 
-    def reset(self, blocking: bool = True) -> Any:
-        """Resets this environment alone; returns its time step, or a promise of it."""
-        self._facade._check_open("reset")
-        return self._move(np.array(self.rows), RESET, blocking)
+    def reset(
+        self,
+        blocking: bool = True,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> Any:
+        """Resets this environment alone; returns its time step, or a promise of it.
+
+        Args:
+            blocking: Whether to wait for the time step.
+            seed: What the environment is seeded with before.
+            options: What the environment is told of this one reset.
+        """
+        facade, rows = self._facade, self.rows
+        facade._check_open("reset")
+        if options is not None:
+            own = options_per_row(options, len(rows))
+            facade._take_options(self._among_all(own), None)
+        if seed is not None:
+            is_batch = facade._pool.is_batch[self._env]
+            seeds = (
+                seed_per_row(seed, len(rows)) if is_batch else checked_seeds(seed, 1)
+            )
+            facade._seed_rows(self._among_all(seeds))
+        return self._move(np.array(rows), RESET, blocking)
+
+    def _among_all(self, own: list[Any]) -> list[Any]:
+        """Returns a list for all rows of the pool, with `None` for those of others."""
+        rows = self.rows
+        after = self._facade._rows - rows.stop
+        return [None] * rows.start + own + [None] * after
 
     def _move(self, rows: Any, command: int, blocking: bool) -> Any:
         promise = self._facade._submit(rows, command)

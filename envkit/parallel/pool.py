@@ -22,6 +22,7 @@ import numpy as np
 
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Finished
+from envkit.parallel.hosting import with_seeds
 from envkit.parallel.messages import question_text
 from envkit.parallel.questions import Questions
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook, RowMap
@@ -364,6 +365,18 @@ class WorkerPool:
     def note_seeds(self, seeds: Sequence[Any]) -> None:
         """Remembers what environments were seeded with, for those that replace them."""
         self._workforce.note_seeds(seeds)
+
+    def note_seeds_of_rows(self, seeds: Sequence[int | None]) -> None:
+        """Remembers the same of some rows; the seed of the others is `None`."""
+        known = self._workforce.seeds or [None] * len(self.rows_of_env)
+        self.note_seeds(
+            [
+                with_seeds(before, [seeds[row] for row in rows], self.is_batch[env])
+                for env, (before, rows) in enumerate(
+                    zip(known, self.rows_of_env, strict=True)
+                )
+            ]
+        )
 
     # Facts, and the end.
 

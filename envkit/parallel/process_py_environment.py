@@ -13,7 +13,13 @@ from envkit.parallel.parallel_py_environment import (
     set_there,
 )
 from envkit.time_step import TimeStep
-from envkit.types import EnvConstructor, NestedArray, NestedSpec
+from envkit.types import (
+    EnvConstructor,
+    NestedArray,
+    NestedSpec,
+    Options,
+    ResetSeed,
+)
 
 __all__ = ["ProcessPyEnvironment"]
 
@@ -108,9 +114,21 @@ class ProcessPyEnvironment:
         """Applies an action; returns the time step, or a promise of it."""
         return self._env.envs[0].step(action, blocking)
 
-    def reset(self, blocking: bool = True) -> Any:
-        """Starts an episode; returns its first time step, or a promise of it."""
-        return self._env.envs[0].reset(blocking)
+    def reset(
+        self,
+        blocking: bool = True,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> Any:
+        """Starts an episode; returns its first time step, or a promise of it.
+
+        Args:
+            blocking: Whether to wait for the time step.
+            seed: What the environment is seeded with before.
+            options: What the environment is told of this one reset.
+        """
+        return self._env.envs[0].reset(blocking, seed=seed, options=options)
 
     def current_time_step(self) -> TimeStep:
         """Returns where the environment stands now."""

@@ -6,12 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from envkit import nest
 from envkit.errors import CallOrderError, SpecError
+from envkit.masked_rows import hand_options
 from envkit.parallel import serialize
 from envkit.parallel.hosting import EnvironmentHost, end_fork
 from envkit.parallel.info_notes import InfoNotes
@@ -51,6 +52,24 @@ _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 # How long writing a request may take, in seconds, and how often to look for its end.
 _TO_WRITE, _A_MOMENT = 10.0, 1e-5
 _LARGEST = 2**32 - 1
+
+
+class _Options(NamedTuple):
+    """Options that an environment has been given for one reset of some rows.
+
+    Attributes:
+        env: The environment.
+        row: One of the rows.
+        number: The request of that row which is the reset.
+        options: The options.
+        mask: Of a batch, which of its rows; `None` for all.
+    """
+
+    env: Any
+    row: int
+    number: int
+    options: Any
+    mask: Array | None
 
 
 class EnvRunner:
@@ -143,6 +162,8 @@ class EnvRunner:
         self._own_steps = [self._first_step(index) for index in envs]
         self._steps = list(self._own_steps)
         self._is_in_reset = False
+        # By environment: options that have been sent ahead of a reset.
+        self._options: dict[int, _Options] = {}
         self._rows = range(self._first, self._stop)
         self._everyone = np.ones(len(self._rows), bool)
         self._plain_views = [
@@ -398,7 +419,9 @@ class EnvRunner:
         if not self._host.envs[index].batched:
             # Until it has begun there is no episode, and a step may begin one.
             self._ended[self._starts[index]] = True
-        time_step: TimeStep = self._host.envs[index].reset()
+        reset: Callable[[], TimeStep] = self._host.envs[index].reset
+        has_options = index in self._options
+        time_step = self._with_options(index, reset) if has_options else reset()
         end_fork(self._host.forked)
         if not self._resets_checked[index] or self._validate == "always":
             self._check(index, time_step, "reset")
@@ -694,6 +717,8 @@ class EnvRunner:
         # One that has not begun yet begins as a whole; only some rows of it are used.
         if mask.all() or rebuilt or getattr(env, "_current_time_step", None) is None:
             return self._reset(index)
+        if index in self._options:
+            return self._with_options(index, lambda: env.reset(mask))
         time_step: TimeStep = env.reset(mask)
         return time_step
 
@@ -770,6 +795,10 @@ class EnvRunner:
                 return rendered(env, argument)
             case "seed":
                 return self._host.seed(index, argument)
+            case "seed_rows":
+                return self._host.seed_rows(index, argument)
+            case "reset":
+                return self._note_options(index, *argument)
             case "get_info":
                 row = self._first + self._rows_of(index).start
                 return self._infos.answer(index, row)
@@ -780,6 +809,32 @@ class EnvRunner:
             case "set_state":
                 return self._set_state(index, *argument)
         raise ValueError(f"Nobody knows the request {method!r}.")
+
+    def _note_options(self, index: int, options: Any, mask: Array | None) -> None:
+        """Hands over options for the reset that is asked for next, and for no other."""
+        self._options.pop(index, None)
+        env = self._host.envs[index]
+        hand_options(env, options, mask)
+        if options is None:
+            return
+        row = self._first + self._rows_of(index).start
+        row += 0 if mask is None else int(np.argmax(mask))
+        number = (self._sequence[row] + 2) & _LARGEST
+        self._options[index] = _Options(env, row, number, options, mask)
+
+    def _with_options(self, index: int, reset: Callable[[], TimeStep]) -> TimeStep:
+        """Resets an environment with the options that were sent ahead."""
+        sent = self._options.pop(index)
+        env = self._host.envs[index]
+        is_meant = self._sequence[sent.row] == sent.number
+        if self._command[sent.row] == STEP or not is_meant:
+            hand_options(env, None)  # The reset that they were for never came.
+        elif env is not sent.env:  # It has been rebuilt since.
+            hand_options(env, sent.options, sent.mask)
+        try:
+            return reset()
+        finally:
+            hand_options(env, None)
 
     def _set_state(self, index: int, state: bytes, ended: Sequence[bool]) -> None:
         self._host.envs[index].set_state(serialize.load_value(state))

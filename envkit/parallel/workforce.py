@@ -150,7 +150,7 @@ class Workforce:
         """Deals the environments; nothing is started yet."""
         self._backend = backend
         self._options = options
-        self._seeds: list[Any] | None = None
+        self.seeds: list[Any] | None = None
         self.workers = _dealt(constructors, options.num_workers)
         self.restarts = [0] * len(self.workers)
         self.specs: list[EnvironmentSpec] = []
@@ -393,15 +393,15 @@ class Workforce:
 
     def note_seeds(self, seeds: Sequence[Any]) -> None:
         """Remembers what environments were seeded with, for those that replace them."""
-        self._seeds = list(seeds)
+        self.seeds = list(seeds)
 
     def _job(self, index: int) -> WorkerJob:
         worker = self.workers[index]
         seeds: tuple[Any, ...] = ()
-        if self._seeds is not None:
+        if self.seeds is not None:
             envs = self._envs_of(index)
             seeds = tuple(
-                derived_seed(self._seeds[env], self.restarts[index]) for env in envs
+                derived_seed(self.seeds[env], self.restarts[index]) for env in envs
             )
         return WorkerJob(
             worker=index,

@@ -280,19 +280,24 @@ class RealTimeEnvironment(PyEnvironment):
             self._finalizer.detach()
             self._host.close()
 
-    def _reset(self) -> TimeStep:
-        self._check_open("reset")
-        if self._stands_at_end(None):
-            return self._host.next_episode(None)
-        self._seeded = False
-        return self._host.reset(None)
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        if options is not None:
+            self._host.check_options(options, rows)
+        super()._take_options(options, rows)
 
-    def _reset_rows(self, mask: Array) -> TimeStep:
+    def _reset(self, options: Any = None) -> TimeStep:
+        return self._begin(None, options)
+
+    def _reset_rows(self, mask: Array, options: Any = None) -> TimeStep:
+        return self._begin(mask, options)
+
+    def _begin(self, mask: Array | None, options: Any) -> TimeStep:
         self._check_open("reset")
-        if self._stands_at_end(mask):
+        # An episode that begins by itself begins without options.
+        if options is None and self._stands_at_end(mask):
             return self._host.next_episode(mask)
         self._seeded = False
-        return self._host.reset(mask)
+        return self._host.reset(mask, options)
 
     def _stands_at_end(self, mask: Array | None) -> bool:
         """Says whether an episode begins by itself, so that none has to be begun."""

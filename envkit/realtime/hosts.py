@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from envkit.masked_rows import hand_options
 from envkit.realtime.merged_specs import merged_spec
 from envkit.realtime.report import Lag
 from envkit.realtime.shown_rows import with_row
@@ -46,8 +47,17 @@ class Host(abc.ABC):
     one_per_process: bool = False
 
     @abc.abstractmethod
-    def reset(self, mask: Array | None) -> TimeStep:
-        """Begins an episode, in all rows or in some, and shows it."""
+    def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
+        """Begins an episode, in all rows or in some, and shows it.
+
+        Args:
+            mask: Which rows; `None` for all.
+            options: What the environment is told of this reset.
+        """
+
+    @abc.abstractmethod
+    def check_options(self, options: Any, mask: Array | None) -> None:
+        """Refuses options that the environment does not take, before anything moves."""
 
     @abc.abstractmethod
     def step(self, action: NestedArray) -> TimeStep:
@@ -131,6 +141,15 @@ class LocalHost(Host):
                 info = with_row(info, self._info, row, self.loop.rows)
         self._lag, self._info = lag, info
         return time_step
+
+    def check_options(self, options: Any, mask: Array | None) -> None:
+        """Refuses options that the environment does not take, before anything moves."""
+
+        def check() -> None:
+            hand_options(self.env, options, mask)
+            hand_options(self.env, None)
+
+        self.ask(check)
 
     def _raise_error(self) -> None:
         if self._error is not None:

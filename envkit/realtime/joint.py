@@ -12,6 +12,7 @@ from envkit import nest
 from envkit.arrays import as_array
 from envkit.autoreset import AutoReset
 from envkit.errors import ClosedError, SpecError
+from envkit.masked_rows import hand_options
 from envkit.py_environment import PyEnvironment
 from envkit.row_calls import RowCalls
 from envkit.seeding import seed_per_row
@@ -138,6 +139,25 @@ class Joint(PyEnvironment):
         """Seeds every row with its own stream, or with its own seed."""
         seeds = seed_per_row(seed, self._rows)
         return self._for_each("seed", lambda env, rows: env.seed(seeds[rows]))
+
+    @property
+    def seeds_rows(self) -> bool:
+        """Whether all batches take seeds for some of their rows."""
+        return all(env.seeds_rows for env in self._envs)
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        def seed(env: Any, rows: slice) -> None:
+            if any(own is not None for own in seeds[rows]):
+                env._hand_seeds(seeds[rows])
+
+        self._for_each("seed", seed)
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        def take(env: Any, block: slice) -> None:
+            own = None if options is None else options[block]
+            hand_options(env, own, None if rows is None else rows[block])
+
+        self._for_each("reset", take)
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns the pictures of all rows."""

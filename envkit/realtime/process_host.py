@@ -53,11 +53,14 @@ class ProcessHost(Host):
         step_type = _STEP_TYPES[int(one.step_type)]
         return one._replace(step_type=step_type)  # type: ignore[no-any-return]
 
-    def reset(self, mask: Array | None) -> TimeStep:
+    def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
         """Begins an episode, in all rows or in some, and shows it."""
         self._lag = None
         with _raising_timeouts():
-            return self._one(self._pool.reset(mask))
+            return self._one(self._pool.reset(mask, options=options))
+
+    def check_options(self, options: Any, mask: Array | None) -> None:
+        """Does nothing: the process refuses them before anything moves."""
 
     def step(self, action: NestedArray) -> TimeStep:
         """Hands in an action of every row, waits, and shows what has happened."""

@@ -129,9 +129,9 @@ class ThreadHost(LocalHost):
                 self._error = error
                 self._changed.notify_all()
 
-    def _begin(self, mask: Array | None) -> None:
+    def _begin(self, mask: Array | None, options: Any) -> None:
         try:
-            time_step = self.loop.reset(mask)
+            time_step = self.loop.reset(mask, options)
             with self._changed:
                 self.loop.begin(mask, time_step, self._now())
                 self._is_running, self._error = True, None
@@ -143,14 +143,15 @@ class ThreadHost(LocalHost):
 
     # What the agent does.
 
-    def reset(self, mask: Array | None) -> TimeStep:
+    def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
         """Begins an episode, in all rows or in some, and shows it.
 
         A reset that takes longer than `reset_timeout` goes on, and the next `reset`
         waits for it.
         """
-        if self._reset is None or not _are_equal(mask, self._reset_mask):
-            self._reset = self._ask(lambda: self._begin(mask))
+        is_same = options is None and _are_equal(mask, self._reset_mask)
+        if self._reset is None or not is_same:
+            self._reset = self._ask(lambda: self._begin(mask, options))
             self._reset_mask = mask
         try:
             self._reset.result(self._reset_timeout)

@@ -162,11 +162,14 @@ class TickLoop:
         """Whether there has been an episode."""
         return self.tick >= 0
 
-    def reset(self, mask: Array | None) -> TimeStep:
+    def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
         """Resets the environment; what comes of it is for `begin`."""
-        time_step: TimeStep = (
-            self._env.reset() if mask is None else self._env.reset(mask)
-        )
+        arguments = () if mask is None else (mask,)
+        time_step: TimeStep
+        if options is None:
+            time_step = self._env.reset(*arguments)
+        else:
+            time_step = self._env.reset(*arguments, options=options)
         return time_step
 
     def begin(self, mask: Array | None, time_step: TimeStep, now: float) -> None:

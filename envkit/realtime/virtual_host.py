@@ -49,10 +49,10 @@ class VirtualHost(LocalHost):
         self._shown_at = watch()
         self._take_over(*make_loop())
 
-    def reset(self, mask: Array | None) -> TimeStep:
+    def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
         """Begins an episode, in all rows or in some, and shows it."""
         with self._noting_errors():
-            self.loop.begin(mask, self.loop.reset(mask), self._now)
+            self.loop.begin(mask, self.loop.reset(mask, options), self._now)
         self._error = None
         return self._shown(mask, self._now)
 

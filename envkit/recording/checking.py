@@ -14,6 +14,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import RecordingError, SpecError
+from envkit.masked_rows import hand_options
 from envkit.plain_data import PlainDataError, dumped, from_plain, to_plain
 from envkit.recording.layout import EPISODE
 from envkit.recording.stored import Entry, Episode, Recording
@@ -109,13 +110,34 @@ class _Player:
         rows = recording.batch_size or 1
         self.rows = [_Row(recording, row) for row in range(rows)]
         self.ended = np.zeros(rows, bool)
+        self._has_options = False
         self._actions = [
             np.zeros((rows, *spec.shape), spec.dtype)
             for spec in self.layout.action.leaves
         ]
 
+    def prepare(self, event: dict[str, Any]) -> None:
+        """Seeds, or hands over options, as it was done before a call."""
+        if event["event"] == "options":
+            options, rows = from_plain(event["options"]), event["rows"]
+            mask = None if rows is None else np.array(rows)
+            hand_options(self.env, options, mask)
+            self._has_options = True
+        elif "seed" in event:
+            self.env.seed(from_plain(event["seed"]))
+        else:
+            self.env._hand_seeds(event["rows"])
+
     def play(self, moving: list[int]) -> TimeStep:
         """Moves some rows as they were moved, and returns the time step."""
+        try:
+            return self._play(moving)
+        finally:
+            if self._has_options:
+                self._has_options = False
+                hand_options(self.env, None)
+
+    def _play(self, moving: list[int]) -> TimeStep:
         firsts = np.zeros(len(self.rows), bool)
         moved = np.zeros(len(self.rows), bool)
         for row in moving:
@@ -226,7 +248,7 @@ def _compared(recording: Recording, player: _Player) -> Outcome:
         if why is not None:
             return Outcome(episodes, time_steps, unchecked=why)
         while events and events[0]["call"] <= call:
-            player.env.seed(from_plain(events.pop(0)["seed"]))
+            player.prepare(events.pop(0))
         moving = [row for row, state in enumerate(player.rows) if state.call == call]
         now = player.play(moving)
         for row in moving:

@@ -198,9 +198,27 @@ class Record(PyEnvironmentBaseWrapper):
         """Seeds the environment, and notes with what."""
         self._writer.check()
         result = super().seed(seed)
-        noted = _as_numbers(seed)
-        self._writer.tell(Event({"event": "seed", "call": self._calls, "seed": noted}))
+        self._tell("seed", seed=_as_numbers(seed))
         return result
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._writer.check()
+        super()._seed_rows(seeds)
+        self._tell("seed", rows=seeds)
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        if options is not None:
+            self._writer.check()
+            asked = None if rows is None else rows.tolist()
+            facts = {"options": options, "rows": asked}
+            noted = to_plain(facts, "reset", self._pack)
+        super()._take_options(options, rows)
+        if options is not None:
+            self._tell("options", **noted)
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        """Notes something that happened before the next call."""
+        self._writer.tell(Event({"event": event, "call": self._calls, **facts}))
 
     def close(self) -> None:
         """Writes what there is, and closes the environment."""
@@ -330,7 +348,7 @@ class Record(PyEnvironmentBaseWrapper):
         super()._restore(saved)
         self._kept_of[:] = _NOTHING
         self._writer.tell(End(list(range(len(self._episodes))), "set_state"))
-        self._writer.tell(Event({"event": "set_state", "call": self._calls}))
+        self._tell("set_state")
 
     def _begin_directory(self, directory: Any) -> Path:
         try:

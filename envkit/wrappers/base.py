@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from envkit.async_environment import AsyncEnvironment
+from envkit.masked_rows import hand_options, is_as_new
 from envkit.provenance import MadeBy, plain_arguments, plain_recipe, recipe_of
 from envkit.py_environment import PyEnvironment
 from envkit.specs.info_spec import info_spec_of
@@ -83,8 +85,8 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._resets_rows = _is_as_new(cls, "_reset_rows", "_reset")
-        cls._moves_rows = _is_as_new(cls, "_step_rows", "_step")
+        cls._resets_rows = is_as_new(cls, "_reset_rows", "_reset")
+        cls._moves_rows = is_as_new(cls, "_step_rows", "_step")
 
     def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
         """Wraps an environment; closing the wrapper closes it.
@@ -156,6 +158,11 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         return self._moves_rows and _says(self._env, "holds_rows")
 
     @property
+    def seeds_rows(self) -> bool:
+        """Whether `reset` takes seeds for some rows: the streams of others go on."""
+        return self._seeds_rows and _says(self._env, "seeds_rows")
+
+    @property
     def repeats_last(self) -> bool:
         """Whether a `LAST` may be followed by another one, which only pads."""
         return _says(self._env, "repeats_last")
@@ -206,6 +213,8 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         """Seeds the environment."""
         result = self._env.seed(seed)
         self._noted_seed = seed  # The environment has taken it.
+        if "seed" in self._reset_takes:
+            self._keep_seed(seed)
         return result
 
     def render(self, mode: str = "rgb_array") -> Any:
@@ -248,6 +257,18 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 so with a single environment.
         """
         return time_step
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._env._hand_seeds(seeds)
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        if not self._takes_options(rows):
+            hand_options(self._env, options, rows)
+            return
+        self._options_of_reset = options
+        # The wrapper takes them, and the environment need not.
+        with contextlib.suppress(NotImplementedError):
+            hand_options(self._env, options, rows)
 
     def _reset(self) -> TimeStep:
         return self._see(self._env.reset(), None)
@@ -311,6 +332,10 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         for name in self._kept:
             setattr(self, name, saved[name])
 
+    def _fits(self, saved: Any) -> bool:
+        """Says whether what `_save` returned is of a wrapper with these arguments."""
+        return True
+
     def _get_state(self) -> WrapperState:
         return WrapperState(
             type(self).__qualname__, self._env.get_state(), self._save()
@@ -324,19 +349,15 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 f"{name}.set_state() was given the state {of or describe(state)}. A "
                 "state fits environments that are wrapped in the same way."
             )
+        if not self._fits(state.own):
+            raise ValueError(
+                f"{name}.set_state() was given the state of a {name} made with other "
+                "arguments, or of another environment. A state fits environments that "
+                "are wrapped in the same way."
+            )
         # First, because it may refuse, and then nothing is to have changed.
         self._env.set_state(state.environment)
         self._restore(state.own)
-
-
-def _is_as_new(cls: type, hook: str, whole: str) -> bool:
-    """Says whether a hook was written by whoever wrote the method it belongs to."""
-    for owner in cls.__mro__:
-        if hook in vars(owner):
-            return True
-        if whole in vars(owner):
-            return False
-    return False
 
 
 def _says(env: Any, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from envkit.envs.streams import RowStreams
 from envkit.seeding import seed_per_row
 from envkit.types import Seed
 
-__all__ = ["Branch", "wrapper_streams"]
+__all__ = ["Branch", "branched", "wrapper_streams"]
 
 
 class Branch(enum.IntEnum):
@@ -47,8 +48,15 @@ def wrapper_streams(wrapper: Any, seed: Seed, branch: Branch) -> RowStreams:
     if not wrapper.batched and np.ndim(seeds) == 0:
         seeds = [seed]  # It is used as it is, like that of one row in a sequence.
     seeds = seed_per_row(seeds, wrapper.batch_size if wrapper.batched else 1)
+    return RowStreams(branched(wrapper, seeds, branch))
+
+
+def branched(
+    wrapper: Any, seeds: Sequence[int | None], branch: Branch
+) -> list[int | None]:
+    """Returns a wrapper's seed for each row, derived from that of the row."""
     key = (int(branch), _number_inside(wrapper))
-    return RowStreams([None if one is None else _derived(one, key) for one in seeds])
+    return [None if one is None else _derived(one, key) for one in seeds]
 
 
 def _number_inside(wrapper: Any) -> int:

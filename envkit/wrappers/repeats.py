@@ -14,7 +14,7 @@ from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.actions.given_actions import GivenActions
 from envkit.wrappers.arguments import is_number
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
-from envkit.wrappers.randomness import Branch, wrapper_streams
+from envkit.wrappers.randomness import Branch, branched, wrapper_streams
 from envkit.wrappers.reward_sums import add_in_rows, sum_spec
 from envkit.wrappers.rows import where_rows
 
@@ -221,7 +221,11 @@ class StickyAction(PyEnvironmentBaseWrapper):
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment, and what sticks."""
         self._streams = wrapper_streams(self, seed, Branch.STICKING)
-        return self._env.seed(seed)
+        return super().seed(seed)
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._streams.seed_rows(branched(self, seeds, Branch.STICKING))
+        super()._seed_rows(seeds)
 
     def _step(self, action: NestedArray) -> TimeStep:
         return self._take(action, np.ones(self._dims, bool), None)

@@ -238,6 +238,21 @@ def test_seed_takes_effect_when_a_row_next_begins():
         assert ours[0] == fresh[0]
 
 
+def test_a_reset_seeds_some_rows_and_the_others_go_on():
+    env, other = game(seed=1), game(seed=1)
+    env.reset(), other.reset()
+
+    begun = env.reset(seed=[9] + [None] * (ROWS - 1))
+
+    rest, first = other.reset(), game(seed=[9] * ROWS).reset()
+    leaves = zip(
+        *map(jax.tree.leaves, (tuple(begun), tuple(rest), tuple(first))), strict=True
+    )
+    for ours, gone_on, fresh in leaves:
+        assert ours[0] == fresh[0]
+        assert ours[1:].tolist() == gone_on[1:].tolist()
+
+
 def test_no_seed_is_another_one_each_time():
     keys = {game(None).reset().observation["place"].item() for _ in range(40)}
 

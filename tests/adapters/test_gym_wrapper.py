@@ -1046,3 +1046,25 @@ def test_positional_arguments_come_in_the_order_of_tf_agents():
         env.observation_spec().dtype,
         env.observation_spec().minimum.shape,
     )
+
+
+def test_options_reach_a_reset_that_takes_them():
+    given = []
+
+    class Asked(Gym26):
+        def reset(self, seed, options):
+            given.append((seed, options))
+            return super().reset(seed=seed)
+
+    env = GymWrapper(Wrapper(Asked()))
+    env.reset(seed=7, options={"level": 3})
+    env.reset()
+
+    assert [(7, {"level": 3}), (None, None)] == given
+
+
+def test_a_gym_without_options_refuses_them():
+    env = GymWrapper(gym17())
+
+    with pytest.raises(NotImplementedError, match="takes no reset options"):
+        env.reset(options={"level": 3})

@@ -882,7 +882,7 @@ def test_flags_that_are_not_one_for_each_row_are_refused(message_of):
 
 def test_results_of_another_length_are_refused(message_of):
     env = GymnasiumVectorWrapper(Told((np.array([7, 8]), np.ones(2), {})))
-    env.vector_env.reset = lambda: np.array([0, 0])
+    env.vector_env.reset = lambda **given: np.array([0, 0])
 
     assert (
         "Told.reset() returned array of shape (2,), dtype int64, values 0 … 0; in "

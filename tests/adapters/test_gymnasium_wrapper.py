@@ -138,6 +138,11 @@ class Nested(gymnasium.Env):
         return self._picture
 
 
+# What a reset of a script returns, and what it is given if there is nothing to give.
+START = np.zeros(2, np.float32), {}
+NOTHING = {"seed": None, "options": None}
+
+
 def wrapped(*flags, **options):
     names = ("reward", "render_mode", "info")
     script = {name: options.pop(name) for name in names if name in options}
@@ -447,11 +452,32 @@ def test_a_seed_is_for_the_next_reset_alone():
     assert [("reset", 7), ("reset", None)] == env.gym.calls
 
 
-def test_no_options_are_passed_unless_there_are_some():
-    env = wrapped()
-    env.gym.reset = lambda: (np.zeros(2, np.float32), {})
+def test_every_reset_passes_a_seed_and_options_as_gymnasiums_vectors_do():
+    game = Script((MID, LAST))
+    given = []
+    game.reset = lambda seed, options: (given.append((seed, options)), START)[1]
+    env = GymnasiumWrapper(game)
 
-    assert env.reset().is_first()
+    env.reset()
+    env.reset(seed=7, options={"level": 3})
+    env.reset()
+
+    assert [(None, None), (7, {"level": 3}), (None, None)] == given
+
+
+@pytest.mark.parametrize(
+    "reset",
+    [
+        lambda: START,
+        lambda seed=None: START,
+        lambda **given: START if given == NOTHING else None,
+    ],
+)
+def test_what_a_reset_forgets_to_take_is_left_out(reset):
+    game = Script((MID, LAST))
+    game.reset = reset
+
+    assert GymnasiumWrapper(game).reset().is_first()
 
 
 def test_every_reset_passes_the_options_of_the_wrapper():
@@ -539,12 +565,12 @@ def test_options_are_a_dictionary():
 
 def test_a_seed_that_no_reset_has_used_is_kept_when_the_reset_fails():
     env = GymnasiumWrapper(Echo(spaces.Discrete(2), "wrong"))
-    env.gym.reset = lambda **kwargs: 1 / 0
+    env.gym.reset = lambda **given: 1 / 0
     env.seed(7)
     with pytest.raises(ZeroDivisionError):
         env.reset()
     seeds = []
-    env.gym.reset = lambda seed=None: (seeds.append(seed), (0, {}))[1]
+    env.gym.reset = lambda seed, options: (seeds.append(seed), (0, {}))[1]
 
     env.reset()
 
@@ -836,7 +862,7 @@ def test_a_discount_outside_its_range_is_refused(discount):
 
 def test_a_reset_in_the_way_of_the_old_gym_is_refused():
     env = wrapped()
-    env.gym.reset = lambda: np.zeros(2, np.float32)
+    env.gym.reset = lambda **given: np.zeros(2, np.float32)
 
     with pytest.raises(SpecError) as caught:
         env.reset()

@@ -585,6 +585,14 @@ def test_reset_options_reach_the_game():
     assert [1, 2, 1, 3, 3] == [options["level"] for options in env.options]
 
 
+def test_a_reset_takes_options_for_itself_alone():
+    env = meadow(reset_options={"level": 1})
+    env.reset(options={"level": 2})
+    env.reset()
+
+    assert [2, 1] == [options["level"] for options in env.options]
+
+
 def test_a_state_brings_everything_back():
     env = PettingZooWrapper(late)
     env.seed(1)

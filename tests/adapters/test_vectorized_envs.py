@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from contextlib import closing
 
 import gymnasium
 import numpy as np
@@ -585,3 +586,24 @@ def test_what_makes_no_sense_is_refused(
     call, error, text, message_of, nothing_left_behind
 ):
     assert text == message_of(error, call)
+
+
+class Strict(gymnasium.Env):
+    """Has no defaults, for Gymnasium's own vectors pass everything."""
+
+    observation_space = action_space = spaces.Discrete(99)
+
+    def reset(self, seed, options):
+        super().reset(seed=seed)
+        return 0 if options is None else options["level"], {}
+
+    def step(self, action):
+        return 0, 0.0, True, False, {}
+
+
+def test_an_environment_whose_reset_has_no_defaults_is_passed_everything():
+    with closing(vectorize([Strict] * 2, backend="inline")) as envs:
+        assert [0, 0] == envs.reset()[0].tolist()
+        assert [3, 3] == envs.reset(seed=7, options={"level": 3})[0].tolist()
+        envs.step(np.array([0, 0]))
+        assert [0, 0] == envs.step(np.array([0, 0]))[0].tolist()

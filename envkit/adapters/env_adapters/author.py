@@ -66,10 +66,9 @@ class Author:
         by_name = [classes[name] for name in sorted(classes)]
         return [self._adapter, *filter(callable, given), *by_name]
 
-    @property
-    def takes_seed(self) -> bool:
-        """Whether the author's `reset` takes a seed."""
-        return "seed" in inspect.signature(self._written["reset"]).parameters
+    def reset_takes(self, name: str) -> bool:
+        """Says whether the author's `reset` has an argument of a name."""
+        return name in inspect.signature(self._written["reset"]).parameters
 
     def wrote(self, verb: str) -> bool:
         """Says whether the author has written a method."""
@@ -117,16 +116,15 @@ class Author:
         finally:
             adapter.env_instance = None
 
-    def begin(self) -> Read:
+    def begin(self, options: dict[str, Any] | None = None) -> Read:
         """Has an episode begun, with the seed that is due."""
         self.check_open("reset")
         self.start()
-        arguments = {}
-        if self.next_seed is not None:
-            if self.takes_seed:
-                arguments["seed"] = self.next_seed
-            else:
-                self.ask("seed", self.next_seed)
+        # Without defaults it takes all that it names, whatever there is.
+        given = {"seed": self.next_seed, "options": options}
+        arguments = {name: given[name] for name in given if self.reset_takes(name)}
+        if self.next_seed is not None and "seed" not in arguments:
+            self.ask("seed", self.next_seed)
         result = self.ask("reset", **arguments)
         self.next_seed = None
         return reset_reader(self.name, self._adapter.reset_returns)(result)
@@ -145,12 +143,12 @@ class Author:
             self.first = self.begin()
         return self.first.observation
 
-    def take_first(self) -> Read:
+    def take_first(self, options: dict[str, Any] | None = None) -> Read:
         """Returns what an episode begins with, which may have begun already."""
         first, self.first = self.first, None
-        # Where a clock goes on, that is past.
-        if first is None or self._adapter.realtime:
-            return self.begin()
+        # Where a clock goes on, that is past; and with options it begins otherwise.
+        if first is None or self._adapter.realtime or options is not None:
+            return self.begin(options)
         return first
 
     def declared(self, spec: str) -> Any:

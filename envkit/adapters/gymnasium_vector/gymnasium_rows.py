@@ -12,13 +12,14 @@ for infos where there are none.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit.adapters.gym_environments import set_attribute
+from envkit.adapters.gym_environments import known_to_reset, set_attribute
 from envkit.adapters.py_to_gymnasium import PyToGymnasium
 from envkit.adapters.spaces.plain_spaces import Places, plain_spec
 from envkit.adapters.spaces.space_kinds import keeping_floats
@@ -106,7 +107,8 @@ class GymnasiumRows(PyEnvironment):
         self._step_types = [_FIRST] * count
         self._rewards = [0.0] * count
         self._reports = [0] * count
-        # By row: what to pass to the next reset.
+        # By row: what every reset is passed, and what the next one is.
+        self._known_to_reset = [known_to_reset(env) for env in self._envs]
         self._arguments: dict[int, dict[str, Any]] = {}
 
     def _check_alike(self) -> None:
@@ -160,7 +162,8 @@ class GymnasiumRows(PyEnvironment):
         """
         for row in range(len(self._envs)):
             if mask[self._first_row + row]:
-                self._arguments.setdefault(row, {})["options"] = options
+                # A dictionary for each: an environment may change its own.
+                self._arguments.setdefault(row, {})["options"] = copy.deepcopy(options)
 
     # Rows.
 
@@ -177,7 +180,8 @@ class GymnasiumRows(PyEnvironment):
 
     def _begin(self, row: int) -> None:
         with self._telling(row, "raised in reset()"):
-            result = self._envs[row].reset(**self._arguments.pop(row, {}))
+            arguments = {**self._known_to_reset[row], **self._arguments.pop(row, {})}
+            result = self._envs[row].reset(**arguments)
             try:
                 observation, info = result
             except (TypeError, ValueError):

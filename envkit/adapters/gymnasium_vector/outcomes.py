@@ -75,9 +75,9 @@ class Outcomes:
             seeds: For each row, what to seed it with before, or `None`.
             options: What environments get that know options.
         """
-        self._rows.prepare(mask, seeds, options)
         everyone = bool(mask.all())
-        now = self._env.reset() if everyone else self._env.reset(mask)
+        with self._rows.prepared(mask, seeds, [options] * len(mask)):
+            now = self._env.reset() if everyone else self._env.reset(mask)
         if self._order is AutoReset.SAME_STEP and not everyone:
             # Of rows that have left the end of an episode it may still show that.
             now = self._env.current_time_step()

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from envkit.adapters.gymnasium_vector.vector_kinds import kind_of_vector_env
+from envkit.masked_rows import options_copy
 from envkit.seeding import checked_seeds, seed_per_row
-from envkit.specs.validation import describe
 from envkit.types import Array, Seed
 
-__all__ = ["ResetArguments"]
+__all__ = ["ResetArguments", "options_of_all"]
 
 _MASK = "reset_mask"
 
@@ -26,12 +26,13 @@ class ResetArguments:
 
     Attributes:
         state: What later resets depend on.
+        is_by_row: Whether each row takes a seed of its own.
     """
 
     def __init__(self, vector_env: Any, options: Mapping[str, Any] | None) -> None:
         """Prepares for a vector environment."""
         self._rows = int(vector_env.num_envs)
-        self._is_by_row = bool(kind_of_vector_env(vector_env))
+        self.is_by_row = bool(kind_of_vector_env(vector_env))
         self._seeds: list[int | None] | int | None = None
         self._options = _as_options(options)
 
@@ -50,33 +51,40 @@ class ResetArguments:
 
     def note_seed(self, seed: Seed) -> None:
         """Keeps one seed for all rows, or one for each, for the next reset."""
-        if self._is_by_row:
+        if self.is_by_row:
             self._seeds = [_known(own) for own in seed_per_row(seed, self._rows)]
             return
         seeds = [_known(own) for own in checked_seeds(seed, self._rows)]
         self._seeds = seeds[0] if np.ndim(seed) == 0 else _one_of(seeds)  # type: ignore[arg-type]  # None has no dimension
 
-    def of_reset(self, mask: Array | None = None) -> dict[str, Any]:
+    def note_seeds(self, seeds: list[int | None]) -> None:
+        """Keeps seeds of some rows for their next reset; `None` is for the others."""
+        before = self._seeds if isinstance(self._seeds, list) else [None] * self._rows
+        self._seeds = [
+            old if new is None else new for old, new in zip(before, seeds, strict=True)
+        ]
+
+    def of_reset(
+        self, mask: Array | None = None, given: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Returns what to call `reset` with, for the masked rows or for all.
 
         The seeds are kept until `use_seeds`.
+
+        Args:
+            mask: The rows; `None` for all.
+            given: Options that are for this reset alone.
         """
-        arguments: dict[str, Any] = {}
-        seeds = self._seeds_of(mask)
-        if seeds is not None:
-            arguments["seed"] = seeds
         # Gymnasium's own environments take what they know out of the dictionary.
-        options = copy.deepcopy(self._options)
+        options = copy.deepcopy(self._options) if given is None else given
         if mask is not None:
             options = {**(options or {}), _MASK: mask.copy()}
-        if options is not None:
-            arguments["options"] = options
-        return arguments
+        return {"seed": self._seeds_of(mask), "options": options}
 
     def use_seeds(self, mask: Array | None = None) -> None:
         """Forgets the seeds of rows that have been reset."""
         self._seeds = None if mask is None else self._seeds_of(~mask)
-        if not self._is_by_row:
+        if not self.is_by_row:
             self._seeds = None
 
     def _seeds_of(self, mask: Array | None) -> list[int | None] | int | None:
@@ -99,17 +107,25 @@ def _one_of(seeds: list[int]) -> int:
 
 
 def _as_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if options is None:
-        return None
-    if not isinstance(options, Mapping):
-        raise TypeError(
-            "The options of a reset are a dictionary such as {'level': 3}, not "
-            f"{describe(options)}."
-        )
-    if _MASK in options:
+    # Whoever gave them may go on changing them.
+    own = options_copy(options)
+    if own is not None and _MASK in own:
         raise ValueError(
             "The options of a reset have a 'reset_mask', which says which rows are "
             "reset this once. Call reset(mask) for that."
         )
-    # Whoever gave them may go on changing them.
-    return copy.deepcopy(dict(options))
+    return own
+
+
+def options_of_all(options: Any, rows: Array | None) -> dict[str, Any] | None:
+    """Returns the one dictionary that a vector environment is to be reset with."""
+    if options is None:
+        return None
+    asked = [own for row, own in enumerate(options) if rows is None or rows[row]]
+    if any(own != asked[0] for own in asked):
+        raise NotImplementedError(
+            "A vector environment of Gymnasium's is reset with the same options in all "
+            "rows. Pass one dictionary. envkit's pools, and vectorize(), make "
+            "environments with options of their own."
+        )
+    return _as_options(asked[0])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
+from envkit.adapters.gym_environments import handed_options
 from envkit.adapters.gymnasium_vector.row_attributes import (
     blocks_of,
     call_rows,
-    envs_of,
     get_rows,
     set_rows,
 )
@@ -21,7 +21,6 @@ from envkit.adapters.gymnasium_vector.row_infos import (
     block_infos,
     row_infos,
 )
-from envkit.py_environment import PyEnvironment
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wording import counted
@@ -47,10 +46,16 @@ def check_infos(infos: Any) -> None:
 class Rows(Protocol):
     """What a vector environment wants to know of a batch's rows, besides time steps."""
 
-    def prepare(
-        self, mask: Array, seeds: list[int | None], options: Mapping[str, Any] | None
-    ) -> None:
-        """Hands on what the masked rows are to be reset with next."""
+    def prepared(
+        self, mask: Array, seeds: list[int | None], options: list[Any]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Hands on what the masked rows are reset with, which happens inside of it.
+
+        Args:
+            mask: The rows.
+            seeds: For each row, what to seed it with before, or `None`.
+            options: For each row, its options, or `None`.
+        """
 
     def observation(self, time_step: TimeStep) -> NestedArray:
         """Returns the observation, in arrays."""
@@ -113,13 +118,11 @@ class BatchRows:
         self._is_noted = is_pool and callable(notes) and wanted != "none"
         if self._is_noted:
             env.note_infos(wanted)
-        # Whether the batch has options that it would pass on again.
-        self._keeps_options = False
 
-    def prepare(
-        self, mask: Array, seeds: list[int | None], options: Mapping[str, Any] | None
-    ) -> None:
-        """Seeds, and hands options to a batch that has `set_reset_options`.
+    def prepared(
+        self, mask: Array, seeds: list[int | None], options: list[Any]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Seeds, and hands on options.
 
         Programs for Gymnasium seed whatever they are given, and pass options to what
         has none. Of those that are lost so, a line in the log tells.
@@ -129,41 +132,7 @@ class BatchRows:
         except NotImplementedError as error:
             reason = str(error).partition("\n")[0]
             _LOGGER.warning("reset(seed=...) has not seeded %s: %s", self._name, reason)
-        if options:
-            if not self._pass_options(mask, options):
-                _LOGGER.warning(
-                    "reset(options=...) has not reached %s: it has no method "
-                    "set_reset_options(options).",
-                    self._name,
-                )
-        elif self._keeps_options:
-            # What was passed once is not for the next time.
-            self._keeps_options = False
-            self._env.set_reset_options(None)
-
-    def _pass_options(self, mask: Array, options: Mapping[str, Any]) -> bool:
-        """Says whether there was somebody to take the options."""
-        method = "set_reset_options"
-        if callable(getattr(self._env, method, None)):
-            self._env.set_reset_options(options)
-            self._keeps_options = True
-            return True
-        # Single environments take them for their next reset alone.
-        envs = [env for env, block in self._env_blocks() if mask[block].any()]
-        try:
-            if self._blocks is not None:
-                self._env.call(method, options, env_ids=envs)
-            else:
-                for env in envs:
-                    (envs_of(self._env) or [])[env].set_reset_options(options)
-        except AttributeError:
-            return False
-        return bool(envs)
-
-    def _env_blocks(self) -> Iterator[tuple[int, slice]]:
-        """Yields the batch's environments, and the rows of each."""
-        for env, block in enumerate(blocks_of(self._env) or []):
-            yield env, slice(block.start, block.stop)
+        return handed_options(self._env, options, None if mask.all() else mask)
 
     def _seed(self, mask: Array, seeds: list[int | None]) -> None:
         rows = [row for row, seed in enumerate(seeds) if mask[row] and seed is not None]
@@ -172,18 +141,13 @@ class BatchRows:
         if len(rows) == self._rows:
             self._env.seed(seeds)
             return
-        # To envkit, None is to begin with a seed that nobody knows.
-        envs = envs_of(self._env)
-        if envs is None or len(envs) != self._rows:
+        if not self._env.seeds_rows:
             raise ValueError(
                 f"{counted(len(rows), 'seed')} for {counted(self._rows, 'row')} of "
                 f"{self._name}, which seeds all of them or none."
             )
-        for row in rows:
-            if isinstance(envs[row], PyEnvironment):
-                envs[row].seed(seeds[row])
-            else:  # a handle on a worker's, whose promise is to be kept
-                envs[row].call("seed", seeds[row])()
+        masked = zip(seeds, mask.tolist(), strict=True)
+        self._env._hand_seeds([own if begins else None for own, begins in masked])
 
     def observation(self, time_step: TimeStep) -> NestedArray:
         """Returns the observation."""

@@ -151,25 +151,29 @@ class VectorSteps:
         mask[self._ended_rows] = True
         return mask
 
-    def reset(self) -> TimeStep:
+    def reset(self, options: dict[str, Any] | None = None) -> TimeStep:
         """Begins an episode in every row."""
         if self._begins_next and len(self._ended_rows):
             finish_resets(self._vector_env, self._ended_rows)
-        observation, infos = self._begin()
+        observation, infos = self._begin(None, options)
         self.infos.step(infos)
         self._ended_rows = self._ended_rows[:0]
         return self._first(observation)
 
-    def reset_rows(self, mask: Array) -> TimeStep:
+    def reset_rows(
+        self, mask: Array, options: dict[str, Any] | None = None
+    ) -> TimeStep:
         """Begins an episode in the masked rows; only these are meant."""
-        observation, infos = self._begin(mask)
+        observation, infos = self._begin(mask, options)
         self.infos.reset_rows(infos, mask)
         self._ended_rows = self._ended_rows[~mask[self._ended_rows]]
         return self._first(observation)
 
-    def _begin(self, mask: Array | None = None) -> tuple[NestedArray, Any]:
+    def _begin(
+        self, mask: Array | None, options: dict[str, Any] | None = None
+    ) -> tuple[NestedArray, Any]:
         """Resets all rows, or some; returns observations and infos."""
-        result = self._vector_env.reset(**self._arguments.of_reset(mask))
+        result = self._vector_env.reset(**self._arguments.of_reset(mask, options))
         self._arguments.use_seeds(mask)
         return self._results.of_reset(result)
 

@@ -17,11 +17,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from envkit.adapters.snapshot import layers_of
 
-__all__ = ["calls_seed", "render_takes_mode", "reset_takes_seed"]
+__all__ = [
+    "calls_seed",
+    "render_takes_mode",
+    "reset_needs",
+    "reset_takes_options",
+    "reset_takes_seed",
+]
+
+_Parameters: TypeAlias = Mapping[str, inspect.Parameter]
 
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -48,12 +56,39 @@ def reset_takes_seed(env: Any) -> bool:
     Most wrappers of every age pass on what they are given, so the innermost decides. If
     that, too, takes anything, it is thought to know seeds where nothing else does.
     """
-    *wrappers, innermost = [_parameters(layer, "reset") for layer in layers_of(env)]
-    if not all("seed" in known or _takes_anything(known) for known in wrappers):
+    wrappers, innermost = _resets(env)
+    if not _all_take(wrappers, "seed"):
         return False
     if "seed" in innermost:
         return True
     return _takes_anything(innermost) and not callable(getattr(env, "seed", None))
+
+
+def reset_takes_options(env: Any) -> bool:
+    """Says whether `reset` takes options, through all wrappers; since Gym 0.22."""
+    wrappers, innermost = _resets(env)
+    return _all_take([*wrappers, innermost], "options")
+
+
+def reset_needs(env: Any, name: str) -> bool:
+    """Says whether `reset` has an argument of a name, without a default.
+
+    That of the innermost environment is passed through wrappers which take it.
+    """
+    wrappers, innermost = _resets(env)
+    known = innermost.get(name)
+    is_needed = known is not None and known.default is known.empty
+    return is_needed and _all_take(wrappers, name)
+
+
+def _resets(env: Any) -> tuple[list[_Parameters], _Parameters]:
+    """Returns the parameters of every wrapper's `reset`, and of the innermost's."""
+    *wrappers, innermost = [_parameters(layer, "reset") for layer in layers_of(env)]
+    return wrappers, innermost
+
+
+def _all_take(resets: list[_Parameters], name: str) -> bool:
+    return all(name in known or _takes_anything(known) for known in resets)
 
 
 def render_takes_mode(env: Any) -> bool:
@@ -73,12 +108,12 @@ def _has_own_seed(layer: Any) -> bool:
     return getattr(method, "__module__", None) not in ("gym.core", "gymnasium.core")
 
 
-def _parameters(layer: Any, method: str) -> Mapping[str, inspect.Parameter]:
+def _parameters(layer: Any, method: str) -> _Parameters:
     try:
         return inspect.signature(getattr(layer, method)).parameters
     except (TypeError, ValueError):  # Something in C, which does not tell.
         return inspect.signature(lambda *args, **kwargs: None).parameters
 
 
-def _takes_anything(parameters: Mapping[str, inspect.Parameter]) -> bool:
+def _takes_anything(parameters: _Parameters) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -23,6 +23,7 @@ from envkit.adapters.pettingzoo_parts.players import Sight, players_of
 from envkit.adapters.pettingzoo_parts.roster import Roster
 from envkit.adapters.snapshot import restore_snapshot, take_snapshot
 from envkit.errors import ClosedError, SpecError
+from envkit.masked_rows import options_copy
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
@@ -62,7 +63,7 @@ class GameEnvironment(PyEnvironment):
         self._number = ArraySpec((), reward_dtype, "reward")
         self._sights = [player.neutral for player in self._players]
         self._info: dict[Any, Any] = {}
-        self._reset_options = self._next_options = _as_options(reset_options)
+        self._reset_options = self._next_options = options_copy(reset_options)
         self._next_seed: int | None = None
         self._closed = False
 
@@ -119,7 +120,7 @@ class GameEnvironment(PyEnvironment):
                 episode by themselves among them. Otherwise the wrapper goes on with
                 the `reset_options` that it was made with.
         """
-        self._next_options = _as_options(options)
+        self._next_options = options_copy(options)
         if always:
             self._reset_options = self._next_options
 
@@ -215,15 +216,13 @@ class GameEnvironment(PyEnvironment):
         ones = [np.ones((), np.float32) for _ in range(count)]
         return self._rewards({}, [False] * count), self._join_discounts(ones)
 
-    def _reset_arguments(self) -> dict[str, Any]:
+    def _reset_arguments(self, options: dict[str, Any] | None) -> dict[str, Any]:
         """Returns what the next reset passes to the game, once."""
         self._check_open("reset")
-        arguments: dict[str, Any] = {}
-        if self._next_seed is not None:
-            arguments["seed"] = self._next_seed
-        if self._next_options is not None:
+        if options is None:
             # A game may change what it is given.
-            arguments["options"] = copy.deepcopy(self._next_options)
+            options = copy.deepcopy(self._next_options)
+        arguments = {"seed": self._next_seed, "options": options}
         self._next_seed, self._next_options = None, self._reset_options
         return arguments
 
@@ -307,13 +306,3 @@ def kept_infos(infos: Mapping[Any, Any] | None) -> dict[Any, Any]:
         agent: as_info(info) if info is None or isinstance(info, Mapping) else info
         for agent, info in (infos or {}).items()
     }
-
-
-def _as_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if options is None or isinstance(options, Mapping):
-        # Whoever gave them may go on changing them.
-        return None if options is None else copy.deepcopy(dict(options))
-    raise TypeError(
-        f"The options of a reset are a dictionary such as {{'level': 3}}, not "
-        f"{describe(options)}."
-    )

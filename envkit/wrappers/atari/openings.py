@@ -16,7 +16,7 @@ from envkit.types import Array, NestedArray, Seed
 from envkit.wrappers.arguments import limited_size
 from envkit.wrappers.atari.some_rows import as_first
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
-from envkit.wrappers.randomness import Branch, wrapper_streams
+from envkit.wrappers.randomness import Branch, branched, wrapper_streams
 
 __all__ = ["FireOnReset", "NoopReset"]
 
@@ -151,7 +151,11 @@ class NoopReset(_Opening):
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment, and how many no-ops there are."""
         self._streams = wrapper_streams(self, seed, Branch.NOOPS)
-        return self._env.seed(seed)
+        return super().seed(seed)
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._streams.seed_rows(branched(self, seeds, Branch.NOOPS))
+        super()._seed_rows(seeds)
 
     def _actions_for(self, rows: Array) -> list[tuple[NestedArray, Array]]:
         counts = np.zeros(rows.size, np.int64)

@@ -181,10 +181,24 @@ class AtariPreprocessing(PyEnvironmentBaseWrapper):
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment; the next reset begins a game everywhere."""
-        result = self._env.seed(seed)
-        self._is_over = self._is_over | self._has_lost
-        self._has_lost = self._nobody
+        result = super().seed(seed)
+        self._begin_anew()
         return result
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        super()._seed_rows(seeds)
+        self._begin_anew(np.array([seed is not None for seed in seeds]))
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        super()._take_options(options, rows)
+        if options is not None:  # They are for a game, and not for its next life.
+            self._begin_anew(rows)
+
+    def _begin_anew(self, rows: Array | None = None) -> None:
+        """Lets the next reset begin a game where it would have begun a life."""
+        lost = self._has_lost if rows is None else self._has_lost & rows
+        self._is_over = self._is_over | lost
+        self._has_lost = self._has_lost & ~lost
 
     def _screen_spec(self, given: Any) -> ArraySpec:
         if not (
