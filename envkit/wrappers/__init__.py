@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from envkit.wrappers.profiling import PerformanceProfiler
     from envkit.wrappers.repeats import (
         ActionRepeat,
+        DelayAction,
         MaxAndSkipObservation,
         StickyAction,
     )
@@ -84,6 +85,7 @@ _HOMES = {
     "AtariTimeLimit": "envkit.wrappers.atari.time_limit",
     "ClipReward": "envkit.wrappers.rewards",
     "CropObservation": "envkit.wrappers.pictures.images",
+    "DelayAction": "envkit.wrappers.repeats",
     "DelayObservation": "envkit.wrappers.history.frames",
     "DiscretizeAction": "envkit.wrappers.actions.discrete",
     "DiscretizeObservation": "envkit.wrappers.observations.transforms",
@@ -141,6 +143,7 @@ __all__ = [
     "AtariTimeLimit",
     "ClipReward",
     "CropObservation",
+    "DelayAction",
     "DelayObservation",
     "DiscretizeAction",
     "DiscretizeObservation",

@@ -1,7 +1,8 @@
-"""Wrappers that repeat actions, each or some of them."""
+"""Wrappers that play actions again or later: repeated, sticking, delayed."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -9,16 +10,20 @@ import numpy as np
 
 from envkit import nest
 from envkit.envs.base import checked_size
+from envkit.errors import SpecError
+from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.actions.given_actions import GivenActions
 from envkit.wrappers.arguments import is_number
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.history.row_history import history_of
 from envkit.wrappers.randomness import Branch, branched, wrapper_streams
 from envkit.wrappers.reward_sums import add_in_rows, sum_spec
 from envkit.wrappers.rows import where_rows
 
-__all__ = ["ActionRepeat", "MaxAndSkipObservation", "StickyAction"]
+__all__ = ["ActionRepeat", "DelayAction", "MaxAndSkipObservation", "StickyAction"]
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
@@ -306,3 +311,162 @@ def _as_range(duration: Any) -> tuple[int, int]:
             "the most."
         )
     return least, most
+
+
+class DelayAction(PyEnvironmentBaseWrapper):
+    """Plays the action that was given `delay` steps ago.
+
+    In the first `delay` steps of an episode there is none, and `first_action` is
+    played. The last `delay` actions of an episode are never played. Each row of a batch
+    is delayed for itself. `HistoryWrapper(env, include_actions=True)` around it shows
+    the actions that are on their way.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = DelayAction(Catch(seed=1), delay=1, first_action=1)
+        >>> paddle = [int(env.step(2).observation[-1].argmax()) for _ in range(4)]
+        >>> paddle
+        [2, 2, 3, 4]
+    """
+
+    _shown = ("delay", "first_action")
+
+    def __init__(
+        self,
+        env: Any,
+        delay: int,
+        first_action: NestedArray = None,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            delay: How many steps late actions are played; 0 for none.
+            first_action: What is played before the first action is due: the action of
+                one row. `None` for zeros, or what the bounds have nearest to zero.
+            handle_auto_reset: As with every wrapper.
+        """
+        self._delay = checked_size("delay", delay, least=0)
+        super().__init__(env, handle_auto_reset)
+        spec = env.action_spec()
+        self._given = GivenActions(
+            "DelayAction.step() was given an action", spec, self._dims
+        )
+        structure = self._given.structure
+        # A copy, here and below: it is not to show what is not done.
+        self._first_action = copy.deepcopy(first_action)
+        if first_action is None:
+            leaves = [_nearest_zero(leaf) for leaf in structure.leaves]
+        else:
+            leaves = self._checked_leaves(first_action)
+        self._first = [
+            np.array(np.broadcast_to(leaf, (*self._dims, *leaf.shape)))
+            for leaf in leaves
+        ]
+        self._past = history_of(
+            self, "actions", structure.leaves, max(self._delay, 1), self._dims
+        )
+        self._play_first(None)
+
+    def _checked_leaves(self, first_action: NestedArray) -> list[Array]:
+        """Returns the leaves of the first action, in the dtypes of their specs."""
+        structure = self._given.structure
+        converted = _of_dtypes(structure, first_action)
+        check_fits(
+            converted,
+            structure.template,
+            subject="DelayAction was given a first_action that",
+            root="first_action",
+            context="It is the action of one row.",
+        )
+        return [np.asarray(leaf) for leaf in structure.flatten(converted)]
+
+    @property
+    def delay(self) -> int:
+        """How many steps late actions are played."""
+        return self._delay
+
+    @property
+    def first_action(self) -> NestedArray:
+        """What is played before the first action is due; `None` for about zeros."""
+        return copy.deepcopy(self._first_action)
+
+    def _save(self) -> Any:
+        return self._past.save()
+
+    def _restore(self, saved: Any) -> None:
+        self._past.restore(saved)
+
+    def _fits(self, saved: Any) -> bool:
+        return self._past.fits(saved)
+
+    def _play_first(self, rows: Array | None) -> None:
+        """Lets nothing but the first action be on its way in some rows, or in all."""
+        self._past.push(self._first, rows)
+        self._past.repeat(slice(None) if rows is None else rows)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._take(action, None, None)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        return self._take(action, stepping, beginning)
+
+    def _take(
+        self, action: NestedArray, stepping: Array | None, beginning: Array | None
+    ) -> TimeStep:
+        # Hot: called once per step.
+        if not self._delay:
+            taken, given = action, None
+        else:
+            given = self._given.leaves(action, ignored=lambda: self._ignored(stepping))
+            taken = self._given.structure.unflatten(self._past.oldest())
+        if stepping is None or beginning is None:
+            time_step, rows = self._env.step(taken), None
+        else:
+            time_step = self._env.step_rows(taken, stepping, beginning)
+            rows = stepping | beginning
+        if given is not None:  # After the step, which may have refused to happen.
+            self._past.push(given, stepping)
+        return self._see(time_step, rows)
+
+    def _ignored(self, stepping: Array | None) -> Array:
+        """Returns in which rows an action is not used: those that begin an episode."""
+        current = self._current_time_step
+        if current is None:
+            return np.ones(self._dims, bool)
+        ended = np.asarray(current.step_type) == _LAST
+        return np.asarray(ended if stepping is None else ended | ~stepping)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        first = np.asarray(time_step.step_type) == _FIRST
+        if rows is not None:
+            first = first & rows
+        if self._delay and first.any():
+            self._play_first(first if self._dims else None)
+        return time_step
+
+
+def _nearest_zero(spec: ArraySpec) -> Array:
+    zeros = np.zeros(spec.shape, spec.dtype)
+    if not isinstance(spec, BoundedArraySpec):
+        return zeros
+    return np.clip(zeros, spec.minimum, spec.maximum).astype(spec.dtype)
+
+
+def _of_dtypes(structure: nest.Structure, action: NestedArray) -> NestedArray:
+    """Returns an action in the dtypes of its specs, where nothing is lost by that."""
+
+    def of_dtype(spec: ArraySpec, leaf: Any) -> Any:
+        array = np.asarray(leaf)
+        own = array.astype(spec.dtype) if array.dtype.kind in "biuf" else array
+        return own if np.array_equal(own, array) else leaf
+
+    try:
+        leaves = structure.flatten(action)
+    except SpecError:
+        return action  # Which is refused next.
+    pairs = zip(structure.leaves, leaves, strict=True)
+    return structure.unflatten([of_dtype(spec, leaf) for spec, leaf in pairs])

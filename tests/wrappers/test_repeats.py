@@ -1,4 +1,4 @@
-"""`ActionRepeat` and `StickyAction`: actions that are given more than once."""
+"""`ActionRepeat`, `StickyAction`, `DelayAction`: actions played again or later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envkit.seeding import seed_per_row
 from envkit.testing import CountingEnv
 from envkit.time_step import restart, termination, transition
 from envkit.wrappers.limits import TimeLimit
-from envkit.wrappers.repeats import ActionRepeat, StickyAction
+from envkit.wrappers.repeats import ActionRepeat, DelayAction, StickyAction
 from tests.wrappers.environments import MovesTogether
 
 FIRST, MID, LAST = 0, 1, 2
@@ -354,3 +354,74 @@ def test_bounds_of_the_reward_become_those_of_a_sum():
 
     assert [-3, 0] == spec.minimum.tolist()
     assert [3, 6] == spec.maximum.tolist()
+
+
+def played(env, actions):
+    return [env.step(action).observation.tolist() for action in actions]
+
+
+def test_an_action_is_played_some_steps_later():
+    env = DelayAction(Echo(length=4), 2, first_action=8)
+
+    # The first step begins the episode; of the last two actions nothing is seen.
+    assert [-1, 8, 8, 1, 2] == played(env, [9, 1, 2, 3, 4])
+    assert [-1, 8, 8, 5, 6] == played(env, [9, 5, 6, 7, 0])
+
+
+def test_without_a_delay_actions_are_played_as_they_are_given():
+    assert [-1, 1, 2] == played(DelayAction(Echo(), 0), [9, 1, 2])
+
+
+def test_what_is_played_first_is_zero_or_what_is_nearest_to_it():
+    class Far(Echo):
+        def action_spec(self):
+            return BoundedArraySpec((), np.int64, 3, 9)
+
+    assert [-1, 0, 1] == played(DelayAction(Echo(), 1), [9, 1, 2])
+    assert [-1, 3, 4] == played(DelayAction(Far(), 1), [9, 4, 5])
+
+
+def test_a_reset_forgets_the_actions_on_their_way():
+    env = DelayAction(Echo(), 1)
+    played(env, [9, 1, 2])
+    env.reset()
+
+    assert [0, 3] == played(env, [3, 4])
+
+
+def test_each_row_is_delayed_for_itself():
+    env = DelayAction(echoes(2, 3), 1, first_action=7)
+
+    assert [[-1, -1], [7, 7], [1, 2], [-1, 4]] == played(
+        env, [[9, 9], [1, 2], [3, 4], [5, 6]]
+    )
+    # A row that is left where it is gives no action, and plays none.
+    held = env.step([6, 0], np.array([True, False])).observation.tolist()
+    assert [7, 4] == held
+    assert [6, -1] == env.step([1, 1]).observation.tolist()
+
+
+def test_the_state_of_another_delay_is_refused(message_of):
+    token = DelayAction(CountingEnv(), 1).get_state()
+
+    assert (
+        "DelayAction.set_state() was given the state of a DelayAction made with other "
+        "arguments, or of another environment. A state fits environments that are "
+        "wrapped in the same way."
+    ) == message_of(ValueError, lambda: DelayAction(CountingEnv(), 2).set_state(token))
+
+
+def test_a_first_action_has_to_fit():
+    with pytest.raises(SpecError, match="DelayAction was given a first_action that"):
+        DelayAction(Echo(), 1, first_action=10)
+    with pytest.raises(SpecError, match="DelayAction was given a first_action that"):
+        DelayAction(Echo(), 1, first_action=[1, 2])
+
+
+def test_an_action_that_does_not_fit_is_refused_when_it_is_given():
+    env = DelayAction(Echo(), 2)
+    env.reset()
+    with pytest.raises(SpecError, match="given an action"):
+        env.step(99)
+
+    assert [0, 0, 1] == played(env, [1, 2, 3])

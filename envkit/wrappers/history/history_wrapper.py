@@ -16,7 +16,11 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.arguments import checked_flag
 from envkit.wrappers.history.remembering import Remembering
-from envkit.wrappers.history.row_history import stacked_spec, with_zero
+from envkit.wrappers.history.row_history import (
+    history_of,
+    stacked_spec,
+    with_zero,
+)
 from envkit.wrappers.rows import where_rows
 
 __all__ = ["HistoryWrapper"]
@@ -81,7 +85,7 @@ class HistoryWrapper(Remembering):
         )
         self._actions = nest.Structure(env.action_spec() if include_actions else ())
         specs = self._actions.leaves
-        self._past_actions = self._history("actions", specs, length)
+        self._past_actions = history_of(self, "actions", specs, length, self._dims)
         self._no_action = [
             np.zeros((*self._dims, *spec.shape), spec.dtype) for spec in specs
         ]

@@ -12,9 +12,9 @@ from envkit.specs.array_spec import ArraySpec
 from envkit.specs.validation import check_fits, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.fresh_nests import fresh_nest
-from envkit.wrappers.history.row_history import RowHistory, with_zero
+from envkit.wrappers.history.row_history import history_of, with_zero
 
 __all__ = ["Remembering"]
 
@@ -48,23 +48,13 @@ class Remembering(PyEnvironmentBaseWrapper):
         self._expected = [
             ((*self._dims, *spec.shape), spec.dtype) for spec in self._leaf_specs
         ]
-        self._past = self._history("observations", self._leaf_specs, length)
+        self._past = history_of(
+            self, "observations", self._leaf_specs, length, self._dims
+        )
         self._padded_specs = [
             spec if repeats_first or length == 1 else with_zero(spec)
             for spec in self._leaf_specs
         ]
-
-    def _history(
-        self, what: str, specs: tuple[ArraySpec, ...], length: int
-    ) -> RowHistory:
-        """Makes a history, or says that it would be too long."""
-        try:
-            return RowHistory(specs, length, self._dims)
-        except (MemoryError, OverflowError, ValueError) as error:
-            raise ValueError(
-                f"{type(self).__name__} cannot keep {length} {what} of each row: there "
-                "is no memory for an array as large as that."
-            ) from error
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of what is shown in one row."""
@@ -127,15 +117,3 @@ class Remembering(PyEnvironmentBaseWrapper):
 
     def _fits(self, saved: Any) -> bool:
         return self._past.fits(saved["observations"])
-
-    def _set_state(self, state: Any) -> None:
-        name = type(self).__qualname__
-        is_ours = isinstance(state, WrapperState) and state.wrapper == name
-        # What is not ours the base class refuses.
-        if is_ours and not self._fits(state.own):
-            raise ValueError(
-                f"{name}.set_state() was given the state of a {name} made with other "
-                "arguments, or of another environment. A state fits environments that "
-                "are wrapped in the same way."
-            )
-        super()._set_state(state)

@@ -11,7 +11,7 @@ import numpy as np
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
 from envkit.types import Array
 
-__all__ = ["RowHistory", "concatenated_spec", "stacked_spec", "with_zero"]
+__all__ = ["RowHistory", "concatenated_spec", "history_of", "stacked_spec", "with_zero"]
 
 # Copying runs of so many elements takes longer than copying each in a loop of its own.
 _FEW = 4
@@ -150,6 +150,31 @@ class RowHistory:
         by = 1 if most_move else -1
         for ring in self._rings:
             ring[turned] = np.roll(ring[turned], by, axis=1)
+
+
+def history_of(
+    wrapper: Any,
+    what: str,
+    specs: Iterable[ArraySpec],
+    length: int,
+    dims: tuple[int, ...],
+) -> RowHistory:
+    """Makes a wrapper's history, or says that it would be too long.
+
+    Args:
+        wrapper: The wrapper.
+        what: What is kept, in the plural.
+        specs: What the arrays look like in one row.
+        length: How many values are kept.
+        dims: The size of the batch in a tuple, or `()` without one.
+    """
+    try:
+        return RowHistory(specs, length, dims)
+    except (MemoryError, OverflowError, ValueError) as error:
+        raise ValueError(
+            f"{type(wrapper).__name__} cannot keep {length} {what} of each row: there "
+            "is no memory for an array as large as that."
+        ) from error
 
 
 def _kinds_of(arrays: Iterable[Array]) -> list[Any]:

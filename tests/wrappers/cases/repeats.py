@@ -1,6 +1,11 @@
-"""Wrappers that repeat actions."""
+"""Wrappers that play actions again or later."""
 
-from envkit.wrappers.repeats import ActionRepeat, MaxAndSkipObservation, StickyAction
+from envkit.wrappers.repeats import (
+    ActionRepeat,
+    DelayAction,
+    MaxAndSkipObservation,
+    StickyAction,
+)
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ALL
 
@@ -13,4 +18,6 @@ CASES = [
         lambda env: StickyAction(env, 0.4, (1, 3)),
         ("catch", "drive"),
     ),
+    Case("delay_action", lambda env: DelayAction(env, 2), ALL),
+    Case("delay_action_0", lambda env: DelayAction(env, 0), ("drive",)),
 ]
