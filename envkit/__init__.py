@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RestartPolicy,
     )
     from envkit.py_environment import PyEnvironment
+    from envkit.random_policy import RandomPolicy
     from envkit.random_py_environment import RandomPyEnvironment
     from envkit.specs import ArraySpec, BoundedArraySpec, EnvironmentSpec
     from envkit.tf import TFEnvironment as TFEnvironment
@@ -57,6 +58,7 @@ _HOMES = {
     "ProcessPyEnvironment": "envkit.parallel",
     "PyEnvironment": "envkit.py_environment",
     "PyEnvironmentBaseWrapper": "envkit.wrappers",
+    "RandomPolicy": "envkit.random_policy",
     "RandomPyEnvironment": "envkit.random_py_environment",
     "RestartPolicy": "envkit.parallel",
     "StepType": "envkit.time_step",
@@ -89,6 +91,7 @@ __all__ = [
     "ProcessPyEnvironment",
     "PyEnvironment",
     "PyEnvironmentBaseWrapper",
+    "RandomPolicy",
     "RandomPyEnvironment",
     "RestartPolicy",
     "StepType",

@@ -55,6 +55,7 @@ FLOORS: dict[int, set[str]] = {
         "env_ids",
         "batched_py_environment",
         "padded_rows",
+        "random_policy",
         "random_py_environment",
         "row_calls",
         "targets",

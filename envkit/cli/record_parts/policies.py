@@ -11,8 +11,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.nest_walk import sorted_keys
+from envkit.random_policy import RandomPolicy
 from envkit.specs.array_spec import BoundedArraySpec, is_discrete
-from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
@@ -46,7 +46,7 @@ def load_policy(name: str, env: Any, seed: int | None) -> Policy:
         2
     """
     if name == RANDOM:
-        return _RandomPolicy(env, seed)
+        return _LegalPolicy(env, seed)
     policy: Any = _attribute(name)
     if inspect.isclass(policy):
         make_policy: Any = policy
@@ -61,35 +61,29 @@ def load_policy(name: str, env: Any, seed: int | None) -> Policy:
     return policy  # type: ignore[no-any-return]  # it can be called
 
 
-class _RandomPolicy:
+class _LegalPolicy(RandomPolicy):
     """Draws actions; of choices with a mask or a list of legal ones only these."""
 
     def __init__(self, env: Any, seed: int | None) -> None:
+        super().__init__(env.action_spec(), seed, env.batch_size)
         self._env = env
-        self._rng = np.random.default_rng(seed)
-        self._spec = env.action_spec()
-        self._rows = env.batch_size
 
-    def __call__(self, time_step: TimeStep) -> NestedArray:
-        dims = () if self._rows is None else (self._rows,)
-        leaves = nest.flatten(sample_spec_nest(self._spec, self._rng, dims))
-        specs = nest.flatten(self._spec)
+    def _masks(self, time_step: TimeStep, mask: Any, rows: int) -> list[Any]:
         info: Any = None
-        for row in [None] if self._rows is None else range(self._rows):
+        masks = []
+        for row in [None] if self._batch_size is None else range(rows):
             found = list(_legal(self._spec, time_step.observation, row))
             if not found:
                 info = self._env.get_info() if info is None else info
                 of_row = isinstance(info, list) and row is not None
                 place = (info[row], None) if of_row else (info, row)
                 found = list(_legal(self._spec, *place))
+            leaves: list[Any] = [None] * len(self._structure.leaves)
             for leaf, legal in found:
-                low = int(np.min(specs[leaf].minimum))
-                chosen = leaves[leaf] if row is None else leaves[leaf][row : row + 1]
-                choices = chosen.reshape(-1)
-                for index, mask in enumerate(legal.reshape(len(choices), -1)):
-                    if mask.any():
-                        choices[index] = low + self._rng.choice(np.flatnonzero(mask))
-        return nest.unflatten_as(self._spec, leaves)
+                # Where nothing is legal, as after an end, anything is.
+                leaves[leaf] = legal | ~legal.any(-1, keepdims=True)
+            masks.append(self._structure.unflatten(leaves))
+        return masks
 
 
 def _legal(
