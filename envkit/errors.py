@@ -141,6 +141,7 @@ class SpecMismatchError(EnvkitError, ValueError):
         makers: tuple[str, str],
         difference: str,
         agreement: str,
+        purpose: str = "form one batch",
     ) -> SpecMismatchError:
         """Builds the error from the two spec texts and what distinguishes them."""
         names = [f"env {first}", f"env {second}"]
@@ -151,7 +152,7 @@ class SpecMismatchError(EnvkitError, ValueError):
         )
         error = cls(
             f"env {first} and env {second} have different {part} specs, so they cannot "
-            f"form one batch.\n\n{rows}\n\n{difference} {agreement}"
+            f"{purpose}.\n\n{rows}\n\n{difference} {agreement}"
         )
         error.envs = (first, second)
         error.part = part

@@ -56,17 +56,20 @@ class EnvironmentSpec(NamedTuple):
 
     @staticmethod
     def check_all_equal(
-        specs: Sequence[EnvironmentSpec], makers: Sequence[str] | None = None
+        specs: Sequence[EnvironmentSpec],
+        makers: Sequence[str] | None = None,
+        purpose: str = "form one batch",
     ) -> None:
         """Raises a `SpecMismatchError` unless every spec equals the first.
 
-        `makers` says where each environment came from, for the message.
+        `makers` says where each environment came from, and `purpose` what they cannot
+        do otherwise, for the message.
         """
         for index, spec in enumerate(specs):
             difference = specs[0].difference(spec)
             if difference is None:
                 continue
-            raise mismatch(specs, makers, index, *difference)
+            raise mismatch(specs, makers, index, *difference, purpose=purpose)
 
 
 def mismatch(
@@ -75,6 +78,7 @@ def mismatch(
     index: int,
     part: str,
     difference: str,
+    purpose: str = "form one batch",
 ) -> SpecMismatchError:
     """Makes the error for an environment that has another spec than the first.
 
@@ -84,6 +88,7 @@ def mismatch(
         index: Which of them differs.
         part: Which of its specs does, such as "action".
         difference: How, as a sentence.
+        purpose: What they cannot do for that.
     """
     return SpecMismatchError.between(
         first=0,
@@ -93,6 +98,7 @@ def mismatch(
         makers=(makers[0], makers[index]) if makers else ("", ""),
         difference=difference,
         agreement=_agreement(specs[0], specs[index], part),
+        purpose=purpose,
     )
 
 

@@ -1,0 +1,236 @@
+"""`Choice`: another environment for each episode, drawn from several."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.constructors import constructor
+from envkit.masked_rows import hand_options
+from envkit.py_environment import PyEnvironment
+from envkit.seeding import checked_seeds, seed_per_row
+from envkit.specs.array_spec import ArraySpec
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.info_spec import common_info_spec, info_spec_of
+from envkit.specs.validation import describe
+from envkit.time_step import TimeStep
+from envkit.types import NestedArray, NestedSpec, Seed
+
+__all__ = ["Choice"]
+
+# Where the seed of what is drawn branches off from those of the environments, which
+# count from 0.
+_BRANCH = 2**31
+
+
+class Choice(PyEnvironment):
+    """Plays each episode in an environment drawn from several.
+
+    Each `reset`, and each step after a `LAST`, draws one of them, and what `reset` is
+    told goes to that one. All have the same specs. `get_info()` has its number as
+    `choice`, beside what its own info says.
+
+    Example:
+        >>> import functools
+        >>> from envkit.envs import GridWorld
+        >>> env = Choice(
+        ...     ["GridWorld", functools.partial(GridWorld, max_episode_steps=5)],
+        ...     weights=[1, 3],
+        ...     seed=7,
+        ... )
+        >>> numbers = []
+        >>> for _ in range(8):
+        ...     _ = env.reset()
+        ...     numbers.append(int(env.get_info()["choice"]))
+        >>> numbers
+        [1, 1, 1, 1, 0, 1, 0, 0]
+    """
+
+    def __init__(
+        self,
+        envs: Iterable[str | Callable[[], Any]],
+        weights: Sequence[float] | None = None,
+        *,
+        seed: Seed = None,
+    ) -> None:
+        """Makes all environments.
+
+        Args:
+            envs: What makes them: names, "module:attribute", or anything to call, as
+                `envkit.make` takes them. Closing this closes all.
+            weights: How likely each is, in proportion; `None` for all alike.
+            seed: What is drawn, and random in the environments, depends on it, as if
+                given to `seed()`; `None` leaves the environments as they are made.
+        """
+        # Whatever follows a LAST is drawn, so no environment begins it by itself.
+        super().__init__(handle_auto_reset=True)
+        if isinstance(envs, str | PyEnvironment) or not isinstance(envs, Iterable):
+            raise TypeError(
+                f"envs is {describe(envs)}; it must be a list of what makes the "
+                'environments, such as ["Catch", my_game.Level].'
+            )
+        makers = list(envs)
+        if not makers:
+            raise ValueError("envs is empty; there must be something to choose from.")
+        self._weights = _checked_weights(weights, len(makers))
+        self._envs: list[Any] = []
+        try:
+            for maker in makers:
+                self._envs.append(constructor(maker)())
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+        self._spec = EnvironmentSpec.of(self._envs[0])
+        self._choice: int | None = None
+        self._rng = np.random.default_rng()
+        if seed is not None:
+            self._seed_all(seed)
+
+    def _check(self) -> None:
+        names = [type(env).__name__ for env in self._envs]
+        for index, env in enumerate(self._envs):
+            if env.batched:
+                raise ValueError(
+                    f"envs[{index}] makes a {names[index]} that is a batch. A Choice "
+                    "must be of single environments: make a batch of choices."
+                )
+            if getattr(env, "repeats_last", False) is True:
+                raise ValueError(
+                    f"envs[{index}] makes a {names[index]} that repeats a LAST to pad "
+                    "its episodes, and another environment would begin there. Wrap the "
+                    "Choice instead."
+                )
+        specs = [EnvironmentSpec.of(env) for env in self._envs]
+        EnvironmentSpec.check_all_equal(specs, names, "take turns in one Choice")
+
+    @property
+    def envs(self) -> list[Any]:
+        """The environments, in the order of their numbers."""
+        return list(self._envs)
+
+    @property
+    def choice(self) -> int | None:
+        """The number of the environment that is played; `None` before the first."""
+        return self._choice
+
+    @property
+    def _current(self) -> Any:
+        return self._envs[self._choice or 0]
+
+    @property
+    def adapts(self) -> bool:
+        """Whether any of the environments does."""
+        return any(getattr(env, "adapts", False) is True for env in self._envs)
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of an observation, which are those of all."""
+        return self._spec.observation
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action, which are those of all."""
+        return self._spec.action
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of the reward, which is that of all."""
+        return self._spec.reward
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of the discount, which is that of all."""
+        return self._spec.discount
+
+    def seed(self, seed: Seed) -> None:
+        """Seeds what is drawn, and each environment with a stream of its own."""
+        self._seed_all(seed)
+
+    def _seed_all(self, seed: Seed) -> None:
+        (number,) = checked_seeds(seed, 1)
+        for env, own in zip(
+            self._envs, seed_per_row(number, len(self._envs)), strict=True
+        ):
+            env.seed(own)
+        self._noted_seed = seed
+        key = np.random.SeedSequence(number, spawn_key=(_BRANCH,))
+        self._rng = np.random.default_rng(key)
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of the number, and of what all infos declare."""
+        common = common_info_spec([info_spec_of(env) for env in self._envs])
+        return {**common, "choice": ArraySpec((), np.int64, "choice")}
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns the info of the environment that is played, and its number."""
+        try:
+            info = self._current.get_info()
+        except NotImplementedError:
+            info = {}
+        beside = info if isinstance(info, dict) else {"info": info}
+        number = -1 if self._choice is None else self._choice
+        return {**beside, "choice": np.array(number, np.int64)}
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns what the environment that is played renders."""
+        return self._current.render(mode)
+
+    def close(self) -> None:
+        """Closes every environment, also if closing another one fails."""
+        with contextlib.ExitStack() as stack:
+            for env in self._envs:
+                stack.callback(env.close)
+
+    def _packages_behind(self) -> set[str]:
+        asked = [getattr(env, "_packages_behind", None) for env in self._envs]
+        return set().union(*(ask() for ask in asked if callable(ask)))
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        choice = int(self._rng.choice(len(self._envs), p=self._weights))
+        env = self._envs[choice]
+        if options is None:
+            self._choice = choice
+            return env.reset()  # type: ignore[no-any-return]  # a time step
+        # One that refuses them leaves the episode before as it is.
+        hand_options(env, options)
+        self._choice = choice
+        try:
+            return env.reset()  # type: ignore[no-any-return]  # a time step
+        finally:
+            hand_options(env, None)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._current.step(action)  # type: ignore[no-any-return]  # a time step
+
+    def _get_state(self) -> Any:
+        states = [env.get_state() for env in self._envs]
+        return self._choice, self._rng.bit_generator.state, states
+
+    def _set_state(self, state: Any) -> None:
+        choice, drawn, states = state
+        if len(states) != len(self._envs):
+            raise ValueError(
+                f"Choice.set_state() was given the state of {len(states)} "
+                f"environments; there are {len(self._envs)}."
+            )
+        for env, own in zip(self._envs, states, strict=True):
+            env.set_state(own)
+        self._choice, self._rng.bit_generator.state = choice, drawn
+
+
+def _checked_weights(weights: Any, count: int) -> list[float] | None:
+    if weights is None:
+        return None
+    array = np.asarray(weights)
+    if (
+        array.dtype.kind not in "biuf"
+        or array.shape != (count,)
+        or not np.isfinite(array).all()
+        or (array < 0).any()
+        or not array.any()
+    ):
+        raise ValueError(
+            f"weights is {describe(weights)}; it must have a number of at least 0 for "
+            f"each of {count} environments, and one above 0."
+        )
+    return (array / array.sum()).tolist()  # type: ignore[no-any-return]  # a list
