@@ -38,6 +38,7 @@ from envkit.specs.validation import describe
 
 __all__ = [
     "Constructor",
+    "built_by",
     "constructor",
     "make",
     "recipe_of_constructor",
@@ -172,6 +173,17 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
     if identifier is None:
         raise ValueError(_unknown_name(target))
     return Constructor(target, _registry[identifier], kwargs, identifier)
+
+
+def built_by(name: str) -> str | Callable[..., Any] | None:
+    """Returns the target that a name stands for here; `None` if it is not registered.
+
+    Example:
+        >>> built_by("Catch")
+        'envkit.envs.catch:Catch'
+    """
+    identifier = _newest(name)
+    return None if identifier is None else _registry[identifier]
 
 
 def _newest(name: str) -> str | None:

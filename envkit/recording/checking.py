@@ -23,6 +23,8 @@ from envkit.types import Array
 
 __all__ = ["Difference", "Outcome", "check"]
 
+# What happened between two calls.
+_CALLS = {"seed", "set_state", "replaced"}
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
@@ -188,8 +190,8 @@ def check(recording: Recording, env: Any) -> Outcome:
         env: The environment, new and seeded as it was at first.
     """
     try:
-        player = _Player(recording, env)
         _check_specs(recording, env)
+        player = _Player(recording, env)
         return _compared(recording, player)
     except _NotTheSameError as error:
         return Outcome(0, 0, error.difference)
@@ -233,7 +235,7 @@ def _unequal_specs(ours: Any, theirs: Any) -> Iterator[tuple[Any, str, str]]:
 
 
 def _events(recording: Recording) -> Iterator[dict[str, Any]]:
-    return (event for event in recording.events if "call" in event)
+    return (event for event in recording.events if event["event"] in _CALLS)
 
 
 def _compared(recording: Recording, player: _Player) -> Outcome:

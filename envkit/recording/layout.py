@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import pickle
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
-from envkit.errors import RecordingError
+from envkit.errors import EnvkitError, RecordingError
 from envkit.plain_data import from_plain, to_plain
 from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.info_spec import key_paths
 from envkit.specs.object_spec import ObjectSpec
 from envkit.specs.text_spec import TextSpec
 from envkit.specs.validation import describe
+from envkit.time_step import TimeStep
 
 __all__ = [
     "ACTIONS",
@@ -25,6 +28,7 @@ __all__ = [
     "VERSION",
     "Layout",
     "packer",
+    "reading",
     "unpacker",
 ]
 
@@ -34,6 +38,32 @@ VERSION = 1
 _BASES: tuple[Any, ...] = (int, float, str, list)
 # What a file holds: all of one episode, or only the actions of those in between.
 EPISODE, ACTIONS = "episode", "actions"
+
+
+@contextlib.contextmanager
+def reading(what: str, cannot: str = "cannot be read") -> Iterator[None]:
+    """Turns whatever a broken file leads to into a `RecordingError` that names it.
+
+    A file may hold anything, and the parts that read it were written for what `Record`
+    writes; so it is here that their errors become one kind.
+
+    Example:
+        >>> with reading("'episode-000000.npz'"):
+        ...     {}["ended"]
+        Traceback (most recent call last):
+        envkit.errors.RecordingError: 'episode-000000.npz' cannot be read: KeyError: ...
+    """
+    try:
+        yield
+    except RecordingError:
+        raise
+    except Exception as error:
+        kind, reason = type(error), str(error) or "it does not say more"
+        if not isinstance(error, (EnvkitError, OSError, ValueError)):
+            # struct and zlib call theirs "error".
+            module = f"{kind.__module__}." if kind.__name__ == "error" else ""
+            reason = f"{module}{kind.__name__}: {reason}"
+        raise RecordingError(f"{what} {cannot}: {reason.rstrip('.')}.") from error
 
 
 class Layout:
@@ -77,9 +107,15 @@ class Layout:
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Layout:
         """Reads what `as_plain` has written."""
-        return cls(
-            *(from_plain(data[name], _read) for name in ("time_step", "action", "info"))
-        )
+        names = "time_step", "action", "info"
+        time_step, action, info = (from_plain(data[name], _read) for name in names)
+        if not isinstance(time_step, TimeStep):
+            raise ValueError(
+                f"time_step_spec() is {describe(time_step)}; it must be a TimeStep"
+            )
+        layout = cls(time_step, action, info)
+        list(key_paths(layout.info.template))
+        return layout
 
 
 def _check_dtype(spec: ArraySpec) -> None:
@@ -129,7 +165,7 @@ _KINDS: dict[str, Callable[..., ArraySpec]] = {
 
 def _read(tag: str, data: Any) -> Any:
     if tag != "$spec":
-        raise RecordingError(f"There is no spec that is called {tag!r}.")
+        raise ValueError(f"There is no spec that is called {tag!r}.")
     facts = from_plain(data)
     return _KINDS[facts.pop("kind")](**facts)
 
@@ -160,7 +196,7 @@ def unpacker(allowed: bool) -> Callable[[str, Any], Any]:
 
     def unpack(tag: str, data: Any) -> Any:
         if tag != "$pickle":
-            raise RecordingError(f"There is no value that is called {tag!r}.")
+            raise ValueError(f"There is no value that is called {tag!r}.")
         if not allowed:
             raise RecordingError(
                 "The recording holds pickles, and reading one may run any code. If you "

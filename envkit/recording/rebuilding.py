@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envkit import targets
-from envkit.constructors import constructor
-from envkit.errors import (
-    ConstructorError,
-    EnvkitError,
-    MissingDependencyError,
-    RecordingError,
-)
+from envkit.constructors import built_by, constructor
+from envkit.errors import ConstructorError, RecordingError
 from envkit.plain_data import from_plain
+from envkit.py_environment import PyEnvironment
+from envkit.recording.layout import reading
 from envkit.specs.validation import describe
 
-__all__ = ["Rebuilt", "check_keys", "check_provenance", "rebuilt"]
+__all__ = ["Rebuilt", "check_keys", "check_provenance", "foreign_names", "rebuilt"]
 
 _POOLS = {
     "envkit.parallel.parallel_py_environment:ParallelPyEnvironment",
@@ -37,6 +34,21 @@ _LEFT_OUT = {
     "envkit.wrappers.video.record_video:RecordVideo",
 }
 _REAL_TIME = "envkit.realtime.environment:RealTimeEnvironment"
+# Where those of envkit's environments are that are made of plain values alone, and its
+# wrappers, which are given the environment.
+_OWN_ENVIRONMENTS = (
+    "envkit.envs:",
+    "envkit.envs.",
+    "envkit.testing:",
+    "envkit.testing.envs:",
+)
+_OWN_WRAPPERS = (
+    "envkit.wrappers:",
+    "envkit.wrappers.",
+    "envkit.realtime.environment:",
+)
+# A pool of more is a slip of the pen, and would take all memory there is.
+_MOST_ENVIRONMENTS = 100_000
 
 
 # What there must be, and of which type.
@@ -77,25 +89,116 @@ def check_provenance(known: Any, subject: str = "The provenance") -> None:
         Traceback (most recent call last):
         envkit.errors.RecordingError: The provenance has no key 'version', which ...
     """
-    check_keys(known, {**_RECIPE, **_AROUND}, subject)
-    for key, version in known["packages"].items():
-        _check_type(version, _TEXT, subject, f"['packages'][{key!r}]")
-    _check_recipe(known, subject, "")
+    with reading(subject):
+        check_keys(known, {**_RECIPE, **_AROUND}, subject)
+        for key, version in known["packages"].items():
+            _check_type(version, _TEXT, subject, f"['packages'][{key!r}]")
+        count = _check_recipe(known, subject, "")
+    if count > _MOST_ENVIRONMENTS:
+        raise RecordingError(
+            f"{subject} has {count} environments; there must be at most "
+            f"{_MOST_ENVIRONMENTS}."
+        )
 
 
-def _check_recipe(known: Any, subject: str, place: str) -> None:
+def _check_recipe(known: Any, subject: str, place: str) -> int:
+    """Returns of how many environments it is."""
     check_keys(known, _RECIPE, subject, place)
     for index, layer in enumerate(known["wrappers"]):
         at = f"{place}['wrappers'][{index}]"
         check_keys(layer, {"class": _TEXT, "arguments": _DICTIONARY}, subject, at)
     if "environments" not in known:
-        return
+        return 1
     at = f"{place}['environments']"
     _check_type(known["environments"], ((list,), "a list"), subject, at)
+    total = 0
     for index, recipe in enumerate(known["environments"]):
-        count = {"count": ((int,), "an integer")}
-        check_keys(recipe, count, subject, f"{at}[{index}]")
-        _check_recipe(recipe, subject, f"{at}[{index}]")
+        here, count = f"{at}[{index}]", {"count": ((int,), "an integer")}
+        check_keys(recipe, count, subject, here)
+        if recipe["count"] < 1:
+            raise RecordingError(
+                f"{subject} has {recipe['count']} at {here}['count'], which must be at "
+                "least 1."
+            )
+        total += recipe["count"] * _check_recipe(recipe, subject, here)
+    return total
+
+
+def foreign_names(known: dict[str, Any]) -> list[str]:
+    """Returns what making an environment again imports and calls besides envkit's own.
+
+    Envkit's own are its environments and wrappers, and pools of them.
+
+    Args:
+        known: A provenance that has passed `check_provenance`.
+
+    Example:
+        >>> from envkit import constructor, make
+        >>> foreign_names(make("Catch").provenance())
+        []
+        >>> known = constructor("my_game:make_board", size=3).plain_recipe()
+        >>> foreign_names(known)
+        ['my_game:make_board']
+    """
+    with reading("The provenance"):
+        return list(dict.fromkeys(_names_in(known)))
+
+
+def _names_in(recipe: dict[str, Any]) -> Iterator[str]:
+    if "environments" in recipe:
+        for one in recipe["environments"]:
+            yield from _names_in(one)
+    else:
+        yield from _name_of_id(recipe["id"])
+    yield from _names_of_values(recipe["arguments"])
+    for layer in recipe["wrappers"]:
+        name = layer["class"]
+        if name not in _LEFT_OUT and not _is_nowhere(name):
+            if not _is_own(name, _OWN_WRAPPERS):
+                yield name
+            yield from _names_of_values(layer["arguments"])
+
+
+def _name_of_id(name: str) -> Iterator[str]:
+    target = name if ":" in name else built_by(name)
+    is_one = target is not None and not _is_nowhere(name)
+    if is_one and not _is_own(target, _OWN_ENVIRONMENTS):
+        yield name
+
+
+def _names_of_values(data: Any) -> Iterator[str]:
+    """Yields what arguments name."""
+    if isinstance(data, list):
+        for item in data:
+            yield from _names_of_values(item)
+    elif isinstance(data, dict):
+        for key, item in data.items():
+            if key == "$name":
+                yield str(item)
+            elif key == "$constructor" and isinstance(item, dict):
+                yield from _name_of_id(str(item.get("id")))
+            yield from _names_of_values(item)
+
+
+def _is_own(target: Any, places: tuple[str, ...]) -> bool:
+    """Says whether it is a class of envkit's own, in one of some places."""
+    if not isinstance(target, str) or not target.startswith(places):
+        return False
+    try:
+        found: Any = targets.load(target, target)
+    except Exception:  # It is not there, which making it will say.
+        return False
+    # Through a module one gets at what it imports, too.
+    return (
+        isinstance(found, type)
+        and issubclass(found, PyEnvironment)
+        and f"{found.__module__}:".startswith(places)
+    )
+
+
+def _is_nowhere(name: str) -> bool:
+    """Says whether no other program can import it."""
+    return "<" in name or name.startswith(("__main__:", "__mp_main__:"))
 
 
 def check_keys(
@@ -154,23 +257,22 @@ class Rebuilt:
         return self._made(recipe["id"], given, recipe["arguments"] is not None)
 
     def _made(self, name: str, arguments: dict[str, Any], are_known: bool) -> Any:
-        if "<" in name or name.startswith(("__main__:", "__mp_main__:")):
+        if _is_nowhere(name):
             raise RecordingError(
                 f"It was made by {name}, which no other program can import. Name what "
                 "makes it with --env, as 'module:function'."
             )
-        try:
-            return constructor(name, **arguments)()
-        except (ConstructorError, MissingDependencyError, ValueError) as error:
-            raise RecordingError(f"{name} cannot be made again: {error}") from error
-        except TypeError as error:
-            if are_known:
-                raise
-            raise RecordingError(
-                f"{name} cannot be made again, as the recording does not know with "
-                f"which arguments: {error}. Name what makes it with --env, as "
-                "'module:function'."
-            ) from error
+        with reading(name, "cannot be made again"):
+            try:
+                return constructor(name, **arguments)()
+            except TypeError as error:
+                if are_known:
+                    raise
+                raise RecordingError(
+                    f"{name} cannot be made again, as the recording does not know with "
+                    f"which arguments: {error}. Name what makes it with --env, as "
+                    "'module:function'."
+                ) from error
 
     def _batch(self, recipe: dict[str, Any]) -> Any:
         recipes = [one for one in recipe["environments"] for _ in range(one["count"])]
@@ -184,47 +286,55 @@ class Rebuilt:
                 f"It was a {recipe['class']}, which is made of other environments in a "
                 "way that is not known. Name what makes it with --env."
             )
+        arguments = self._values(recipe["arguments"] or {}, recipe["id"])
+        # Others, such as worker_setup, may import and call anything.
+        for name in arguments.keys() - {"autoreset", "specs"}:
+            raise RecordingError(
+                f"{recipe['id']} was given {name!r}, which no recording notes of a "
+                "pool. Name what makes it with --env, as 'module:function'."
+            )
         # On every backend it is the same; and this one starts no processes.
         pool = targets.load("pool", sorted(_POOLS)[1])
         return pool(
             [functools.partial(self.make, one) for one in recipes],
             backend="inline",
-            **self._values(recipe["arguments"] or {}, recipe["id"]),
+            **arguments,
         )
 
     def _wrapped(self, env: Any, layer: dict[str, Any]) -> Any:
         name = layer["class"]
         if name in _LEFT_OUT:
             return env
-        if "<" in name or name.startswith(("__main__:", "__mp_main__:")):
+        if _is_nowhere(name):
             raise RecordingError(
                 f"It was wrapped in {name}, which no other program can import. Name "
                 "what makes it with --env, as 'module:function'."
             )
-        wrapper = targets.load(name, name)
         arguments = self._values(layer["arguments"], name)
         if name == _REAL_TIME and arguments.get("host") != "virtual":
             raise RecordingError(
                 "It ran in real time, which does not come again. Recordings of "
                 "host='virtual' can be checked."
             )
-        known = list(inspect.signature(wrapper).parameters)[1:]
-        unknown = [
-            parameter
-            for parameter in known
-            if parameter not in arguments and parameter != "handle_auto_reset"
-        ]
-        if unknown:
-            self.assumed.append(
-                f"Of the arguments of {name}, {', '.join(unknown)} are not known; none "
-                "were given."
-            )
-        try:
-            return wrapper(
+        with reading(name, "cannot be made again"):
+            wrapper = targets.load(name, name)
+            known = list(inspect.signature(wrapper).parameters)[1:]
+            unknown = [
+                parameter
+                for parameter in known
+                if parameter not in arguments and parameter != "handle_auto_reset"
+            ]
+            if unknown:
+                self.assumed.append(
+                    f"Of the arguments of {name}, {', '.join(unknown)} are not known; "
+                    "none were given."
+                )
+            made = wrapper(
                 env, **{key: arguments[key] for key in arguments if key in known}
             )
-        except TypeError as error:
-            raise RecordingError(f"{name} cannot be made again: {error}") from error
+            if not hasattr(made, "time_step_spec"):
+                raise ConstructorError.no_environment(name, made)
+            return made
 
     def _values(self, arguments: dict[str, Any], owner: str) -> dict[str, Any]:
         def read(tag: str, data: Any) -> Any:
@@ -248,14 +358,8 @@ class Rebuilt:
 
 
 def _read(data: Any, what: str, other: Any = None) -> Any:
-    try:
+    with reading(what):
         return from_plain(data, other)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, EnvkitError):
-            raise
-        raise RecordingError(
-            f"{what} cannot be read: {type(error).__name__}: {error}"
-        ) from error
 
 
 def rebuilt(provenance: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -281,4 +385,5 @@ def rebuilt(provenance: dict[str, Any]) -> tuple[Any, list[str]]:
     """
     check_provenance(provenance)
     builder = Rebuilt()
-    return builder.make(provenance), builder.assumed
+    with reading(provenance["id"], "cannot be made again"):
+        return builder.make(provenance), builder.assumed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -239,9 +240,38 @@ class Replay(PyEnvironment):
         return {"next": self._next, "index": self._index, "step": self._step_index}
 
     def _set_state(self, state: Any) -> None:
-        self._next, self._index = state["next"], state["index"]
-        self._step_index = state["step"]
-        self._episode = None
+        following, index, step = self._checked_state(state)
+        # The file may be broken, and then nothing is to have changed.
+        episode = None if index < 0 else self._recording.load(self._entries[index])
+        if episode is not None and step >= len(episode):
+            raise RecordingError(
+                f"Replay.set_state() was given the state at step {step} of an episode "
+                f"that has {len(episode)}. It takes what get_state() has returned of a "
+                "Replay of the same recording."
+            )
+        self._next, self._index, self._step_index = following, index, step
+        self._episode = episode
+
+    def _checked_state(self, state: Any) -> tuple[int, int, int]:
+        """Returns which episode is next, which is played, and where that is."""
+        count = len(self._entries)
+        limits = {
+            "next": (0, count),
+            "index": (-1, count - 1),
+            "step": (0, sys.maxsize),
+        }
+        numbers = []
+        for name, (least, most) in limits.items():
+            number = state.get(name) if isinstance(state, dict) else None
+            if type(number) is not int or not least <= number <= most:
+                raise RecordingError(
+                    f"Replay.set_state() was given {describe(state)}, of which "
+                    f"{name!r} is {describe(number)}. It takes what get_state() has "
+                    "returned of a Replay of the same recording."
+                )
+            numbers.append(number)
+        following, index, step = numbers
+        return following, index, step
 
 
 def _equal(recorded: Any, given: Any) -> bool:

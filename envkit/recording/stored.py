@@ -16,23 +16,50 @@ import numpy as np
 from envkit.errors import RecordingError
 from envkit.plain_data import from_plain, loaded
 from envkit.provenance import VersionWarning, envkit_version
-from envkit.recording.layout import FORMAT, VERSION, Layout, unpacker
+from envkit.recording.layout import (
+    ACTIONS,
+    EPISODE,
+    FORMAT,
+    VERSION,
+    Layout,
+    reading,
+    unpacker,
+)
 from envkit.recording.rebuilding import check_keys, check_provenance
 from envkit.specs.info_spec import key_paths
 from envkit.specs.validation import describe
-from envkit.time_step import TimeStep
+from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray
 
 __all__ = ["Entry", "Episode", "Recording"]
 
 
+_TEXT, _NUMBER = ((str,), "a string"), ((int,), "an integer")
 # What `recording.json` has besides the format and its version.
 _FACTS = {
-    "envkit": ((str,), "a string"),
+    "envkit": _TEXT,
     "batch_size": ((int, type(None)), "an integer, or null"),
     "repeats_last": ((bool,), "true or false"),
     "begun_before": ((bool,), "true or false"),
     "specs": ((dict,), "a dictionary"),
+}
+_STEP_TYPES = {int(one) for one in (StepType.FIRST, StepType.MID, StepType.LAST)}
+# What each event in the log has.
+_EVENTS: dict[str, Any] = {
+    "seed": {"call": _NUMBER, "seed": ((int, list, type(None)), "a seed")},
+    "set_state": {"call": _NUMBER},
+    "replaced": {"call": _NUMBER, "row": _NUMBER},
+    "dropped": {"row": _NUMBER, "episode": _NUMBER},
+    "closed": {"episodes": ((list,), "a list")},
+}
+# And what each file says that it is.
+_IN_FILE: dict[str, Any] = {
+    "kind": _TEXT,
+    "row": _NUMBER,
+    "episode": _NUMBER,
+    "last_episode": _NUMBER,
+    "time_steps": _NUMBER,
+    "ended": _TEXT,
 }
 
 
@@ -94,38 +121,28 @@ class Recording:
     @functools.cached_property
     def layout(self) -> Layout:
         """The specs."""
-        try:
+        with reading(f"The specs in {str(self.path / 'recording.json')!r}"):
             return Layout.from_plain(self.facts["specs"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, RecordingError):
-                raise
-            raise RecordingError(
-                f"The specs in {str(self.path / 'recording.json')!r} cannot be read: "
-                f"{type(error).__name__}: {error}."
-            ) from error
 
     @functools.cached_property
     def events(self) -> list[dict[str, Any]]:
         """What happened besides: seeds, states that were set, episodes dropped."""
         path = self._root / "log.jsonl"
-        try:
+        with reading(repr(str(path))):
             lines = path.read_bytes().split(b"\n") if path.exists() else []
             # What follows the last newline was being written when the process died.
-            return [loaded(line) for line in lines[:-1]]
-        except (OSError, ValueError) as error:
-            raise RecordingError(f"{str(path)!r} cannot be read: {error}.") from error
+            events = [loaded(line) for line in lines[:-1]]
+        for number, event in enumerate(events, 1):
+            subject = f"{str(path)!r}, line {number},"
+            check_keys(event, {"event": _TEXT}, subject)
+            needed = _EVENTS.get(event["event"], {})
+            check_keys({"episodes": [], **event}, needed, subject)
+        return events
 
     def load(self, entry: Entry) -> Episode:
         """Reads a file."""
-        try:
-            with zipfile.ZipFile(entry.path) as archive:
-                return Episode(archive, entry, self.layout, self._unpack)
-        except (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-            if isinstance(error, RecordingError):
-                raise
-            raise RecordingError(
-                f"{str(entry.path)!r} cannot be read: {type(error).__name__}: {error}."
-            ) from error
+        with reading(repr(str(entry.path))), zipfile.ZipFile(entry.path) as archive:
+            return Episode(archive, entry, self.layout, self._unpack)
 
     def episodes(
         self, row: int | None = None, numbers: Sequence[int] | None = None
@@ -151,7 +168,8 @@ class Recording:
         for path in self._root.glob("row-*/episode-*.part*"):
             number = path.name.partition("-")[2].partition(".")[0]
             row = path.parent.name.partition("-")[2]
-            if number.isdigit() and row.isdigit() and self._is_missing(path, number):
+            is_one = number.isdecimal() and row.isdecimal()
+            if is_one and self._is_missing(path, number):
                 found.add((int(row), int(number)))
         return sorted(found)
 
@@ -175,20 +193,23 @@ class Recording:
                 f"{envkit_version()}, which reads versions up to {VERSION}: update it."
             )
         check_keys(facts, _FACTS, repr(str(self.path / "recording.json")))
+        size = facts["batch_size"]
+        if size is not None and size < 1:
+            raise RecordingError(
+                f"{str(self.path / 'recording.json')!r} has {size} at ['batch_size'], "
+                "which must be at least 1."
+            )
         return facts
 
     def _json(self, name: str) -> dict[str, Any]:
-        try:
-            data = json.loads((self._root / name).read_text("utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            raise RecordingError(
-                f"There is no recording in {str(self.path)!r}: it has no {name}. A "
-                "recording is the directory that Record was given."
-            ) from None
-        except (OSError, ValueError) as error:
-            raise RecordingError(
-                f"{str(self.path / name)!r} cannot be read: {error}."
-            ) from None
+        with reading(repr(str(self.path / name))):
+            try:
+                data = json.loads((self._root / name).read_text("utf-8"))
+            except (FileNotFoundError, NotADirectoryError):
+                raise RecordingError(
+                    f"There is no recording in {str(self.path)!r}: it has no {name}. A "
+                    "recording is the directory that Record was given."
+                ) from None
         if not isinstance(data, dict):
             raise RecordingError(
                 f"{str(self.path / name)!r} has {describe(data)}, which must be a "
@@ -200,7 +221,8 @@ class Recording:
         for path in self._root.glob("row-*/*.npz"):
             kind, _, number = path.stem.partition("-")
             row = path.parent.name.partition("-")[2]
-            if number.isdigit() and row.isdigit():  # else it is a part of a file
+            is_one = number.isdecimal() and row.isdecimal()
+            if is_one and kind in (EPISODE, ACTIONS):  # else it is a part of a file
                 yield Entry(int(row), int(number), kind, path)
 
 
@@ -222,6 +244,8 @@ class Episode:
     ) -> None:
         """Reads it from an archive."""
         facts = loaded(archive.read("episode.json"))
+        self._file = repr(str(entry.path))
+        check_keys(facts, _IN_FILE, f"{self._file}, episode.json,")
         self.row, self.number = entry.row, entry.number
         self.last_number: int = facts["last_episode"]
         self.ended: str = facts["ended"]
@@ -233,15 +257,50 @@ class Episode:
             if kind == "npy":
                 with archive.open(name) as member:
                     array = np.lib.format.read_array(member, allow_pickle=False)
+                    # Only at its end the archive compares the checksum.
+                    if member.read(1):
+                        raise ValueError(f"{name} is longer than it says")
                 self._columns[column] = array
             elif column == "annotations":
                 self._read_notes(archive.read(name).splitlines())
             elif kind == "jsonl":
                 self._columns[column] = archive.read(name).splitlines()
+        self._check(facts, entry)
         self.calls = self._columns["call"]
         self.step_types = self._columns["step_type"]
-        if any(len(column) != len(self.calls) for column in self._columns.values()):
-            raise RecordingError(f"{str(entry.path)!r} has columns of several lengths.")
+
+    def _check(self, facts: dict[str, Any], entry: Entry) -> None:
+        """Raises unless the file is the one that it is called, and has its columns."""
+        layout, found = self._layout, self._columns
+        named = {"kind": entry.kind, "row": entry.row, "episode": entry.number}
+        said = {name: facts[name] for name in named}
+        if said != named:
+            raise ValueError(f"it says that it is {said}, and its name {named}")
+        last = self.last_number
+        if last < entry.number or (entry.kind == EPISODE and last > entry.number):
+            raise ValueError(f"it ends with episode {last}")
+        needed = ["call", "step_type", *layout.actions]
+        if entry.kind == EPISODE:
+            needed += [*layout.steps, *(layout.infos if self.has_info else ())]
+        missing = [name for name in needed if name not in found]
+        if missing:
+            raise ValueError(f"it has no column {missing[0]!r}")
+        for name in ("call", "step_type", *layout.infos):
+            if name in found and isinstance(found[name], list):
+                raise ValueError(f"its column {name!r} must be an array")
+        if isinstance(found.get("info", []), np.ndarray):
+            raise ValueError("its column 'info' must be lines of JSON")
+        lengths = {name: len(column) for name, column in found.items()}
+        if set(lengths.values()) != {facts["time_steps"]} or not facts["time_steps"]:
+            raise ValueError(
+                f"its columns must have {facts['time_steps']} elements, and they have "
+                f"{lengths}"
+            )
+        for name in ("call", "step_type"):
+            if found[name].dtype.kind not in "iu" or found[name].ndim != 1:
+                raise ValueError(f"its column {name!r} must be integers")
+        if not set(found["step_type"].tolist()) <= _STEP_TYPES:
+            raise ValueError("its step types must be 0, 1 or 2")
 
     def _read_notes(self, lines: list[bytes]) -> None:
         for line in lines:
@@ -280,11 +339,12 @@ class Episode:
         """Returns the info of a time step; `None` if there was none."""
         if not self.has_info:
             return None
-        info = from_plain(loaded(self._columns["info"][step]), self._unpack)
-        typed = self._layout.info
-        keys = key_paths(typed.template)
-        for name, path in zip(self._layout.infos, keys, strict=True):
-            _put(info, path, self._columns[name][step, ...].copy())
+        line = self._columns["info"][step]
+        with reading(self._file):
+            info = from_plain(loaded(line), self._unpack)
+            keys = key_paths(self._layout.info.template)
+            for name, path in zip(self._layout.infos, keys, strict=True):
+                _put(info, path, self._columns[name][step, ...].copy())
         return info
 
     def annotations(self, step: int) -> dict[str, Any]:
@@ -294,7 +354,9 @@ class Episode:
     def _leaf(self, name: str, step: int, spec: Any) -> Any:
         column = self._columns[name]
         if isinstance(column, list):
-            return from_plain(loaded(column[step]), self._unpack)
+            line = column[step]
+            with reading(self._file):
+                return from_plain(loaded(line), self._unpack)
         return column[step, ...].copy()
 
 
