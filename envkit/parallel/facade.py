@@ -70,6 +70,10 @@ class PoolState(NamedTuple):
     begun: tuple[bool, ...] = ()
 
 
+def _is_list(values: Any, kind: type) -> bool:
+    return isinstance(values, tuple | list) and all(type(one) is kind for one in values)
+
+
 class PoolFacade:
     """Asks the environments of a pool, reports about it, and ends it."""
 
@@ -521,11 +525,53 @@ class PoolFacade:
                 "get_state() of a pool returned."
             )
         count = len(self._pool.rows_of_env)
+        if not isinstance(state.environments, tuple | list):
+            raise ValueError(
+                f"{name}.set_state() was given {describe(state.environments)} as the "
+                f"states of {count} environments."
+            )
         if len(state.environments) != count:
             raise ValueError(
                 f"{name}.set_state() was given the state of "
                 f"{len(state.environments)} environments; there are {count}."
             )
+        field = self._misfit(state)
+        if field:
+            raise ValueError(
+                f"{name}.set_state() was given a state that is broken, or of another "
+                f"pool: its {field} is {describe(getattr(state, field))}, which "
+                "get_state() of such a pool never returns."
+            )
+
+    def _misfit(self, state: PoolState) -> str:
+        """Returns the first part of a state that cannot be; nothing if all can."""
+        if not all(isinstance(one, bytes) for one in state.environments):
+            return "environments"
+        rows = range(self._rows)
+        begun, new_rows = state.begun, state.new_rows
+        if not _is_list(begun, bool) or len(begun) != len(rows):
+            return "begun"
+        if not _is_list(new_rows, int) or not set(new_rows) <= set(rows):
+            return "new_rows"
+        if state.autoreset not in [order.value for order in _ORDERS]:
+            return "autoreset"
+        for field in ("time_step", "standing"):
+            if not self._can_stand(getattr(state, field), any(begun)):
+                return field
+        return ""
+
+    def _can_stand(self, time_step: Any, has_begun: bool) -> bool:
+        """Says whether the rows of this pool can be at a time step."""
+        if not has_begun or time_step is None:
+            return time_step is None and not has_begun
+        try:
+            leaves = self._structure.flatten(time_step)
+            np.asarray(time_step.is_last(), bool)
+        except Exception:  # It may be anything.
+            return False
+        # Each array of the slab has a place for what came before.
+        shapes = [array.shape[1:] for array in self._pool.slab.steps]
+        return [np.shape(leaf) for leaf in leaves] == shapes
 
     # About the pool.
 

@@ -837,7 +837,13 @@ class EnvRunner:
             hand_options(env, None)
 
     def _set_state(self, index: int, state: bytes, ended: Sequence[bool]) -> None:
-        self._host.envs[index].set_state(serialize.load_value(state))
+        try:
+            token = serialize.load_value(state)
+        except Exception as error:  # Broken bytes may raise anything.
+            raise ValueError(
+                f"The state cannot be read: {type(error).__name__}: {error}"
+            ) from error
+        self._host.envs[index].set_state(token)
         rows = self._rows_of(index)
         self._ended[rows.start : rows.stop] = ended
         self._infos.forget(index)

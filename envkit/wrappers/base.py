@@ -349,6 +349,14 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 f"{name}.set_state() was given the state {of or describe(state)}. A "
                 "state fits environments that are wrapped in the same way."
             )
+        saved, own = self._save() if self._kept else None, state.own
+        needed = set(self._kept).intersection(saved if isinstance(saved, dict) else ())
+        missing = sorted(needed.difference(own if isinstance(own, dict) else ()))
+        if missing:
+            raise ValueError(
+                f"{name}.set_state() was given a state that is broken: it lacks "
+                f"{missing[0]!r}. It takes what get_state() returned."
+            )
         if not self._fits(state.own):
             raise ValueError(
                 f"{name}.set_state() was given the state of a {name} made with other "

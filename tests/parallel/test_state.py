@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from envkit import constructor
 from envkit.errors import CallOrderError, EnvironmentRaised
-from envkit.parallel import AsyncParallelPyEnvironment, AutoReset
+from envkit.parallel import (
+    AsyncParallelPyEnvironment,
+    AutoReset,
+    ParallelPyEnvironment,
+)
 from envkit.parallel.facade import PoolState
 from envkit.testing.envs import CountingEnv, TracingEnv
 from envkit.time_step import StepType
@@ -442,3 +446,38 @@ def test_no_row_of_an_asynchronous_pool_may_owe_an_answer(message_of):
             f"{call}() was called while 1 environment (1) still owes an answer. Call "
             "recv() until it returns it."
         ) == message
+
+
+BROKEN = {
+    "environments": [None, 3, (3, b"", b""), (b"junk",) * 3],
+    "time_step": [None, 3],
+    "standing": [None, 3, "short"],
+    "autoreset": ["later", None],
+    "new_rows": [None, (99,), ("a",)],
+    "begun": [None, (True,), (1, 1, 1)],
+}
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_a_broken_state_is_a_value_error_and_changes_nothing(backend):
+    with ParallelPyEnvironment(
+        [CountingEnv] * 3, num_workers=2, backend=backend
+    ) as env:
+        env.reset()
+        token = env.get_state()
+        expected = env.step([0] * 3)
+        for field, values in BROKEN.items():
+            for value in values:
+                if value == "short":
+                    value = type(token.standing)(*(a[:2] for a in token.standing))
+                with pytest.raises(ValueError, match="set_state"):
+                    env.set_state(token._replace(**{field: value}))
+                assert expected.observation.tolist() == (
+                    env.current_time_step().observation.tolist()
+                )
+        truncated = tuple(one[: len(one) // 2] for one in token.environments)
+        with pytest.raises(ValueError, match="The state cannot be read: "):
+            env.set_state(token._replace(environments=truncated))
+        env.set_state(token)
+
+        assert expected.observation.tolist() == env.step([0] * 3).observation.tolist()
