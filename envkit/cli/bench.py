@@ -34,7 +34,7 @@ from envkit.cli.bench_parts.report import (
     whole_title_of,
 )
 from envkit.cli.numbers import at_least_one, number_within
-from envkit.cli.output import stdout_on_stderr
+from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.target import add_target, target_arguments
 from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, terminal
 from envkit.errors import EnvkitError
@@ -167,8 +167,8 @@ def _show(
     best = best_of(tries)
     if best is not None:
         if near := about_as_fast(tries):
-            print(f"About as fast as the best: {listed(map(whole_title_of, near))}")
-        print(f"\nThe fastest here:\n\n  {best.candidate.call()}")
+            say(f"About as fast as the best: {listed(map(whole_title_of, near))}")
+        say("", "The fastest here:", "", f"  {best.candidate.call()}")
 
 
 def _tries(arguments: argparse.Namespace, progress: Progress) -> list[Measured]:

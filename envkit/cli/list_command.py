@@ -143,7 +143,8 @@ def _show_overview(own: list[dict[str, Any]], libraries: list[Findings]) -> None
         if found.names:
             first = ", ".join(found.names[:_SHOWN])
             more = ", …" if len(found.names) > _SHOWN else ""
-            table.add_row(found.scheme, str(len(found.names)), Text(first + more))
+            count = str(len(found.names))
+            table.add_row(Text(found.scheme), count, Text(first + more))
     parts: list[Any] = [_table(own, "built in")]
     if table.row_count:
         parts += ["", table]
@@ -197,7 +198,7 @@ def _remarks(libraries: list[Findings]) -> list[Any]:
         if lines:
             table = _grid(title, "")
             for scheme, text in lines.items():
-                table.add_row(scheme, Text(text))
+                table.add_row(Text(scheme), Text(text))
             parts += ["", table]
     return parts
 
@@ -211,7 +212,8 @@ def _table(rows: list[dict[str, Any]], title: str) -> Table:
     table = _grid(title, *_PARTS)
     for row in rows:
         if "error" in row:
-            table.add_row(row["target"], Text(row["error"], style="red"), "")
+            error = Text(row["error"], style="red")
+            table.add_row(Text(row["target"]), error, "")
         else:
             parts = [row.get(part, {}).get("text", "") for part in _PARTS]
             table.add_row(Text(row["target"]), *map(Text, parts))

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from envkit.cli.end_signals import Terminated, ended_by_signals
+from envkit.cli.output import say
 from envkit.error_texts import first_line
 from envkit.errors import EnvkitError
 
@@ -83,8 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except Exception as error:
         if parsed.debug:
+            sys.excepthook = _show_traceback
             raise
-        print(f"envkit {parsed.command}: {_in_one_line(error)}", file=sys.stderr)
+        say(f"envkit {parsed.command}: {_in_one_line(error)}", file=sys.stderr)
         return _COULD_NOT
 
 
@@ -150,6 +152,13 @@ def _in_one_line(error: Exception) -> str:
         return message
     kind = type(error).__name__
     return f"{kind}: {message} (--debug shows where)" if message else kind
+
+
+def _show_traceback(*raised: Any) -> None:
+    import traceback
+
+    text = "".join(traceback.format_exception(*raised))
+    say(*text.rstrip("\n").split("\n"), file=sys.stderr)
 
 
 def _version() -> str:

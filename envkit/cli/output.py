@@ -1,17 +1,45 @@
-"""Answers without what else is printed: by other people's code, and as padding."""
+"""Answers without what else is printed: by other people's code, and as padding.
+
+Names, infos and messages are other people's too, and a terminal obeys what is in them:
+all that commands print goes through `escaped`, in `say`, `print_json` or a console.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["print_trimmed", "stdout_on_stderr"]
+__all__ = ["escaped", "print_trimmed", "say", "stdout_on_stderr"]
+
+# What a terminal obeys, or what changes the order in which text is read: all control
+# characters but tab and newline, bytes that stand for some, and marks of Unicode's.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u061c\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u2069\ufeff]"
+)
+
+
+def escaped(text: str) -> str:
+    r"""Returns text with its control characters written out, as JSON writes them.
+
+    Example:
+        >>> print(escaped("\x1b[2JCatch"))
+        \u001b[2JCatch
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def say(*lines: str, file: TextIO | None = None) -> None:
+    """Prints lines, each of which stays one, on standard output or elsewhere."""
+    for line in lines:
+        print(escaped(line).replace("\n", "\\n"), file=file)
 
 
 def print_trimmed(console: Console, *parts: RenderableType) -> None:

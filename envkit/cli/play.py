@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envkit.cli.numbers import number_within
+from envkit.cli.output import say
 from envkit.cli.target import Closing, add_target, seed_target, target_arguments
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
             env.seed(arguments.seed)
         _play(env, keys, fps, play, pressed)
     if arguments.record is not None:
-        print(f"recorded in {arguments.record}")
+        say(f"recorded in {arguments.record}")
     return 0
 
 
@@ -119,12 +120,12 @@ def _play(
     look, why = view_of(env)
     table = _table(game, keys, fps, why)
     if pressed is not None:
-        print(table)
+        say(*table.split("\n"))
         sys.stdout.flush()
     try:
         play(game, View(look, table), fps)
     finally:
-        print(game.summary())
+        say(game.summary())
 
 
 def _chosen(

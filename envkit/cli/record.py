@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envkit.cli.numbers import at_least_one, number_within
+from envkit.cli.output import say
 from envkit.cli.target import Closing, add_target, seed_target, target_arguments
 from envkit.cli.terminal import add_json, print_json, progress_bar
 
@@ -217,4 +218,4 @@ def _report(
     episodes = counted(tally.episodes, "whole episode")
     seed = f", seed {arguments.seed}" if has_drawn else ""
     steps = counted(tally.steps, "step")
-    print(f"{arguments.output}: {episodes}, {steps}{earned}{seed}")
+    say(f"{arguments.output}: {episodes}, {steps}{earned}{seed}")

@@ -7,6 +7,8 @@ import ast
 import sys
 from typing import Any
 
+from envkit.cli.output import say
+
 __all__ = ["Closing", "add_target", "make_target", "seed_target", "target_arguments"]
 
 
@@ -64,7 +66,7 @@ class Closing:
         except RecordingError:
             raise
         except Exception as error:
-            print(*lines_at_close([error]), file=sys.stderr)
+            say(*lines_at_close([error]), file=sys.stderr)
 
 
 def seed_target(arguments: argparse.Namespace, env: Any) -> bool:

@@ -6,15 +6,26 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.progress import Progress
+from rich.segment import Segment
 from rich.table import Table
 
-__all__ = ["Fitting", "add_json", "print_json", "progress_bar", "terminal"]
+from envkit.cli.output import escaped
+
+__all__ = [
+    "Fitting",
+    "SafeConsole",
+    "add_json",
+    "print_json",
+    "progress_bar",
+    "terminal",
+]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +39,9 @@ def print_json(answer: Any) -> None:
     """Prints an answer as JSON, which has no nan and no infinity: they become null."""
     plain = _finite(answer)
     # Elsewhere than in UTF-8 escapes say what the encoding lacks.
-    escaped = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    print(json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=escaped))
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    text = json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=ascii_only)
+    print(escaped(text))
 
 
 def _finite(answer: Any) -> Any:
@@ -76,10 +88,24 @@ class Fitting:
         yield table
 
 
-class _Console(Console):
-    """Leaves it to the command what happens when nobody reads on."""
+class SafeConsole(Console):
+    """A console that gives a terminal no orders but its own.
+
+    Control characters in what it is given are written out. It leaves it to the command
+    what happens when nobody reads on.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yields the parts of what is shown, and those of what is in it."""
+        for segment in super().render(renderable, options):
+            if segment.control is None:
+                segment = segment._replace(text=escaped(segment.text))
+            yield segment
 
     def on_broken_pipe(self) -> None:
+        """Tells the command."""
         raise BrokenPipeError
 
 
@@ -88,17 +114,17 @@ def terminal() -> Console:
 
     What is no terminal has no width, and gets lines as long as they are.
     """
-    console = _Console(file=sys.stdout, highlight=False, soft_wrap=False)
+    console = SafeConsole(file=sys.stdout, highlight=False, soft_wrap=False)
     return (
         console
         if console.is_terminal
-        else _Console(file=sys.stdout, highlight=False, width=200)
+        else SafeConsole(file=sys.stdout, highlight=False, width=200)
     )
 
 
 def progress_bar(*columns: Any) -> Progress:
     """Returns a progress bar beside the output, or a silent one without a terminal."""
-    console = Console(file=sys.stderr)
+    console = SafeConsole(file=sys.stderr)
     return Progress(
         *(columns or Progress.get_default_columns()),
         console=console,

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 
 from envkit.cli.numbers import number_within
+from envkit.cli.output import say
 from envkit.cli.terminal import add_json, print_json, terminal
 from envkit.cli.top_parts.looking import Onlooker, PoolView
 from envkit.cli.top_parts.pools import FoundPool, running_pools, wanted_pools
@@ -65,10 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
                 return _show_once(onlookers, arguments.interval, arguments.json)
             return _show_live(onlookers, arguments.interval)
     except LookupError as error:
-        print(f"envkit top: {error}", file=sys.stderr)
+        say(f"envkit top: {error}", file=sys.stderr)
         return _NOT_FOUND
     except ProcessLookupError as error:  # It ended while it was looked for.
-        print(error, file=sys.stderr)
+        say(str(error), file=sys.stderr)
         return _NOT_FOUND
 
 
@@ -79,7 +80,7 @@ def _list(*, as_json: bool) -> int:
     elif pools:
         terminal().print(list_as_table(pools))
     else:
-        print("No pool of worker processes is running.")
+        say("No pool of worker processes is running.")
     return _FOUND
 
 
@@ -141,5 +142,5 @@ def _tell_ended(onlookers: Sequence[Onlooker]) -> int:
     """Says which pools have ended, and returns how many."""
     endings = [ending for each in onlookers if (ending := each.has_ended())]
     for ending in endings:
-        print(ending, file=sys.stderr)
+        say(ending, file=sys.stderr)
     return len(endings)

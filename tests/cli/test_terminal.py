@@ -1,14 +1,26 @@
-"""Tables on terminals of any width."""
+"""Tables on terminals of any width, and what never reaches a terminal."""
 
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from envkit.cli.terminal import Fitting
+import envkit
+from envkit import BoundedArraySpec
+from envkit.cli.terminal import Fitting, SafeConsole
+from envkit.testing import CountingEnv
+
+ROOT = Path(envkit.__file__).parents[1]
 
 WIDE = """\
 ┏━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━━━━┓
@@ -54,3 +66,86 @@ def test_figures_are_whole_however_narrow_a_terminal_is(width, expected):
     lines = console.file.getvalue().splitlines()
 
     assert expected == "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+EVIL = "\x1b]0;owned\x07\x9b2J\u202e"
+
+
+class Evil(CountingEnv):
+    """Says with all that it says what a terminal would obey."""
+
+    metadata: ClassVar = {"render_modes": ["ansi"]}
+
+    def __init__(self, raising=False):
+        super().__init__(3)
+        self.raising = raising
+
+    def action_spec(self):
+        return BoundedArraySpec((), np.int32, 0, 1, name=EVIL)
+
+    def observation_spec(self):
+        return {EVIL: super().observation_spec()}
+
+    def _observe(self):
+        return {EVIL: super()._observe()}
+
+    def get_action_meanings(self):
+        return [EVIL, f"x{EVIL}"]
+
+    def get_info(self):
+        return {EVIL: EVIL}
+
+    def render(self, mode="rgb_array"):
+        raise ValueError(EVIL)
+
+    def _step(self, action):
+        if self.raising:
+            raise RuntimeError(EVIL)
+        return super()._step(action)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe"],
+        ["describe", "--json"],
+        ["check"],
+        ["check", "--json"],
+        ["play", "--keys", "0"],
+        ["play", "--keys", "0", "--arg", "raising=True"],
+        ["record", "-o", "r", "--arg", "raising=True"],
+        ["record", "-o", "r", "--arg", "raising=True", "--debug"],
+        ["bench", "--num-envs=2", "--seconds=0.02", "--backends=inline"],
+        ["bench", "--num-envs=2", "--seconds=0.02", "--arg", f"no{EVIL}=3"],
+        ["list", f"{EVIL}*"],
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(EVIL, ""),
+)
+def test_escape_sequences_of_an_environment_are_written_out(arguments, tmp_path):
+    command, *options = arguments
+    target = [] if command == "list" else [f"{__name__}:Evil"]
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", command, *target, *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    told = done.stdout + done.stderr
+
+    assert told
+    assert not set("\x1b\x07\x9b\u202e") & set(told)
+
+
+def test_a_console_writes_out_what_a_terminal_would_obey():
+    """And its own colours are there as ever."""
+    console = SafeConsole(file=io.StringIO(), force_terminal=True, width=60)
+    table = Table(f"a{EVIL}")
+    table.add_row(Text(f"b{EVIL}", style="red"))
+    console.print(table, Text(f"c{EVIL}"))
+    told = console.file.getvalue()
+
+    assert r"c\u001b]0;owned\u009b2J\u202e" in told
+    assert "\x1b[31mb" in told
+    assert "\x1b]" not in told
+    assert not set("\x07\x9b\u202e") & set(told)

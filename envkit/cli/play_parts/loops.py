@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from envkit.cli.output import say
 from envkit.cli.play_parts.game import Game
 from envkit.cli.play_parts.held_keys import HeldKeys
 from envkit.cli.play_parts.key_map import KeyMap
@@ -56,7 +57,7 @@ def by_keys(game: Game, pressed: Sequence[Sequence[str]]) -> None:
         if game.over:
             return
         game.press(keys)
-        print(game.status())
+        say(game.status())
 
 
 def in_terminal(game: Game, view: View, fps: float) -> None:

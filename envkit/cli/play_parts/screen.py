@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, Group
+from rich.style import Style
 from rich.text import Text
 
 from envkit.cli.play_parts.half_blocks import fitted, half_blocks
 from envkit.cli.play_parts.key_names import decode
 from envkit.cli.play_parts.scene import Scene
 from envkit.cli.play_parts.text_columns import side_by_side
+from envkit.cli.terminal import SafeConsole
 from envkit.envs.drawing import shades
 
 __all__ = ["Screen", "is_terminal", "open_screen"]
@@ -48,7 +50,13 @@ class Screen:
         if isinstance(scene, str):
             # What is coloured has no more lines than there are, mostly.
             text = scene if "\x1b" in scene else side_by_side(scene, room)
-            self._screen.update(Group(Text.from_ansi(text), Text(), below))
+            # Of escape sequences it takes the colours; links are not for us to follow.
+            drawn = Text.from_ansi(text)
+            for number, span in enumerate(drawn.spans):
+                if isinstance(span.style, Style):
+                    plain = span._replace(style=span.style.update_link(None))
+                    drawn.spans[number] = plain
+            self._screen.update(Group(drawn, Text(), below))
             return
         picture = fitted(scene, 2 * room, max(1, width))
         if self._console.no_color or self._console.color_system is None:
@@ -94,7 +102,7 @@ def open_screen() -> Iterator[Screen]:
             "Playing in the terminal needs one of Linux or macOS. Play in a window."
         ) from None
 
-    console = Console(file=sys.stdout, highlight=False)
+    console = SafeConsole(file=sys.stdout, highlight=False)
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:

@@ -32,8 +32,8 @@ def list_as_table(pools: Sequence[FoundPool]) -> RenderableType:
             Text(plate.program),
             Text(f"{plate.envs} × {listed(plate.targets, most=3)}"),
             str(len(plate.blocks)),
-            plate.kind,
-            plate.envkit,
+            Text(plate.kind),
+            Text(plate.envkit),
         )
     return table
 
