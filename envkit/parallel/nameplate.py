@@ -8,6 +8,8 @@ anything, and nothing has to be removed, however the process ends.
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import struct
 import sys
@@ -29,6 +31,8 @@ FORMAT = 1
 # The end of the file: where the plate begins, and what shows that there is one.
 _END = struct.Struct("<Q8s")
 _MARK = b"envkit\0\1"
+# What is larger is no plate, and would take all memory of those who look on.
+_LONGEST, _MOST_ROWS = 2**26, 2**22
 # As many as anybody wants to read of a pool that they do not know.
 _TOLD_TARGETS = 20
 
@@ -79,26 +83,64 @@ class Nameplate:
         """Reads the plate of a file; `None` if it has none.
 
         Raises:
-            ValueError: It is of an envkit that writes other plates.
+            ValueError: It is of an envkit that writes other plates, or no pool's.
         """
         size = os.fstat(fd).st_size
         end = os.pread(fd, _END.size, max(0, size - _END.size))
         if len(end) < _END.size:
             return None
         place, mark = _END.unpack(end)
-        if mark != _MARK or place > size:
+        length = size - _END.size - place
+        if mark != _MARK or not 0 < length <= _LONGEST:
             return None
         import json
 
-        found: dict[str, Any] = json.loads(
-            os.pread(fd, size - _END.size - place, place)
-        )
-        if found.get("format") != FORMAT:
+        # Any program may write such memory, and anything into it.
+        try:
+            found: dict[str, Any] = json.loads(os.pread(fd, length, place))
+            is_known = found.get("format") == FORMAT
+            plate = cls(**found) if is_known else None
+            is_whole = plate is None or plate._fits(place)
+        except Exception as error:
+            raise ValueError(f"the plate cannot be read: {error}") from error
+        if plate is None:
             raise ValueError(
                 f"the pool is run by envkit {found.get('envkit')}, which counts "
                 "otherwise than this one"
             )
-        return cls(**found)
+        if not is_whole:
+            raise ValueError("the plate does not fit the memory that it is behind")
+        return plate
+
+    def _fits(self, size: int) -> bool:
+        """Says whether a pool can be so, and its counters lie in that much memory."""
+        texts = [self.kind, self.program, self.envkit, *self.targets]
+        if not all(isinstance(text, str) for text in texts):
+            return False
+        ends = [0, *(stop for _, stop in self.blocks)]
+        counts = [self.pid, self.envs, *ends, *self.first_rows, *self.places.values()]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            return False
+        firsts = [*self.first_rows, self.rows]
+        arrays = {
+            "modes": 64,
+            "meters": 64 * len(self.blocks),
+            "staff": 16 * len(self.blocks),
+            "sequence": 4 * self.rows,
+            "command": self.rows,
+            "answered": 4 * self.rows,
+        }
+        return (
+            type(self.began) in (int, float)
+            and 0 <= self.began < math.inf
+            and [first for first, _ in self.blocks] == ends[:-1]
+            and all(first < stop for first, stop in itertools.pairwise(ends))
+            and len(self.first_rows) == self.envs
+            and firsts[0] == 0
+            and all(first < stop for first, stop in itertools.pairwise(firsts))
+            and self.rows <= _MOST_ROWS
+            and all(self.places[name] + arrays[name] <= size for name in arrays)
+        )
 
 
 def put_up_nameplate(

@@ -386,3 +386,91 @@ def test_pools_of_threads_and_inline_are_not_seen():
         env.close()
 
     assert os.getpid() not in found
+
+
+# Memory that only says that it is a pool's.
+
+
+@pytest.fixture
+def pretended():
+    """Makes memory as a pool of this process would have it, with a plate; closes it."""
+    from envkit.parallel.nameplate import Nameplate
+
+    places = {"modes": 0, "sequence": 64, "command": 80, "answered": 96}
+    numbers = []
+
+    def make(content=None, **facts):
+        plate = Nameplate(
+            **{
+                "kind": "Pool",
+                "program": "pretended.py",
+                "pid": os.getpid(),
+                "targets": ["B-v1"],
+                "envs": 2,
+                "blocks": [[0, 2]],
+                "first_rows": [0, 1],
+                "places": {**places, "meters": 128, "staff": 192},
+                "began": 0.5,
+                "envkit": "9.9",
+                **facts,
+            }
+        )
+        number = os.memfd_create("envkit")
+        numbers.append(number)
+        written = plate.packed(512)
+        if content is not None:
+            written = content + written[-16:]
+        os.write(number, bytes([127]) * 512 + written)
+        return number
+
+    yield make
+    for number in numbers:
+        os.close(number)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[1]", b'{"format": 1}'])
+def test_memory_with_a_broken_plate_is_left_out(content, pretended, program, capsys):
+    training = program()
+    pretended(content)
+
+    assert 0 == main(["top"])
+    assert training.path.name in capsys.readouterr().out
+    (pool,) = looked(capsys, training.pid)
+    assert int(training.pid) == pool["pid"]
+    assert 1 == main(["top", str(os.getpid())])
+
+
+def test_a_plate_that_fits_may_count_anything(pretended, capsys):
+    """Its counters are larger than any pool's."""
+    pretended()
+
+    (pool,) = looked(capsys, "pretended.py")
+    assert "pretended.py" == pool["program"]
+    assert 0 == main(["top", "pretended", "--once", "--interval=0.02"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["B", "--once"]])
+def test_escape_sequences_of_a_plate_are_written_out(arguments, pretended, capsys):
+    evil = "\x1b]0;owned\x07\x9b2J"
+    pretended(kind=evil, program=evil, targets=["B-v1", evil], envkit=evil)
+
+    assert 0 == main(["top", *arguments, "--interval=0.02"])
+    told = capsys.readouterr().out
+    assert r"\u001b]0;o" in told
+    assert not set("\x1b\x07\x9b") & set(told)
+
+
+def test_memory_that_shrinks_ends_the_view_and_not_the_command(pretended):
+    number = pretended()
+    (pool,) = wanted_pools("pretended.py")
+    onlooker = Onlooker(pool)
+    os.ftruncate(number, 100)
+    onlooker.glance()
+    onlooker.view()
+    said = onlooker.has_ended()
+    onlooker.close()
+
+    assert (
+        f"The memory of the pool of pretended.py (pid {os.getpid()}) can no longer be "
+        "read."
+    ) == said

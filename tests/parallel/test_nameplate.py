@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
+import struct
 import time
 
 import numpy as np
@@ -20,6 +22,17 @@ from tests import residue
 pytestmark = pytest.mark.skipif(
     not residue.ON_LINUX, reason="memory without a name is no memfd here"
 )
+
+
+# Where the counters of a small pool may be.
+PLACES = {
+    "modes": 0,
+    "sequence": 64,
+    "command": 80,
+    "answered": 96,
+    "meters": 128,
+    "staff": 256,
+}
 
 
 def memory_of_pools():
@@ -124,12 +137,83 @@ def test_memory_without_a_plate_has_none(text, fd):
 
 
 def test_a_plate_is_read_as_it_was_written(fd):
-    plate = Nameplate(
-        "Pool", "a.py", 1, ["B-v1"], 1, [[0, 1]], [0], {"modes": 0}, 0.5, "9.9"
-    )
-    os.write(fd, bytes(64) + plate.packed(64))
+    plate = Nameplate("Pool", "a.py", 1, ["B-v1"], 1, [[0, 1]], [0], PLACES, 0.5, "9.9")
+    os.write(fd, bytes(512) + plate.packed(512))
 
     assert plate == Nameplate.read(fd)
+
+
+FACTS = {
+    "kind": "Pool",
+    "program": "a.py",
+    "pid": 1,
+    "targets": ["B-v1"],
+    "envs": 2,
+    "blocks": [[0, 1], [1, 3]],
+    "first_rows": [0, 1],
+    "places": PLACES,
+    "began": 0.5,
+    "envkit": "9.9",
+    "format": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe",
+        b"[]",
+        b"3",
+        b"{" * 100_000,
+        b"[" * 100_000,
+        *(
+            json.dumps({**FACTS, **wrong}).encode()
+            for wrong in (
+                {"more": 1},
+                {"kind": 3},
+                {"targets": [3]},
+                {"targets": 3},
+                {"pid": "1"},
+                {"pid": None},
+                {"blocks": []},
+                {"blocks": [[0, 1], [2, 3]]},
+                {"blocks": [[0, 1], [1, 10**15]]},
+                {"blocks": [[0, 1], [1, 3, 5]]},
+                {"blocks": 5},
+                {"first_rows": [0]},
+                {"first_rows": [1, 2]},
+                {"first_rows": [0, 3]},
+                {"envs": 10**9},
+                {"places": {}},
+                {"places": {**PLACES, "staff": 500}},
+                {"places": {**PLACES, "modes": -8}},
+                {"places": {**PLACES, "meters": "8"}},
+                {"began": "now"},
+                {"began": float("nan")},
+            )
+        ),
+    ],
+    ids=lambda content: content[-60:].decode("latin-1").replace("\xff", "?"),
+)
+def test_a_plate_that_cannot_be_is_an_error_of_one_kind(content, fd):
+    os.write(fd, bytes(512) + content + struct.pack("<Q8s", 512, b"envkit\0\1"))
+
+    with pytest.raises(ValueError, match="plate"):
+        Nameplate.read(fd)
+
+
+def test_the_facts_of_these_plates_are_right_otherwise(fd):
+    plate = Nameplate(**FACTS)
+    os.write(fd, bytes(512) + plate.packed(512))
+
+    assert plate == Nameplate.read(fd)
+
+
+@pytest.mark.parametrize("place", [2**64 - 1, 2**63, 513, 528])
+def test_a_plate_that_begins_outside_its_memory_is_none(place, fd):
+    os.write(fd, bytes(512) + struct.pack("<Q8s", place, b"envkit\0\1"))
+
+    assert Nameplate.read(fd) is None
 
 
 def test_the_plate_of_another_envkit_says_which(fd):

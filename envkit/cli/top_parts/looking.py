@@ -1,6 +1,8 @@
 """`Onlooker`: reads the counters of a pool of another process, and makes rates of them.
 
-It maps the pool's memory for reading only, so it can neither change nor delay anything.
+It opens the pool's memory for reading only, so it can neither change nor delay
+anything. It does not map it: memory that its owner makes smaller ends those who have it
+mapped.
 What workers count they count anyway. Which environment runs at a moment nobody counts:
 that is seen by glancing at the rows many times, as a sampling profiler does.
 """
@@ -8,7 +10,6 @@ that is seen by glancing at the rows many times, as a sampling profiler does.
 from __future__ import annotations
 
 import bisect
-import mmap
 import os
 import time
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ class Onlooker:
     """Looks at one pool."""
 
     def __init__(self, pool: FoundPool) -> None:
-        """Maps the pool's memory; `close` gives it back.
+        """Opens the pool's memory; `close` gives it back.
 
         Raises:
             ProcessLookupError: The pool has just ended.
@@ -135,15 +136,11 @@ class Onlooker:
         self.pool = pool
         self._plate = pool.plate
         self._workers, self._rows = len(pool.plate.blocks), pool.plate.rows
-        size = pool.plate.places["staff"] + 16 * self._workers
+        self._is_whole = True
         try:
-            fd = os.open(pool.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(pool.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             raise ProcessLookupError(f"The pool of {pool} has ended.") from None
-        try:
-            self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
-        finally:
-            os.close(fd)
         self._members = dict(pool.members)
         self._memory: dict[int, tuple[float, Memory | None]] = {}
         # How often each row was seen running, and of those it was seen in last: since
@@ -154,12 +151,16 @@ class Onlooker:
 
     def close(self) -> None:
         """Gives the memory back."""
-        self._map.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def has_ended(self) -> str | None:
         """Says how the pool has ended, if it has."""
         if not processes.exists(self.pool.pid):
             return f"{self.pool} has ended, and its pool with it."
+        if not self._is_whole:
+            return f"The memory of the pool of {self.pool} can no longer be read."
         if (self._staff()[:, PROCESS] == CLOSED).all():
             return f"The pool of {self.pool} was closed."
         return None
@@ -305,7 +306,11 @@ class Onlooker:
         """Returns a copy of an array in the pool's memory."""
         place = self._plate.places[name]
         size = count * np.dtype(dtype).itemsize
-        return np.frombuffer(self._map[place : place + size], dtype)
+        found = os.pread(self._fd, size, place)
+        if len(found) < size:
+            self._is_whole = False
+            found = found.ljust(size, b"\0")
+        return np.frombuffer(found, dtype)
 
 
 def _share(nanoseconds: Any, seconds: float) -> float:
