@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from envkit.cli.numbers import number_within
+from envkit.cli.output import say
 from envkit.cli.target import Closing
 from envkit.cli.terminal import add_json, print_json
 
@@ -36,8 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check",
         action="store_true",
         help="make the environment again, play the recorded actions, and compare every "
-        "time step bit for bit. That imports and runs what the recording names. Exit "
-        "status: 0 the same, 1 it differs, 2 it could not be compared to its end.",
+        "time step bit for bit. That imports and calls what the recording names: "
+        "unless this is envkit's own, it is shown, and you are asked. Exit status: 0 "
+        "the same, 1 it differs, 2 it could not be compared to its end.",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="import and call what the recording names without asking: only of people "
+        "that you trust",
     )
     parser.add_argument(
         "--env",
@@ -68,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     recording = Recording(arguments.path, pickle=arguments.pickle, warn=False)
     if arguments.check:
-        return _check(recording, arguments.env, as_json=arguments.json)
+        return _check(
+            recording, arguments.env, trusts=arguments.trust, as_json=arguments.json
+        )
     if arguments.json:
         print_json(_facts(recording))
         return _SAME
@@ -91,15 +102,15 @@ def _view(recording: Recording, fps: float) -> bool:
 
 
 def _list(recording: Recording) -> None:
-    print(_title(recording))
+    say(_title(recording))
     for episode in recording.episodes():
         of = "" if recording.batch_size is None else f"row {episode.row}, "
         steps = len(episode) - 1
         ended = "" if episode.ended == "last" else f", left by {episode.ended}"
-        print(f"  {of}episode {episode.number}: {steps} steps{ended}")
+        say(f"  {of}episode {episode.number}: {steps} steps{ended}")
     for event in recording.events:
         if event["event"] == "dropped":
-            print(f"  row {event['row']}, episode {event['episode']}: dropped")
+            say(f"  row {event['row']}, episode {event['episode']}: dropped")
 
 
 def _facts(recording: Recording) -> dict[str, Any]:
@@ -139,7 +150,9 @@ def _title(recording: Recording) -> str:
     return f"{recording.path}: {known['id']}{around}, written by envkit {written}"
 
 
-def _check(recording: Recording, target: str | None, *, as_json: bool) -> int:
+def _check(
+    recording: Recording, target: str | None, *, trusts: bool, as_json: bool
+) -> int:
     from envkit.cli.output import stdout_on_stderr
     from envkit.errors import RecordingError
     from envkit.recording.checking import check
@@ -149,6 +162,8 @@ def _check(recording: Recording, target: str | None, *, as_json: bool) -> int:
             "The environment had begun before it was wrapped in Record, and nobody "
             "knows what it had done. Wrap it before its first reset."
         )
+    if target is None:
+        _ask_before_imports(recording, trusts=trusts)
     with stdout_on_stderr():
         env, assumed = _environment(recording, target)
         with Closing(env), warnings.catch_warnings():
@@ -157,17 +172,44 @@ def _check(recording: Recording, target: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json(_outcome(recording, outcome, assumed))
     else:
-        print(_title(recording))
-        for line in _report(recording, outcome, assumed):
-            print(line)
+        say(_title(recording), *_report(recording, outcome, assumed))
     if outcome.difference is not None:
         return _DIFFERS
     return _SAME if outcome.unchecked is None else _UNCHECKED
 
 
+def _ask_before_imports(recording: Recording, *, trusts: bool) -> None:
+    """Shows what the recording names of other people's code, before it runs.
+
+    Raises:
+        RecordingError: It is not to be run.
+    """
+    from envkit.errors import RecordingError
+    from envkit.recording.rebuilding import foreign_names
+
+    names = foreign_names(recording.provenance)
+    if not names:
+        return
+    can_ask = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    if not trusts and not can_ask:
+        raise RecordingError(
+            f"Checking the recording in {str(recording.path)!r} imports and calls "
+            f"{', '.join(names)}, and a recording that comes from elsewhere may name "
+            "any code. If you trust this one, pass --trust."
+        )
+    say(f"{recording.path} imports and calls", file=sys.stderr)
+    say(*(f"  {name}" for name in names), file=sys.stderr)
+    if trusts:
+        return
+    print("That may run any code. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise RecordingError("Nothing was imported, and nothing has been checked.")
+
+
 def _environment(recording: Recording, target: str | None) -> tuple[Any, list[str]]:
     from envkit.constructors import make
     from envkit.plain_data import from_plain
+    from envkit.recording.layout import reading
     from envkit.recording.rebuilding import rebuilt
 
     if target is None:
@@ -175,7 +217,9 @@ def _environment(recording: Recording, target: str | None) -> tuple[Any, list[st
     env = make(target)
     seed = recording.provenance["seed"]
     if seed is not None:
-        env.seed(from_plain(seed))
+        with reading(f"The seed in {str(recording.path / 'provenance.json')!r}"):
+            seed = from_plain(seed)
+        env.seed(seed)
     return env, []
 
 

@@ -168,7 +168,7 @@ class Drifting(CountingEnv):
 def test_an_environment_that_has_changed_differs(tmp_path, capsys):
     path = record(tmp_path / "r", make(f"{HERE}:Drifting"), steps=6)
 
-    assert 1 == main(["replay", "--check", str(path)])
+    assert 1 == main(["replay", "--check", "--trust", str(path)])
     assert "episode 0, step 0, at observation\n" in capsys.readouterr().out
 
 
@@ -178,7 +178,7 @@ def test_what_has_another_version_now_is_told_with_a_difference(tmp_path, capsys
     known = json.loads(file.read_text("utf-8"))
     known["packages"]["numpy"] = "1.0"
     file.write_text(json.dumps(known))
-    main(["replay", "--check", str(path)])
+    main(["replay", "--check", "--trust", str(path)])
 
     assert (
         f"  numpy was 1.0 and is {np.__version__}.\n"
@@ -374,3 +374,92 @@ def test_in_a_terminal_other_recordings_are_listed(env, more, tmp_path):
         terminal.wait_for("episode 0: 3 steps, left by closed")
 
         assert 0 == terminal.end()[0]
+
+
+# What the recording names, and who trusts it.
+
+
+def test_without_a_terminal_other_code_needs_trust(tmp_path):
+    path = record(tmp_path / "r", make(f"{HERE}:make_catch"), steps=12)
+    done = replay("--check", path)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert (
+        f"envkit replay: Checking the recording in {str(path)!r} imports and calls "
+        f"{HERE}:make_catch, and a recording that comes from elsewhere may name any "
+        "code. If you trust this one, pass --trust.\n"
+    ) == done.stderr
+
+
+def test_what_is_trusted_is_named_all_the_same(tmp_path):
+    path = record(tmp_path / "r", make(f"{HERE}:make_catch"), steps=12)
+    done = replay("--check", "--trust", path)
+
+    assert (0, f"{path} imports and calls\n  {HERE}:make_catch\n") == (
+        done.returncode,
+        done.stderr,
+    )
+    assert "the same, bit for bit" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "status", "last"),
+    [
+        ("y", 0, "the same, bit for bit: 2 episodes, 12 time steps"),
+        ("", 2, "envkit replay: Nothing was imported, and nothing has been checked."),
+    ],
+)
+def test_in_a_terminal_one_is_asked(answer, status, last, tmp_path):
+    path = record(tmp_path / "r", make(f"{HERE}:make_catch"), steps=12)
+    with in_terminal("replay", "--check", path) as terminal:
+        assert f"  {HERE}:make_catch" in terminal.wait_for("Go on? [y/N] ")
+        terminal.type(f"{answer}\n")
+        terminal.wait_for(last)
+
+        assert status == terminal.end()[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "os:getpid"},
+        {"id": "envkit.testing.envs:np.load"},
+        {"id": "envkit.parallel:ParallelPyEnvironment"},
+        {"id": "envkit.realtime:RealTimeEnvironment"},
+        {"id": "envkit.constructors:make"},
+        {"id": "gymnasium:CartPole-v1"},
+        {"wrappers": [{"class": "os:getpid", "arguments": {}}]},
+        {"wrappers": [{"class": "os", "arguments": {}}]},
+        {"wrappers": [{"class": "envkit.wrappers.base:sys.exit", "arguments": {}}]},
+        {"arguments": {"rows": {"$name": "__main__:os"}}},
+        {"arguments": {"rows": [{"$partial": [{"$name": "os:getpid"}, [], {}]}]}},
+        {"arguments": {"r": {"$constructor": {"id": "os:getpid", "arguments": {}}}}},
+    ],
+    ids=str,
+)
+def test_whatever_is_not_an_environment_of_envkit_needs_trust(change, tmp_path, capsys):
+    path = record(tmp_path / "r", make("Catch", seed=1), steps=12)
+    file = path / "provenance.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **change}))
+
+    assert 2 == main(["replay", "--check", str(path)])
+    assert "If you trust this one, pass --trust." in capsys.readouterr().err
+
+
+def test_escape_sequences_of_a_recording_are_written_out(tmp_path, capsys):
+    path = record(tmp_path / "r", make("Catch", seed=1), steps=12)
+    evil = "os:\x1b]0;owned\x07\x9b2J\ngetpid"
+    for name, change in (
+        ("provenance.json", {"id": evil}),
+        ("recording.json", {"envkit": evil}),
+    ):
+        file = path / name
+        file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **change}))
+    for more in ([], ["--list"], ["--json"], ["--check"], ["--check", "--trust"]):
+        main(["replay", str(path), *more])
+        told = "".join(capsys.readouterr())
+
+        assert r"\u001b]0;owned" in told, more
+        assert not set("\x1b\x07\x9b") & set(told)
+        assert "\ngetpid" not in told

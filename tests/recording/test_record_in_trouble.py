@@ -329,7 +329,7 @@ def test_a_lost_environment_is_no_difference(tmp_path, capsys):
     with Record(pool, tmp_path / "r") as env:
         for _ in range(8):
             env.step([0, 0])
-    status = main(["replay", "--check", str(tmp_path / "r")])
+    status = main(["replay", "--check", "--trust", str(tmp_path / "r")])
     printed = capsys.readouterr().out
 
     assert 2 == status
