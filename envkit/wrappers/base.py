@@ -357,7 +357,11 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 f"{name}.set_state() was given a state that is broken: it lacks "
                 f"{missing[0]!r}. It takes what get_state() returned."
             )
-        if not self._fits(state.own):
+        try:
+            fits = self._fits(own)
+        except (AttributeError, LookupError, TypeError):  # It lacks something.
+            fits = False
+        if not fits:
             raise ValueError(
                 f"{name}.set_state() was given the state of a {name} made with other "
                 "arguments, or of another environment. A state fits environments that "

@@ -18,7 +18,7 @@ from envkit.plain_data import dumped, to_plain
 from envkit.recording import Record, Recording, Replay, rebuilt
 from envkit.specs import ObjectSpec
 from envkit.testing import CountingEnv
-from envkit.wrappers import TimeLimit
+from envkit.wrappers import FrameStack, TimeLimit
 
 
 class Telling(CountingEnv):
@@ -292,14 +292,17 @@ def test_a_broken_state_of_a_replay_changes_nothing(wrong, tmp_path):
     assert (0, 9) == (env.episode, len(env._playing()) - 1)
 
 
-def test_a_state_of_a_wrapper_that_lacks_something_changes_nothing(message_of):
-    env = TimeLimit(make("Catch", seed=1), 5)
+@pytest.mark.parametrize(
+    "wrapper", [lambda env: TimeLimit(env, 5), lambda env: FrameStack(env, 3)]
+)
+def test_a_state_of_a_wrapper_that_lacks_something_changes_nothing(wrapper, message_of):
+    env = wrapper(make("Catch", seed=1))
     env.reset()
     token = env.get_state()
     before = env.step(0)
     broken = token._replace(environment=token.environment._replace(own={}))
 
     assert message_of(ValueError, lambda: env.set_state(broken)).startswith(
-        "TimeLimit.set_state() was given a state that is broken: it lacks "
+        f"{type(env).__name__}.set_state() was given "
     )
     assert before is env.current_time_step()
