@@ -238,13 +238,14 @@ class BatchedPyEnvironment(PyEnvironment):
         before = self.get_state()
         try:
             self._for_each("set_state", lambda env, row: env.set_state(state[row]))
+            current = self._stacked_current()
         except BaseException:
             for env, old in zip(self._envs, before, strict=True):
                 # The error on its way says more than that this one refuses, too.
                 with contextlib.suppress(Exception):
                     env.set_state(old)
             raise
-        self._current_time_step = self._stacked_current()
+        self._current_time_step = current
 
     def close(self) -> None:
         """Closes every environment, also if closing another one fails."""

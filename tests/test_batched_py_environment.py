@@ -1348,6 +1348,19 @@ def test_a_state_that_one_environment_refuses_changes_nothing(multithreading):
         assert [2, 2, 2] == batch.step([0, 0, 0]).observation.tolist()
 
 
+def test_a_state_whose_time_step_does_not_fit_changes_nothing():
+    batch = counting()
+    batch.reset()
+    good = batch.get_state()
+    now = batch.step([0, 0])
+    wide = good[1].time_step._replace(observation=np.zeros(3, np.int32))
+    bad = [good[0], good[1]._replace(time_step=wide)]
+
+    assert told(batch.set_state, bad)[0] is SpecError
+    assert batch.current_time_step() is now
+    assert [2, 2] == batch.step([0, 0]).observation.tolist()
+
+
 @pytest.mark.parametrize("stubborn", [0, 1, 2])
 def test_an_environment_that_refuses_every_state_does_not_stop_the_others_return(
     stubborn,

@@ -29,8 +29,8 @@ from envkit.parallel.slab import (
 )
 from envkit.provenance import provenance_of, recipe_of_rows
 from envkit.seeding import seed_per_row
-from envkit.specs.validation import describe
-from envkit.time_step import TimeStep
+from envkit.specs.validation import describe, flatten_as
+from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedSpec, Seed
 from envkit.wording import a_or_an, listed
 
@@ -68,10 +68,6 @@ class PoolState(NamedTuple):
     autoreset: str
     new_rows: tuple[int, ...] = ()
     begun: tuple[bool, ...] = ()
-
-
-def _is_list(values: Any, kind: type) -> bool:
-    return isinstance(values, tuple | list) and all(type(one) is kind for one in values)
 
 
 class PoolFacade:
@@ -458,7 +454,23 @@ class PoolFacade:
     # State.
 
     def _states(self) -> tuple[bytes, ...]:
-        return tuple(self._ask("get_state", None))
+        results = self._ask_there("get_state")
+        self._pool.raise_failures(range(len(results)), results)
+        return tuple(results)
+
+    def _ask_there(self, method: str, values: Sequence[Any] | None = None) -> list[Any]:
+        """Asks every environment; where a worker is replaced, the new one as well."""
+        pool = self._pool
+        envs = range(len(pool.rows_of_env))
+        values = [None] * len(envs) if values is None else values
+        with self._telling():
+            try:
+                return pool.ask(method, envs, values)
+            except WorkerError:
+                # That it was dead already, only the question has shown.
+                if not pool.is_replacing():
+                    raise
+            return pool.ask(method, envs, values)
 
     def _state(self) -> PoolState:
         """Saves where everything stands, when no row owes an answer."""
@@ -489,7 +501,6 @@ class PoolFacade:
             The time step that counts as returned last; `None` before the first.
         """
         pool, standing = self._pool, state.standing
-        envs = range(len(pool.rows_of_env))
         ended = np.zeros(self._rows, bool)
         if standing is not None:
             ended = np.asarray(standing.is_last())
@@ -500,17 +511,21 @@ class PoolFacade:
             [pool.has_ended(row) for row in rows] for rows in pool.rows_of_env
         ]
         tokens = list(zip(state.environments, flags, strict=True))
-        results = pool.ask("set_state", envs, tokens)
         try:
-            pool.raise_failures(envs, results)
+            results = self._ask_there("set_state", tokens)
+            pool.raise_failures(range(len(results)), results)
         except BaseException:
-            pool.ask("set_state", envs, list(zip(before, flags_before, strict=True)))
+            tokens = list(zip(before, flags_before, strict=True))
+            envs = pool.present_envs()
+            # The error on its way says more than that another worker is lost.
+            with contextlib.suppress(WorkerError):
+                pool.ask("set_state", envs, [tokens[env] for env in envs])
             raise
         shown = standing
         if standing is not None:
             # Only under this order is what was shown not where the environments stand.
             same = AutoReset.SAME_STEP
-            if self._order is same and state.autoreset == same.value:
+            if self._order is same is AutoReset.of(state.autoreset):
                 shown = state.time_step
             flatten = self._structure.flatten
             pool.stand(flatten(shown), flatten(standing))
@@ -524,54 +539,94 @@ class PoolFacade:
                 f"{name}.set_state() was given {describe(state)}; it takes what "
                 "get_state() of a pool returned."
             )
-        count = len(self._pool.rows_of_env)
+        given = f"{name}.set_state() was given a state whose"
         if not isinstance(state.environments, tuple | list):
             raise ValueError(
-                f"{name}.set_state() was given {describe(state.environments)} as the "
-                f"states of {count} environments."
+                f"{given} environments are {describe(state.environments)}; they must "
+                "be a tuple with the bytes of each environment."
             )
+        count = len(self._pool.rows_of_env)
         if len(state.environments) != count:
             raise ValueError(
                 f"{name}.set_state() was given the state of "
                 f"{len(state.environments)} environments; there are {count}."
             )
-        field = self._misfit(state)
-        if field:
+        for env, one in enumerate(state.environments):
+            if not isinstance(one, bytes):
+                raise ValueError(
+                    f"{given} environments[{env}] is {describe(one)}; it must be the "
+                    "bytes that get_state() returned."
+                )
+        try:
+            AutoReset.of(state.autoreset)
+        except ValueError as error:
+            raise ValueError(f"{given} {error}") from None
+        self._check_marks(state, given)
+        if (state.time_step is None) != (state.standing is None):
             raise ValueError(
-                f"{name}.set_state() was given a state that is broken, or of another "
-                f"pool: its {field} is {describe(getattr(state, field))}, which "
-                "get_state() of such a pool never returns."
+                f"{given} time_step is {describe(state.time_step)} and whose standing "
+                f"is {describe(state.standing)}; both must be time steps, or None."
+            )
+        if state.standing is not None:
+            self._check_rows(state.time_step, f"{given} time_step")
+            self._check_rows(state.standing, f"{given} standing")
+        elif any(state.begun):
+            raise ValueError(
+                f"{given} begun says that rows have begun an episode, and whose "
+                "time_step is None; it must be the time step at which they stand."
             )
 
-    def _misfit(self, state: PoolState) -> str:
-        """Returns the first part of a state that cannot be; nothing if all can."""
-        if not all(isinstance(one, bytes) for one in state.environments):
-            return "environments"
-        rows = range(self._rows)
-        begun, new_rows = state.begun, state.new_rows
-        if not _is_list(begun, bool) or len(begun) != len(rows):
-            return "begun"
-        if not _is_list(new_rows, int) or not set(new_rows) <= set(rows):
-            return "new_rows"
-        if state.autoreset not in [order.value for order in _ORDERS]:
-            return "autoreset"
-        for field in ("time_step", "standing"):
-            if not self._can_stand(getattr(state, field), any(begun)):
-                return field
-        return ""
+    def _check_marks(self, state: PoolState, given: str) -> None:
+        """Refuses what does not say which rows have begun, or are new."""
+        begun, new = state.begun, state.new_rows
+        if (
+            not isinstance(begun, tuple | list)
+            or len(begun) != self._rows
+            or not all(isinstance(one, bool | np.bool_) for one in begun)
+        ):
+            raise ValueError(
+                f"{given} begun is {describe(begun)}; it must be a tuple with True or "
+                f"False for each of {self._rows} rows."
+            )
+        if not isinstance(new, tuple | list) or not all(
+            isinstance(row, int | np.integer)
+            and not isinstance(row, bool)
+            and 0 <= row < self._rows
+            for row in new
+        ):
+            raise ValueError(
+                f"{given} new_rows is {describe(new)}; it must be a tuple of row "
+                f"numbers from 0 to {self._rows - 1}."
+            )
 
-    def _can_stand(self, time_step: Any, has_begun: bool) -> bool:
-        """Says whether the rows of this pool can be at a time step."""
-        if not has_begun or time_step is None:
-            return time_step is None and not has_begun
-        try:
-            leaves = self._structure.flatten(time_step)
-            np.asarray(time_step.is_last(), bool)
-        except Exception:  # It may be anything.
-            return False
-        # Each array of the slab has a place for what came before.
-        shapes = [array.shape[1:] for array in self._pool.slab.steps]
-        return [np.shape(leaf) for leaf in leaves] == shapes
+    def _check_rows(self, time_step: Any, given: str) -> None:
+        """Refuses what is no time step of all rows; bounds are not looked at."""
+        if not isinstance(time_step, TimeStep):
+            raise ValueError(
+                f"{given} is {describe(time_step)}; it must be a TimeStep of "
+                f"{self._rows} rows."
+            )
+        leaves = flatten_as(self._structure, time_step, subject=given)
+        for leaf, array, path in zip(
+            leaves, self._pool.slab.steps, self._structure.paths, strict=True
+        ):
+            # The slab has a dimension more: its slots.
+            shape, dtype = array.shape[1:], array.dtype
+            is_array = isinstance(leaf, np.ndarray)
+            if not is_array or leaf.shape != shape or leaf.dtype != dtype:
+                raise SpecError.does_not_fit(
+                    given,
+                    path=path,
+                    expected=f"array of shape {shape}, dtype {dtype}",
+                    got=describe(leaf),
+                    reason="The state is one of other environments.",
+                )
+        step_types = np.asarray(time_step.step_type)
+        if ((step_types < StepType.FIRST) | (step_types > StepType.LAST)).any():
+            raise ValueError(
+                f"{given} has the step types {listed(np.unique(step_types))}; each "
+                "must be FIRST, MID or LAST: 0, 1 or 2."
+            )
 
     # About the pool.
 

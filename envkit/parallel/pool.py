@@ -362,6 +362,16 @@ class WorkerPool:
         """Raises what environments raised when they were asked something."""
         self._questions.raise_failures(envs, results)
 
+    def is_replacing(self) -> bool:
+        """Says whether a new worker is on its way in the place of one that is gone."""
+        return any(w.restart_at is not None or w.is_starting for w in self._workers)
+
+    def present_envs(self) -> list[int]:
+        """Returns the environments whose worker is there, or is being replaced."""
+        owners = [self.worker_of_row[rows.start] for rows in self.rows_of_env]
+        workers = enumerate(owners)
+        return [env for env, worker in workers if self._workers[worker].crash is None]
+
     def note_seeds(self, seeds: Sequence[Any]) -> None:
         """Remembers what environments were seeded with, for those that replace them."""
         self._workforce.note_seeds(seeds)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import functools
+import os
 import pickle
+import signal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envkit import constructor
-from envkit.errors import CallOrderError, EnvironmentRaised
+from envkit import RestartPolicy, constructor
+from envkit.errors import (
+    CallOrderError,
+    EnvironmentRaised,
+    WorkerCrashed,
+    WorkerError,
+)
 from envkit.parallel import (
     AsyncParallelPyEnvironment,
     AutoReset,
@@ -19,7 +26,7 @@ from envkit.parallel import (
 )
 from envkit.parallel.facade import PoolState
 from envkit.testing.envs import CountingEnv, TracingEnv
-from envkit.time_step import StepType
+from envkit.time_step import StepType, TimeStep
 from tests.parallel import environments, streams
 from tests.parallel.environments import Walk
 from tests.parallel.streams import pool_of
@@ -481,3 +488,243 @@ def test_a_broken_state_is_a_value_error_and_changes_nothing(backend):
         env.set_state(token)
 
         assert expected.observation.tolist() == env.step([0] * 3).observation.tolist()
+
+
+# A state that is wrong somewhere.
+
+
+def seen_of(env):
+    """Lists all that can be seen of a pool: where its environments stand, and why."""
+    return pickle.dumps(env.get_state()), streams.digest_of([env.current_time_step()])
+
+
+def begun_pool(kind=pool_of, **options):
+    """Makes a pool in the middle of episodes."""
+    if kind is pool_of:
+        return moved(pool_of([Walk] * 4, num_workers=2, **options))
+    env = kind([Walk] * 4, backend="inline", num_workers=2, **options)
+    env.seed(3)
+    env.reset_async()
+    env.recv()
+    for action in ACTIONS[:7]:
+        env.send(action)
+        env.recv()
+    return env
+
+
+def with_leaf(time_step, change):
+    """Returns a time step with another observation."""
+    place = change(time_step.observation["place"])
+    return time_step._replace(observation={**time_step.observation, "place": place})
+
+
+ROW = "it must be a tuple of row numbers from 0 to 3."
+MARK = "it must be a tuple with True or False for each of 4 rows."
+WRONG = {
+    "environments": (
+        lambda s: {"environments": b"xyz!"},
+        ValueError,
+        "environments are the string b'xyz!'; they must be a tuple with the bytes of "
+        "each environment.",
+    ),
+    "environment": (
+        lambda s: {"environments": (*s.environments[:2], "x", b"")},
+        ValueError,
+        "environments[2] is the string 'x'; it must be the bytes that get_state() "
+        "returned.",
+    ),
+    "autoreset": (
+        lambda s: {"autoreset": "sometimes"},
+        ValueError,
+        "autoreset is 'sometimes'; it must be one of AutoReset.NEXT_STEP, "
+        "AutoReset.SAME_STEP, AutoReset.DISABLED.",
+    ),
+    "begun, too short": (
+        lambda s: {"begun": s.begun[:3]},
+        ValueError,
+        f"begun is a tuple of 3 elements; {MARK}",
+    ),
+    "begun, absent": (
+        lambda s: {"begun": ()},
+        ValueError,
+        f"begun is a tuple of 0 elements; {MARK}",
+    ),
+    "new_rows, outside": (
+        lambda s: {"new_rows": (4,)},
+        ValueError,
+        f"new_rows is a tuple of 1 element; {ROW}",
+    ),
+    "new_rows, no number": (
+        lambda s: {"new_rows": "0"},
+        ValueError,
+        f"new_rows is the string '0'; {ROW}",
+    ),
+    "one time step of two": (
+        lambda s: {"time_step": None},
+        ValueError,
+        "time_step is None and whose standing is a TimeStep of 4 elements; both must "
+        "be time steps, or None.",
+    ),
+    "no time step": (
+        lambda s: {"time_step": None, "standing": None},
+        ValueError,
+        "begun says that rows have begun an episode, and whose time_step is None; it "
+        "must be the time step at which they stand.",
+    ),
+    "no TimeStep": (
+        lambda s: {"standing": tuple(s.standing)},
+        ValueError,
+        "standing is a tuple of 4 elements; it must be a TimeStep of 4 rows.",
+    ),
+    "structure": (
+        lambda s: {"standing": s.standing._replace(observation={})},
+        ValueError,
+        "standing does not fit its spec",
+    ),
+    "shape": (
+        lambda s: {"standing": with_leaf(s.standing, lambda leaf: leaf[:, :1])},
+        ValueError,
+        "standing does not fit its spec at observation['place'].\n\n"
+        "  expected   array of shape (4, 2), dtype float64\n"
+        "  got        array of shape (4, 1), dtype float64",
+    ),
+    "rows": (
+        lambda s: {"time_step": with_leaf(s.standing, lambda leaf: leaf[:1])},
+        ValueError,
+        "time_step does not fit its spec at observation['place'].",
+    ),
+    "dtype": (
+        lambda s: {"time_step": with_leaf(s.standing, lambda leaf: leaf.astype(str))},
+        ValueError,
+        "time_step does not fit its spec at observation['place'].",
+    ),
+    "step type": (
+        lambda s: {
+            "standing": s.standing._replace(step_type=s.standing.step_type * 0 + 9)
+        },
+        ValueError,
+        "standing has the step types 9; each must be FIRST, MID or LAST: 0, 1 or 2.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [pool_of, AsyncParallelPyEnvironment])
+@pytest.mark.parametrize("part", WRONG)
+def test_a_state_with_a_wrong_part_is_refused_and_changes_nothing(
+    part, kind, message_of
+):
+    change, error, expected = WRONG[part]
+    with begun_pool(kind) as env:
+        state = env.get_state()
+        if kind is pool_of:
+            env.step(ACTIONS[20])
+        else:
+            env.send(ACTIONS[20])
+            env.recv()
+        before = seen_of(env)
+        wrong = state._replace(**change(state))
+        message = message_of(error, lambda: env.set_state(wrong))
+        name = type(env).__name__
+
+        assert before == seen_of(env)
+        assert message.startswith(
+            f"{name}.set_state() was given a state whose {expected}"
+        )
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.text(max_size=4),
+    st.binary(max_size=4).map(pickle.dumps),
+    st.lists(st.one_of(st.booleans(), st.integers(-2, 6), st.none()), max_size=5),
+    st.sampled_from([np.zeros(4, bool), np.zeros((2, 2)), np.zeros(()), {}, (), 1.5]),
+    st.sampled_from([lambda leaf: leaf[:2], lambda leaf: leaf.astype(np.int8)]).map(
+        lambda change: with_leaf(STANDING, change)
+    ),
+)
+with pool_of([Walk] * 4) as _env:
+    STANDING = moved(_env).current_time_step()
+
+
+@settings(max_examples=120)
+@given(data=st.data())
+def test_a_state_that_is_corrupt_in_any_part_is_taken_or_changes_nothing(data):
+    with pool_of([Walk] * 4, num_workers=2, autoreset=SAME_STEP) as env:
+        state = moved(env).get_state()
+        env.step(ACTIONS[20])
+        before = seen_of(env)
+        parts = data.draw(st.sets(st.sampled_from(PoolState._fields), min_size=1))
+        junk = {}
+        for part in sorted(parts):
+            junk[part] = data.draw(JUNK)
+            old = getattr(state, part)
+            if isinstance(old, tuple) and data.draw(st.booleans()):
+                # One element of it, or one more or less.
+                place = data.draw(st.integers(0, max(len(old) - 1, 0)))
+                new = (junk[part],) * data.draw(st.integers(0, 2))
+                junk[part] = (*old[:place], *new, *old[place + 1 :])
+                if isinstance(old, TimeStep) and len(new) == 1:
+                    junk[part] = type(old)(*junk[part])
+        try:
+            env.set_state(state._replace(**junk))
+        except (ValueError, WorkerError):
+            assert before == seen_of(env)
+        else:
+            seen_of(env)
+        env.set_state(state)
+
+
+# A state while workers are lost.
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet")
+@pytest.mark.parametrize("kind", [pool_of, AsyncParallelPyEnvironment])
+def test_a_state_comes_back_in_the_worker_that_replaces_a_dead_one(kind):
+    with pool_of([Walk] * 4) as env:
+        state = moved(env).get_state()
+        expected = env.step(ACTIONS[9])
+    with kind(
+        [Walk] * 4,
+        backend="process",
+        num_workers=2,
+        start_method="fork",
+        on_worker_failure=RestartPolicy(),
+    ) as env:
+        os.kill(env.statistics().workers[1].pid, signal.SIGKILL)
+        env.set_state(state)
+        restarts = env.statistics().restarts
+        if kind is pool_of:
+            actual = env.step(ACTIONS[9])
+        else:
+            env.send(ACTIONS[9])
+            ids, rows = env.recv()
+            order = np.argsort(ids)
+            actual = streams.stacked([streams.row_of(rows, row) for row in order])
+
+    assert 1 == restarts
+    assert [] == streams.differences(expected, actual)
+
+
+class DiesOfStates(CountingEnv):
+    """Ends its process when it is given a state."""
+
+    def _set_state(self, state):
+        os._exit(5)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet")
+def test_a_worker_that_dies_of_a_state_brings_the_others_back():
+    with pool_of([CountingEnv] * 3) as env:
+        streams.play(env, [[0] * 3] * 5)
+        state = env.get_state()
+    makers = [CountingEnv, DiesOfStates, CountingEnv]
+    with pool_of(makers, "process", num_workers=3, start_method="fork") as env:
+        streams.play(env, [[0] * 3] * 2)
+        with pytest.raises(WorkerCrashed) as caught:
+            env.set_state(state)
+        after = env.step([0] * 3, [True, False, True]).observation.tolist()
+
+    assert (1,) == caught.value.envs
+    assert [3, 3] == [after[0], after[2]]
