@@ -28,7 +28,13 @@ from envkit.parallel.questions import Questions
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED, READY, RowBook, RowMap
 from envkit.parallel.slab import CLOSED, PROCESS, RESET, STEP, Slab, shareable
 from envkit.parallel.watch import Watch
-from envkit.parallel.workforce import FIRST_NOTICE, PoolOptions, Workforce
+from envkit.parallel.workforce import (
+    FIRST_NOTICE,
+    LOOK,
+    PoolOptions,
+    Workforce,
+    standstill,
+)
 from envkit.specs.info_spec import common_info_spec
 from envkit.types import Array, EnvConstructor
 
@@ -110,7 +116,6 @@ class WorkerPool:
         self.errors = book.errors
         self.begun = book.begun
         self._begin = book.begin
-        self._due = book.due
         self._wanted = book.wanted
         self._questions = Questions(self._backend, self._workforce, row_map)
         self._watch = Watch(
@@ -147,7 +152,8 @@ class WorkerPool:
             began = self._now()
             self.slab.request_all(command)
             self._backend.dispatch(None)
-            queue = self._backend.wait_events(self._patience(command), self.rows)
+            patience = self._patience(command)
+            queue = self._backend.wait_events(patience, self.rows)
             if len(queue) == 1:
                 event = queue[0]
                 if type(event) is Finished and len(event.rows) == self.rows:
@@ -158,8 +164,9 @@ class WorkerPool:
                     self._regular = True
                     return
             self.state[:] = BUSY
-            self._wanted[:] = command
-            self._due[:] = began + (self._options.timeout_of(command) or np.inf)
+            due = began + standstill(began + patience, self._now())
+            due += self._options.timeout_of(command) or np.inf
+            self._book.note_asked(self._all_rows, command, due)
             self._finish_run(self._all_rows, began)
         except Exception:
             self._watch.check_open()
@@ -167,7 +174,7 @@ class WorkerPool:
 
     def _patience(self, command: int) -> float:
         timeout = self._options.timeout_of(command)
-        return FIRST_NOTICE if timeout is None else min(timeout, FIRST_NOTICE)
+        return FIRST_NOTICE if timeout is None else min(timeout, LOOK)
 
     def run(self, rows: Array, command: int | Array) -> None:
         """Asks the given rows and waits until they have answered or failed.

@@ -140,6 +140,8 @@ class RowBook:
         self._begin_at = np.zeros(rows)
         # Rows whose episode was cut while nobody was asking: they owe a LAST.
         self._cut = np.zeros(rows, bool)
+        # Rows that have been given a moment more for what they were asked.
+        self._spared = np.zeros(rows, bool)
         # Rows that return a LAST together with the FIRST of the new environment.
         self._cut_at_once = np.zeros(rows, bool)
         # Which rows finished before which.
@@ -163,6 +165,7 @@ class RowBook:
         self.repaired[rows] = False
         self.wanted[rows] = command
         self.due[rows] = due
+        self._spared[rows] = False
 
     def take_up(self, row: int, command: int) -> bool:
         """Takes up a command for an environment that is new, or not there now.
@@ -184,6 +187,7 @@ class RowBook:
         """Notes that the commands of held rows are on their way now."""
         for row in rows:
             del self.held[row]
+            self._spared[row] = False
             if not self.begin[row]:
                 self.begin[row] = RESET
 
@@ -193,6 +197,7 @@ class RowBook:
         if not lost.any():
             return []
         self.wanted[lost] = self.slab.command[lost]
+        self._spared[lost] = False
         self.state[lost] = BUSY
         return np.flatnonzero(lost).tolist()
 
@@ -206,6 +211,26 @@ class RowBook:
     def owing(self) -> Array:
         """Returns the BUSY rows that have not answered."""
         return np.flatnonzero((self.state == BUSY) & ~self.slab.answered_rows())
+
+    def postpone(self, seconds: float, until: float) -> None:
+        """Gives BUSY rows the seconds in which nothing ran.
+
+        Args:
+            seconds: How many.
+            until: Until when a row has in any case, but only once for each request.
+        """
+        busy = self.state == BUSY
+        self.due[busy] += seconds
+        self._spare(busy & (self.due < until), until)
+
+    def spare(self, now: float, until: float) -> None:
+        """Gives rows that became late while nobody looked a moment more, once."""
+        self._spare((self.state == BUSY) & (self.due <= now), until)
+
+    def _spare(self, rows: Array, until: float) -> None:
+        rows &= ~self._spared
+        self.due[rows] = until
+        self._spared[rows] = True
 
     def late_rows(self, now: float) -> list[int]:
         """Returns the rows that should have answered by now."""

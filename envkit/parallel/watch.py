@@ -37,7 +37,7 @@ from envkit.parallel.slab import (
     STEPS,
 )
 from envkit.parallel.supervision import Replace, Supervisor
-from envkit.parallel.workforce import PoolOptions, Waiting, Workforce
+from envkit.parallel.workforce import MOMENT, PoolOptions, Waiting, Workforce
 from envkit.types import Array
 
 __all__ = ["Recovery", "Watch"]
@@ -81,6 +81,7 @@ class Watch:
         self._has_timeouts = not (
             options.step_timeout is None and options.reset_timeout is None
         )
+        self._has_limits = self._has_timeouts or options.start_timeout is not None
         self._recovery = Recovery(workforce, book, questions, row_map, options)
 
     def wait(
@@ -105,6 +106,11 @@ class Watch:
         self.check_open()
         if self.is_asking:
             self.find_lost_requests(now())
+        if self._has_limits:
+            # Between calls everything may have stood still.
+            moment = now()
+            self._book.spare(moment, moment + MOMENT)
+            self._workforce.spare(moment, moment + MOMENT)
         self._dispatch_again()
         # Still true for the next call if this one is interrupted.
         self._is_waiting = True
@@ -126,24 +132,32 @@ class Watch:
         book = self._book
         while not is_over():
             self.check_open()
-            moment = now()
-            self._workforce.start_again(moment)
+            self._workforce.start_again(now())
             self.send_held(now)
             if is_over():
                 return
-            timeout = waiting.timeout(moment, self._next_deadline(deadline))
+            until = self._next_deadline(deadline)
             busy = int(np.count_nonzero(book.state == BUSY)) - len(book.held)
             # Those that have finished count already.
             missing = count - int(np.count_nonzero(book.state == FINISHED))
             wanted = min(missing, busy)
+            timeout = waiting.timeout(now(), until)
             try:
                 queue = self._backend.wait_events(timeout, max(wanted, 1))
+                lost = waiting.standstill(now())
+                self._handle_all(queue, now)
+                if self._has_timeouts and book.late_rows(now()):
+                    # What has come is in time, however long nobody looked.
+                    self._handle_all(self._backend.wait_events(0.0), now)
             except Exception:
                 self.check_open()
                 raise
-            self._handle_all(queue, now)
             self.check_open()
             moment = now()
+            if lost:
+                book.postpone(lost, moment + MOMENT)
+                self._workforce.postpone(lost)
+                deadline = None if deadline is None else deadline + lost
             if self._has_timeouts or self._is_mending():
                 self._recovery.kill_late(moment)
             if deadline is not None and moment >= deadline:

@@ -24,13 +24,29 @@ from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
 from envkit.wording import listed
 
-__all__ = ["FIRST_NOTICE", "PoolOptions", "Waiting", "Worker", "Workforce"]
+__all__ = [
+    "FIRST_NOTICE",
+    "LOOK",
+    "MOMENT",
+    "PoolOptions",
+    "Waiting",
+    "Worker",
+    "Workforce",
+    "standstill",
+]
 
 _LOGGER = logging.getLogger(__name__)
 
 # Seconds after which to say what is being waited for, and then again.
 FIRST_NOTICE = 10.0
 _NEXT_NOTICE = 60.0
+# Where there is a deadline, no wait is longer: one that takes much longer than it was to
+# shows that this process has not been running.
+LOOK = 0.125
+# How much later than asked for a wait ends only if it was not running.
+_STANDSTILL = 0.1
+# What is late although nobody could look has so many seconds more, once.
+MOMENT = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,7 @@ class Worker:
         is_ready: Whether it is there, with its environments.
         is_starting: Whether it is on its way.
         start_by: Until when it has to be there, if it is started again.
+        is_spared: Whether it has been given a moment more for that.
         restart_at: When to start it again, if it is gone and that was decided.
         crash: The error that says how it ended, if it stays gone.
         kill_reason: What was wrong when the pool itself ended it: the timeout that
@@ -76,6 +93,7 @@ class Worker:
         "doing",
         "first_env",
         "is_ready",
+        "is_spared",
         "is_starting",
         "kill_reason",
         "pid",
@@ -91,10 +109,24 @@ class Worker:
         self.is_ready = False
         self.is_starting = False
         self.start_by: float | None = None
+        self.is_spared = False
         self.restart_at: float | None = None
         self.crash: WorkerError | None = None
         self.kill_reason: float | None = None
         self.doing: str | None = None
+
+
+def standstill(until: float, now: float) -> float:
+    """Returns for how long this process did not run, if a wait was to end at `until`.
+
+    A container may have been paused, a laptop closed: workers did not run either.
+
+    Example:
+        >>> standstill(until=10.0, now=10.0625), standstill(until=10.0, now=70.0)
+        (0.0, 60.0)
+    """
+    late = now - until
+    return late if late > _STANDSTILL else 0.0
 
 
 class Waiting:
@@ -107,6 +139,8 @@ class Waiting:
         >>> waiting = Waiting(since=100.0)
         >>> waiting.timeout(now=103.0, deadline=None)
         7.0
+        >>> waiting.timeout(now=103.0, deadline=105.0)
+        0.125
         >>> waiting.is_due(now=110.0), waiting.is_due(now=111.0)
         (True, False)
     """
@@ -115,11 +149,22 @@ class Waiting:
         """Begins to wait."""
         self.since = since
         self._next = since + FIRST_NOTICE
+        self._until = since
 
     def timeout(self, now: float, deadline: float | None) -> float:
         """Returns how long to wait now."""
-        until = self._next if deadline is None else min(self._next, deadline)
-        return max(until - now, 0.0)
+        until = self._next
+        if deadline is not None:
+            until = min(until, deadline, now + LOOK)
+        self._until = max(until, now)
+        return self._until - now
+
+    def standstill(self, now: float) -> float:
+        """Returns for how long this process did not run in the wait that is over."""
+        lost = standstill(self._until, now)
+        self.since += lost
+        self._next += lost
+        return lost
 
     def is_due(self, now: float) -> bool:
         """Says whether it is time to say something, once each time."""
@@ -169,7 +214,7 @@ class Workforce:
             self._backend.start([self._job(worker) for worker in wave])
             for worker in wave:
                 self.workers[worker].is_starting = True
-            problems = self._await_hellos(wave, hellos, deadline, now)
+            problems, deadline = self._await_hellos(wave, hellos, deadline, now)
             if problems:
                 raise failures.joined(problems)
         in_order = [hellos[worker] for worker in range(len(self.workers))]
@@ -182,12 +227,22 @@ class Workforce:
         hellos: dict[int, Hello],
         deadline: float | None,
         now: Callable[[], float],
-    ) -> list[WorkerError]:
+    ) -> tuple[list[WorkerError], float | None]:
+        """Waits for workers that start.
+
+        Returns:
+            What went wrong, and the deadline, which has moved if nothing ran for long.
+        """
         problems: list[WorkerError] = []
         waiting = Waiting(now())
+        if deadline is not None and deadline <= waiting.since:
+            deadline = waiting.since + MOMENT
         while any(self.workers[worker].is_starting for worker in wave):
             timeout = waiting.timeout(now(), deadline)
             queue = self._backend.wait_events(timeout)
+            lost = waiting.standstill(now())
+            if deadline is not None:
+                deadline += lost
             while queue:
                 problem = self._note_start(queue[0], hellos)
                 queue.popleft()
@@ -207,7 +262,8 @@ class Workforce:
                     "its" if len(late) == 1 else "their",
                     moment - waiting.since,
                 )
-        return sorted(problems, key=lambda problem: problem.worker or 0)
+        problems.sort(key=lambda problem: problem.worker or 0)
+        return problems, deadline
 
     def _note_start(self, event: Event, hellos: dict[int, Hello]) -> WorkerError | None:
         """Takes in an event of a worker that starts for the first time."""
@@ -264,6 +320,20 @@ class Workforce:
     def dismiss(self, worker: int) -> None:
         """Ends a worker of which nothing is expected any more."""
         self._backend.kill(worker)
+
+    def postpone(self, seconds: float) -> None:
+        """Gives workers that are started again the seconds in which nothing ran."""
+        for worker in self.workers:
+            if worker.start_by is not None:
+                worker.start_by += seconds
+
+    def spare(self, now: float, until: float) -> None:
+        """Gives workers that became late while nobody looked a moment more, once."""
+        for worker in self.workers:
+            start_by = worker.start_by
+            if start_by is not None and start_by <= now and not worker.is_spared:
+                worker.start_by = until
+                worker.is_spared = True
 
     def kill_late_starts(self, now: float) -> None:
         """Ends workers that were started again and are not there in time."""
@@ -327,6 +397,7 @@ class Workforce:
                     worker.restart_at = None
                     worker.is_starting = True
                     worker.start_by = None if timeout is None else now + timeout
+                    worker.is_spared = False
 
     def welcome(
         self, worker: int, hello: Hello | RemoteFailure, row_map: RowMap

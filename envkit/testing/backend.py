@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 # So often somebody may wait, one time after the other, for what nobody will do.
-_MOST_IDLE_WAITS = 200
+_MOST_IDLE_WAITS = 2000
 _FIRST_PID = 70_000
 _COMMANDS = ("", "step", "reset", "rebuild")
 

@@ -874,3 +874,72 @@ def test_pools_that_fork_in_two_threads_hold_no_lifelines_of_each_other(tmp_path
         nobody = program.nobody_is_left()
 
     assert nobody
+
+
+# A program that is stopped with all its workers, as a paused container is.
+
+STOPPED_IN = {
+    "step": """
+        with pool_of("", "", step_timeout=2.0) as pool:
+            pool.reset()
+            print(pool.step([1, 0]).observation, pool.step([0, 0]).observation)
+    """,
+    "start": """
+        mark("hold")
+        with pool_of("", "", start_timeout=2.5) as pool:
+            pool.reset()
+            print(pool.step([0, 0]).observation, pool.step([0, 0]).observation)
+    """,
+    "between send and recv": """
+        makers = [functools.partial(Env, ""), Env]
+        with AsyncParallelPyEnvironment(
+            makers, start_method=method, num_workers=2, step_timeout=2.0
+        ) as pool:
+            pool.reset_async()
+            pool.recv()
+            pool.send([1, 0])
+            while not (folder / "go on").exists():
+                time.sleep(0.01)
+            print(np.sort(pool.recv().time_step.observation), end=" ")
+            pool.send([0, 0])
+            print(pool.recv().time_step.observation)
+    """,
+}
+HELD = """
+    import numpy as np
+
+    class Env(Env):
+        def _hold(self):
+            mark("held")
+            while not (folder / "go on").exists():
+                time.sleep(0.01)
+
+        def _meet(self, where):
+            if where == "constructor" and (folder / "hold").exists():
+                self._hold()
+
+        def _step(self, action):
+            if action == 1:
+                self._hold()
+            return super()._step(action)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", STOPPED_IN)
+def test_a_program_that_was_stopped_with_its_workers_goes_on(moment, tmp_path):
+    script = textwrap.dedent(HELD) + textwrap.dedent(STOPPED_IN[moment])
+    with Program(tmp_path, script) as program:
+        program.wait_for("held")
+        everyone = [program.process.pid, *program.descendants]
+        for pid in everyone:
+            os.kill(pid, signal.SIGSTOP)
+        # Longer than any timeout of a call.
+        subprocess.run(["sleep", "3"], check=True)
+        (program.folder / "go on").touch()
+        for pid in reversed(everyone):
+            os.kill(pid, signal.SIGCONT)
+        code, told = program.end()
+
+    assert (0, "") == (code, told)
+    assert "[1 1] [2 2]\n" == program.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
@@ -14,7 +15,8 @@ import pytest
 
 from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
 from envkit.errors import WorkerCrashed, WorkerTimeout
-from envkit.testing import CountingEnv
+from envkit.testing import CountingEnv, FakeBackend
+from envkit.testing.backend import Commit, Die, Finish, Hang, Pass, Start
 from tests.parallel.test_life_and_death import (
     PROMPTLY,
     Troubled,
@@ -391,3 +393,167 @@ def test_what_hangs_and_then_raises_is_late_all_the_same():
         error = failure_of(pool.step, numbers(1))
 
     assert isinstance(error, WorkerTimeout)
+
+
+# What stood still.
+
+
+@dataclasses.dataclass(frozen=True)
+class Stand:
+    """Everything stands still: a wait is over later than it was to be."""
+
+    seconds: float = 3600.0
+
+
+class Pausable(FakeBackend):
+    """Knows one thing more that may happen."""
+
+    def _play(self, action):
+        super()._play(action)
+        if isinstance(action, Stand):
+            self.clock.advance(action.seconds)
+
+
+def pausable_pool(kind=AsyncParallelPyEnvironment, **options):
+    """Makes a pool of two on a clock of its own; both rows have begun."""
+    backend = Pausable()
+    pool = kind([CountingEnv] * 2, num_workers=2, backend=backend, **options)
+    pool.reset() if kind is ParallelPyEnvironment else pool.reset_async()
+    pool.recv() if kind is AsyncParallelPyEnvironment else None
+    backend._by_hand = True
+    return pool, backend
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        [Pass(0.25), Stand(), Pass(0.5)],
+        [Stand(), Pass(0.75)],
+        [Pass(0.9), Stand(0.5), Pass(0.09)],
+        [Pass(0.25), Stand(), Pass(0.25), Stand(), Pass(0.25)],
+    ],
+)
+def test_the_time_in_which_everything_stood_still_does_not_count(happens):
+    pool, backend = pausable_pool(step_timeout=1.0)
+    with pool:
+        pool.send([0, 0])
+        backend.plan(*happens, Finish())
+        batch = pool.recv()
+
+    assert [1, 1] == batch.time_step.observation.tolist()
+
+
+def test_the_first_wait_of_a_step_of_the_batch_may_stand_still_too():
+    pool, backend = pausable_pool(ParallelPyEnvironment, step_timeout=1.0)
+    with pool:
+        backend.plan(Pass(0.05), Stand(), Pass(0.75), Finish())
+        after = pool.step([0, 0])
+
+    assert [1, 1] == after.observation.tolist()
+
+
+def test_what_hangs_is_ended_after_everything_stood_still():
+    pool, backend = pausable_pool(step_timeout=5.0)
+    with pool:
+        pool.send([0, 0])
+        backend.plan(Hang(1), Finish(), Pass(0.25), Stand())
+        began = backend.clock.now()
+        error = failure_of(pool.recv)
+        took = backend.clock.now() - began
+
+    assert (WorkerTimeout, 1) == (type(error), error.worker)
+    assert 3605.0 <= took <= 3606.5
+
+
+def test_what_hangs_is_ended_also_where_every_wait_stands_still():
+    pool, backend = pausable_pool(step_timeout=5.0)
+    with pool:
+        pool.send([0, 0])
+        backend.plan(*[Stand(10.0), Pass(0.01)] * 1000)
+        error = failure_of(pool.recv)
+
+    assert isinstance(error, WorkerTimeout)
+
+
+def test_what_is_overdue_when_a_call_begins_has_a_moment_more():
+    pool, backend = pausable_pool(step_timeout=5.0)
+    with pool:
+        pool.send([0, 0])
+        backend.clock.advance(3600.0)
+        backend.plan(Pass(0.5), Finish())
+        batch = pool.recv()
+
+    assert [1, 1] == batch.time_step.observation.tolist()
+
+
+def failure_or_none(call, **options):
+    try:
+        call(**options)
+    except WorkerTimeout as error:
+        return error
+    return None
+
+
+def test_looking_often_spares_nobody_twice():
+    pool, backend = pausable_pool(step_timeout=5.0)
+    with pool:
+        pool.send([0, 0])
+        for _ in range(3):
+            backend.clock.advance(3600.0)
+            error = failure_or_none(pool.recv, timeout=0)
+            if error is not None:
+                break
+            again = backend.clock.now()
+
+    assert isinstance(error, WorkerTimeout)
+    assert 3600.0 == backend.clock.now() - again
+
+
+def test_what_has_answered_is_not_late_whatever_else_happens():
+    """The end of another worker is told before the answer is."""
+    pool, backend = pausable_pool(step_timeout=5.0)
+    with pool:
+        pool.send([0, 0])
+        backend.do(Commit((0,)))
+        backend.clock.advance(3600.0)
+        backend.plan(Die(1), Pass(2.0))
+        error = failure_of(pool.recv)
+        alive = [worker.is_alive for worker in pool.statistics().workers]
+
+    assert (WorkerCrashed, 1) == (type(error), error.worker)
+    assert [True, False] == alive
+
+
+def test_a_call_with_a_timeout_of_its_own_waits_as_long_as_it_runs():
+    pool, backend = pausable_pool()
+    with pool:
+        pool.send([0, 0])
+        backend.plan(Pass(1.0), Stand(), Pass(1.0), Finish())
+        batch = pool.recv(timeout=3.0)
+
+    assert 2 == len(batch.env_ids)
+
+
+def test_a_start_that_stood_still_is_not_late():
+    backend = Pausable()
+    backend.plan(Pass(2.0), Stand(), Pass(2.0), Start(0), Start(0))
+    with ParallelPyEnvironment(
+        [CountingEnv] * 2, num_workers=2, backend=backend, start_timeout=5.0
+    ) as pool:
+        assert 2 == pool.num_workers
+
+
+def test_a_new_start_that_stood_still_is_not_late():
+    pool, backend = pausable_pool(start_timeout=5.0, on_worker_failure=RestartPolicy())
+    with pool:
+        pool.send([0, 0])
+        backend.plan(Finish((0,)), Die(1))
+        cut = pool.recv()
+        pool.send([0, 0])
+        backend.plan(Finish((0,)), Pass(2.0), Stand(), Pass(2.0), Start(0), Finish())
+        batch = pool.recv()
+        restarts = pool.statistics().restarts
+
+    assert 1 == int(cut.time_step.is_last().sum())
+    assert 2 == len(batch.env_ids)
+    assert 1 == restarts
