@@ -40,6 +40,9 @@ from envkit.types import Array, EnvConstructor
 
 __all__ = ["WorkerPool"]
 
+# How long workers have to end if the pool could not be started, or was not to be.
+_START_GRACE, _HASTY_GRACE = 1.0, 0.1
+
 
 class WorkerPool:
     """Runs rows on workers and keeps every row's stream grammatical.
@@ -93,8 +96,10 @@ class WorkerPool:
                 [spec for hello in hellos for spec in hello.info_specs or [{}]]
             )
             self._lay_out(RowMap.of(self._workforce.spec, sizes, shareable(info_spec)))
-        except BaseException:
-            backend.close(1.0)
+        except BaseException as error:
+            # A person waits, and what is being built could not use the time.
+            in_haste = isinstance(error, KeyboardInterrupt | SystemExit)
+            backend.close(_HASTY_GRACE if in_haste else _START_GRACE)
             raise
 
     def _lay_out(self, row_map: RowMap) -> None:

@@ -40,8 +40,8 @@ _LOGGER = logging.getLogger(__name__)
 # Seconds after which to say what is being waited for, and then again.
 FIRST_NOTICE = 10.0
 _NEXT_NOTICE = 60.0
-# Where there is a deadline, no wait is longer: one that takes much longer than it was to
-# shows that this process has not been running.
+# Where there is a deadline, no wait is longer: one that is over much later than it was
+# to be shows that this process has not been running.
 LOOK = 0.125
 # How much later than asked for a wait ends only if it was not running.
 _STANDSTILL = 0.1

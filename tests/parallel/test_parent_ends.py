@@ -16,6 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from envkit import ParallelPyEnvironment
+from envkit.errors import ConstructorError
+from envkit.testing import CountingEnv, FakeBackend
+from envkit.testing.backend import FailStart, Interrupt
 from tests.parallel.test_life_and_death import is_running, until
 
 pytestmark = [
@@ -388,6 +392,12 @@ INTERRUPTED = {
     """,
         "in constructor",
     ),
+    "constructions": (
+        """
+    pool_of("", "constructor", "constructor", "", "constructor")
+    """,
+        "in constructor",
+    ),
     "recv": (
         """
     makers = [functools.partial(Env, "step"), Env]
@@ -414,7 +424,11 @@ INTERRUPTED = {
 
 @pytest.mark.parametrize(
     ("moment", "method"),
-    [*((moment, "fork") for moment in INTERRUPTED), ("step", "spawn")],
+    [
+        *((moment, "fork") for moment in INTERRUPTED),
+        ("step", "spawn"),
+        ("constructions", "spawn"),
+    ],
 )
 def test_ctrl_c_ends_a_program_at_once_with_one_traceback(moment, method, tmp_path):
     script, name = INTERRUPTED[moment]
@@ -430,6 +444,26 @@ def test_ctrl_c_ends_a_program_at_once_with_one_traceback(moment, method, tmp_pa
     assert told.endswith("KeyboardInterrupt\n")
     assert took < AFTER_CTRL_C
     assert nobody
+
+
+class Closing(FakeBackend):
+    """Remembers how long its workers were given to end."""
+
+    grace = None
+
+    def close(self, grace):
+        self.grace = grace
+        return super().close(grace)
+
+
+def test_ctrl_c_leaves_workers_that_start_less_time_than_a_failure_does():
+    interrupted, failed = Closing([Interrupt()]), Closing([FailStart()])
+    with pytest.raises(KeyboardInterrupt):
+        ParallelPyEnvironment([CountingEnv], backend=interrupted)
+    with pytest.raises(ConstructorError):
+        ParallelPyEnvironment([CountingEnv], backend=failed)
+
+    assert interrupted.grace <= failed.grace / 5
 
 
 @pytest.mark.parametrize("presses", [1, 2])
