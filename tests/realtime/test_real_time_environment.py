@@ -498,8 +498,9 @@ def test_the_environment_lives_in_its_thread(running):
 def test_what_the_environment_raises_is_raised_by_the_next_step(running):
     env = running(functools.partial(Diary, raises_in=(3,)), host="thread")
     env.reset()
-    for _ in range(2):
-        env.step(0)
+    # Whether the agent acts or not, the third tick comes.
+    with env._host._changed:
+        env._host._changed.wait_for(lambda: env._host._error is not None, timeout=30)
     for _ in range(2):
         with pytest.raises(ValueError, match="step 3"):
             env.step(0)
