@@ -59,8 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "watchdog(seconds): after that time the test is taken to hang; the stacks of "
-        f"all processes are shown, and the run ends. {SECONDS:g} without the marker.",
+        "watchdog(seconds): a test that has waited for so long, or computed for "
+        f"{residue.SLOWNESS:g} times as long, is taken to hang; the stacks of all "
+        f"processes are shown, and the run ends. {SECONDS:g} without the marker.",
     )
     # Without a display pygame would load OpenGL, whose compiler and that of TensorFlow
     # do not live in one process: it crashes.
@@ -113,7 +114,7 @@ def _unless_missing(config: pytest.Config, report: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Sets a deadline for the test with all its fixtures."""
+    """Sets a limit for the test with all its fixtures."""
     if _watchdog not in item.config.stash:
         return (yield)
     marker = item.get_closest_marker("watchdog")
@@ -192,7 +193,7 @@ def in_thread() -> Callable[..., Callable[[], object]]:
         thread.start()
 
         def result() -> object:
-            thread.join(SECONDS / 2)
+            thread.join(SECONDS)
             assert not thread.is_alive(), "It hangs."
             return outcome.result()
 

@@ -29,7 +29,10 @@ SHARED_MEMORY = "/dev/shm"
 ON_LINUX = sys.platform == "linux"
 
 # How long a test may take to be rid of what it started. Processes take a moment to end.
-PATIENCE = 2.0
+PATIENCE = 20.0
+
+# How many times as much a test may compute as it may wait: some machines are slow.
+SLOWNESS = 10.0
 
 # All that is started with this in its environment belongs to this run, and to the one
 # that started this one.
@@ -49,6 +52,7 @@ class Process(NamedTuple):
     parent: int
     group: int
     session: int
+    ticks: int  # that it has computed, with its children that have ended
 
     @classmethod
     def read(cls, folder: str) -> Process | None:
@@ -65,6 +69,7 @@ class Process(NamedTuple):
             name,
             fields[0],
             *(int(field) for field in fields[1:4]),
+            ticks=sum(int(field) for field in fields[11:15]),
         )
 
     def __str__(self) -> str:
@@ -345,7 +350,10 @@ def end_processes(left: Mapping[Hashable, str]) -> None:
 class Watchdog:
     """A process that ends this one if it hangs, and shows before that what hangs.
 
-    Setting a deadline and taking it back is a write to a pipe each.
+    What counts is the time in which all of the test's processes sleep, and ten times as
+    much that they compute. When one of them could run and another program has the CPU,
+    that is nothing to the test. Setting a limit and taking it back is a write to a pipe
+    each.
     """
 
     def __init__(self, stderr: int) -> None:
@@ -354,13 +362,12 @@ class Watchdog:
         self._process: subprocess.Popen[bytes] | None = None
 
     def watch(self, test: str, seconds: float) -> None:
-        """Sets a deadline."""
-        deadline = time.monotonic() + seconds
+        """Sets a limit."""
         # So short that it is written whole or not at all.
-        self._tell(f"{deadline} {seconds:g} {test[:1000]!a}")
+        self._tell(f"{seconds:g} {test[:1000]!a}")
 
     def rest(self) -> None:
-        """Takes the deadline back."""
+        """Takes the limit back."""
         if self._process is not None:
             self._tell("")
 
@@ -402,34 +409,72 @@ class Watchdog:
 
 
 def keep_watch(run: Run) -> None:
-    """Waits for a deadline to pass; this is all that the watchdog's process does."""
+    """Waits for a limit to pass; this is all that the watchdog's process does."""
     alive = os.pidfd_open(run.pid)
     poll = select.poll()
     poll.register(sys.stdin.fileno(), select.POLLIN)
     poll.register(alive, select.POLLIN)
-    order = ""
+    order, spent, pause = "", Spent(run), None
     while True:
-        deadline = float(order.split()[0]) if order else float("inf")
-        ready = dict(poll.poll(_milliseconds(deadline)))
-        if not ready:
-            end_what_hangs(run, alive, order)
-            return
+        ready = dict(poll.poll(None if pause is None else 1000 * pause))
+        if not ready and pause is not None:
+            spent.look(pause)
+            seconds = float(order.split()[0])
+            if spent.asleep >= seconds or spent.computing >= SLOWNESS * seconds:
+                end_what_hangs(run, alive, order)
+                return
+            continue
         if alive in ready or not (
             lines := os.read(sys.stdin.fileno(), 1 << 20).decode().splitlines()
         ):
             return
         order = lines[-1]
+        pause = None
+        if order:
+            spent = Spent(run)
+            pause = min(1.0, max(0.02, float(order.split()[0]) / 20))
 
 
-def _milliseconds(deadline: float) -> int | None:
-    if deadline == float("inf"):
-        return None
-    return max(0, round(1000 * (deadline - time.monotonic())) + 1)
+class Spent:
+    """What a run has spent since this was made, as seen by looking now and then.
+
+    Attributes:
+        asleep: Seconds in which all of its processes slept.
+        computing: Seconds that they have computed.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Begins to count."""
+        self.asleep = self.computing = 0.0
+        self._run = run
+        self._ticks: int | None = None
+
+    def look(self, pause: float) -> None:
+        """Looks what the processes do, a pause after the last look.
+
+        However late this process itself was: then the machine is busy.
+        """
+        first = Process.read(f"/proc/{self._run.pid}")
+        processes = [*([first] if first else []), *self._run.processes()]
+        ticks = sum(each.ticks for each in processes)
+        if self._ticks is not None:
+            # What somebody else has waited for is not counted any more.
+            computed = max(0, ticks - self._ticks)
+            self.computing += computed / os.sysconf("SC_CLK_TCK")
+        self._ticks = ticks
+        if not any(map(_is_working, processes)):
+            self.asleep += pause
+
+
+def _is_working(process: Process) -> bool:
+    """Says whether a thread of a process computes, could, or waits for a device."""
+    folders = _numbered(f"/proc/{process.pid}/task")
+    return any(each.state in "RD" for each in map(Process.read, folders) if each)
 
 
 def end_what_hangs(run: Run, alive: int, order: str) -> None:
     """Shows the stacks of all processes of a run, and ends them."""
-    _, seconds, test = order.split(maxsplit=2)
+    seconds, test = order.split(maxsplit=1)
     children = run.processes()
     first = Process.read(f"/proc/{run.pid}")
     _say(f"\nWATCHDOG: {test[1:-1]} takes longer than {seconds} s.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -336,6 +337,25 @@ def test_a_test_that_hangs_is_shown_and_ended_with_all_that_it_started(tmp_path)
     assert "in asleep_in_the_child" in shown
     assert "in wait_for_ever" in shown
     assert {} == residue.left_behind(before)
+
+
+COMPUTES = """
+import time, pytest
+
+@pytest.mark.watchdog(0.3)
+def test_that_computes():
+    while time.process_time() < {seconds}:
+        pass
+"""
+
+
+@only_linux
+@pytest.mark.parametrize(("seconds", "code"), [(1.5, 0), (60.0, -signal.SIGABRT)])
+def test_a_test_may_compute_for_longer_than_it_may_wait(seconds, code, tmp_path):
+    finished = run_tests(tmp_path, COMPUTES.format(seconds=seconds))
+
+    assert code == finished.returncode
+    assert (code != 0) == ("takes longer than 0.3 s" in finished.stderr)
 
 
 STUCK = """

@@ -30,9 +30,9 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 
 # What is promised: after the parent's end nothing runs after two seconds, and Ctrl-C
-# ends a program within three. A busy machine adds some.
-AFTER_THE_END = 2.0 + 2.0
-AFTER_CTRL_C = 3.0 + 3.0
+# ends a program within three. A busy machine adds some; what hangs does so for minutes.
+AFTER_THE_END = 2.0 + 28.0
+AFTER_CTRL_C = 3.0 + 27.0
 
 # What every program begins with. The folder is for marks: files that say how far
 # somebody has come, or which process it is.
@@ -67,7 +67,7 @@ class Env(CountingEnv):
     def _meet(self, where):
         if where == self._where:
             mark(f"in {where}")
-            time.sleep(60)
+            time.sleep(600)
 
     def _step(self, action):
         self._meet("step")
@@ -112,7 +112,7 @@ class Program:
         )
         self.ended = self.out = self.err = None
 
-    def wait_for(self, name, seconds=20.0):
+    def wait_for(self, name, seconds=60.0):
         mark = self.folder / name
         if not until(lambda: mark.exists() or self.process.poll() is not None, seconds):
             raise TimeoutError(f"Nobody was {name!r} within {seconds} s.")
@@ -151,7 +151,7 @@ class Program:
         self.began = time.monotonic()
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def end(self, timeout=20.0):
+    def end(self, timeout=60.0):
         """Waits for its end; returns what it returned and wrote to standard error."""
         if self.ended is None:
             self.out, self.err = self.process.communicate(timeout=timeout)
@@ -179,7 +179,7 @@ IDLE = """
     pool = pool_of("", "")
     pool.reset()
     mark("ready")
-    time.sleep(60)
+    time.sleep(600)
 """
 BUSY = """
     pool = pool_of("step", "")
@@ -201,14 +201,14 @@ STOPPED = """
     for worker in pool.statistics().workers:
         os.kill(worker.pid, signal.SIGSTOP)
     mark("ready")
-    time.sleep(60)
+    time.sleep(600)
 """
 HELPERS = """
     pool = ParallelPyEnvironment(
         [functools.partial(Env, helpers=2)] * 2, start_method=method, num_workers=2)
     pool.reset()
     mark("ready")
-    time.sleep(60)
+    time.sleep(600)
 """
 BUILDING = """
     pool = pool_of("constructor", "")
@@ -525,7 +525,7 @@ def test_ctrl_c_reaches_no_worker(tmp_path):
     pool.reset()
     mark("ready")
     with contextlib.suppress(KeyboardInterrupt):
-        time.sleep(60)
+        time.sleep(600)
     print(pool.step([0, 0]).observation)
     pool.close()
     """
@@ -719,7 +719,7 @@ def test_two_pools_of_one_program_end_by_themselves(tmp_path):
     print([pid for pid in pids if Path(f"/proc/{pid}").exists()])
     print(two.step([0, 0]).observation)
     mark("ready")
-    time.sleep(60)
+    time.sleep(600)
     """
     with Program(tmp_path, script) as program:
         program.wait_for("ready")
@@ -813,14 +813,14 @@ ESCAPED = """
     mark("ready", pool.statistics().workers[0].pid)
 """
 ENDS = {
-    "the pool is closed": "pool.close()\n    mark('over')\n    time.sleep(60)",
+    "the pool is closed": "pool.close()\n    mark('over')\n    time.sleep(600)",
     "the worker dies": """
     os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
     try:
         pool.step([0])
     except Exception:
         mark("over")
-    time.sleep(60)""",
+    time.sleep(600)""",
     "the parent is killed": "mark('over')\n    os.kill(os.getpid(), signal.SIGKILL)",
     "the parent is killed after the worker": """
     worker = pool.statistics().workers[0].pid
@@ -899,7 +899,7 @@ def test_pools_that_fork_in_two_threads_hold_no_lifelines_of_each_other(tmp_path
         for thread in threads:
             thread.join()
         mark("ready")
-        time.sleep(60)
+        time.sleep(600)
     """
     with Program(tmp_path, script) as program:
         program.wait_for("ready")

@@ -510,7 +510,7 @@ def test_a_thread_that_closes_ends_another_that_steps():
         began = time.monotonic()
         pool.close(grace=0.2)
         took = time.monotonic() - began
-        error = stepping.exception(timeout=10.0)
+        error = stepping.exception(timeout=PROMPTLY)
 
     assert took < 0.2 + PROMPTLY
     assert isinstance(error, ClosedError | WorkerError)
@@ -529,7 +529,7 @@ def test_many_threads_may_close_at_once():
 
         with ThreadPoolExecutor(4) as threads:
             done = [threads.submit(close) for _ in range(4)]
-            assert [None] * 4 == [each.exception(timeout=10.0) for each in done]
+            assert [None] * 4 == [each.exception(timeout=PROMPTLY) for each in done]
 
 
 # Ctrl-C.

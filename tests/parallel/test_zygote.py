@@ -24,7 +24,7 @@ from envkit.testing import CountingEnv
 from tests import residue
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 10.0
+SECONDS = 60.0
 
 pytestmark = pytest.mark.skipif(
     not residue.ON_LINUX, reason="the tests ask /proc who is whose child"
@@ -512,7 +512,7 @@ def test_nothing_outlives_a_killed_parent(stopped):
         poller = select.poll()
         for life in lives:
             poller.register(life, select.POLLIN)
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline and len(poller.poll(20)) < len(lives):
             pass
         gone = [is_readable(life, 0.0) for life in lives]
