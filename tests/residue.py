@@ -49,10 +49,10 @@ class Process(NamedTuple):
     started: int
     name: str
     state: str
+    ticks: int  # that it has computed, with its children that have ended
     parent: int
     group: int
     session: int
-    ticks: int  # that it has computed, with its children that have ended
 
     @classmethod
     def read(cls, folder: str) -> Process | None:
@@ -68,8 +68,8 @@ class Process(NamedTuple):
             int(fields[19]),
             name,
             fields[0],
+            sum(int(field) for field in fields[11:15]),
             *(int(field) for field in fields[1:4]),
-            ticks=sum(int(field) for field in fields[11:15]),
         )
 
     def __str__(self) -> str:
