@@ -50,6 +50,8 @@ class BatchedPyEnvironment(PyEnvironment):
         >>> env.close()
     """
 
+    _takes_turns = True
+
     def __init__(
         self,
         envs: Sequence[PyEnvironment],

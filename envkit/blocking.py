@@ -19,6 +19,7 @@ from envkit.errors import (
     WorkerError,
     WorkerTimeout,
 )
+from envkit.interruptible import in_turn
 from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
 from envkit.specs.info_spec import info_spec_of
@@ -53,6 +54,8 @@ class Blocking(PyEnvironment):
         (array([0, 0], dtype=int32), array([ True,  True]))
         >>> env.close()
     """
+
+    _takes_turns = _closes_at_once = True
 
     def __init__(
         self,
@@ -198,6 +201,7 @@ class Blocking(PyEnvironment):
             self._closed = True
             self._env.close()
 
+    @in_turn
     def wait(self) -> TimeStep:
         """Completes a `step` or `reset` that ran into its timeout, and returns it."""
         self._check_open("wait")
@@ -210,6 +214,7 @@ class Blocking(PyEnvironment):
         self._current_time_step = self._complete("wait")
         return self._current_time_step
 
+    @in_turn
     def poll(self) -> TimeStep:
         """Returns what has come of episodes that begin, and waits for none of them.
 
@@ -233,6 +238,7 @@ class Blocking(PyEnvironment):
         self._current_time_step = self._complete("poll")
         return self._current_time_step
 
+    @in_turn
     def reset_async(self, mask: Array | None = None) -> None:
         """Lets the masked rows, or all, begin an episode, and does not wait for it.
 

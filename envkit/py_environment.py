@@ -28,6 +28,18 @@ __all__ = ["EnvironmentState", "PyEnvironment"]
 Self = TypeVar("Self", bound="PyEnvironment")
 
 _MID, _LAST = StepType.MID, StepType.LAST
+# What one thread calls at a time, where environments take turns.
+_IN_TURN = (
+    "current_time_step",
+    "get_info",
+    "get_state",
+    "render",
+    "reset",
+    "seed",
+    "set_state",
+    "step",
+    "step_rows",
+)
 
 
 class EnvironmentState(NamedTuple):
@@ -44,6 +56,10 @@ class EnvironmentState(NamedTuple):
     time_step: TimeStep | None
     made_by: MadeBy | None = None
     next_seed: Any = None
+
+
+def _stays_open(call: str) -> None:
+    """Stands for the check of an environment that need not be closed."""
 
 
 class PyEnvironment(MaskedRows):
@@ -74,10 +90,18 @@ class PyEnvironment(MaskedRows):
     """
 
     _overrides_should_reset: ClassVar[bool] = False
+    # Whether calls of other threads wait until one is through.
+    _takes_turns: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._overrides_should_reset = cls.should_reset is not PyEnvironment.should_reset
+        if cls._takes_turns:
+            from envkit.interruptible import in_turn
+
+            for name in _IN_TURN:
+                if "_takes_turns" in vars(cls) or name in vars(cls):
+                    setattr(cls, name, in_turn(getattr(cls, name)))
 
     def __init__(self, handle_auto_reset: bool = False) -> None:
         """Prepares the base class.
@@ -87,6 +111,10 @@ class PyEnvironment(MaskedRows):
                 `LAST`. If false, the environment's own `_step` must.
         """
         self._refuse_overridden_template()
+        if self._takes_turns:
+            from envkit.interruptible import Turn
+
+            self._thread_turn = Turn()
         self._handle_auto_reset = handle_auto_reset
         self._current_time_step = None
 
@@ -94,12 +122,17 @@ class PyEnvironment(MaskedRows):
         mro = type(self).__mro__
         for name in ("reset", "step"):
             for owner in mro[: mro.index(PyEnvironment)]:
-                if name in vars(owner):
+                if name in vars(owner) and "_takes_turns" not in vars(owner):
                     raise ValueError(
                         f"{owner.__name__} overrides {name}(); override _{name}() "
                         f"instead. {name}() belongs to PyEnvironment, which keeps the "
                         "current time step there."
                     )
+
+    def _await_turn(self, call: str) -> None:
+        """Waits until the calls of other threads are through; one inside does not."""
+        if not self._thread_turn.is_mine():
+            self._thread_turn.wait(call, getattr(self, "_check_open", _stays_open))
 
     @property
     def repeats_last(self) -> bool:

@@ -72,6 +72,8 @@ class BatchableEnvironment(PyEnvironment):
         (3,)
     """
 
+    _takes_turns = True
+
     # What `render` takes.
     render_modes: ClassVar[tuple[str, ...]] = ("rgb_array", "human", "ansi")
 

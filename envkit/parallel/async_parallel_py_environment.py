@@ -16,7 +16,7 @@ from envkit.errors import CallOrderError, SpecError, WorkerError
 from envkit.masked_rows import options_per_row
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
-from envkit.parallel.facade import PoolState
+from envkit.parallel.facade import PoolState, in_turn
 from envkit.parallel.pool_infos import PoolInfos
 from envkit.parallel.row_book import BROKEN, BUSY, FINISHED
 from envkit.parallel.slab import RESET, SAME_STEP_SLOT, STEP
@@ -101,8 +101,12 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         return self._rows
 
     @property
+    @in_turn
     def owing(self) -> Array:
         """Which rows owe an answer that no `recv` has returned yet, as a mask."""
+        return self._owing()
+
+    def _owing(self) -> Array:
         if not self._closed:
             self._pool.find_lost_requests()
         state = self._pool.state
@@ -118,6 +122,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         self._check_open(call)
         self._pool.find_lost_requests()
 
+    @in_turn
     def reset_async(
         self,
         env_ids: Sequence[int] | Array | None = None,
@@ -165,6 +170,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
             by_row[row] = value
         return by_row
 
+    @in_turn
     def send(
         self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
     ) -> None:
@@ -200,6 +206,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
     def _ask_rows(self, rows: Array, command: int) -> None:
         self._pool.submit(rows, command)
 
+    @in_turn
     def recv(
         self, count: int | None = None, timeout: float | None = None
     ) -> AsyncBatch:
@@ -220,7 +227,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         began = perf_counter()
         pool = self._pool
         # Not those whose failure has been told: they owe nothing any more.
-        owing = np.flatnonzero(self.owing)
+        owing = np.flatnonzero(self._owing())
         wanted = self._as_count(count, owing.size)
         if timeout != 0:
             timeout = as_timeout("timeout", timeout)
@@ -276,6 +283,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         leaves = [array[slots, rows] for array in slab.steps]
         return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
 
+    @in_turn
     def current_time_step(
         self, env_ids: Sequence[int] | Array | None = None
     ) -> TimeStep:
@@ -317,7 +325,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         state = self._pool.state[rows]
         if not state.any():
             return
-        owing = rows[self.owing[rows]]
+        owing = rows[self._owing()[rows]]
         if owing.size:
             one = owing.size == 1
             raise CallOrderError(
@@ -377,6 +385,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
 
     # State.
 
+    @in_turn
     def get_state(self) -> PoolState:
         """Returns a token with which `set_state` of any pool brings all back.
 
@@ -385,6 +394,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         self._check_idle("get_state")
         return self._state()
 
+    @in_turn
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         self._check_idle("set_state")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
+import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from envkit.autoreset import AutoReset
 from envkit.constructors import recipe_of_constructor
 from envkit.env_ids import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
+from envkit.interruptible import Turn
 from envkit.parallel import arguments
 from envkit.parallel.arguments import check_name
 from envkit.parallel.slab import (
@@ -40,7 +43,9 @@ if TYPE_CHECKING:
     from envkit.parallel.statistics import PoolStatistics
     from envkit.parallel.supervision import RestartPolicy
 
-__all__ = ["GRACE", "PoolFacade", "PoolState"]
+__all__ = ["GRACE", "PoolFacade", "PoolState", "in_turn"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -48,6 +53,7 @@ _ORDERS = [AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DISABLED]
 GRACE = 5.0
 # After Ctrl-C, and when Python ends: whoever waits is a person.
 _SHORT_GRACE = 1.0
+_LONGEST = threading.TIMEOUT_MAX
 
 
 class PoolState(NamedTuple):
@@ -70,8 +76,22 @@ class PoolState(NamedTuple):
     begun: tuple[bool, ...] = ()
 
 
+def in_turn(method: Method) -> Method:
+    """Lets a method of a pool wait until the calls of other threads are through."""
+
+    @functools.wraps(method)
+    def run(self: PoolFacade, *args: Any, **kwargs: Any) -> Any:
+        return self._in_turn(method.__name__, method, self, *args, **kwargs)
+
+    return cast(Method, run)
+
+
 class PoolFacade:
-    """Asks the environments of a pool, reports about it, and ends it."""
+    """Asks the environments of a pool, reports about it, and ends it.
+
+    It is one thread's at a time: calls that ask, move or read rows hold
+    `_thread_turn`. What is marked `in_turn` therefore calls nothing that is.
+    """
 
     _pool: WorkerPool
     _actions: ActionRows
@@ -81,6 +101,8 @@ class PoolFacade:
     _moves_plainly = False
     _begins_at_once = False
     _is_inherited = False
+    # Whether close(), in any thread, ends the calls of others.
+    _closes_at_once = True
 
     def _open(
         self,
@@ -130,6 +152,8 @@ class PoolFacade:
         self._specs = options.specs
         try:
             self._backend = arguments.as_backend(backend, start_method, worker_env)
+            # Whether the thread that calls is a worker; not where it cannot be.
+            self._is_worker = getattr(self._backend, "is_worker", bool)
             self._pool = pool = WorkerPool(constructors, self._backend, options)
         except OSError as error:
             if (refusal := no_room(error)) is None:
@@ -141,6 +165,7 @@ class PoolFacade:
         self._keep_order(order)
         # Failures that have been raised already, by row.
         self._told: dict[int, WorkerError] = {}
+        self._thread_turn = Turn()
         self._calls = 0
         self._elapsed = 0.0
         self._closed = False
@@ -160,6 +185,37 @@ class PoolFacade:
     def _looks_always(self) -> bool:
         """Whether all actions' bounds are looked at, as where rows have their own."""
         return self._validate == "always" or isinstance(self._actions, OwnActionRows)
+
+    # One thread at a time.
+
+    def _in_turn(
+        self, call: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Calls a function when no other thread uses the pool."""
+        turn = self._thread_turn
+        if turn.call is not None or turn.line or self._is_worker():
+            self._await_turn(call)
+        with turn:
+            try:
+                turn.call = call
+                return function(*args, **kwargs)
+            except Exception as error:
+                self._refuse_closed(error)
+                raise
+            finally:
+                turn.call = None
+
+    def _await_turn(self, call: str) -> None:
+        if self._thread_turn.is_mine() or self._is_worker():
+            raise self._thread_turn.refuse(type(self).__name__, call)
+        self._thread_turn.wait(call, self._check_open)
+
+    def _refuse_closed(self, error: Exception) -> None:
+        """Raises what a call is told that the pool was closed under."""
+        if self._closed and not isinstance(error, ClosedError):
+            from envkit.parallel.failures import CLOSED_MEANWHILE
+
+            raise ClosedError(CLOSED_MEANWHILE) from error
 
     # What it is.
 
@@ -185,6 +241,7 @@ class PoolFacade:
         return self._order_kept
 
     @autoreset.setter
+    @in_turn
     def autoreset(self, order: AutoReset | str) -> None:
         self._check_open("autoreset")
         order = AutoReset.of(order)
@@ -220,6 +277,7 @@ class PoolFacade:
 
     # Asking environments.
 
+    @in_turn
     def seed(self, seed: Seed) -> list[Any]:
         """Seeds every environment: each with its own stream, or with its own seed."""
         self._check_idle("seed")
@@ -271,6 +329,7 @@ class PoolFacade:
                 self._ask("reset", envs, [(None, None)] * len(envs))
             raise
 
+    @in_turn
     def render(
         self, mode: str = "rgb_array", *, env_ids: Sequence[int] | None = None
     ) -> Any:
@@ -315,6 +374,7 @@ class PoolFacade:
             by_row += one if self._pool.is_batch[env] and is_listed else [one] * rows
         return by_row
 
+    @in_turn
     def call(
         self,
         name: str,
@@ -341,6 +401,7 @@ class PoolFacade:
         envs = self._as_envs(env_ids)
         return self._ask("call", envs, [(name, args, kwargs)] * len(envs))
 
+    @in_turn
     def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Returns an attribute of environments.
 
@@ -356,6 +417,7 @@ class PoolFacade:
         envs = self._as_envs(env_ids)
         return self._ask("access", envs, [(name,)] * len(envs))
 
+    @in_turn
     def set_attr(
         self, name: str, value: Any, env_ids: Sequence[int] | None = None
     ) -> None:
@@ -384,6 +446,7 @@ class PoolFacade:
         envs = self._as_envs(env_ids)
         self._ask("set_attr", envs, [(name, value)] * len(envs))
 
+    @in_turn
     def env_is_wrapped(
         self, wrapper_class: type, *, env_ids: Sequence[int] | None = None
     ) -> list[bool]:
@@ -713,7 +776,20 @@ class PoolFacade:
         if not self._closed:
             self._closed = True
             self._finalizer.detach()
-            self._pool.close(grace)
+            # Another thread may be waiting. It is out at once, unless it runs an
+            # environment itself.
+            self._pool.wake()
+            is_out = False
+            try:
+                is_out = self._thread_turn.acquire(
+                    timeout=min(max(grace, 0.0), _LONGEST)
+                )
+            finally:
+                try:
+                    self._pool.close(grace)
+                finally:
+                    if is_out:
+                        self._thread_turn.release()
 
     def __exit__(
         self,
@@ -753,6 +829,7 @@ def _disown_in_forks(pool: PoolFacade) -> None:
 def _disown_all() -> None:
     for pool in list(_pools):
         pool._is_inherited = pool._closed = True
+        pool._thread_turn = Turn()  # Another thread, which is not here, may hold it.
         pool._finalizer.detach()
 
 

@@ -17,6 +17,7 @@ from envkit.parallel.constructor_texts import describe_constructor
 from envkit.parallel.messages import ExitReport, RemoteFailure
 
 __all__ = [
+    "CLOSED_MEANWHILE",
     "OF_ANOTHER_PROCESS",
     "construction",
     "crash",
@@ -33,6 +34,12 @@ __all__ = [
 OF_ANOTHER_PROCESS = (
     "These workers belong to another process, of which this one is a fork, or were "
     "closed: a pool can be used only where it was made. Make another here."
+)
+
+# What a call is told under which another thread has closed the pool.
+CLOSED_MEANWHILE = (
+    "The pool was closed by another thread while this one was waiting for its "
+    "environments."
 )
 
 # What the system says that has no room for another process or descriptor.

@@ -19,7 +19,7 @@ from envkit.autoreset import AutoReset
 from envkit.errors import CallOrderError
 from envkit.masked_rows import STEPS, options_per_row, refuse_ended
 from envkit.parallel.arguments import check_name
-from envkit.parallel.facade import GRACE, PoolState
+from envkit.parallel.facade import GRACE, PoolState, in_turn
 from envkit.parallel.pool_infos import InfoQuestions
 from envkit.parallel.row_book import BROKEN
 from envkit.parallel.slab import BUSY_NS, RESET, SAME_STEP_SLOT, STEP, view_of
@@ -58,9 +58,19 @@ class Promise:
         42
     """
 
-    def __init__(self, wait: Callable[[], Any]) -> None:
-        """Takes what waits for the answer; it is called once."""
+    def __init__(
+        self,
+        wait: Callable[[], Any],
+        in_turn: Callable[[str, Callable[[], Any]], Any] | None = None,
+    ) -> None:
+        """Takes what waits for the answer.
+
+        Args:
+            wait: What waits for it; it is called once.
+            in_turn: Calls what it is given when no other thread uses the pool.
+        """
         self._wait: Callable[[], Any] | None = wait
+        self._in_turn = in_turn
         self._value: Any = None
         self._error: BaseException | None = None
 
@@ -77,6 +87,12 @@ class Promise:
 
     def __call__(self) -> Any:
         """Returns the answer, or raises what the environment raised."""
+        if self._in_turn is not None and self._wait is not None:
+            self._in_turn("promise", self.settle)
+        return self.answer()
+
+    def answer(self) -> Any:
+        """Does the same for a call that has its turn already."""
         self.settle()
         if self._error is not None:
             raise self._error
@@ -233,6 +249,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
 
     # Rows.
 
+    @in_turn
     def reset(
         self,
         mask: Array | None = None,
@@ -276,6 +293,23 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             self._check_open("step")
         if mask is not None:
             return self.step_rows(action, self._as_mask(mask, "step", STEPS))
+        turn = self._thread_turn
+        if turn.call is not None or turn.line:
+            self._await_turn("step")
+        with turn:
+            try:
+                turn.call = "step"
+                return self._step_all(action)
+            except Exception as error:
+                self._refuse_closed(error)
+                raise
+            finally:
+                turn.call = None
+
+    def _step_all(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per batch step.
+        if self._closed:  # While this thread waited for its turn.
+            self._check_open("step")
         if self._current_time_step is None:
             return self._begin()
         began = time.perf_counter()
@@ -314,7 +348,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         self._settle()
         # Unless some have begun, and others have raised when they were to.
         self._check_can_step(self._everyone)
-        return self.reset()
+        return self._move(self._everyone, RESET, "reset")
 
     def _write_actions(self, action: NestedArray) -> None:
         """Checks a batch of actions and writes it into the slab."""
@@ -338,6 +372,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         """Whether `step` takes any mask: unless environments are batches themselves."""
         return len(self._pool.rows_of_env) == self._rows
 
+    @in_turn
     def step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array | None = None
     ) -> TimeStep:
@@ -408,7 +443,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         self._settle()
         pool.check_alive(rows, call)
         if not rows.size:
-            return self.current_time_step()
+            return self._standing()
         self._is_stale = True
         if self._blocking:
             for index, row in enumerate(rows.tolist()):
@@ -439,12 +474,16 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             views = [view.copy() for view in views]
         return self._unflatten(views)  # type: ignore[no-any-return]
 
+    @in_turn
     def current_time_step(self) -> TimeStep:
         """Returns where the environments stand now: what a policy should act on.
 
         Under `AutoReset.SAME_STEP` that is the `FIRST` of the next episode where one
         has just ended.
         """
+        return self._standing()
+
+    def _standing(self) -> TimeStep:
         if self._is_stale and not self._closed:
             self._settle()
         current = super().current_time_step()
@@ -539,17 +578,19 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         self._settle()
         if self._current_time_step is not None:
             # Where the environments stand does not depend on what comes after.
-            standing = self.current_time_step()
+            standing = self._standing()
             leaves = self._structure.flatten(standing)
             self._pool.stand(leaves, leaves)
             self._current_time_step = standing
 
+    @in_turn
     def get_state(self) -> PoolState:
         """Returns a token with which `set_state` of any such pool brings all back."""
         self._check_open("get_state")
         self._settle()
         return self._state()
 
+    @in_turn
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         self._check_open("set_state")
@@ -635,10 +676,14 @@ class EnvHandle:
             return self._promise(self.reset(*args, **{**kwargs, "blocking": False}))
         self._facade._check_open("call")
         check_name(name)
-        return self._asked("call", (name, args, kwargs))
+        return self._ask("call", (name, args, kwargs))
+
+    def _ask(self, method: str, argument: Any) -> Promise:
+        return self._facade._in_turn(method, self._asked, method, argument)  # type: ignore[no-any-return]
 
     def _asked(self, method: str, argument: Any) -> Promise:
         """Asks the environment; the promise waits for the answer."""
+        self._facade._check_open(method)
         pool, envs = self._facade._pool, [self._env]
         numbers = pool.post(method, envs, [argument])
 
@@ -649,7 +694,7 @@ class EnvHandle:
             pool.raise_failures(envs, results)
             return results[0]
 
-        return Promise(wait)
+        return Promise(wait, self._facade._in_turn)
 
     @staticmethod
     def _promise(promise: Any) -> Promise:
@@ -665,11 +710,14 @@ class EnvHandle:
 
     def step(self, action: NestedArray, blocking: bool = True) -> Any:
         """Steps this environment alone; returns its time step, or a promise of it."""
+        return self._facade._in_turn("step", self._step, action, blocking)
+
+    def _step(self, action: NestedArray, blocking: bool) -> Any:
         facade = self._facade
         rows = np.array(self.rows)
         facade._check_open("step")
         if not facade._pool.begun[rows].all():
-            return self.reset(blocking)
+            return self._move(rows, RESET, blocking)
         for row in rows.tolist():
             if row in facade._promises:
                 facade._promises[row].settle()
@@ -692,6 +740,9 @@ class EnvHandle:
             seed: What the environment is seeded with before.
             options: What the environment is told of this one reset.
         """
+        return self._facade._in_turn("reset", self._reset, blocking, seed, options)
+
+    def _reset(self, blocking: bool, seed: ResetSeed, options: Options) -> Any:
         facade, rows = self._facade, self.rows
         facade._check_open("reset")
         if options is not None:
@@ -713,13 +764,13 @@ class EnvHandle:
 
     def _move(self, rows: Any, command: int, blocking: bool) -> Any:
         promise = self._facade._submit(rows, command)
-        own = Promise(lambda: self._own(promise()))
-        return own() if blocking else own
+        own = Promise(lambda: self._own(promise.answer()), self._facade._in_turn)
+        return own.answer() if blocking else own
 
     def render(self, mode: str = "rgb_array", blocking: bool = True) -> Any:
         """Returns a picture of this environment, or a promise of it."""
         self._facade._check_open("render")
-        promise = self._asked("render", mode)
+        promise = self._ask("render", mode)
         return promise() if blocking else promise
 
     def _with_rows(self, action: NestedArray) -> NestedArray:

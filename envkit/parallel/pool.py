@@ -414,12 +414,18 @@ class WorkerPool:
             for index, worker in enumerate(self._workers)
         ]
 
+    def wake(self) -> None:
+        """Lets another thread that waits here know that the pool is about to close."""
+        self._watch.close()
+        wake = getattr(self._backend, "wake", None)
+        if wake is not None:
+            wake()
+
     def close(self, grace: float) -> None:
         """Ends the workers."""
         if not self._closed:
             self._closed = True
-            # Another thread may be waiting.
-            self._watch.close()
+            self.wake()
             try:
                 self._backend.close(grace)
             finally:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.parallel.facade import PoolFacade
+from envkit.parallel.facade import PoolFacade, in_turn
 from envkit.parallel.row_book import FINISHED, READY
 from envkit.parallel.slab import (
     ALL_INFOS,
@@ -41,6 +41,7 @@ class PoolInfos(PoolFacade):
             lambda spec: spec, self._pool.layout.info_spec
         )
 
+    @in_turn
     def get_info(self) -> Any:
         """Returns the infos stacked, or a list of them where they cannot be.
 
@@ -52,7 +53,7 @@ class PoolInfos(PoolFacade):
         self._check_idle("get_info")
         if any(self._pool.is_batch):
             return self._ask("get_info", None)
-        if not self.rows_with_more_info().any():
+        if not self._has_more_info().any():
             leaves = self._declared_leaves(self._everyone)
             return self._pool.layout.info.structure.unflatten(leaves)
         made_up = self._pool.repaired
@@ -60,6 +61,7 @@ class PoolInfos(PoolFacade):
         infos = [{} if gone else next(answers) for gone in made_up.tolist()]
         return stacked_infos(infos)
 
+    @in_turn
     def declared_info(self, env_ids: Sequence[int] | None = None) -> dict[str, Any]:
         """Returns what `info_spec` declares: arrays with an element for each row.
 
@@ -107,12 +109,16 @@ class PoolInfos(PoolFacade):
                 leaf[made_up] = np.zeros((), leaf.dtype)
         return pool.layout.info.structure.unflatten(leaves)  # type: ignore[no-any-return]
 
+    @in_turn
     def rows_with_more_info(self) -> Array:
         """Returns a mask of the rows whose info has more than `info_spec` declares.
 
         Where nobody has looked, it may have.
         """
         self._check_open("rows_with_more_info")
+        return self._has_more_info()
+
+    def _has_more_info(self) -> Array:
         return ~self._is_in_slab(self._everyone, ONLY_DECLARED_INFO)
 
     def _check_answered(self, rows: Array, call: str) -> None:
@@ -157,6 +163,7 @@ class InfoQuestions(PoolInfos):
     can be told to look, and the rows are asked that have something.
     """
 
+    @in_turn
     def get_infos(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Returns what `get_info` does, of each environment by itself.
 
@@ -166,6 +173,7 @@ class InfoQuestions(PoolInfos):
         self._check_idle("get_infos")
         return self._ask("get_info", self._as_envs(env_ids))
 
+    @in_turn
     def note_infos(self, which: str) -> None:
         """Has workers look, after each step and reset, whether there is an info.
 
@@ -182,6 +190,7 @@ class InfoQuestions(PoolInfos):
         self._pool.settle()
         self._pool.slab.noted_infos = _NOTED[which]
 
+    @in_turn
     def rows_with_info(self, *, begun: bool = False) -> Array:
         """Returns a mask of the rows that have an info, where workers have looked.
 

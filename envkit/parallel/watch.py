@@ -23,6 +23,7 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
+from envkit.parallel.failures import CLOSED_MEANWHILE
 from envkit.parallel.interrupts import uninterrupted
 from envkit.parallel.messages import ExitReport, Hello, RemoteFailure
 from envkit.parallel.questions import Questions
@@ -172,10 +173,7 @@ class Watch:
     def check_open(self) -> None:
         """Raises if another thread has closed the pool."""
         if self._is_closed:
-            raise ClosedError(
-                "The pool was closed by another thread while this one was waiting for "
-                "its environments."
-            )
+            raise ClosedError(CLOSED_MEANWHILE)
 
     def dispatch(self, rows: Array) -> None:
         """Lets rows run that were asked."""

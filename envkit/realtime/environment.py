@@ -13,6 +13,7 @@ import numpy as np
 from envkit.autoreset import AutoReset
 from envkit.constructors import constructor, recipe_of_constructor
 from envkit.errors import ClosedError
+from envkit.interruptible import in_turn
 from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
 from envkit.realtime.choices import check_choices, is_environment
@@ -81,6 +82,8 @@ class RealTimeEnvironment(PyEnvironment):
         (3, 2, 0.25)
         >>> env.close()
     """
+
+    _takes_turns = _closes_at_once = True
 
     def __init__(
         self,
@@ -217,6 +220,7 @@ class RealTimeEnvironment(PyEnvironment):
         """Returns the specs of the timing, beside what the environment declares."""
         return {**self._host.info_spec, "realtime": LAG_SPEC._asdict()}
 
+    @in_turn
     def peek(self) -> TimeStep:
         """Returns what has happened since the current time step, and leaves it there.
 
@@ -227,6 +231,7 @@ class RealTimeEnvironment(PyEnvironment):
         self._check_open("peek")
         return self._host.peek(self.current_time_step())
 
+    @in_turn
     def lag(self) -> Lag:
         """Returns the timing of the current time step."""
         self.current_time_step()
@@ -246,6 +251,7 @@ class RealTimeEnvironment(PyEnvironment):
             ]
         return {**_as_mapping(info), "realtime": lag}
 
+    @in_turn
     def inner_info(self) -> Any:
         """Returns the environment's own info; `None` if it has none."""
         return self._host.info()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
@@ -55,6 +56,8 @@ class ThreadHost(LocalHost):
         self._is_running = False
         self._is_closed = False
         self._questions: list[tuple[Callable[[], Any], Future[Any]]] = []
+        # The question that is being answered.
+        self._answering: Future[Any] = Future()
         # A reset that the agent did not wait for any longer, and the rows it is of.
         self._reset: Future[None] | None = None
         self._reset_mask: Array | None = None
@@ -99,12 +102,15 @@ class ThreadHost(LocalHost):
                 answer.set_exception(ClosedError.used("RealTimeEnvironment", "ask"))
 
     def _answer(self, question: Callable[[], Any], answer: Future[Any]) -> None:
-        try:
-            result = question()
-        except BaseException as error:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)
+        self._answering = answer
+        # It has an answer already if the environment is closed meanwhile.
+        with contextlib.suppress(InvalidStateError):
+            try:
+                result = question()
+            except BaseException as error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)
 
     def _moves(self) -> bool:
         return self._is_running and self._error is None and not self.loop.is_paused
@@ -279,6 +285,18 @@ class ThreadHost(LocalHost):
             self._changed.notify_all()
         if threading.current_thread() is self._thread:
             return
+        # Another thread may be waiting for what never comes.
+        with self._changed:
+            waiting = [self._answering, *(answer for _, answer in self._questions)]
+            self._questions = []
+        for answer in waiting:
+            with contextlib.suppress(InvalidStateError):
+                answer.set_exception(
+                    ClosedError(
+                        "The RealTimeEnvironment was closed by another thread while "
+                        "this one was waiting for it."
+                    )
+                )
         self._thread.join(_TO_END)
         if self._thread.is_alive():
             _LOGGER.warning(

@@ -15,6 +15,7 @@ import numpy as np
 
 from envkit.envs.base import checked_size
 from envkit.errors import RecordingError, SpecError
+from envkit.interruptible import in_turn
 from envkit.plain_data import dumped, to_plain
 from envkit.provenance import envkit_version, provenance_of
 from envkit.recording.directory import begin_directory
@@ -73,6 +74,7 @@ class Record(PyEnvironmentBaseWrapper):
     """
 
     _shown = ("directory", "when")
+    _takes_turns = True
 
     def __init__(
         self,
@@ -153,6 +155,10 @@ class Record(PyEnvironmentBaseWrapper):
         """How many episodes have been dropped, as far as the writer has come."""
         return self._writer.dropped
 
+    def _check_open(self, call: str) -> None:
+        self._writer.check()
+
+    @in_turn
     def annotate(self, row: int | None = None, /, **values: Any) -> None:
         """Notes something about the current time step.
 

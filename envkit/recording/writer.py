@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,16 +112,19 @@ class Writer:
     def check(self) -> None:
         """Refuses what nobody would write any more."""
         if self._is_closed:
-            raise RecordingError(
-                f"The recording in {str(self._directory)!r} is closed, and nothing "
-                "more is written to it. Make another Record, with another directory."
-            )
+            raise self._closed_error()
         if os.getpid() != self._process:
             raise RecordingError(
                 f"The recording in {str(self._directory)!r} is written by the process "
                 "that began it, and this is a fork of that one. Make another Record "
                 "here, with another directory."
             )
+
+    def _closed_error(self) -> RecordingError:
+        return RecordingError(
+            f"The recording in {str(self._directory)!r} is closed, and nothing more is "
+            "written to it. Make another Record, with another directory."
+        )
 
     def flush(self) -> None:
         """Waits until all that it was told is done, and episodes at their end, too."""
@@ -146,6 +149,8 @@ class Writer:
         finally:
             wait_for_end(self._thread)
         self._mailbox.check()
+        # What other threads have told it meanwhile.
+        _release(self._mailbox.fail(self._closed_error()))
 
     def _run(self) -> None:
         letter: Any = None
@@ -165,9 +170,7 @@ class Writer:
                 f"{type(error).__name__}: {error}. What was finished before is there."
             )
             failure.__cause__ = error
-            for unread in [letter, *self._mailbox.fail(failure)]:
-                if isinstance(unread, _Mark):
-                    unread.reached.set_result(None)
+            _release([letter, *self._mailbox.fail(failure)])
 
     def _see_to(self, letter: Any) -> None:
         match letter:
@@ -271,3 +274,10 @@ class Writer:
     def _note(self, facts: dict[str, Any]) -> None:
         self._log.write(f"{dumped(facts)}\n")
         self._log.flush()
+
+
+def _release(unread: Iterable[Any]) -> None:
+    """Lets those go on that wait for marks to be reached."""
+    for letter in unread:
+        if isinstance(letter, _Mark):
+            letter.reached.set_result(None)

@@ -358,6 +358,13 @@ class TFPyEnvironment(
         """Closes the environment and ends its thread, if it has one."""
         if self._has_closed:
             return
+        if getattr(_innermost(self.pyenv), "_closes_at_once", False):
+            # From any thread: a call that is under way in another one ends by that.
+            try:
+                self._end()
+            finally:
+                self._lane.close()
+            return
         try:
             self._lane.run(self._end)
         finally:
@@ -368,6 +375,13 @@ class TFPyEnvironment(
     def _end(self) -> None:
         self._has_closed = True
         self.pyenv.close()
+
+
+def _innermost(env: Any) -> Any:
+    """Returns what is inside of all wrappers, and of a batch of one."""
+    if isinstance(env, BatchOfOne):
+        env = env.envs[0]
+    return getattr(env, "unwrapped", env)
 
 
 def _batch_of(environment: Any) -> tuple[PyEnvironment, bool, bool]:

@@ -96,6 +96,46 @@ class Repeating(PyEnvironment):
         return transition(action, reward=0.0)
 
 
+class Echo(PyEnvironment):
+    """Observes its action and the number of the step; `meddle` calls in each step."""
+
+    meddle: Any = None
+
+    def __init__(self) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._steps = 0
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((2,), np.int64)
+
+    def action_spec(self) -> Any:
+        return BoundedArraySpec((), np.int64, 0, 1_000_000)
+
+    def info_spec(self) -> Any:
+        return {"steps": ArraySpec((), np.int64)}
+
+    def get_info(self) -> Any:
+        return {"steps": np.int64(self._steps)}
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        return np.full((2, 2, 3), 7, np.uint8)
+
+    def _reset(self) -> Any:
+        return restart(np.zeros(2, np.int64))
+
+    def _step(self, action: Any) -> Any:
+        if self.meddle is not None:
+            self.meddle()
+        self._steps += 1
+        return transition(np.array([action, self._steps]), reward=0.0)
+
+    def _get_state(self) -> Any:
+        return self._steps
+
+    def _set_state(self, state: Any) -> None:
+        self._steps = state
+
+
 class Showing(PyEnvironment):
     """Observes given values in turn, exactly as they are."""
 

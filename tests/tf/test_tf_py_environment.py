@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import os
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
@@ -42,6 +43,7 @@ from envkit.testing.envs import (
 )
 from envkit.tf import TFEnvironment, TFPyEnvironment
 from envkit.wrappers import TimeLimit
+from tests.parallel.environments import Gated
 
 # How long to wait for what must happen; nothing waits that long if all is well.
 DEADLINE = 20.0
@@ -1698,6 +1700,25 @@ def test_another_thread_may_close_it(nothing_left_behind, in_thread):
     env.reset()
 
     in_thread(env.close)()
+
+
+@pytest.mark.parametrize("isolation", [False, True])
+def test_close_ends_the_call_of_another_thread_to_a_pool(
+    isolation, nothing_left_behind, in_thread, tmp_path
+):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    pool = ParallelPyEnvironment([functools.partial(Gated, str(gate))])
+    env = TFPyEnvironment(pool, isolation=isolation)
+    env.reset()
+    stepping = in_thread(env.step, tf.constant([1]))
+    while pool._thread_turn.call is None:
+        pass
+
+    in_thread(env.close)()
+
+    with pytest.raises(ClosedError, match="closed by another thread"):
+        stepping()
 
 
 def test_an_environment_that_is_dropped_leaves_no_thread(nothing_left_behind):

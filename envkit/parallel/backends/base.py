@@ -72,6 +72,10 @@ class Backend(Protocol):
     That is the whole contract. A backend decides nothing: not who is busy, not who is
     started again.
 
+    One that has a method `wake()` is told by another thread that the pool is about to
+    close: `wait_events` returns at once from then on. One that has `is_worker()` says
+    whether the calling thread is a worker, which must not wait for the pool.
+
     Attributes:
         name: What people call it.
         can_kill: Whether `kill` ends a worker that hangs.

@@ -109,7 +109,7 @@ class ProcessBackend:
         # Whether an environment has raised since all rows answered without.
         self._has_raised = False
         self._next_glance = 0.0
-        self._closed = False
+        self._closed = self._is_ending = False
         _forget_in_forks(self)
 
     # Starting.
@@ -310,7 +310,7 @@ class ProcessBackend:
                     self._look_at(fd, found)
                 elif not self._poller.is_edge_triggered:
                     self._done.heard()
-            if self._closed:
+            if self._is_ending:
                 break
             if self._all_asked and not queue:
                 if self._slab.all_answered():  # type: ignore[union-attr]  # rows were asked
@@ -551,14 +551,20 @@ class ProcessBackend:
         process = self._workers.get(worker)
         return process.pid if process is not None else 0
 
+    def wake(self) -> None:
+        """Lets another thread that waits return at once."""
+        self._is_ending = True
+        if not self._closed:
+            self._done.ring()
+
     def close(self, grace: float) -> list[ExitReport]:
         """Asks every worker to end, then sees to it that it does."""
         if self._closed:
             return []
-        self._closed = True
         # Whoever waits stops waiting. What it is doing meanwhile takes no longer than
         # the last words of a worker; should it be stuck, this does not wait for it.
-        self._done.ring()
+        self.wake()
+        self._closed = True
         has_waited = self._waits.acquire(timeout=2 * _LAST_WORDS)
         try:
             return self._close(grace)

@@ -70,6 +70,7 @@ class ThreadBackend:
         self._slab: Slab | None = None
         self._asked: Array = np.zeros(0, bool)
         self._hosts: list[EnvironmentHost] = []
+        self._is_ending = False
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Begins to start threads."""
@@ -113,7 +114,7 @@ class ThreadBackend:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._gather(count):
             left = _GLANCE if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self._is_ending:
                 self._gather(0)
                 break
             # What woke it does not matter: all there is to know is looked at again.
@@ -181,6 +182,15 @@ class ThreadBackend:
         """Returns this process."""
         return os.getpid()
 
+    def is_worker(self) -> bool:
+        """Says whether the thread that asks is a worker."""
+        return threading.current_thread() in self._workers.values()
+
+    def wake(self) -> None:
+        """Lets another thread that waits return at once."""
+        self._is_ending = True
+        self._bell.put(None)
+
     def close(self, grace: float) -> list[ExitReport]:
         """Lets every thread close its environments and end."""
         threads = [*self._workers.values(), *self._given_up]
@@ -189,6 +199,8 @@ class ThreadBackend:
             thread.give_up()
         deadline = time.monotonic() + grace
         for thread in threads:
+            if thread is threading.current_thread():
+                continue  # An environment closes its own pool.
             thread.join(max(deadline - time.monotonic(), 0.0))
             if thread.is_alive():
                 _LOGGER.warning(
