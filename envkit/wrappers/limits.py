@@ -388,7 +388,11 @@ def info_at_limit(env: Any, limited: Any, cut: Any, time_step: Any) -> Any:
         return info
     over = (np.asarray(time_step.step_type) == _LAST) & ~np.asarray(cut)
     if not nest.is_nested(time_step.discount):
-        over = over & (np.asarray(time_step.discount) == 0.0)
+        zero = np.asarray(time_step.discount) == 0.0
+        if zero.ndim > over.ndim:
+            # Each agent ends in its own way, and the info is by agents.
+            return info
+        over = over & zero
     if isinstance(info, list) and len(info) == np.size(limited):
         by_row = zip(info, np.atleast_1d(limited), np.atleast_1d(over), strict=True)
         return [_with_flags(*row) if row[1] else row[0] for row in by_row]
