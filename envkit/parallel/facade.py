@@ -206,9 +206,12 @@ class PoolFacade:
                 turn.call = None
 
     def _await_turn(self, call: str) -> None:
-        if self._thread_turn.is_mine() or self._is_worker():
-            raise self._thread_turn.refuse(type(self).__name__, call)
-        self._thread_turn.wait(call, self._check_open)
+        turn, in_worker = self._thread_turn, self._is_worker()
+        if turn.is_mine() and turn.call is None and not in_worker:
+            return  # A call of several parts, of which this is one.
+        if turn.is_mine() or in_worker:
+            raise turn.refuse(type(self).__name__, call)
+        turn.wait(call, self._check_open)
 
     def _refuse_closed(self, error: Exception) -> None:
         """Raises what a call is told that the pool was closed under."""

@@ -268,6 +268,8 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         """
         self._check_open("reset")
         if seed is not None or options is not None:
+            # This thread keeps its turn, and each part of the call is one of its own.
+            self._thread_turn.call = None
             return self._reset_with(mask, seed, options)
         if mask is None:
             return self._move(self._everyone, RESET, "reset")

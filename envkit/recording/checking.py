@@ -24,7 +24,7 @@ from envkit.types import Array
 __all__ = ["Difference", "Outcome", "check"]
 
 # What happened between two calls.
-_CALLS = {"seed", "set_state", "replaced"}
+_CALLS = {"seed", "seed_rows", "options", "set_state", "replaced"}
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 

@@ -210,7 +210,7 @@ class Record(PyEnvironmentBaseWrapper):
     def _seed_rows(self, seeds: list[int | None]) -> None:
         self._writer.check()
         super()._seed_rows(seeds)
-        self._tell("seed", rows=seeds)
+        self._tell("seed_rows", rows=seeds)
 
     def _take_options(self, options: Any, rows: Array | None) -> None:
         if options is not None:

@@ -47,6 +47,8 @@ _STEP_TYPES = {int(one) for one in (StepType.FIRST, StepType.MID, StepType.LAST)
 # What each event in the log has.
 _EVENTS: dict[str, Any] = {
     "seed": {"call": _NUMBER, "seed": ((int, list, type(None)), "a seed")},
+    "seed_rows": {"call": _NUMBER, "rows": ((list,), "a list")},
+    "options": {"call": _NUMBER, "rows": ((list, type(None)), "a list, or null")},
     "set_state": {"call": _NUMBER},
     "replaced": {"call": _NUMBER, "row": _NUMBER},
     "dropped": {"row": _NUMBER, "episode": _NUMBER},

@@ -57,7 +57,8 @@ def equal(first, second):
 
 
 def test_every_environment_is_tested_here():
-    assert sorted(envs.__all__) == sorted(MAKERS)
+    # Choice plays others, and has tests of its own.
+    assert sorted({*envs.__all__} - {"Choice"}) == sorted(MAKERS)
 
 
 @every_environment
