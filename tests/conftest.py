@@ -36,7 +36,10 @@ hypothesis.settings.load_profile("envkit")
 EXAMPLES = hypothesis.settings.get_profile("envkit").max_examples
 SECONDS = 60.0
 PARALLEL = Path(__file__).parent / "parallel"
-TENSORFLOW = Path(__file__).parent / "tf"
+ROOT = Path(__file__).parents[1]
+# What compiles with TensorFlow: tests, docstrings, and the guide.
+TENSORFLOW = {ROOT / "tests" / "tf", ROOT / "envkit" / "tf"}
+TENSORFLOW |= {ROOT / "docs" / "tensorflow.md", ROOT / "docs" / "tutorial.md"}
 HEAVY = {Path(__file__).parent / folder for folder in ("adapters", "realtime")}
 
 # The words of the reasons for which tests are skipped.
@@ -85,7 +88,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is left to `make test-all`, and brings tests into their order."""
     # TensorFlow's compiler crashes if it is first used after MuJoCo was.
-    items.sort(key=lambda item: TENSORFLOW not in item.path.parents)
+    items.sort(key=lambda item: TENSORFLOW.isdisjoint([item.path, *item.path.parents]))
     for item in items:
         is_elsewhere = HEAVY.isdisjoint(item.path.parents)
         if not is_elsewhere and item.get_closest_marker("slow"):
