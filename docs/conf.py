@@ -74,7 +74,7 @@ nitpick_ignore_regex = [
         r"(abc|argparse|collections|concurrent|cProfile|enum|np|npt|numpy|os|pathlib"
         r"|tensorflow|types|typing|zipfile)\..*",
     ),
-    (r"py:class", r"(.*\.)?(Self|SpecT|Change|Ignored|Path)"),
+    (r"py:class", r"(.*\.)?(Self|SpecT|Change|Ignored|Method|Path)"),
     # Types of parts that have no page.
     (
         r"py:class",
