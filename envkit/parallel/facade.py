@@ -90,7 +90,8 @@ class PoolFacade:
     """Asks the environments of a pool, reports about it, and ends it.
 
     It is one thread's at a time: calls that ask, move or read rows hold
-    `_thread_turn`. What is marked `in_turn` therefore calls nothing that is.
+    `_thread_turn`. What is marked `in_turn` calls nothing that is, unless it lets go of
+    `_thread_turn.call` first, because it consists of several such calls.
     """
 
     _pool: WorkerPool

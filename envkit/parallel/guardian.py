@@ -31,17 +31,24 @@ MARK = "ENVKIT_POOL"
 _PATIENCE = 5.0
 
 # A shell is there in a millisecond and takes a megabyte; Python would take twenty of
-# both. It reads "-GROUP" for each worker and "done" in the end. The end of its input
-# without that word means that the parent is gone.
+# both. It reads "-GROUP" for a worker that starts, "+GROUP" for one that has ended
+# (its number may soon be another program's), and "done" in the end. The end of its
+# input without that word means that the parent is gone.
 _PROGRAM = """
 groups=
 while read -r word; do
   case $word in
     done) exit ;;
+    +*)
+      kept=
+      for group in $groups; do
+        [ "$group" = "-${word#+}" ] || kept="$kept $group"
+      done
+      groups=$kept ;;
     *) groups="$groups $word" ;;
   esac
 done
-for group in $groups; do kill -9 -- "$group"; done
+for group in $groups; do kill -9 "$group"; done
 rounds=0
 while [ $rounds -lt 100 ]; do
   rounds=$((rounds + 1))
@@ -134,6 +141,10 @@ class Guardian:
     def watch(self, worker: int) -> None:
         """Lets the guardian know of a worker's process group."""
         self._tell(f"-{worker}\n")
+
+    def leave(self, worker: int) -> None:
+        """Lets the guardian know that a worker and its process group have ended."""
+        self._tell(f"+{worker}\n")
 
     def end_helpers(self, workers: Iterable[int]) -> None:
         """Ends what workers that have just ended left behind, whatever its session."""

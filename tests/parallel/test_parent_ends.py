@@ -18,6 +18,7 @@ import pytest
 
 from envkit import ParallelPyEnvironment
 from envkit.errors import ConstructorError
+from envkit.parallel.guardian import Guardian
 from envkit.testing import CountingEnv, FakeBackend
 from envkit.testing.backend import FailStart, Interrupt
 from tests.parallel.test_life_and_death import is_running, until
@@ -977,3 +978,21 @@ def test_a_program_that_was_stopped_with_its_workers_goes_on(moment, tmp_path):
 
     assert (0, "") == (code, told)
     assert "[1 1] [2 2]\n" == program.out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is a guardian on Linux only")
+@pytest.mark.parametrize("has_left", [False, True])
+def test_the_guardian_ends_no_group_whose_worker_has_ended(has_left):
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as group:
+        guardian = Guardian()
+        guardian.start()
+        guardian.watch(group.pid)
+        if has_left:
+            guardian.leave(group.pid)
+        # As if the parent were gone.
+        guardian.forget()
+        os.waitpid(guardian._pid, 0)
+        lives = not until(lambda: group.poll() is not None, 0.0 if has_left else 20.0)
+        group.kill()
+
+    assert has_left == lives

@@ -533,6 +533,7 @@ class ProcessBackend:
             if self._worker_of_fd.pop(fd, None) is not None:
                 self._poller.unregister(fd)
         process.close()
+        self._guardian.leave(process.pid)
 
     def kill(self, worker: int) -> None:
         """Ends a worker and everything it has started, at once."""
