@@ -6,50 +6,56 @@ nothing and a worker process holds only what it needs.
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from envkit import errors as errors
     from envkit import specs as specs
     from envkit import testing as testing
     from envkit import wrappers as wrappers
-    from envkit.async_environment import AsyncBatch, AsyncEnvironment
-    from envkit.autoreset import AutoReset
-    from envkit.batched_py_environment import BatchedPyEnvironment
-    from envkit.blocking import Blocking
-    from envkit.constructors import constructor, make, register
-    from envkit.parallel import (
-        AsyncParallelPyEnvironment,
-        ParallelPyEnvironment,
-        ProcessPyEnvironment,
-        RestartPolicy,
+    from envkit.async_environment import AsyncBatch as AsyncBatch
+    from envkit.async_environment import AsyncEnvironment as AsyncEnvironment
+    from envkit.batched_py_environment import (
+        BatchedPyEnvironment as BatchedPyEnvironment,
     )
-    from envkit.py_environment import PyEnvironment
-    from envkit.random_policy import RandomPolicy
-    from envkit.random_py_environment import RandomPyEnvironment
-    from envkit.specs import ArraySpec, BoundedArraySpec, EnvironmentSpec
+    from envkit.blocking import Blocking as Blocking
+    from envkit.legal_actions import random_actions as random_actions
+    from envkit.parallel import AsyncParallelPyEnvironment as AsyncParallelPyEnvironment
+    from envkit.parallel import ParallelPyEnvironment as ParallelPyEnvironment
+    from envkit.parallel import ProcessPyEnvironment as ProcessPyEnvironment
+    from envkit.parallel import RestartPolicy as RestartPolicy
+    from envkit.py_environment import PyEnvironment as PyEnvironment
+    from envkit.random_py_environment import RandomPolicy as RandomPolicy
+    from envkit.random_py_environment import RandomPyEnvironment as RandomPyEnvironment
+    from envkit.registry import constructor as constructor
+    from envkit.registry import make as make
+    from envkit.registry import register as register
+    from envkit.specs import ArraySpec as ArraySpec
+    from envkit.specs import BoundedArraySpec as BoundedArraySpec
+    from envkit.specs import EnvironmentSpec as EnvironmentSpec
     from envkit.tf import TFEnvironment as TFEnvironment
     from envkit.tf import TFPyEnvironment as TFPyEnvironment
-    from envkit.time_step import (
-        StepType,
-        TimeStep,
-        restart,
-        termination,
-        time_step_spec,
-        transition,
-        truncation,
-    )
-    from envkit.wrappers import PyEnvironmentBaseWrapper
+    from envkit.time_step import AutoReset as AutoReset
+    from envkit.time_step import StepType as StepType
+    from envkit.time_step import TimeStep as TimeStep
+    from envkit.time_step import restart as restart
+    from envkit.time_step import termination as termination
+    from envkit.time_step import time_step_spec as time_step_spec
+    from envkit.time_step import transition as transition
+    from envkit.time_step import truncation as truncation
+    from envkit.wrappers import PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
+# Each public name and the module that has it.
 _HOMES = {
     "ArraySpec": "envkit.specs",
     "AsyncBatch": "envkit.async_environment",
     "AsyncEnvironment": "envkit.async_environment",
     "AsyncParallelPyEnvironment": "envkit.parallel",
-    "AutoReset": "envkit.autoreset",
+    "AutoReset": "envkit.time_step",
     "BatchedPyEnvironment": "envkit.batched_py_environment",
     "Blocking": "envkit.blocking",
     "BoundedArraySpec": "envkit.specs",
@@ -58,16 +64,17 @@ _HOMES = {
     "ProcessPyEnvironment": "envkit.parallel",
     "PyEnvironment": "envkit.py_environment",
     "PyEnvironmentBaseWrapper": "envkit.wrappers",
-    "RandomPolicy": "envkit.random_policy",
+    "RandomPolicy": "envkit.random_py_environment",
     "RandomPyEnvironment": "envkit.random_py_environment",
     "RestartPolicy": "envkit.parallel",
     "StepType": "envkit.time_step",
     "TFEnvironment": "envkit.tf",
     "TFPyEnvironment": "envkit.tf",
     "TimeStep": "envkit.time_step",
-    "constructor": "envkit.constructors",
-    "make": "envkit.constructors",
-    "register": "envkit.constructors",
+    "constructor": "envkit.registry",
+    "make": "envkit.registry",
+    "random_actions": "envkit.legal_actions",
+    "register": "envkit.registry",
     "restart": "envkit.time_step",
     "termination": "envkit.time_step",
     "time_step_spec": "envkit.time_step",
@@ -76,57 +83,9 @@ _HOMES = {
 }
 _MODULES = ("errors", "specs", "testing", "wrappers")
 
-# Without those that import TensorFlow: `from envkit import *` loads all of these.
-__all__ = [
-    "ArraySpec",
-    "AsyncBatch",
-    "AsyncEnvironment",
-    "AsyncParallelPyEnvironment",
-    "AutoReset",
-    "BatchedPyEnvironment",
-    "Blocking",
-    "BoundedArraySpec",
-    "EnvironmentSpec",
-    "ParallelPyEnvironment",
-    "ProcessPyEnvironment",
-    "PyEnvironment",
-    "PyEnvironmentBaseWrapper",
-    "RandomPolicy",
-    "RandomPyEnvironment",
-    "RestartPolicy",
-    "StepType",
-    "TimeStep",
-    "constructor",
-    "errors",
-    "make",
-    "register",
-    "restart",
-    "specs",
-    "termination",
-    "testing",
-    "time_step_spec",
-    "transition",
-    "truncation",
-    "wrappers",
-]
+# `from envkit import *` loads all of these, so none may import TensorFlow.
+__all__ = sorted(
+    [name for name, home in _HOMES.items() if home != "envkit.tf"] + [*_MODULES]
+)
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name in _MODULES:
-        return importlib.import_module(f"envkit.{name}")
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-        globals()[name] = value  # Later uses find it without asking again.
-        return value
-    # With its name and owner, Python suggests the nearest name itself.
-    raise AttributeError(
-        f"module 'envkit' has no attribute {name!r}",
-        name=name,
-        obj=sys.modules[__name__],
-    )
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

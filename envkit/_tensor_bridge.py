@@ -1,6 +1,6 @@
 """Answers without importing TensorFlow: is this a tensor, and who handles it?
 
-A tensor can exist only where somebody has already imported TensorFlow. So the bridge
+A tensor can exist only where TensorFlow has been imported. So the bridge
 looks for it among the loaded modules and never imports it; only for a tensor does it
 load the module of `envkit.tf` that answers in tensors.
 """

@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from envkit import nest
-from envkit.action_rows import action_rows
-from envkit.autoreset import AutoReset
-from envkit.env_ids import as_envs
+from envkit.actions import action_rows
+from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, SpecError
-from envkit.masked_rows import hand_options
 from envkit.provenance import recipe_of, recipe_of_rows
-from envkit.py_environment import PyEnvironment
-from envkit.row_calls import RowCalls
+from envkit.py_environment import PyEnvironment, SpecKeeper
+from envkit.rows import hand_options
 from envkit.seeding import seed_per_row
-from envkit.specs.array_spec import ArraySpec
-from envkit.specs.common_spec import as_specs, common_spec
-from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.info_spec import common_info_spec, info_spec_of
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.batching import as_specs, common_spec, masks_of, stacked_infos
+from envkit.specs.environment_spec import (
+    EnvironmentSpec,
+    common_info_spec,
+    info_spec_of,
+)
 from envkit.specs.validation import check_fits, describe
-from envkit.stacked_infos import stacked_infos
-from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wrappers.base import set_attribute
-from envkit.wrappers.pictures.rendered import rendered
+from envkit.text import counted
+from envkit.threads import wait_a_while
+from envkit.time_step import AutoReset, StepType, TimeStep
+from envkit.types import Array, NestedArray, Seed
+from envkit.wrappers.base import PyEnvironmentBaseWrapper, set_attribute
+from envkit.wrappers.pictures import rendered
 
-__all__ = ["BatchedPyEnvironment", "unstack_actions"]
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+__all__ = [
+    "BatchedPyEnvironment",
+    "PaddedRows",
+    "RowCalls",
+    "unstack_actions",
+    "with_rows",
+]
+
 
 _LAST = int(StepType.LAST)
 
 
-class BatchedPyEnvironment(PyEnvironment):
+class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     """Steps several single environments together and stacks what they return.
 
     Each row's episodes are its own: when one ends, the next step begins a new one in
@@ -78,8 +92,6 @@ class BatchedPyEnvironment(PyEnvironment):
         names = [type(env).__name__ for env in self._envs]
         self._spec = common_spec(own, names, self._specs)
         if self._specs == "pad":
-            from envkit.padded_rows import PaddedRows
-
             self._envs = [PaddedRows(env, self._spec) for env in self._envs]
         self._actions = action_rows(
             self._spec.action,
@@ -124,7 +136,7 @@ class BatchedPyEnvironment(PyEnvironment):
 
     @property
     def adapts(self) -> bool:
-        """Whether some row's environment does."""
+        """True if any row's environment adapts."""
         return any(getattr(env, "adapts", False) is True for env in self._envs)
 
     @property
@@ -136,22 +148,6 @@ class BatchedPyEnvironment(PyEnvironment):
     def envs(self) -> list[PyEnvironment]:
         """The environments, in the order of their rows."""
         return list(self._envs)
-
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of one environment's observation."""
-        return self._spec.observation
-
-    def action_spec(self) -> NestedSpec:
-        """Returns the specs of one environment's action."""
-        return self._spec.action
-
-    def reward_spec(self) -> NestedSpec:
-        """Returns the spec of one environment's reward."""
-        return self._spec.reward
-
-    def discount_spec(self) -> NestedSpec:
-        """Returns the spec of one environment's discount."""
-        return self._spec.discount
 
     def get_info(self) -> Any:
         """Returns the infos stacked, or a list of them where they cannot be."""
@@ -407,7 +403,7 @@ class _Place(NamedTuple):
 
 
 def _fit(leaves: Sequence[Any], places: Sequence[_Place]) -> bool:
-    """Says whether shapes and dtypes are right; bounds are not looked at."""
+    """Returns True if shapes and dtypes are right; bounds are not looked at."""
     # Hot: called once per row and batch step.
     if len(leaves) != len(places):
         return False
@@ -426,11 +422,10 @@ def _fit(leaves: Sequence[Any], places: Sequence[_Place]) -> bool:
 def _checked(envs: Any) -> list[PyEnvironment]:
     if not isinstance(envs, list | tuple):
         raise ValueError(
-            f"envs is {describe(envs)}; BatchedPyEnvironment needs a list or tuple of "
-            "environments."
+            f"envs must be a list or tuple of environments, got {describe(envs)}."
         )
     if not envs:
-        raise ValueError("envs is empty; a batch has at least one environment.")
+        raise ValueError("envs must have at least one environment, got none.")
     first_rows: dict[int, int] = {}
     for row, env in enumerate(envs):
         if not hasattr(env, "time_step_spec"):
@@ -482,3 +477,193 @@ def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:
     return [
         nest.unflatten_as(batched_actions, row) for row in zip(*columns, strict=True)
     ]
+
+
+class PaddedRows(SpecKeeper, PyEnvironmentBaseWrapper):
+    """Pads observations with zeros to the spec of a batch, and adds the masks.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> from envkit.specs.batching import common_spec
+        >>> envs = [Catch(rows=3), Catch(rows=5)]
+        >>> specs = [env.environment_spec() for env in envs]
+        >>> env = PaddedRows(envs[0], common_spec(specs, ["a", "b"], "pad"))
+        >>> observation = env.reset().observation
+        >>> observation["observation"].shape, observation["mask"].sum(axis=1)
+        ((5, 5), array([5, 5, 5, 0, 0]))
+    """
+
+    def __init__(self, env: Any, spec: EnvironmentSpec) -> None:
+        """Wraps an environment; `spec` is what `common_spec` made of all in "pad"."""
+        super().__init__(env)
+        own = EnvironmentSpec.of(env)
+        self._spec = spec
+        self._own = nest.Structure(own.observation)
+        self._shapes = [self._dims + leaf.shape for leaf in self._own.leaves]
+        padded = nest.flatten(spec.observation["observation"])
+        # Where a leaf goes in a larger one; `None` if it is as large.
+        self._places: list[Any] = [
+            None
+            if leaf.shape == common.shape
+            else (
+                self._dims + common.shape,
+                leaf.dtype,
+                (..., *map(slice, leaf.shape)),
+            )
+            for leaf, common in zip(self._own.leaves, padded, strict=True)
+        ]
+        # In the order of leaves they come before the observation.
+        self._masks = [self._by_row(mask) for mask in nest.flatten(masks_of(spec, own))]
+        self._whole = nest.Structure(spec.observation)
+
+    def _by_row(self, mask: Array) -> Array:
+        return np.broadcast_to(mask, self._dims + mask.shape)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        leaves = self._own.flatten(time_step.observation)
+        for index, place in enumerate(self._places):
+            leaf = leaves[index]
+            if np.shape(leaf) != self._shapes[index]:
+                self._refuse(time_step)
+            if place is not None:
+                shape, dtype, part = place
+                leaves[index] = array = np.zeros(shape, dtype)
+                array[part] = leaf
+        masks = [mask.copy() for mask in self._masks]
+        observation = self._whole.unflatten([*masks, *leaves])
+        return time_step._replace(observation=observation)
+
+    def _refuse(self, time_step: TimeStep) -> None:
+        check_fits(
+            time_step.observation,
+            self._own.template,
+            subject=f"{type(self._env).__name__} returned an observation that",
+            root="observation",
+            outer_dims=self._dims,
+        )
+
+
+class RowCalls:
+    """Calls functions on environments one after the other, or each in a thread.
+
+    Example:
+        >>> calls = RowCalls(["a", "b"], multithreading=False)
+        >>> calls.run("upper", lambda env, row: f"{row}{env.upper()}", [0, 1])
+        ['0A', '1B']
+    """
+
+    def __init__(self, envs: Sequence[Any], *, multithreading: bool) -> None:
+        """Remembers the environments; threads are started when first needed."""
+        self._envs = envs
+        self._multithreading = multithreading and len(envs) > 1
+        self._executor: ThreadPoolExecutor | None = None
+
+    def run(
+        self, call: str, function: Callable[[Any, int], Any], rows: Sequence[int]
+    ) -> list[Any]:
+        """Calls `function(env, row)` for each row and returns the results in order.
+
+        Every row is called even if another raises. Then the first exception is raised,
+        with a note of which environments failed in `call`.
+        """
+
+        def attempt(row: int) -> tuple[Any, Exception | None]:
+            try:
+                return function(self._envs[row], row), None
+            except Exception as error:
+                return None, error
+
+        if self._multithreading:
+            outcomes = self._attempt_in_threads(attempt, rows)
+        else:
+            outcomes = [attempt(row) for row in rows]
+        failures = [
+            (row, error)
+            for row, (_, error) in zip(rows, outcomes, strict=True)
+            if error is not None
+        ]
+        if failures:
+            raise with_rows(call, failures)
+        return [result for result, _ in outcomes]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Threads stay in their process; a copy starts its own.
+        make = functools.partial(RowCalls, multithreading=self._multithreading)
+        return make, (self._envs,)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None
+
+    def _attempt_in_threads(
+        self, attempt: Callable[[int], Any], rows: Sequence[int]
+    ) -> list[Any]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(
+                len(self._envs), thread_name_prefix="envkit-row"
+            )
+        turnstile = _Turnstile()
+        try:
+            return list(self._executor.map(turnstile.guarding(attempt), rows))
+        except BaseException:
+            # Ctrl-C arrives here while environments are still in their steps. The next
+            # call must not find one there. The executor cannot tell: a thread it was
+            # just starting is not on its list yet.
+            turnstile.close()
+            raise
+
+
+class _Turnstile:
+    """Counts the calls inside, and refuses others after it was closed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = False
+
+    def guarding(self, function: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Returns the function with the turnstile in front of it."""
+
+        def guarded(row: int) -> Any:
+            with self._changed:
+                if self._closed:
+                    return None
+                self._inside += 1
+            try:
+                return function(row)
+            finally:
+                with self._changed:
+                    self._inside -= 1
+                    self._changed.notify_all()
+
+        return guarded
+
+    def close(self) -> None:
+        """Waits until every call inside has returned."""
+        with self._changed:
+            self._closed = True
+            while self._inside:
+                wait_a_while(self._changed)
+
+
+def with_rows(call: str, failures: list[tuple[int, Exception]]) -> Exception:
+    """Takes the first failure and notes on it which environments failed."""
+    (row, error), *rest = failures
+    text = f"Raised by env {row} of a BatchedPyEnvironment in {call}()."
+    if rest:
+        text += f" {counted(len(rest), 'other environment')} failed too:"
+    for other, also in rest:
+        text += f"\n  env {other} raised {type(also).__name__}: {also}"
+    notes = getattr(error, "__notes__", [])
+    if text not in notes:  # Some environments raise the same object each time.
+        # Where Python has add_note (3.11) it does this; before, pytest and others
+        # that know __notes__ show it. An exception that cannot take a note matters
+        # more than the note.
+        with contextlib.suppress(Exception):
+            error.__notes__ = [*notes, text]  # type: ignore[attr-defined,unused-ignore]
+    return error

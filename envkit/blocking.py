@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import as_array
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.errors import (
     CallOrderError,
@@ -19,14 +18,15 @@ from envkit.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from envkit.interruptible import in_turn
 from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
-from envkit.specs.info_spec import info_spec_of
+from envkit.specs.arrays import as_array
+from envkit.specs.environment_spec import info_spec_of
 from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.text import counted, listed
+from envkit.threads import in_turn
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wording import counted, listed
 
 __all__ = ["Blocking"]
 
@@ -43,8 +43,8 @@ class Blocking(PyEnvironment):
     any, but not 0: `poll` returns where `step` would wait for the first to begin. A
     row that is still resetting shows a `LAST` with reward 0, discount 0 and its last
     observation, as often as it takes, and is false in the mask `valid`. Its actions are
-    dropped, and its `FIRST` comes when it is there. Whoever learns from such a batch
-    leaves out what is not valid, or what comes after a `LAST`, which is the same.
+    dropped, and its `FIRST` comes when it is there. Who learns from such a batch
+    must leave out the rows that are not valid, which are those after a `LAST`.
 
     Example:
         >>> from envkit import AsyncParallelPyEnvironment
@@ -76,7 +76,9 @@ class Blocking(PyEnvironment):
         if not isinstance(env, AsyncEnvironment):
             raise TypeError(f"Blocking needs an AsyncEnvironment, not {describe(env)}.")
         if timeout is not None and not isinstance(timeout, numbers.Real):
-            raise TypeError(f"timeout is {describe(timeout)}; it is seconds or None.")
+            raise TypeError(
+                f"timeout must be seconds or None, got {describe(timeout)}."
+            )
         super().__init__()
         self._env = env
         self._timeout = timeout
@@ -119,7 +121,7 @@ class Blocking(PyEnvironment):
 
     @property
     def repeats_last(self) -> bool:
-        """Whether rows that are resetting show a `LAST` again: if nobody waits."""
+        """True if rows that are resetting show a `LAST` again: if no call waits."""
         return not self._waits
 
     def _padding_rows(self) -> Array | None:
@@ -445,12 +447,17 @@ class Blocking(PyEnvironment):
                 and not (at_least and new.any())
                 and self._now() >= deadline
             ):
-                raise WorkerTimeout.waiting(
-                    f"Blocking.{call}",
-                    envs=np.flatnonzero(late).tolist(),
-                    total=self._asked,
-                    timeout=self._timeout or 0.0,
-                )
+                raise self._too_late(call, np.flatnonzero(late).tolist())
+
+    def _too_late(self, call: str, envs: list[int]) -> WorkerTimeout:
+        noun = "environment" if len(envs) == 1 else "environments"
+        return WorkerTimeout(
+            f"Blocking.{call}() waited {self._timeout or 0.0:g} s for {noun} "
+            f"{listed(envs)}; {self._asked - len(envs)} of {self._asked} answered. "
+            "Their answers are kept: call wait() for the rest, or reset() to start "
+            "over.",
+            envs=envs,
+        )
 
     def _receive(self, count: int, timeout: float | None, new: Array) -> None:
         try:
@@ -458,7 +465,7 @@ class Blocking(PyEnvironment):
         except CallOrderError:
             if not self._to_reset.any():
                 raise
-            # Ctrl-C came between noting whom to ask and asking them.
+            # Ctrl-C came between noting which rows to ask and asking them.
             self._owing[:] = self._beginning[:] = False
             return
         except WorkerError as error:
@@ -469,7 +476,7 @@ class Blocking(PyEnvironment):
             raise
         rows = self._place(batch, timeout)
         self._beginning[rows] = False
-        # What was to be reset meanwhile has given this episode up.
+        # Rows that were to be reset meanwhile have given this episode up.
         new[rows] = ~self._to_reset[rows]
 
     def _place(self, batch: AsyncBatch, timeout: float | None) -> Array:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 __all__ = ["lazy_names"]
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str], modules: Sequence[str] = ()
+    package: str,
+    homes: Mapping[str, str],
+    modules: Sequence[str] = (),
+    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns what a package needs as its `__getattr__` and `__dir__`.
 
@@ -18,6 +24,8 @@ def lazy_names(
         package: The package's name.
         homes: For each name the module that has it.
         modules: Modules of the package that are names of it, too.
+        aliases: For each further name of a module the module that it stands for, in
+            import statements, too: `import package.alias` imports that module.
 
     Example:
         >>> homes = {"TimeStep": "envkit.time_step"}
@@ -26,12 +34,13 @@ def lazy_names(
         True
     """
     scope = vars(sys.modules[package])
+    if aliases:
+        places = {f"{package}.{name}": home for name, home in aliases.items()}
+        sys.meta_path.append(_Aliases(places))
 
     def getter(name: str) -> Any:
-        import importlib
-
-        if name in modules:
-            return importlib.import_module(f"{package}.{name}")
+        if name in modules or name in aliases:
+            return importlib.import_module(aliases.get(name, f"{package}.{name}"))
         if name in homes:
             value = getattr(importlib.import_module(homes[name]), name)
             scope[name] = value  # Later uses find it without asking again.
@@ -44,6 +53,34 @@ def lazy_names(
         )
 
     def names() -> list[str]:
-        return sorted({*scope, *homes, *modules})
+        return sorted({*scope, *homes, *modules, *aliases})
 
     return getter, names
+
+
+class _Aliases:
+    """Finds modules under further names, as the same module objects.
+
+    It is a finder and a loader without their base classes, because `importlib.abc`
+    loads twenty modules that the core has no use for.
+    """
+
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self._homes = homes
+
+    def find_spec(
+        self, fullname: str, path: Any, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in self._homes:
+            return None
+        return ModuleSpec(fullname, self)  # type: ignore[arg-type]  # it loads, without the base
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._homes[spec.name])
+        # Because the import that is under way is going to replace it.
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None  # importlib has set it
+        module.__spec__ = module.__spec__.loader_state

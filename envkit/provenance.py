@@ -1,27 +1,40 @@
-"""Where an environment comes from: its id and version, arguments, seed, libraries.
+"""Where an environment comes from, as plain data: JSON that gives back what went in.
 
 A `Constructor` leaves an `Origin` on what it has built, and `seed()` notes its seed.
-All the rest is found out when somebody asks.
+All the rest is found out when it is asked for.
+
+In plain data, what JSON has is written as it is. The rest is an object with one key
+that begins with a dollar sign, such as `{"$tuple": [1, 2]}`; an array is its dtype, its
+shape and its bytes in base64.
 """
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
+import math
 import re
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit.specs.validation import describe
+
 __all__ = [
     "MadeBy",
     "Origin",
+    "PlainDataError",
     "VersionWarning",
     "check_made_by",
+    "check_state_of",
+    "dumped",
     "envkit_version",
+    "from_plain",
+    "loaded",
     "made_by",
     "name_of",
     "origin_of",
@@ -32,9 +45,11 @@ __all__ = [
     "provenance_of",
     "recipe_of",
     "recipe_of_rows",
+    "to_plain",
     "version_of",
     "without_version",
 ]
+
 
 _VERSION = re.compile(r"(?<=.)-v(0|[1-9][0-9]*)\Z")
 # Of arrays that are larger a provenance says only what they look like.
@@ -51,7 +66,8 @@ class Origin(NamedTuple):
     Attributes:
         id: What `make` was given.
         arguments: The keyword arguments, as plain data.
-        inner: Where that came from what was given; `None` if it did so by itself.
+        inner: The origin of the same environment as its inner constructor noted it, or
+            `None`.
     """
 
     id: str
@@ -105,9 +121,6 @@ def name_of(thing: Any) -> str:
 
 def plain_arguments(arguments: Any, place: str = "arguments") -> Any:
     """Returns arguments as plain data; `{"$unknown": ...}` for what is none."""
-    # Only what is made by name comes here.
-    from envkit.plain_data import to_plain
-
     return to_plain(_without_large(arguments), place, _unknown)
 
 
@@ -216,7 +229,7 @@ def packages_behind(env: Any) -> set[str]:
 
 
 def _package(kind: type) -> str:
-    """Names the package of a class, if that is anybody else's; else ""."""
+    """Names the package of a class; "" for envkit's own and Python's."""
     known = {"envkit", "numpy", "__main__", "__mp_main__"} | sys.stdlib_module_names
     # One that is made here, or as it is needed, is of the package of its base.
     packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
@@ -299,3 +312,215 @@ def check_made_by(env: Any, saved: MadeBy | None) -> None:
             VersionWarning,
             stacklevel=3,
         )
+
+
+def check_state_of(
+    env: Any, state: Any, description: str, *, kind: str = "environment"
+) -> None:
+    """Refuses a state whose `of` describes an environment with other arguments."""
+    of = state.get("of") if isinstance(state, dict) else None
+    if of != description:
+        raise ValueError(
+            f"{type(env).__name__}.set_state() was given the state of another {kind}."
+            f"\n\n  expected   {description}\n"
+            f"  got        {of or describe(state)}\n\n"
+            f"A state fits {kind}s that were made with the same arguments."
+        )
+
+
+Other = Callable[[Any, str], Any]
+
+
+class PlainDataError(TypeError):
+    """A value cannot be written as plain data.
+
+    Attributes:
+        place: Where it is, such as `info['path'][0]`.
+        value: The value.
+    """
+
+    def __init__(self, place: str, value: Any) -> None:
+        super().__init__(
+            f"{place} is of type {name_of(type(value))}, which plain data cannot hold."
+        )
+        self.place, self.value = place, value
+
+
+def to_plain(value: Any, place: str = "value", other: Other | None = None) -> Any:
+    """Returns what `json.dumps` writes, and `from_plain` makes the value of again.
+
+    Args:
+        value: The value.
+        place: What messages call it.
+        other: Is called with a value that has no such form, and its place, and returns
+            what to write instead. Without it a `PlainDataError` is raised.
+
+    Example:
+        >>> to_plain({"path": (1, 2.5), "seen": [None, "a"]})
+        {'path': {'$tuple': [1, 2.5]}, 'seen': [None, 'a']}
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if kind is list:
+        return _items(value, place, other)
+    if kind is tuple:
+        return {"$tuple": _items(value, place, other)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields = zip(value._fields, _items(value, place, other), strict=True)
+        return {"$namedtuple": {"name": name_of(kind), "fields": dict(fields)}}
+    if kind is dict:
+        return _dict(value, place, other)
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.fields:
+        if value.dtype.hasobject:
+            items = _items(np.asarray(value).ravel().tolist(), place, other)
+            return {"$objects": {"shape": list(value.shape), "items": items}}
+        if _is_readable(value.dtype):
+            tag = "$array" if isinstance(value, np.ndarray) else "$number"
+            return {tag: _array(np.asarray(value))}
+    if kind is bytes:
+        return {"$bytes": _text(value)}
+    if kind is complex:
+        return {"$complex": [to_plain(value.real), to_plain(value.imag)]}
+    pathlib = sys.modules.get("pathlib")  # Without it there are no paths.
+    if pathlib is not None and isinstance(value, pathlib.PurePath):
+        return {"$path": str(value)}
+    if other is None:
+        raise PlainDataError(place, value)
+    return other(value, place)
+
+
+def _items(values: Any, place: str, other: Other | None) -> list[Any]:
+    return [
+        to_plain(value, f"{place}[{index}]", other)
+        for index, value in enumerate(values)
+    ]
+
+
+def _dict(value: dict[Any, Any], place: str, other: Other | None) -> Any:
+    pairs = [
+        (key, to_plain(item, f"{place}[{key!r}]", other)) for key, item in value.items()
+    ]
+    if all(type(key) is str and not key.startswith("$") for key in value):
+        return dict(pairs)
+    keys = [to_plain(key, f"a key of {place}", other) for key in value]
+    return {"$dict": [[key, item] for key, (_, item) in zip(keys, pairs, strict=True)]}
+
+
+def _array(array: Any) -> dict[str, Any]:
+    return {
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "data": _text(array.tobytes()),
+    }
+
+
+def _is_readable(dtype: np.dtype[Any]) -> bool:
+    """Returns True if a dtype is one that its short name stands for, as NumPy's own."""
+    try:
+        return np.dtype(dtype.str) == dtype
+    except TypeError:
+        return False
+
+
+def from_plain(data: Any, other: Callable[[str, Any], Any] | None = None) -> Any:
+    """Returns the value that `to_plain` wrote.
+
+    Args:
+        data: What `json.loads` returned.
+        other: Is called with a tag that is not known here, and what it holds.
+
+    Example:
+        >>> from_plain(to_plain({1: (np.float32(0.5), b"x")}))
+        {1: (np.float32(0.5), b'x')}
+    """
+    if isinstance(data, list):
+        return [from_plain(item, other) for item in data]
+    if not isinstance(data, dict):
+        return data
+    tag = next(iter(data)) if len(data) == 1 else ""
+    if not tag.startswith("$"):
+        return {key: from_plain(item, other) for key, item in data.items()}
+    read = _READERS.get(tag)
+    if read is not None:
+        return read(data[tag], functools.partial(from_plain, other=other))
+    if other is None:
+        raise ValueError(f"There is no plain data called {tag!r}.")
+    return other(tag, data[tag])
+
+
+def _read_array(data: Any, _: Any) -> Any:
+    content = np.frombuffer(_bytes(data["data"]), np.dtype(data["dtype"]))
+    return content.reshape(data["shape"]).copy()
+
+
+def _read_objects(data: Any, read: Callable[[Any], Any]) -> Any:
+    array = np.empty(len(data["items"]), object)
+    for index, item in enumerate(data["items"]):
+        array[index] = read(item)
+    return array.reshape(data["shape"])
+
+
+def _read_namedtuple(data: Any, read: Callable[[Any], Any]) -> Any:
+    """Makes one of the class of that name if it is here, else of one that is like it.
+
+    A file is not to say what is imported.
+    """
+    values = {name: read(item) for name, item in data["fields"].items()}
+    module, _, name = data["name"].partition(":")
+    known: Any = getattr(sys.modules.get(module), name, None)
+    is_one = isinstance(known, type) and issubclass(known, tuple)
+    if is_one and getattr(known, "_fields", None) == tuple(values):
+        return known(**values)
+    short = name.rpartition(".")[-1]
+    # With rename=True there are fields such as "_1", which it gives them again.
+    make: Any = collections.namedtuple(short, list(values), rename=True)  # type: ignore[misc]
+    return make(*values.values())
+
+
+def _read_path(data: Any, _: Any) -> Any:
+    import pathlib
+
+    return pathlib.Path(data)
+
+
+_READERS: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
+    "$array": _read_array,
+    "$number": lambda data, _: _read_array(data, _)[()],
+    "$objects": _read_objects,
+    "$namedtuple": _read_namedtuple,
+    "$tuple": lambda data, read: tuple(read(data)),
+    "$dict": lambda data, read: {read(key): read(item) for key, item in data},
+    "$float": lambda data, _: float(data),
+    "$bytes": lambda data, _: _bytes(data),
+    "$complex": lambda data, read: complex(*read(data)),
+    "$path": _read_path,
+}
+
+
+def dumped(data: Any) -> str:
+    """Returns plain data as one line of JSON."""
+    import json  # here and below: few programs write or read any
+
+    return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def loaded(line: str | bytes) -> Any:
+    """Returns the plain data of a line of JSON."""
+    import json
+
+    return json.loads(line)
+
+
+def _text(content: bytes) -> str:
+    import base64
+
+    return base64.b64encode(content).decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    import base64
+
+    return base64.b64decode(text)

@@ -15,15 +15,94 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from envkit import provenance
 from envkit.errors import CallOrderError
-from envkit.masked_rows import STEPS, MaskedRows
 from envkit.provenance import MadeBy, check_made_by, made_by
+from envkit.rows import STEPS, MaskedRows
 from envkit.seeding import checked_seeds, seed_per_row
+from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
-from envkit.time_step import StepType, TimeStep
-from envkit.types import Array, NestedArray, Options, ResetSeed, Seed
+from envkit.time_step import (
+    DISCOUNT_SPEC,
+    REWARD_SPEC,
+    STEP_TYPE_SPEC,
+    StepType,
+    TimeStep,
+)
+from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed, Seed
 
-__all__ = ["EnvironmentState", "PyEnvironment"]
+__all__ = [
+    "EnvironmentState",
+    "PyEnvironment",
+    "SpecKeeper",
+    "Specified",
+    "SpecifiedEnvironment",
+]
+
+
+class Specified(abc.ABC):
+    """Has specs for what it takes and gives; the base of every environment class.
+
+    The specs are those of one environment, without the dimensions of a batch.
+    """
+
+    # What `Constructor` leaves on what it has built, and what `seed` was called with.
+    _made_from: provenance.Origin | None = None
+    _noted_seed: Any = None
+
+    @abc.abstractmethod
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of an observation, without a batch dimension."""
+
+    @abc.abstractmethod
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action, without a batch dimension."""
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of the reward: a float32 scalar unless overridden."""
+        return REWARD_SPEC
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of the discount: a float32 in [0, 1] unless overridden."""
+        return DISCOUNT_SPEC
+
+    def time_step_spec(self) -> TimeStep:
+        """Returns the specs of a whole time step, as a `TimeStep`."""
+        return TimeStep(
+            step_type=STEP_TYPE_SPEC,
+            reward=self.reward_spec(),
+            discount=self.discount_spec(),
+            observation=self.observation_spec(),
+        )
+
+    def environment_spec(self) -> EnvironmentSpec:
+        """Returns the four specs together, ready to be compared."""
+        return EnvironmentSpec.of(self)
+
+    def provenance(self) -> dict[str, Any]:
+        """Returns where the environment comes from, as data that JSON can hold.
+
+        A dictionary with the keys `id`, `version`, `class`, `arguments` (those it was
+        made with, or `None` where `envkit.make` has not noted them), `seed` (the last
+        one), `wrappers` (the outermost first), in a batch `environments`, then
+        `envkit`, `python` and `packages` (their versions), and `machine`.
+
+        Example:
+            >>> from envkit import make
+            >>> found = make("Catch", seed=7).provenance()
+            >>> found["id"], found["version"], found["arguments"], found["seed"]
+            ('Catch-v1', 1, {'seed': 7}, 7)
+        """
+        return provenance.provenance_of(self)
+
+    def _made_of(self) -> dict[str, Any]:
+        """Returns the part of the provenance that it takes to make another one."""
+        return provenance.plain_recipe(self)
+
+    def _packages_behind(self) -> set[str]:
+        """Names the packages that the environment depends on."""
+        return provenance.packages_behind(self)
+
 
 Self = TypeVar("Self", bound="PyEnvironment")
 
@@ -40,6 +119,28 @@ _IN_TURN = (
     "step",
     "step_rows",
 )
+
+
+class SpecKeeper(Specified):
+    """Has its four specs as one value, in `_spec`; a base for those beside it."""
+
+    _spec: EnvironmentSpec
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one environment's observation."""
+        return self._spec.observation
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one environment's action."""
+        return self._spec.action
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one environment's reward."""
+        return self._spec.reward
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of one environment's discount."""
+        return self._spec.discount
 
 
 class EnvironmentState(NamedTuple):
@@ -62,7 +163,7 @@ def _stays_open(call: str) -> None:
     """Stands for the check of an environment that need not be closed."""
 
 
-class PyEnvironment(MaskedRows):
+class PyEnvironment(Specified, MaskedRows):
     """An environment in Python, which takes actions and returns time steps.
 
     Example:
@@ -97,7 +198,7 @@ class PyEnvironment(MaskedRows):
         super().__init_subclass__(**kwargs)
         cls._overrides_should_reset = cls.should_reset is not PyEnvironment.should_reset
         if cls._takes_turns:
-            from envkit.interruptible import in_turn
+            from envkit.threads import in_turn
 
             for name in _IN_TURN:
                 if "_takes_turns" in vars(cls) or name in vars(cls):
@@ -107,12 +208,12 @@ class PyEnvironment(MaskedRows):
         """Prepares the base class.
 
         Args:
-            handle_auto_reset: Whether `step` begins a new episode by itself after a
-                `LAST`. If false, the environment's own `_step` must.
+            handle_auto_reset: Whether `step` begins a new episode after a `LAST`. If
+                false, the environment's own `_step` must.
         """
         self._refuse_overridden_template()
         if self._takes_turns:
-            from envkit.interruptible import Turn
+            from envkit.threads import Turn
 
             self._thread_turn = Turn()
         self._handle_auto_reset = handle_auto_reset
@@ -215,7 +316,7 @@ class PyEnvironment(MaskedRows):
 
         The first step of a new environment starts an episode, and so does the step
         after a `LAST`: both return a `FIRST` and ignore the action. In a batch that
-        holds for each row by itself, unless its `autoreset` says otherwise. An
+        holds for each row on its own, unless its `autoreset` says otherwise. An
         environment made without `handle_auto_reset` sees to the second in its own
         `_step`.
 
@@ -245,7 +346,7 @@ class PyEnvironment(MaskedRows):
         return time_step
 
     def should_reset(self, current_time_step: TimeStep) -> bool:
-        """Says whether the next `step` is to be a `reset` of everything."""
+        """Returns True if the next `step` is to be a `reset` of everything."""
         return self._handle_auto_reset and bool(np.all(current_time_step.is_last()))
 
     def _step_or_reset(
@@ -414,3 +515,44 @@ class PyEnvironment(MaskedRows):
 
 def _fresh_seed() -> int:
     return int(np.random.SeedSequence().generate_state(1)[0])
+
+
+class SpecifiedEnvironment(PyEnvironment):
+    """Is the base of environments whose specs and batch size are attributes.
+
+    A subclass sets `_observation_spec` and `_action_spec`; `_reward_spec` and
+    `_discount_spec` unless one float32 is right; `_batch_size`, of a batch.
+    """
+
+    # On the class, so that an object that is not made yet can be closed and copied.
+    _observation_spec: NestedSpec = None
+    _action_spec: NestedSpec = None
+    _reward_spec: NestedSpec = REWARD_SPEC
+    _discount_spec: NestedSpec = DISCOUNT_SPEC
+    _batch_size: int | None = None
+
+    @property
+    def batched(self) -> bool:
+        """True for a batch."""
+        return self._batch_size is not None
+
+    @property
+    def batch_size(self) -> int | None:
+        """The number of rows of a batch; `None` for a single environment."""
+        return self._batch_size
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of an observation."""
+        return self._observation_spec
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action."""
+        return self._action_spec
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of the reward."""
+        return self._reward_spec
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the specs of the discount."""
+        return self._discount_spec

@@ -1,4 +1,4 @@
-"""`RandomPyEnvironment`: any specs, filled with random values."""
+"""Random environments and random actions: `RandomPyEnvironment` and `RandomPolicy`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import as_array
+from envkit.async_environment import check_env_ids
 from envkit.errors import SpecError
-from envkit.py_environment import PyEnvironment
-from envkit.seeding import checked_seeds
-from envkit.specs.array_spec import BoundedArraySpec
+from envkit.py_environment import SpecifiedEnvironment
+from envkit.seeding import checked_seeds, seed_per_row
+from envkit.specs.arrays import BoundedArraySpec, as_array
+from envkit.specs.environment_spec import checked_spec
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe, flatten_as
+from envkit.text import a_or_an
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wording import a_or_an
 
-__all__ = ["RandomPyEnvironment"]
+__all__ = [
+    "RandomPolicy",
+    "RandomPyEnvironment",
+]
+
 
 _ACTION = "RandomPyEnvironment.step() was given an action that"
 
 
-class RandomPyEnvironment(PyEnvironment):
+class RandomPyEnvironment(SpecifiedEnvironment):
     """Returns random observations of a spec, and episodes of random length.
 
     It stands in for an environment in tests and benchmarks. In a batch each row's
@@ -88,24 +93,6 @@ class RandomPyEnvironment(PyEnvironment):
         self._num_steps = np.zeros(self._dims, np.int64)
         # Not by seed(): a subclass may extend that by what it does not have yet.
         self._make_generator(seed)
-
-    @property
-    def batched(self) -> bool:
-        """Whether a batch size was given."""
-        return self._batch_size is not None
-
-    @property
-    def batch_size(self) -> int | None:
-        """How many rows there are; `None` for a single environment."""
-        return self._batch_size
-
-    def observation_spec(self) -> NestedSpec:
-        """Returns the spec that observations are sampled from."""
-        return self._observation_spec
-
-    def action_spec(self) -> NestedSpec:
-        """Returns the spec that was given; an empty nest if there was none."""
-        return self._action_spec
 
     def discount_spec(self) -> NestedSpec:
         """Returns a spec between 0 and the discount, or 1."""
@@ -201,7 +188,7 @@ class RandomPyEnvironment(PyEnvironment):
             self._action.paths, self._action.leaves, leaves, strict=True
         ):
             expected = (*self._dims, *spec.shape)
-            # Of objects there is nothing to say but that they are there.
+            # Of objects only the presence is known.
             is_object = spec.dtype.hasobject and leaf is not None
             reason = "" if is_object else _reason_against(leaf, expected)
             if reason:
@@ -241,7 +228,7 @@ class RandomPyEnvironment(PyEnvironment):
 
 
 def _reason_against(action: Any, expected: tuple[int, ...]) -> str:
-    """Says why one leaf is no action; empty if it is one."""
+    """Describes why one leaf is not an action; empty if it is one."""
     if action is None:
         return "None is not an array. Did a return statement get lost?"
     if isinstance(action, str | bytes):
@@ -249,7 +236,7 @@ def _reason_against(action: Any, expected: tuple[int, ...]) -> str:
     array = as_array(action)
     if array.dtype.hasobject:
         if isinstance(action, list | tuple):
-            return "Its rows differ in shape, so it is no array."
+            return "Its rows differ in shape, so it cannot be an array."
         return f"{a_or_an(type(action).__name__).capitalize()} is not an array."
     shape = array.shape
     # TF-Agents' users pass a plain number where one belongs in a vector.
@@ -263,10 +250,10 @@ def _as_discount(discount: Any, batch_size: int | None) -> Array:
     array = np.asarray(discount)
     if array.dtype.kind in "biuf" and array.shape in shapes:
         return array.astype(np.float32)
-    expected = "one number is expected."
+    expected = "one number,"
     if batch_size is not None:
-        expected = f"one number, or one for each of {batch_size} rows, is expected."
-    raise ValueError(f"discount is {describe(discount)}; {expected}")
+        expected += f" or one for each of {batch_size} rows,"
+    raise ValueError(f"discount must be {expected} got {describe(discount)}.")
 
 
 def _check_arguments(
@@ -274,15 +261,134 @@ def _check_arguments(
 ) -> None:
     if not 0.0 <= probability <= 1.0:
         raise ValueError(
-            f"episode_end_probability is {probability}; a probability lies between 0 "
-            "and 1."
+            f"episode_end_probability must be between 0 and 1, got {probability}."
         )
     if batch_size is not None and (
         not isinstance(batch_size, numbers.Integral) or batch_size < 1
     ):
-        raise ValueError(f"batch_size is {batch_size!r}; a batch has at least one row.")
+        raise ValueError(f"batch_size must be at least 1, got {batch_size!r}.")
     if longest is not None and longest < max(shortest, 1):
         raise ValueError(
-            f"max_duration is {longest}; it must be at least 1 and no less than "
-            f"min_duration, which is {shortest}."
+            "max_duration must be at least 1 and no less than min_duration, which is "
+            f"{shortest}, got {longest}."
         )
+
+
+_LAST = int(StepType.LAST)
+# Where the seeds of actions branch off from those of rows, which count from 0, and of
+# wrappers: an environment with the same seed draws other numbers.
+_BRANCH = 2**31 + 16
+
+
+class RandomPolicy:
+    """Chooses random actions, each by the seed of its row and the number of its step.
+
+    One generator for all rows would give a row another action as soon as another row
+    has drawn before it. Here neither what is asked before nor the other rows matter.
+
+    Called with time steps it counts each row's steps itself. A row at a `LAST` takes no
+    action, so that is not counted: the actions are the same in every order of resets,
+    for any number of workers, and for rows that answer in any order.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = Catch(batch_size=3, seed=1)
+        >>> policy = RandomPolicy(env.action_spec(), seed=7, batch_size=3)
+        >>> actions = policy(env.reset())
+        >>> actions
+        array([2, 0, 2])
+        >>> int(policy.action(step=0, row=1)), policy.steps
+        (0, array([1, 1, 1]))
+    """
+
+    def __init__(
+        self, action_spec: NestedSpec, seed: Seed = None, batch_size: int | None = None
+    ) -> None:
+        """Prepares.
+
+        Args:
+            action_spec: The specs of one row's action.
+            seed: What the actions depend on: one integer, from which row `i` gets the
+                same seed in a batch of any size, or one for each row; `None` for what
+                differs each time.
+            batch_size: How many rows there are; `None` for a single environment.
+        """
+        self._spec = checked_spec(action_spec, "action_spec is")
+        self._structure = nest.Structure(action_spec)
+        self._batch_size = batch_size
+        if batch_size is None:
+            seeds = checked_seeds(seed, 1)
+        else:
+            seeds = seed_per_row(seed, batch_size)
+        fresh = np.random.SeedSequence().generate_state(len(seeds)).tolist()
+        self._seeds = [
+            new if own is None else own for own, new in zip(seeds, fresh, strict=True)
+        ]
+        # How many actions each row has taken; what is set here is where it goes on.
+        self.steps: Array = np.zeros(len(seeds), np.int64)
+
+    def action(self, step: int, row: int = 0, *, mask: Any = None) -> NestedArray:
+        """Returns the action of a row in a step, both counted from 0.
+
+        It is the same whenever it is asked for.
+
+        Args:
+            step: How many actions the row has taken before.
+            row: The row of a batch.
+            mask: Which choices are allowed, as for `sample_spec_nest`.
+        """
+        key = np.random.SeedSequence(self._seeds[row], spawn_key=(_BRANCH, step))
+        return sample_spec_nest(self._spec, np.random.default_rng(key), mask=mask)
+
+    def __call__(
+        self,
+        time_step: TimeStep,
+        env_ids: Sequence[int] | Array | None = None,
+        *,
+        mask: Any = None,
+    ) -> NestedArray:
+        """Returns an action for each row of a time step, and counts it.
+
+        Args:
+            time_step: Where the rows stand.
+            env_ids: Which rows of the batch these are, as `recv` returns them; `None`
+                for all.
+            mask: Which choices are allowed, with a row for each of these rows.
+        """
+        step_type = as_array(time_step.step_type)
+        if self._batch_size is None:
+            (own,) = self._masks(time_step, mask, 1)
+            action = self.action(int(self.steps[0]), mask=own)
+            self.steps = self.steps + (step_type != _LAST)
+            return action
+        rows = np.arange(self._batch_size) if env_ids is None else np.asarray(env_ids)
+        check_env_ids(env_ids, rows, self._batch_size)
+        if step_type.shape != rows.shape:
+            raise ValueError(
+                f"RandomPolicy was given a time step of shape {step_type.shape}, and "
+                f"there are {rows.size} rows: give it batch_size, or env_ids for some."
+            )
+        masks = self._masks(time_step, mask, rows.size)
+        actions = [
+            self.action(int(self.steps[row]), row, mask=own)
+            for row, own in zip(rows.tolist(), masks, strict=True)
+        ]
+        self.steps = self.steps.copy()
+        self.steps[rows] += step_type != _LAST
+        return nest.map_structure(lambda *leaves: np.stack(leaves), *actions)
+
+    def _masks(self, time_step: TimeStep, mask: Any, rows: int) -> list[Any]:
+        """Returns the mask of each row, given those of all."""
+        if mask is None or self._batch_size is None:
+            return [mask] * rows
+        leaves = self._structure.flatten(mask)
+        return [
+            self._structure.unflatten([_of_row(leaf, row) for leaf in leaves])
+            for row in range(rows)
+        ]
+
+
+def _of_row(mask: Any, row: int) -> Any:
+    if isinstance(mask, list | tuple):  # one for each element of the spec
+        return [np.asarray(own)[row] for own in mask]
+    return None if mask is None else np.asarray(mask)[row]

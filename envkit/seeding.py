@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from envkit.text import counted
 from envkit.types import ResetSeed
-from envkit.wording import counted
 
 __all__ = ["checked_seeds", "derived_seed", "seed_per_row"]
 
@@ -35,7 +35,7 @@ def seed_per_row(seed: ResetSeed, rows: int) -> list[int | None]:
         return [None] * rows
     if _is_sequence(seed):
         return checked_seeds(seed, rows)
-    return _spawned(_as_seed(seed), rows)  # type: ignore[arg-type]  # it is no sequence
+    return _spawned(_as_seed(seed), rows)  # type: ignore[arg-type]  # it is not a sequence
 
 
 def checked_seeds(seed: ResetSeed, rows: int) -> list[int | None]:
@@ -47,7 +47,7 @@ def checked_seeds(seed: ResetSeed, rows: int) -> list[int | None]:
     """
     if _is_sequence(seed):
         return _given(seed, rows)  # type: ignore[arg-type]  # it is one
-    return [None if seed is None else _as_seed(seed)]  # type: ignore[arg-type]  # it is no sequence
+    return [None if seed is None else _as_seed(seed)]  # type: ignore[arg-type]  # it is not a sequence
 
 
 def derived_seed(seed: Any, rebuilds: int) -> Any:

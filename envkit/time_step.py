@@ -7,25 +7,28 @@ of the state may still be bootstrapped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from envkit import _tensor_bridge, nest
-from envkit.arrays import as_array
 from envkit.errors import SpecError
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import describe
+from envkit.text import foreign
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wording import foreign
 
 __all__ = [
     "DISCOUNT_SPEC",
+    "FLAGS",
     "REWARD_SPEC",
     "STEP_TYPE_SPEC",
+    "AutoReset",
     "StepType",
     "TimeStep",
+    "flags_in",
     "restart",
     "termination",
     "time_step_spec",
@@ -185,7 +188,7 @@ def termination(
     reward: NestedArray,
     outer_dims: Sequence[int] | None = None,
 ) -> TimeStep:
-    """Returns the time step that ends an episode for good: `LAST`, discount 0.
+    """Returns the time step that terminates an episode: `LAST`, discount 0.
 
     Args:
         observation: Passed through as it is.
@@ -265,6 +268,85 @@ def time_step_spec(
         discount=DISCOUNT_SPEC,
         observation=observation_spec,
     )
+
+
+class AutoReset(enum.Enum):
+    """In which order a batch returns the end of one episode and the next beginning.
+
+    | | `step` returns for a row that ended | the next `step` of it | right after the end, `current_time_step()` |
+    |---|---|---|---|
+    | `NEXT_STEP` | `LAST` | returns `FIRST`, its action ignored | that `LAST` |
+    | `SAME_STEP` | `LAST` | is the first step of the new episode | the new episode's `FIRST` |
+    | `DISABLED` | `LAST` | an error, until `reset(mask)` | that `LAST` |
+
+    Under every order `step` says what happened and `current_time_step()` says where
+    the environments stand; the transitions are the same.
+    """  # noqa: E501  # a table
+
+    NEXT_STEP = "next_step"
+    SAME_STEP = "same_step"
+    DISABLED = "disabled"
+
+    @classmethod
+    def of(cls, value: AutoReset | str) -> AutoReset:
+        """Returns the member a value stands for: itself, or its name.
+
+        Example:
+            >>> AutoReset.of("same_step") is AutoReset.SAME_STEP
+            True
+        """
+        if isinstance(value, cls):
+            return value
+        names = [member.value for member in cls]
+        if isinstance(value, str) and value.lower() in names:
+            return cls(value.lower())
+        raise ValueError(
+            f"autoreset must be one of "
+            f"{', '.join(f'AutoReset.{member.name}' for member in cls)}, "
+            f"got {value!r:.80}."
+        )
+
+    @classmethod
+    def kept_by(cls, env: Any) -> AutoReset:
+        """Returns the order that an environment keeps, whatever kind it is of.
+
+        Example:
+            >>> AutoReset.kept_by(object()) is AutoReset.NEXT_STEP
+            True
+        """
+        value = getattr(getattr(env, "autoreset", None), "value", None)
+        return next((order for order in cls if order.value == value), cls.NEXT_STEP)
+
+
+# The flags of an info say how an episode ended where a time step alone cannot: of an
+# environment that ends in both ways at once, or discounts by 0 without ending.
+FLAGS = ("terminated", "truncated")
+_BOOLEAN = np.dtype(np.bool_)
+
+
+def flags_in(info: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """Returns the two flags of an info, if it has both.
+
+    Example:
+        >>> flags_in({"terminated": np.array(True), "truncated": False, "steps": 7})
+        (array(True), False)
+        >>> flags_in({"truncated": True}) is None
+        True
+    """
+    # Hot: called once per step.
+    if "terminated" not in info or "truncated" not in info:
+        return None
+    terminated, truncated = info["terminated"], info["truncated"]
+    if _is_flag(terminated) and _is_flag(truncated):
+        return terminated, truncated
+    return None
+
+
+def _is_flag(value: Any) -> bool:
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.ndim == 0 and value.dtype == _BOOLEAN  # type: ignore[no-any-return]  # a boolean
+    return kind is bool or kind is np.bool_
 
 
 def _step(
@@ -388,7 +470,7 @@ def _as_discount(call: str, discount: Any, dims: tuple[int, ...]) -> Array:
     if discount is None:
         raise SpecError(
             f"{call}() was given None as discount. Pass 1.0 where later rewards count "
-            "in full, 0.0 where the episode is over for good."
+            "in full, 0.0 where the episode has ended."
         )
     given = as_array(discount)
     if given.dtype.kind not in "biuf":

@@ -11,8 +11,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import SpecError
+from envkit.legal_actions import RandomActions
 from envkit.py_environment import PyEnvironment
-from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe, explain
 from envkit.types import NestedArray
 
@@ -26,7 +26,7 @@ def get_tf_env(environment: Any) -> Any:
     """Returns a TensorFlow environment: what it was given, if that is one.
 
     Raises:
-        ValueError: It is no environment.
+        ValueError: It is not an environment.
     """
     if not isinstance(environment, PyEnvironment) and not hasattr(environment, "step"):
         raise ValueError(
@@ -65,15 +65,21 @@ def validate_py_environment(
     """
     rng = np.random.default_rng()
     spec = environment.time_step_spec()
-    # Whoever quacks like an environment may have anything in place of None.
+    # An object with the methods of an environment may have anything for None.
     batch_size = environment.batch_size
     batched = isinstance(batch_size, numbers.Integral)
     outer_dims = (int(batch_size),) if batched else ()
+    act = RandomActions(
+        environment.action_spec(),
+        rng,
+        int(batch_size) if batched else None,
+        environment,
+    )
     time_step = environment.reset()
     _check(time_step, spec, outer_dims, environment, "reset()")
     played = 0
     while played < episodes:
-        action = sample_spec_nest(environment.action_spec(), rng, outer_dims)
+        action = act(time_step)
         if observation_and_action_constraint_splitter is not None:
             _, mask = observation_and_action_constraint_splitter(time_step.observation)
             structure = nest.Structure(environment.action_spec())

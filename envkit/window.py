@@ -1,7 +1,7 @@
 """pygame's window: there is one in a process, in which environments show pictures.
 
 SDL, on which pygame stands, reads its settings from environment variables only. Those
-that somebody has set stay as they are.
+that are set already stay as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from envkit.errors import MissingDependencyError
 from envkit.types import Array
-from envkit.wrappers.pictures.rendered import tiled
+from envkit.wrappers.pictures import tiled
 
 __all__ = [
     "BACKGROUND",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _ALWAYS = {
-    # Otherwise pygame greets whoever imports it.
+    # Otherwise pygame prints a greeting when it is imported.
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
     # SDL would take SIGTERM for a click on a window's close button, and a worker that
     # is to end would go on.
@@ -50,7 +50,7 @@ def prepare_sdl(shows_window: bool | None) -> None:
     """Sets the variables of this process that are not set yet.
 
     Args:
-        shows_window: Whether somebody is to see the game. `None` if that is not known:
+        shows_window: Whether the game is to be seen. `None` if that is not known:
             then a machine without a display is taken not to show any.
     """
     settings = dict(_ALWAYS)
@@ -61,7 +61,7 @@ def prepare_sdl(shows_window: bool | None) -> None:
 
 
 def has_display() -> bool:
-    """Says whether there is a screen to show a window on."""
+    """Returns True if there is a screen to show a window on."""
     if sys.platform != "linux":
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
@@ -69,7 +69,7 @@ def has_display() -> bool:
 
 def surface() -> Any:
     """Returns the surface of pygame's window; `None` if nothing is shown."""
-    # Whoever has a display has imported pygame.
+    # Where there is a display, pygame is imported.
     pygame = sys.modules.get("pygame")
     return pygame.display.get_surface() if pygame is not None else None
 
@@ -80,7 +80,7 @@ def open_display(needed_by: str, *, instead: str, seen: bool = True) -> Any:
     Args:
         needed_by: Who needs it, as the sentence begins.
         instead: What to do without a window, as a sentence.
-        seen: Whether somebody is to see it. Without a display nobody does.
+        seen: Whether it is to be seen, which takes a display.
 
     Raises:
         MissingDependencyError: pygame is not installed.

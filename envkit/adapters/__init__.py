@@ -2,7 +2,7 @@
 
 The modules here are what users name; the folders hold what those are made of. Names
 are loaded when they are first used, and each adapter imports its library only
-when it is asked for an environment, so nobody pays for a library that is not used.
+when it is asked for an environment, so a library that is not used costs nothing.
 """
 
 from __future__ import annotations
@@ -12,119 +12,147 @@ from typing import TYPE_CHECKING
 from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from envkit.adapters import ale as suite_ale
+    from envkit.adapters import bsuite as suite_bsuite
+    from envkit.adapters import dm_control as suite_dm_control
     from envkit.adapters import gin as gin
+    from envkit.adapters import gym as gym_wrapper
+    from envkit.adapters import gym as suite_gym
+    from envkit.adapters import minigrid as suite_minigrid
+    from envkit.adapters import ple as suite_ple
     from envkit.adapters import pysc2 as pysc2
-    from envkit.adapters import suite_ale as suite_ale
-    from envkit.adapters import suite_bsuite as suite_bsuite
-    from envkit.adapters import suite_dm_control as suite_dm_control
-    from envkit.adapters import suite_envpool as suite_envpool
-    from envkit.adapters import suite_gym as suite_gym
-    from envkit.adapters import suite_gymnasium as suite_gymnasium
-    from envkit.adapters import suite_gymnax as suite_gymnax
-    from envkit.adapters import suite_minigrid as suite_minigrid
-    from envkit.adapters import suite_pettingzoo as suite_pettingzoo
-    from envkit.adapters import suite_ple as suite_ple
-    from envkit.adapters import suite_vizdoom as suite_vizdoom
     from envkit.adapters import urnai as urnai
-    from envkit.adapters.agent_time_steps import AgentTimeSteps
-    from envkit.adapters.atari_vector_wrapper import AtariVectorWrapper
-    from envkit.adapters.dm_control_wrapper import DmControlWrapper
-    from envkit.adapters.dm_env_wrapper import DmEnvWrapper
-    from envkit.adapters.env_adapter import EnvAdapter, Result
-    from envkit.adapters.envpool_async import AsyncEnvPool
-    from envkit.adapters.envpool_wrapper import EnvPoolWrapper
-    from envkit.adapters.functional_env import FunctionalEnvironment
-    from envkit.adapters.gym_wrapper import GymWrapper
-    from envkit.adapters.gymnasium_vector_wrapper import (
-        GymnasiumVectorWrapper,
-    )
-    from envkit.adapters.gymnasium_wrapper import GymnasiumWrapper
-    from envkit.adapters.gymnax_wrapper import GymnaxWrapper
-    from envkit.adapters.pettingzoo_aec_wrapper import PettingZooAECWrapper
-    from envkit.adapters.pettingzoo_wrapper import PettingZooWrapper
-    from envkit.adapters.ple_wrapper import PLEWrapper
-    from envkit.adapters.py_to_dm_wrapper import PyToDMWrapper
-    from envkit.adapters.py_to_gymnasium import PyToGymnasium
-    from envkit.adapters.py_to_gymnasium_vector import (
-        PyToGymnasiumVector,
-    )
-    from envkit.adapters.py_to_pettingzoo import to_pettingzoo
-    from envkit.adapters.py_to_sb3 import to_sb3
-    from envkit.adapters.pysc2_wrapper import PySC2Wrapper
-    from envkit.adapters.spaces.one_of import OneOf
-    from envkit.adapters.spaces.padded import (
+    from envkit.adapters import vizdoom as suite_vizdoom
+    from envkit.adapters.adapter import Adapter, Result
+    from envkit.adapters.adapter import Adapter as EnvAdapter
+    from envkit.adapters.ale import AtariVectorWrapper
+    from envkit.adapters.dm_control import DmControlWrapper
+    from envkit.adapters.dm_env import DmEnvWrapper
+    from envkit.adapters.envpool import suite as suite_envpool
+    from envkit.adapters.envpool.async_pool import AsyncEnvPool
+    from envkit.adapters.envpool.wrapper import EnvPoolWrapper
+    from envkit.adapters.gym import GymWrapper
+    from envkit.adapters.gymnasium import suite as suite_gymnasium
+    from envkit.adapters.gymnasium import wrapper as gymnasium_wrapper
+    from envkit.adapters.gymnasium.spaces import (
+        OneOf,
         PaddedGraph,
         PaddedSequence,
         PaddedStack,
-    )
-    from envkit.adapters.spaces.spaces_from_specs import (
         batch_space_from_spec,
         space_from_spec,
+        spec_from_gym_space,
     )
-    from envkit.adapters.spaces.specs_from_spaces import spec_from_gym_space
+    from envkit.adapters.gymnasium.to_env import PyToGymnasium
+    from envkit.adapters.gymnasium.to_vector import (
+        PyToGymnasiumVector,
+    )
+    from envkit.adapters.gymnasium.vector import (
+        GymnasiumVectorWrapper,
+    )
+    from envkit.adapters.gymnasium.vectorize import vectorize
+    from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
+    from envkit.adapters.jax import gymnax as suite_gymnax
+    from envkit.adapters.jax.functional import FunctionalEnvironment
+    from envkit.adapters.jax.gymnax import GymnaxWrapper
+    from envkit.adapters.pettingzoo import suite as suite_pettingzoo
+    from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
+    from envkit.adapters.pettingzoo.agents import AgentTimeSteps
+    from envkit.adapters.pettingzoo.parallel import PettingZooWrapper
+    from envkit.adapters.pettingzoo.to_pettingzoo import to_pettingzoo
+    from envkit.adapters.ple import PLEWrapper
+    from envkit.adapters.pysc2.wrapper import PySC2Wrapper
+    from envkit.adapters.sb3 import to_sb3
     from envkit.adapters.tf_agents import from_tf_agents, to_tf_agents
-    from envkit.adapters.urnai_envs.from_env import from_urnai
-    from envkit.adapters.urnai_envs.to_env import to_urnai
-    from envkit.adapters.vectorized_envs import vectorize
-    from envkit.adapters.vizdoom_wrapper import VizDoomWrapper
+    from envkit.adapters.to_dm_env import PyToDMWrapper
+    from envkit.adapters.urnai import from_urnai, to_urnai
+    from envkit.adapters.vizdoom import VizDoomWrapper
 
 _HOMES = {
-    "AgentTimeSteps": "envkit.adapters.agent_time_steps",
-    "AsyncEnvPool": "envkit.adapters.envpool_async",
-    "AtariVectorWrapper": "envkit.adapters.atari_vector_wrapper",
-    "DmControlWrapper": "envkit.adapters.dm_control_wrapper",
-    "DmEnvWrapper": "envkit.adapters.dm_env_wrapper",
-    "EnvAdapter": "envkit.adapters.env_adapter",
-    "EnvPoolWrapper": "envkit.adapters.envpool_wrapper",
-    "FunctionalEnvironment": "envkit.adapters.functional_env",
-    "GymWrapper": "envkit.adapters.gym_wrapper",
-    "GymnasiumVectorWrapper": "envkit.adapters.gymnasium_vector_wrapper",
-    "GymnasiumWrapper": "envkit.adapters.gymnasium_wrapper",
-    "GymnaxWrapper": "envkit.adapters.gymnax_wrapper",
-    "OneOf": "envkit.adapters.spaces.one_of",
-    "PaddedGraph": "envkit.adapters.spaces.padded",
-    "PaddedSequence": "envkit.adapters.spaces.padded",
-    "PaddedStack": "envkit.adapters.spaces.padded",
-    "PettingZooAECWrapper": "envkit.adapters.pettingzoo_aec_wrapper",
-    "PettingZooWrapper": "envkit.adapters.pettingzoo_wrapper",
-    "PLEWrapper": "envkit.adapters.ple_wrapper",
-    "PySC2Wrapper": "envkit.adapters.pysc2_wrapper",
-    "PyToDMWrapper": "envkit.adapters.py_to_dm_wrapper",
-    "PyToGymnasium": "envkit.adapters.py_to_gymnasium",
-    "PyToGymnasiumVector": "envkit.adapters.py_to_gymnasium_vector",
-    "Result": "envkit.adapters.env_adapter",
-    "VizDoomWrapper": "envkit.adapters.vizdoom_wrapper",
-    "batch_space_from_spec": "envkit.adapters.spaces.spaces_from_specs",
+    "Adapter": "envkit.adapters.adapter",
+    "AgentTimeSteps": "envkit.adapters.pettingzoo.agents",
+    "AsyncEnvPool": "envkit.adapters.envpool.async_pool",
+    "AtariVectorWrapper": "envkit.adapters.ale",
+    "DmControlWrapper": "envkit.adapters.dm_control",
+    "DmEnvWrapper": "envkit.adapters.dm_env",
+    "EnvAdapter": "envkit.adapters.adapter",
+    "EnvPoolWrapper": "envkit.adapters.envpool.wrapper",
+    "FunctionalEnvironment": "envkit.adapters.jax.functional",
+    "GymWrapper": "envkit.adapters.gym",
+    "GymnasiumVectorWrapper": "envkit.adapters.gymnasium.vector",
+    "GymnasiumWrapper": "envkit.adapters.gymnasium.wrapper",
+    "GymnaxWrapper": "envkit.adapters.jax.gymnax",
+    "OneOf": "envkit.adapters.gymnasium.spaces",
+    "PaddedGraph": "envkit.adapters.gymnasium.spaces",
+    "PaddedSequence": "envkit.adapters.gymnasium.spaces",
+    "PaddedStack": "envkit.adapters.gymnasium.spaces",
+    "PettingZooAECWrapper": "envkit.adapters.pettingzoo.aec",
+    "PettingZooWrapper": "envkit.adapters.pettingzoo.parallel",
+    "PLEWrapper": "envkit.adapters.ple",
+    "PySC2Wrapper": "envkit.adapters.pysc2.wrapper",
+    "PyToDMWrapper": "envkit.adapters.to_dm_env",
+    "PyToGymnasium": "envkit.adapters.gymnasium.to_env",
+    "PyToGymnasiumVector": "envkit.adapters.gymnasium.to_vector",
+    "Result": "envkit.adapters.adapter",
+    "VizDoomWrapper": "envkit.adapters.vizdoom",
+    "batch_space_from_spec": "envkit.adapters.gymnasium.spaces",
     "from_tf_agents": "envkit.adapters.tf_agents",
-    "from_urnai": "envkit.adapters.urnai_envs.from_env",
-    "space_from_spec": "envkit.adapters.spaces.spaces_from_specs",
-    "spec_from_gym_space": "envkit.adapters.spaces.specs_from_spaces",
-    "to_pettingzoo": "envkit.adapters.py_to_pettingzoo",
-    "to_sb3": "envkit.adapters.py_to_sb3",
+    "from_urnai": "envkit.adapters.urnai",
+    "space_from_spec": "envkit.adapters.gymnasium.spaces",
+    "spec_from_gym_space": "envkit.adapters.gymnasium.spaces",
+    "to_pettingzoo": "envkit.adapters.pettingzoo.to_pettingzoo",
+    "to_sb3": "envkit.adapters.sb3",
     "to_tf_agents": "envkit.adapters.tf_agents",
-    "to_urnai": "envkit.adapters.urnai_envs.to_env",
-    "vectorize": "envkit.adapters.vectorized_envs",
+    "to_urnai": "envkit.adapters.urnai",
+    "vectorize": "envkit.adapters.gymnasium.vectorize",
 }
 _MODULES = (
     "gin",
     "pysc2",
-    "suite_ale",
-    "suite_bsuite",
-    "suite_dm_control",
-    "suite_envpool",
-    "suite_gym",
-    "suite_gymnasium",
-    "suite_gymnax",
-    "suite_minigrid",
-    "suite_pettingzoo",
-    "suite_ple",
-    "suite_vizdoom",
     "urnai",
 )
+# The names that modules have in TF-Agents, and those that they had before.
+_ALIASES = {
+    "agent_time_steps": "envkit.adapters.pettingzoo.agents",
+    "atari_vector_wrapper": "envkit.adapters.ale",
+    "dm_control_wrapper": "envkit.adapters.dm_control",
+    "dm_env_wrapper": "envkit.adapters.dm_env",
+    "env_adapter": "envkit.adapters.adapter",
+    "envpool_async": "envkit.adapters.envpool.async_pool",
+    "envpool_wrapper": "envkit.adapters.envpool.wrapper",
+    "functional_env": "envkit.adapters.jax.functional",
+    "gym_wrapper": "envkit.adapters.gym",
+    "gymnasium_vector_wrapper": "envkit.adapters.gymnasium.vector",
+    "gymnasium_wrapper": "envkit.adapters.gymnasium.wrapper",
+    "gymnax_wrapper": "envkit.adapters.jax.gymnax",
+    "pettingzoo_aec_wrapper": "envkit.adapters.pettingzoo.aec",
+    "pettingzoo_wrapper": "envkit.adapters.pettingzoo.parallel",
+    "ple_wrapper": "envkit.adapters.ple",
+    "py_to_dm_wrapper": "envkit.adapters.to_dm_env",
+    "py_to_gymnasium": "envkit.adapters.gymnasium.to_env",
+    "py_to_gymnasium_vector": "envkit.adapters.gymnasium.to_vector",
+    "py_to_pettingzoo": "envkit.adapters.pettingzoo.to_pettingzoo",
+    "py_to_sb3": "envkit.adapters.sb3",
+    "pysc2_wrapper": "envkit.adapters.pysc2.wrapper",
+    "suite_ale": "envkit.adapters.ale",
+    "suite_bsuite": "envkit.adapters.bsuite",
+    "suite_dm_control": "envkit.adapters.dm_control",
+    "suite_envpool": "envkit.adapters.envpool.suite",
+    "suite_gym": "envkit.adapters.gym",
+    "suite_gymnasium": "envkit.adapters.gymnasium.suite",
+    "suite_gymnax": "envkit.adapters.jax.gymnax",
+    "suite_minigrid": "envkit.adapters.minigrid",
+    "suite_pettingzoo": "envkit.adapters.pettingzoo.suite",
+    "suite_ple": "envkit.adapters.ple",
+    "suite_vizdoom": "envkit.adapters.vizdoom",
+    "vectorized_envs": "envkit.adapters.gymnasium.vectorize",
+    "vizdoom_wrapper": "envkit.adapters.vizdoom",
+}
 
 # Without `gin`, `pysc2` and `urnai`, which would hide the packages of these names from
-# whoever imports all.
+# programs that import all.
 __all__ = [
+    "Adapter",
     "AgentTimeSteps",
     "AsyncEnvPool",
     "AtariVectorWrapper",
@@ -153,6 +181,8 @@ __all__ = [
     "batch_space_from_spec",
     "from_tf_agents",
     "from_urnai",
+    "gym_wrapper",
+    "gymnasium_wrapper",
     "space_from_spec",
     "spec_from_gym_space",
     "suite_ale",
@@ -173,4 +203,4 @@ __all__ = [
     "vectorize",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES, _ALIASES)

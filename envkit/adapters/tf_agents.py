@@ -1,27 +1,41 @@
-"""To TF-Agents and back: environments repacked in the classes of that library.
+"""TF-Agents: its environments as envkit environments, and the other way.
 
 Agents, networks, drivers and replay buffers of TF-Agents take a `TFPyEnvironment` of
-envkit as it is. What asks for Python environments, or for specs of its own classes,
-gets them from `to_tf_agents`; `from_tf_agents` makes an envkit environment of one that
-was written for that library, and needs nothing of it.
+envkit as it is. For code that needs Python environments, or specs of its own classes,
+`to_tf_agents` makes them; `from_tf_agents` makes an envkit environment of one that was
+written for that library, and needs nothing of it.
+
+In TF-Agents the step after a `LAST` begins the next episode. In a batch that holds row
+by row, and only the batch itself can begin an episode in some rows.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from envkit.adapters.dependencies import require
-from envkit.adapters.of_tf_agents.tf_agents_environments import (
-    as_py_environment,
-    as_tf_environment,
-)
-from envkit.adapters.of_tf_agents.tf_agents_order import check_autoreset
-from envkit.adapters.of_tf_agents.tf_agents_wrapper import TFAgentsWrapper
-from envkit.errors import MissingDependencyError
-from envkit.py_environment import PyEnvironment
-from envkit.specs.validation import describe
+import numpy as np
 
-__all__ = ["from_tf_agents", "to_tf_agents"]
+from envkit import nest
+from envkit.adapters.foreign import ForeignEnvironment, forwarded, require
+from envkit.adapters.values import Leaf, Repacker, array_leaf
+from envkit.errors import CallOrderError, MissingDependencyError, SpecError
+from envkit.py_environment import PyEnvironment
+from envkit.seeding import checked_seeds, seed_per_row
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.text import a_or_an, listed
+from envkit.time_step import (
+    DISCOUNT_SPEC,
+    REWARD_SPEC,
+    STEP_TYPE_SPEC,
+    AutoReset,
+    StepType,
+    TimeStep,
+)
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["TFAgentsWrapper", "from_tf_agents", "to_tf_agents"]
 
 
 def to_tf_agents(env: Any) -> Any:
@@ -29,7 +43,7 @@ def to_tf_agents(env: Any) -> Any:
 
     A `PyEnvironment`, batched or not, becomes a `PyEnvironment` of TF-Agents, which its
     `TFPyEnvironment` takes; a `TFEnvironment` becomes a `TFEnvironment` of TF-Agents.
-    What is TF-Agents' already comes back as it is. Specs and time steps are of
+    An environment of TF-Agents is returned as it is. Specs and time steps are of
     TF-Agents' classes; public attributes that those environments do not have are
     envkit's.
 
@@ -52,16 +66,23 @@ def to_tf_agents(env: Any) -> Any:
             f"to_tf_agents() was given {_shown(env)}; it takes an environment: a "
             "PyEnvironment or TFEnvironment of envkit."
         )
-    check_autoreset(env)
+    order = AutoReset.kept_by(env)
+    if order is not AutoReset.NEXT_STEP:
+        raise ValueError(
+            f"to_tf_agents() was given {a_or_an(type(env).__name__)} whose autoreset "
+            f"is {order.name}; in TF-Agents the step after a LAST returns the FIRST "
+            "of the next episode. Set its autoreset to NEXT_STEP."
+        )
     _require_tf_agents()
-    return as_tf_environment(env) if takes_tensors else as_py_environment(env)
+    make = _tf_environment_class() if takes_tensors else _py_environment_class()
+    return make(env)
 
 
 def from_tf_agents(env: Any) -> PyEnvironment:
     """Makes an envkit environment of one that was written for TF-Agents.
 
-    Anything that has the methods of TF-Agents' `PyEnvironment` will do; the library
-    itself is not needed. An environment of envkit comes back as it is.
+    It must have the methods of TF-Agents' `PyEnvironment`; the library itself is not
+    needed. An environment of envkit is returned as it is.
 
     Args:
         env: A Python environment, batched or not; closing the result closes it.
@@ -84,7 +105,7 @@ def from_tf_agents(env: Any) -> PyEnvironment:
 
 
 def _is_of_tf_agents(env: Any) -> bool:
-    """Says whether an environment is of TF-Agents' classes, without loading them."""
+    """Returns whether an environment is of TF-Agents' classes, without loading them."""
     return any(
         kind.__name__ in {"PyEnvironment", "TFEnvironment"}
         and kind.__module__.partition(".")[0] == "tf_agents"
@@ -93,7 +114,7 @@ def _is_of_tf_agents(env: Any) -> bool:
 
 
 def _takes_tensors(env: Any) -> bool:
-    """Says whether the specs of what may be an environment are TensorFlow's."""
+    """Returns whether the specs of a possible environment are TensorFlow's."""
     if isinstance(env, type) or not callable(getattr(env, "time_step_spec", None)):
         return False
     step_type = getattr(env.time_step_spec(), "step_type", None)
@@ -104,7 +125,7 @@ def _require_tf_agents() -> None:
     try:
         require("tf_agents", needed_by="to_tf_agents()", extra="tf_agents")
     except MissingDependencyError:
-        # No extra has it, as its requirements leave out the TensorFlow of today.
+        # Because no extra can have it: it requires an older TensorFlow.
         error = MissingDependencyError(
             "to_tf_agents() needs the package tf-agents, which is not installed. It "
             "runs on Python 3.11 and older, with Keras 2, and its own list of "
@@ -120,3 +141,382 @@ def _require_tf_agents() -> None:
 
 def _shown(env: Any) -> str:
     return f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+
+
+class TFAgentsWrapper(ForeignEnvironment):
+    """Makes an envkit environment of one that was written for TF-Agents.
+
+    Observations, rewards and discounts get the dtypes of their specs. Where TF-Agents'
+    functions for time steps return one discount for a whole batch, or a step type for
+    each element of a vector reward, there is one for each row. A single environment
+    need not begin its next episode itself; each row of a batch must.
+
+    The state is that of the environment's own `get_state`. Public attributes that the
+    wrapper does not have are those of the environment.
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            env: The environment.
+        """
+        self._foreign = env
+        self._name = type(env).__name__
+        self._batch_size = env.batch_size if getattr(env, "batched", False) else None
+        # Because only a batch itself can begin an episode in some of its rows.
+        super().__init__(handle_auto_reset=not self.batched)
+        specs = _time_step_specs_of(env)
+        self._observation_spec = specs.observation
+        self._reward_spec, self._discount_spec = specs.reward, specs.discount
+        self._action_spec = _specs("action", env.action_spec())
+        self._dims = () if self._batch_size is None else (self._batch_size,)
+        self._one_discount = _is_scalar(specs.discount)
+        self._to_time_step = Repacker(
+            specs,
+            self._dims,
+            leaf=array_leaf,
+            subject=f"{self._name} returned a time step that",
+        )
+        self._to_action = Repacker(
+            self._action_spec,
+            self._dims,
+            leaf=array_leaf,
+            subject=f"{self._name} was given an action that",
+        )
+
+    def wrapped_env(self) -> Any:
+        """Returns the environment that was written for TF-Agents."""
+        return self._foreign
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment.
+
+        In a batch that has them as its `envs`, each environment gets a seed of its own;
+        any other batch gets the seed as it is.
+        """
+        if self._batch_size is None:
+            (own,) = checked_seeds(seed, 1)
+            return self._foreign.seed(own)
+        envs = getattr(self._foreign, "envs", None)
+        if not envs:
+            return self._foreign.seed(seed)
+        seeds = seed_per_row(seed, self._batch_size)
+        if hasattr(envs[0], "call"):  # They are in processes, which their batch calls.
+            return self._foreign.seed(seeds)
+        # Because their batch gives every row the same seed, or refuses.
+        return [env.seed(own) for env, own in zip(envs, seeds, strict=True)]
+
+    def get_info(self) -> Any:
+        """Returns the environment's info."""
+        return self._foreign.get_info()
+
+    def _draw(self, mode: str) -> Any:
+        return self._foreign.render(mode)
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        return self._repacked(self._foreign.reset(), "reset")
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._closed:
+            self._check_open("step")
+        time_step = self._repacked(self._foreign.step(self._to_action(action)), "step")
+        if self.batched:
+            _check_rows_begin(self._name, self._current_time_step, time_step)
+        return time_step
+
+    def _repacked(self, theirs: Any, call: str) -> TimeStep:
+        if not hasattr(theirs, "step_type"):
+            raise SpecError(
+                f"{self._name}.{call}() returned {describe(theirs)}, not a TimeStep."
+            )
+        discount = theirs.discount
+        if self._one_discount:
+            discount = _one_per_row(discount, self._dims)
+        step_type = _one_per_row(theirs.step_type, self._dims)
+        time_step: TimeStep = self._to_time_step(
+            TimeStep(step_type, theirs.reward, discount, theirs.observation)
+        )
+        if self.batched:
+            return time_step
+        # The constants, which the base class knows without comparing arrays.
+        return time_step._replace(step_type=StepType(time_step.step_type))
+
+    def _get_state(self) -> Any:
+        # Their base class decides by its current time step whether to begin an episode,
+        # and their environments leave it out of their states.
+        standing = getattr(self._foreign, "_current_time_step", None)
+        return self._foreign.get_state(), standing
+
+    def _set_state(self, state: Any) -> None:
+        own, standing = state
+        self._foreign.set_state(own)
+        if hasattr(self._foreign, "_current_time_step"):
+            self._foreign._current_time_step = standing
+
+
+def _time_step_specs_of(env: Any) -> TimeStep:
+    """Returns the specs of an environment's time steps as envkit's."""
+    spec = env.time_step_spec()
+    # Because their time_step_spec() leaves out the discount_spec(), and the
+    # reward_spec() of their batches that of the environments: one of both is right.
+    return TimeStep(
+        step_type=STEP_TYPE_SPEC,
+        reward=_own_spec(env, "reward", spec.reward, REWARD_SPEC),
+        discount=_own_spec(env, "discount", spec.discount, DISCOUNT_SPEC),
+        observation=_specs("observation", env.observation_spec()),
+    )
+
+
+def _own_spec(env: Any, part: str, spec: Any, default: ArraySpec) -> NestedSpec:
+    """Returns the spec of a part that is not the default, if there is one."""
+    found = _specs(part, spec)
+    if _is_scalar(found) and found == default and hasattr(env, f"{part}_spec"):
+        return _specs(part, getattr(env, f"{part}_spec")())
+    return found
+
+
+def _specs(part: str, theirs: Any) -> NestedSpec:
+    """Makes specs of a nest of anything that has the attributes of specs."""
+    structure = nest.Structure(theirs)
+    pairs = zip(structure.leaves, structure.paths, strict=True)
+    return structure.unflatten([_spec(leaf, f"{part}{path}") for leaf, path in pairs])
+
+
+def _spec(spec: Any, path: str) -> ArraySpec:
+    if isinstance(spec, ArraySpec):
+        return spec
+    if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
+        error = SpecError(
+            f"The spec at {path} must be an ArraySpec, got {spec!r:.120}, which has no "
+            "shape or no dtype."
+        )
+        error.path = path
+        raise error
+    name = getattr(spec, "name", None)
+    if not hasattr(spec, "minimum"):
+        return ArraySpec(spec.shape, spec.dtype, name)
+    return BoundedArraySpec(spec.shape, spec.dtype, spec.minimum, spec.maximum, name)
+
+
+def _is_scalar(spec: NestedSpec) -> bool:
+    return isinstance(spec, ArraySpec) and spec.shape == ()
+
+
+def _one_per_row(value: Any, dims: tuple[int, ...]) -> Array:
+    """Returns one value for each row, of one for all or of equal ones in each."""
+    array = np.asarray(value)
+    if array.shape == dims:
+        return array
+    if array.ndim == 0:
+        return np.broadcast_to(array, dims)
+    if array.shape[: len(dims)] == dims and array.size:
+        elements = array.reshape(*dims, -1)
+        if (elements == elements[..., :1]).all():
+            return elements[..., 0]
+    return array
+
+
+class _PyAdapter:
+    """Does what an envkit environment does, in the classes of TF-Agents."""
+
+    def __init__(self, env: PyEnvironment) -> None:
+        # Because TF-Agents' base class begins an episode when the one before has ended
+        # in all rows, and a batch begins them itself, row by row.
+        super().__init__(handle_auto_reset=not env.batched)  # type: ignore[call-arg]  # TF-Agents' class comes next
+        self._env = env
+        self._name = type(env).__name__
+        ours = env.time_step_spec()
+        self._specs = nest.map_structure(_spec_for_tf_agents, _time_step_class()(*ours))
+        self._own_action_spec = nest.map_structure(
+            _spec_for_tf_agents, env.action_spec()
+        )
+        self._repack = Repacker(
+            ours,
+            () if env.batch_size is None else (env.batch_size,),
+            leaf=_own_array_leaf,
+            subject=f"{self._name} returned a time step that",
+            template=self._specs,
+        )
+        self._current_time_step = self._standing()
+
+    @property
+    def batched(self) -> bool:
+        return self._env.batched
+
+    @property
+    def batch_size(self) -> int | None:
+        return self._env.batch_size
+
+    def wrapped_env(self) -> PyEnvironment:
+        """Returns the environment of envkit."""
+        return self._env
+
+    def __getattr__(self, name: str) -> Any:
+        return forwarded(self, self.wrapped_env, name)
+
+    def observation_spec(self) -> Any:
+        return self._specs.observation
+
+    def action_spec(self) -> Any:
+        return self._own_action_spec
+
+    def reward_spec(self) -> Any:
+        return self._specs.reward
+
+    def discount_spec(self) -> Any:
+        return self._specs.discount
+
+    def time_step_spec(self) -> Any:
+        # Because TF-Agents' own would leave out the discount_spec().
+        return self._specs
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        return self._env.render(mode)
+
+    def seed(self, seed: Seed) -> Any:
+        return self._env.seed(seed)
+
+    def get_info(self) -> Any:
+        return self._env.get_info()
+
+    def get_state(self) -> Any:
+        return self._env.get_state()
+
+    def set_state(self, state: Any) -> None:
+        self._env.set_state(state)
+        self._current_time_step = self._standing()
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _standing(self) -> Any:
+        """Returns the environment's current time step, or `None` before the first."""
+        try:
+            time_step = self._env.current_time_step()
+        except CallOrderError:
+            return None
+        return self._repack(time_step)
+
+    def _reset(self) -> Any:
+        return self._repack(self._env.reset())
+
+    def _step(self, action: NestedArray) -> Any:
+        # Hot: called once per step.
+        time_step = self._repack(self._env.step(action))
+        if self._env.batched:
+            _check_rows_begin(self._name, self._current_time_step, time_step)
+        return time_step
+
+
+class _TFAdapter:
+    """Does what a TensorFlow environment of envkit does, with TF-Agents' time steps."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self._kind = _time_step_class()
+        super().__init__(  # type: ignore[call-arg]  # TF-Agents' class comes next
+            self._kind(*env.time_step_spec()), env.action_spec(), env.batch_size
+        )
+
+    def wrapped_env(self) -> Any:
+        """Returns the environment of envkit."""
+        return self._env
+
+    def __getattr__(self, name: str) -> Any:
+        return forwarded(self, self.wrapped_env, name)
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        return self._env.render(mode)
+
+    def _current_time_step(self) -> Any:
+        return self._kind(*self._env.current_time_step())
+
+    def _reset(self) -> Any:
+        return self._kind(*self._env.reset())
+
+    def _step(self, action: NestedArray) -> Any:
+        return self._kind(*self._env.step(action))
+
+
+@functools.cache
+def _py_environment_class() -> Any:
+    from tf_agents.environments import (  # type: ignore[import-not-found]  # an environment of its own has it
+        py_environment,
+    )
+
+    class ToTFAgents(_PyAdapter, py_environment.PyEnvironment):  # type: ignore[misc]  # it has no types
+        """An environment of envkit as a `PyEnvironment` of TF-Agents."""
+
+    return ToTFAgents
+
+
+@functools.cache
+def _tf_environment_class() -> Any:
+    from tf_agents.environments import tf_environment
+
+    class TFToTFAgents(_TFAdapter, tf_environment.TFEnvironment):  # type: ignore[misc]  # it has no types
+        """A TensorFlow environment of envkit as a `TFEnvironment` of TF-Agents."""
+
+    return TFToTFAgents
+
+
+def _time_step_class() -> Any:
+    from tf_agents.trajectories import (  # type: ignore[import-not-found]  # as above
+        time_step,
+    )
+
+    return time_step.TimeStep
+
+
+def _spec_for_tf_agents(spec: ArraySpec) -> Any:
+    from tf_agents.specs import (  # type: ignore[import-not-found]  # as above
+        array_spec,
+    )
+
+    if isinstance(spec, BoundedArraySpec):
+        return array_spec.BoundedArraySpec(
+            spec.shape, spec.dtype, spec.minimum, spec.maximum, spec.name
+        )
+    return array_spec.ArraySpec(spec.shape, spec.dtype, spec.name)
+
+
+def _own_array_leaf(spec: ArraySpec) -> Leaf:
+    """Returns a function like that of `array_leaf`, which copies read-only arrays."""
+    shape, dtype, convert = spec.shape, spec.dtype, array_leaf(spec)
+
+    def as_own(value: Any) -> Array:
+        # Hot: called once per leaf and step. An environment's arrays are the caller's,
+        # except read-only ones: they are views that change later, and TensorFlow would
+        # not copy them either.
+        if (
+            type(value) is np.ndarray
+            and value.dtype == dtype
+            and value.shape == shape
+            and (value.flags.writeable or not shape)
+        ):
+            return value
+        array: Array = convert(value)
+        return array
+
+    return as_own
+
+
+_FIRST, _LAST = StepType.FIRST, StepType.LAST
+
+
+def _check_rows_begin(name: str, before: Any, after: Any) -> None:
+    """Raises for a batch in which a row that ended has not begun the next episode."""
+    ended = np.asarray(before.step_type) == _LAST
+    if not ended.any():
+        return
+    stuck = np.flatnonzero(ended & (np.asarray(after.step_type) != _FIRST))
+    if stuck.size:
+        rows = f"{'row' if stuck.size == 1 else 'rows'} {listed(stuck)}"
+        raise NotImplementedError(
+            f"{rows} of {name} ended with the last step, and this step did not begin a "
+            "new episode there. A batch must do that row by row, in the step after a "
+            "LAST."
+        )

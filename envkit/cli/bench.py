@@ -1,94 +1,121 @@
 """`envkit bench TARGET`: finds the fastest way to step an environment on this machine.
 
-Each way is tried by itself, in several rounds after a warm-up; what counts is the
-median round, and the table says how far apart the rounds were.
+Each way is tried alone, in several rounds after a warm-up. The median round counts, and
+the table has the range of the rounds: a winner must be further ahead than that.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
+import inspect
+import itertools
+import math
+import os
+import platform
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.progress import Progress
+from rich.table import Table
 
-from envkit.cli.bench_parts.candidates import (
-    BACKENDS,
-    Candidate,
-    candidates,
-    more_workers,
-    worker_counts,
-)
-from envkit.cli.bench_parts.measuring import Measured, measure
-from envkit.cli.bench_parts.peer_runs import PeerRun, run_peer
-from envkit.cli.bench_parts.peers import PEERS
-from envkit.cli.bench_parts.picture import check_can_draw, draw
-from envkit.cli.bench_parts.report import (
-    about_as_fast,
-    as_data,
-    as_table,
-    best_of,
-    failures,
-    machine,
-    whole_title_of,
-)
-from envkit.cli.numbers import at_least_one, number_within
+from envkit import registry
 from envkit.cli.output import say, stdout_on_stderr
-from envkit.cli.target import add_target, target_arguments
+from envkit.cli.processes import Memory, memory_of
+from envkit.cli.target import (
+    Closing,
+    add_policy,
+    add_target,
+    at_least_one,
+    load_policy,
+    number_within,
+    target_arguments,
+)
 from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, terminal
-from envkit.errors import EnvkitError
-from envkit.parallel.cpus import available_cpus
-from envkit.provenance import plain_arguments
-from envkit.wording import counted, listed
+from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.legal_actions import names_legal_actions, random_actions
+from envkit.parallel import ParallelPyEnvironment
+from envkit.parallel.system.cpus import available_cpus
+from envkit.provenance import envkit_version, plain_arguments
+from envkit.registry import constructor, make
+from envkit.text import counted, listed
+from envkit.time_step import TimeStep
+from envkit.types import NestedArray
 
-__all__ = ["EXAMPLE", "add_arguments", "run"]
+__all__ = [
+    "EXAMPLE",
+    "Candidate",
+    "Figures",
+    "Measured",
+    "add_arguments",
+    "as_data",
+    "as_table",
+    "best_of",
+    "candidates",
+    "check_can_draw",
+    "draw",
+    "equals_of",
+    "failures",
+    "in_one_line",
+    "machine",
+    "measure",
+    "more_workers",
+    "pool_of",
+    "run",
+    "time_steps",
+    "title_of",
+    "whole_title_of",
+    "winner_of",
+    "worker_counts",
+]
 
-EXAMPLE = "envkit bench CartPole --num-envs 64 --peers --plot bench.png"
+EXAMPLE = "envkit bench CartPole --num-envs 64 --plot bench.png"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Says what the command takes."""
+    """Adds the arguments of the command."""
     add_target(parser)
     parser.add_argument(
         "--num-envs",
         metavar="N",
         type=at_least_one,
         default=64,
-        help="how many environments to step together (64)",
+        help="the number of environments to step together (64)",
     )
     parser.add_argument(
         "--seconds",
         type=number_within(sys.float_info.max, "number of seconds"),
         default=2.0,
-        help="how long to step in each try, the warm-up included (2)",
+        help="the seconds of each try, the warm-up included (2)",
     )
     parser.add_argument(
         "--rounds",
         metavar="N",
         type=at_least_one,
         default=5,
-        help="into how many rounds to part that; the median counts (5)",
+        help="the number of rounds in that time; the median counts (5)",
     )
     parser.add_argument(
         "--backends",
         metavar="NAMES",
         type=_backends,
         default=BACKENDS,
-        help=f"what to try, with commas: {','.join(BACKENDS)}, which is all",
+        help=f"the backends to try, with commas: {','.join(BACKENDS)}, which is all",
     )
     parser.add_argument(
         "--workers",
         metavar="COUNTS",
         type=_counts,
-        help="how many workers to try, with commas; otherwise 1, 2, 4 … the CPUs and a "
-        "little above, and more as long as that pays",
+        help="the numbers of workers to try, with commas; otherwise 1, 2, 4 … the CPUs "
+        "and a little above, and more as long as that pays",
     )
-    parser.add_argument(
-        "--peers",
-        action="store_true",
-        help="try the vectors of other libraries too, as far as those are installed",
-    )
+    add_policy(parser)
     parser.add_argument("--plot", metavar="FILE", help="draw the figures: bench.png")
     add_json(parser)
 
@@ -102,15 +129,15 @@ def _backends(text: str) -> list[str]:
     for name in names:
         if name not in BACKENDS:
             raise argparse.ArgumentTypeError(
-                f"{name!r} is none of {', '.join(BACKENDS)}"
+                f"must be some of {', '.join(BACKENDS)}, got {name!r}"
             )
     return [name for name in BACKENDS if name in names]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tries the ways to step an environment, and shows which is fastest."""
+    """Tries the ways to step an environment, and shows the fastest."""
     if "num_envs" in target_arguments(arguments):
-        raise ValueError("How many environments to step together, --num-envs says.")
+        raise ValueError("--num-envs sets the number of environments to step together.")
     if arguments.plot:
         check_can_draw(arguments.plot)
     facts = machine()
@@ -119,9 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress.live.auto_refresh = False
     with progress, stdout_on_stderr():
         tries = _tries(arguments, progress)
-        peers = _peers(arguments, progress) if arguments.peers else []
-    best = best_of(tries)
-    if best is None and not peers:
+    if best_of(tries) is None:
         raise EnvkitError(_first_reason(tries))
     title = f"{arguments.target}, {counted(arguments.num_envs, 'environment')}"
     if arguments.json:
@@ -133,14 +158,14 @@ def run(arguments: argparse.Namespace) -> int:
                 "seconds": arguments.seconds,
                 "rounds": arguments.rounds,
                 "machine": facts,
-                **as_data(tries, peers),
+                **as_data(tries),
             }
         )
     else:
-        _show(title, facts, tries, peers)
-    if arguments.plot:  # After the figures, which took long and are not to be lost.
-        draw(arguments.plot, title, tries, peers)
-    return 0 if best is not None else 1
+        _show(title, facts, tries)
+    if arguments.plot:  # After the figures, which took long and must not be lost.
+        draw(arguments.plot, title, tries)
+    return 0
 
 
 def _first_reason(tries: Sequence[Measured]) -> str:
@@ -148,27 +173,29 @@ def _first_reason(tries: Sequence[Measured]) -> str:
     return reasons[0] if reasons else "Nothing that was asked for can be tried here."
 
 
-def _show(
-    title: str,
-    facts: dict[str, Any],
-    tries: Sequence[Measured],
-    peers: Sequence[PeerRun],
-) -> None:
+def _show(title: str, facts: dict[str, Any], tries: Sequence[Measured]) -> None:
     console = terminal()
     console.print(title, style="bold", markup=False)
-    console.print(Fitting(as_table(tries, peers)), crop=False)
-    for line in failures(tries, peers):
+    console.print(Fitting(as_table(tries)), crop=False)
+    for line in failures(tries):
         console.print(line, style="dim", markup=False, soft_wrap=True)
     load = "" if facts["load"] is None else f", load {facts['load']:.1f} before"
     console.print(
         f"{facts['cpus']} CPUs{load}; Python {facts['python']}, "
         f"envkit {facts['envkit']}"
     )
-    best = best_of(tries)
-    if best is not None:
-        if near := about_as_fast(tries):
-            say(f"About as fast as the best: {listed(map(whole_title_of, near))}")
-        say("", "The fastest here:", "", f"  {best.candidate.call()}")
+    call = equals_of(tries)[0].candidate.call()
+    if winner_of(tries) is not None:
+        say("", "The fastest here:", "", f"  {call}")
+        return
+    names = listed(map(whole_title_of, equals_of(tries)))
+    say(
+        "",
+        f"None is the fastest: the rounds lie further apart than {names} do.",
+        "More --seconds may tell them apart. The simplest of them:",
+        "",
+        f"  {call}",
+    )
 
 
 def _tries(arguments: argparse.Namespace, progress: Progress) -> list[Measured]:
@@ -205,7 +232,7 @@ def _tried(
 ) -> Measured:
     workers = "" if way.workers is None else f", {counted(way.workers, 'worker')}"
     progress.update(task, description=f"{way.backend}{workers}", refresh=True)
-    return measure(way, arguments.seconds, arguments.rounds)
+    return measure(way, arguments.seconds, arguments.rounds, arguments.policy)
 
 
 def _climb(
@@ -227,21 +254,518 @@ def _climb(
     return more
 
 
-def _peers(arguments: argparse.Namespace, progress: Progress) -> list[PeerRun]:
-    task = progress.add_task("", total=len(PEERS))
-    runs = []
-    for name, peer in PEERS.items():
-        progress.update(task, description=peer.title, refresh=True)
-        runs.append(
-            run_peer(
-                name,
-                arguments.target,
-                target_arguments(arguments),
-                num_envs=arguments.num_envs,
-                seconds=arguments.seconds,
-                rounds=arguments.rounds,
-                cpus=available_cpus(),
-            )
+BACKENDS = ("batch", "inline", "thread", "process")
+
+# More workers than that have never been measured to pay.
+_MOST_WORKERS = 128
+# A gain that is larger than chance.
+_PAYS = 1.1
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to step so many environments.
+
+    Attributes:
+        backend: "inline", "thread" or "process"; "batch" where the environment steps
+            many rows itself.
+        workers: The number of workers; `None` for a batch.
+        target: The environment, as `make` takes it.
+        arguments: The arguments of the environment.
+        options: The other arguments of `make`.
+    """
+
+    backend: str
+    workers: int | None
+    target: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Any:
+        """Makes the environment."""
+        return make(self._recipe(), **self.options)
+
+    def call(self) -> str:
+        """Returns the text of the call that makes the same."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        target = repr(self.target)
+        if not self._is_plain():
+            target = f"envkit.constructor({target}{_as_text(self.arguments)})"
+            return f"envkit.make({target}, {given})"
+        return f"envkit.make({target}{_as_text(self.arguments)}, {given})"
+
+    def _is_plain(self) -> bool:
+        """True if no argument of the environment has the name of a pool's option."""
+        return self.backend == "batch" or not self.arguments.keys() & _pool_options()
+
+    def _recipe(self) -> Any:
+        return constructor(self.target, **self.arguments)
+
+
+def _as_text(arguments: Mapping[str, Any]) -> str:
+    return "".join(f", {name}={value!r}" for name, value in arguments.items())
+
+
+def _pool_options() -> set[str]:
+    return set(inspect.signature(ParallelPyEnvironment).parameters)
+
+
+def candidates(
+    target: str,
+    arguments: Mapping[str, Any],
+    *,
+    num_envs: int,
+    backends: Sequence[str],
+    workers: Sequence[int],
+) -> Iterator[Candidate]:
+    """Yields the ways to try, the simplest first."""
+    own = _own_batch(target, arguments, num_envs)
+    if "batch" in backends and own is not None:
+        yield own
+    if own is not None and "num_envs" in own.options:
+        return  # Its library makes all rows, whatever `make` is told about workers.
+    for backend in backends:
+        if backend == "batch":
+            continue
+        # Inline nothing runs beside anything else.
+        for count in [1] if backend == "inline" else workers:
+            yield pool_of(target, arguments, num_envs, backend, count)
+
+
+def pool_of(
+    target: str, arguments: Mapping[str, Any], num_envs: int, backend: str, workers: int
+) -> Candidate:
+    """Returns a pool as a way to try."""
+    options = {"num_envs": num_envs, "backend": backend, "num_workers": workers}
+    return Candidate(backend, workers, target, arguments, options)
+
+
+def more_workers(
+    last: Candidate, speed: float, speeds_before: Sequence[float], num_envs: int
+) -> Candidate | None:
+    """Returns a pool with twice the workers, if those that it has have paid.
+
+    Environments that wait gain from workers long after the CPUs are in use.
+    """
+    count = min(2 * (last.workers or 1), num_envs, _MOST_WORKERS)
+    if count == last.workers or speed < _PAYS * max(speeds_before, default=0.0):
+        return None
+    return pool_of(last.target, last.arguments, num_envs, last.backend, count)
+
+
+def worker_counts(cpus: int, num_envs: int) -> list[int]:
+    """Returns how many workers to try: 1, 2, 4 … the CPUs, and a little above.
+
+    Example:
+        >>> worker_counts(2, 64), worker_counts(8, 64), worker_counts(8, 3)
+        ([1, 2, 3], [1, 2, 4, 8, 12], [1, 2, 3])
+    """
+    powers = [2**power for power in range(cpus.bit_length()) if 2**power < cpus]
+    counts = {*powers, cpus, math.ceil(1.5 * cpus)}
+    return sorted({min(count, num_envs) for count in counts})
+
+
+def _own_batch(
+    target: str, arguments: Mapping[str, Any], num_envs: int
+) -> Candidate | None:
+    """Returns how the environment steps many rows itself, if it does."""
+    if registry.makes_batches(target, {*arguments, "num_envs"}):
+        return Candidate("batch", None, target, arguments, {"num_envs": num_envs})
+    if "batch_size" not in arguments and _takes_batch_size(target):
+        return Candidate("batch", None, target, arguments, {"batch_size": num_envs})
+    return None
+
+
+def _takes_batch_size(target: str) -> bool:
+    """True if the constructor of the environment has a parameter of that name."""
+    build = constructor(target)._build
+    try:
+        found = registry.load(target, build) if isinstance(build, str) else build
+        return "batch_size" in inspect.signature(found).parameters
+    except (TypeError, ValueError):  # It is made by something without a signature.
+        return False
+
+
+# Of all the time, how much goes to steps that do not count.
+_WARM_UP = 0.2
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How fast a batch of rows was stepped.
+
+    Attributes:
+        rows: How many rows it has.
+        speeds: Steps of rows per second, in each round.
+        median: The median time of a step of the batch, in seconds.
+        p99: The time that 99 of 100 steps do not exceed.
+        steps: The number of steps of the batch, without the warm-up.
+        seconds: The time of all these steps.
+    """
+
+    rows: int
+    speeds: tuple[float, ...]
+    median: float
+    p99: float
+    steps: int
+    seconds: float = 0.0
+
+    @property
+    def speed(self) -> float:
+        """Steps of rows per second, in the median round."""
+        return float(np.median(self.speeds))
+
+    @property
+    def spread(self) -> float:
+        """The range of the rounds, as a share of the median one."""
+        return self.range / self.speed
+
+    @property
+    def range(self) -> float:
+        """The distance between the fastest and the slowest round."""
+        return max(self.speeds) - min(self.speeds)
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns the figures as data that JSON can hold."""
+        return {"steps_per_second": self.speed, "spread": self.spread, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of one way to step an environment.
+
+    Attributes:
+        candidate: The way.
+        figures: How fast it is; `None` if it could not be tried.
+        in_env: The share of the time in which the busiest worker ran environments;
+            `None` for a batch, which has no statistics.
+        memory: The memory of a worker, on the average; `None` if it is not a process.
+        error: Why it could not be tried.
+    """
+
+    candidate: Candidate
+    figures: Figures | None = None
+    in_env: float | None = None
+    memory: Memory | None = None
+    error: str | None = None
+
+
+def measure(
+    candidate: Candidate, seconds: float, rounds: int, policy: str = "random"
+) -> Measured:
+    """Makes an environment and steps it; an exception is part of the answer."""
+    try:
+        env = candidate.make()
+    except Exception as error:  # The environment's code may raise anything.
+        return Measured(candidate, error=in_one_line(error))
+    try:
+        with Closing(env):
+            return _measure(candidate, env, seconds, rounds, policy)
+    except Exception as error:  # likewise
+        return Measured(candidate, error=in_one_line(error))
+
+
+def _measure(
+    candidate: Candidate, env: Any, seconds: float, rounds: int, policy: str
+) -> Measured:
+    with contextlib.suppress(Exception):  # Some cannot be seeded.
+        env.seed(0)
+    current = env.reset()
+    choose = load_policy(policy, env, 0)
+    if policy == "random":
+        choose = _random_policy(env, current)
+
+    def act() -> NestedArray:
+        return choose(current)
+
+    def step(action: NestedArray) -> None:
+        nonlocal current
+        current = env.step(action)
+
+    if candidate.backend == "batch":
+        figures = time_steps(step, env.batch_size, seconds, rounds, act=act)
+        return Measured(candidate, figures)
+    before: Any = None
+
+    def begin() -> None:
+        nonlocal before
+        before = env.statistics()
+
+    figures = time_steps(step, env.batch_size, seconds, rounds, act=act, begin=begin)
+    after = env.statistics()
+    busiest = max(
+        now.stepping - then.stepping
+        for now, then in zip(after.workers, before.workers, strict=True)
+    )
+    memories = [memory_of(worker.pid) for worker in after.workers]
+    return Measured(
+        candidate,
+        figures,
+        in_env=min(1.0, busiest / figures.seconds),
+        memory=_mean(memories) if candidate.backend == "process" else None,
+    )
+
+
+def _random_policy(env: Any, time_step: TimeStep) -> Callable[[TimeStep], NestedArray]:
+    """Returns a random policy; if all actions are legal, it repeats a few batches."""
+    act = random_actions(env, np.random.default_rng(0))
+    named = names_legal_actions(time_step.observation)
+    with contextlib.suppress(Exception):  # Some have no info.
+        named = named or names_legal_actions(env.get_info())
+    if named:
+        return act
+    actions = itertools.cycle([act(time_step) for _ in range(_BATCHES)])
+    return lambda _: next(actions)
+
+
+def time_steps(
+    step: Callable[[Any], object],
+    rows: int,
+    seconds: float,
+    rounds: int,
+    *,
+    act: Callable[[], Any] = lambda: None,
+    begin: Callable[[], object] = lambda: None,
+) -> Figures:
+    """Steps for about so long, in so many rounds.
+
+    Args:
+        step: Steps all rows once, with an action.
+        rows: The number of rows.
+        seconds: The time to step in all, the warm-up included.
+        rounds: The number of rounds; there are fewer where one step takes longer.
+        act: Returns the next action; its time does not count.
+        begin: Called after the warm-up.
+    """
+    clock = time.perf_counter
+    start = clock()
+    step(act())
+    while clock() - start < _WARM_UP * seconds:
+        step(act())
+    begin()
+    speeds: list[float] = []
+    times: list[float] = []
+    share = (1 - _WARM_UP) * seconds / rounds
+    began = clock()
+    for _ in range(rounds):
+        start = now = clock()
+        first = len(times)
+        while now - start < share or len(times) == first:
+            action = act()
+            before = clock()
+            step(action)
+            now = clock()
+            times.append(now - before)
+        speeds.append(rows * (len(times) - first) / sum(times[first:]))
+        if now - began > 2 * seconds:
+            break
+    return Figures(
+        rows=rows,
+        speeds=tuple(speeds),
+        median=float(np.median(times)),
+        p99=float(np.percentile(times, 99)),
+        steps=len(times),
+        seconds=sum(times),
+    )
+
+
+def _mean(memories: list[Memory | None]) -> Memory | None:
+    known = [memory for memory in memories if memory is not None]
+    if not known:
+        return None
+    return Memory(*(sum(part) // len(known) for part in zip(*known, strict=True)))
+
+
+def in_one_line(error: BaseException) -> str:
+    """Returns the first line of an error, with its class where that tells more."""
+    first = str(error).strip().partition("\n")[0]
+    kind = type(error).__name__
+    if first and isinstance(error, EnvkitError):
+        return first
+    return f"{kind}: {first}" if first else kind
+
+
+_MEGABYTE = 2**20
+# The batches of actions that are drawn before, so that drawing costs nothing.
+_BATCHES = 32
+
+
+def best_of(tries: Sequence[Measured]) -> Measured | None:
+    """Returns the fastest; `None` if nothing could be tried."""
+    found = [tried for tried in tries if tried.figures is not None]
+    return max(
+        found,
+        key=lambda tried: tried.figures.speed if tried.figures else 0.0,
+        default=None,
+    )
+
+
+def equals_of(tries: Sequence[Measured]) -> list[Measured]:
+    """Returns the fastest and those not further from it than the rounds are apart."""
+    best = best_of(tries)
+    if best is None or best.figures is None:
+        return []
+    top = best.figures
+    return [
+        tried
+        for tried in tries
+        if tried.figures is not None
+        and (
+            tried is best
+            or top.speed - tried.figures.speed <= max(top.range, tried.figures.range)
         )
-        progress.advance(task)
-    return runs
+    ]
+
+
+def winner_of(tries: Sequence[Measured]) -> Measured | None:
+    """Returns the fastest; `None` if the rounds do not tell it from another one."""
+    equals = equals_of(tries)
+    return equals[0] if len(equals) == 1 else None
+
+
+def title_of(tried: Measured) -> str:
+    """Returns the title of a way to step environments."""
+    backend = tried.candidate.backend
+    return "its own batch" if backend == "batch" else backend
+
+
+def whole_title_of(tried: Measured) -> str:
+    """Returns the title of a way to step environments, with its workers."""
+    workers, title = tried.candidate.workers, title_of(tried)
+    if workers is None or title == "inline":
+        return title
+    return f"{title} with {counted(workers, 'worker')}"
+
+
+def as_table(tries: Sequence[Measured]) -> Table:
+    """Returns the figures as a table in which the fastest is marked."""
+    table = Table()
+    table.add_column("")
+    for heading in (
+        "workers", "steps/s", "rounds within", "median", "p99", "in env", "transport",
+        "PSS each", "USS each",
+    ):  # fmt: skip
+        table.add_column(heading, justify="right")
+    best = winner_of(tries)
+    for tried in tries:
+        workers = tried.candidate.workers
+        title = title_of(tried)
+        if tried.figures is None:
+            table.add_row(title, _text(workers), "failed", style="red")
+            continue
+        table.add_row(
+            f"★ {title}" if tried is best else title,
+            _text(workers),
+            *_speeds(tried.figures),
+            *_shares(tried.in_env),
+            *_memory(tried),
+            style="bold green" if tried is best else "",
+        )
+    return table
+
+
+def failures(tries: Sequence[Measured]) -> list[str]:
+    """Returns a line for each that has no figures."""
+    return [f"{whole_title_of(tried)}: {tried.error}" for tried in tries if tried.error]
+
+
+def _text(workers: int | None) -> str:
+    return "" if workers is None else str(workers)
+
+
+def _speeds(figures: Figures) -> tuple[str, ...]:
+    return (
+        f"{figures.speed:,.0f}",
+        f"{figures.spread:.0%}",
+        _time(figures.median),
+        _time(figures.p99),
+    )
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} us"
+
+
+def _shares(in_env: float | None) -> tuple[str, str]:
+    return ("", "") if in_env is None else (f"{in_env:.0%}", f"{1 - in_env:.0%}")
+
+
+def _memory(tried: Measured) -> tuple[str, ...]:
+    if tried.memory is None:
+        return ("", "")
+    return tuple(f"{part / _MEGABYTE:,.0f} MB" for part in tried.memory)
+
+
+def machine() -> dict[str, Any]:
+    """Returns facts about the machine and the software."""
+    return {
+        "envkit": envkit_version(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cpus": available_cpus(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }
+
+
+def as_data(tries: Sequence[Measured]) -> dict[str, Any]:
+    """Returns the figures as data that JSON can hold."""
+    winner = winner_of(tries)
+    return {
+        "tries": [
+            {
+                "backend": tried.candidate.backend,
+                "workers": tried.candidate.workers,
+                "call": tried.candidate.call(),
+                "best": tried is winner,
+                "figures": None if tried.figures is None else tried.figures.as_data(),
+                "in_env": tried.in_env,
+                "transport": None if tried.in_env is None else 1 - tried.in_env,
+                "memory": None if tried.memory is None else tried.memory._asdict(),
+                "error": tried.error,
+            }
+            for tried in tries
+        ],
+        "best": None if winner is None else winner.candidate.call(),
+        "equals": [tried.candidate.call() for tried in equals_of(tries)],
+    }
+
+
+def check_can_draw(path: str) -> None:
+    """Raises if the picture cannot be drawn or stored, before anything is measured."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingDependencyError.needed_by(
+            "--plot", package="matplotlib", extra="plot"
+        )
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    kinds = FigureCanvasAgg.get_supported_filetypes()
+    if Path(path).suffix[1:] not in kinds:
+        raise ValueError(
+            f"--plot {path}: the file must end in one of "
+            f"{', '.join(f'.{known}' for known in sorted(kinds))}."
+        )
+    if Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK):
+        raise OSError(f"--plot {path}: no file can be written there.")
+
+
+def draw(path: str, title: str, tries: Sequence[Measured]) -> None:
+    """Draws how many steps a second each way makes, with the range of its rounds."""
+    from matplotlib.figure import Figure
+
+    bars = [(tried, tried.figures) for tried in tries if tried.figures is not None]
+    figure = Figure(figsize=(8, 1.2 + 0.32 * len(bars)), layout="constrained")
+    axes = figure.subplots()
+    for place, (tried, figures) in enumerate(bars):
+        speed, low, high = figures.speed, min(figures.speeds), max(figures.speeds)
+        colour = "#2f7d4f" if tried is winner_of(tries) else "#8fb8a0"
+        axes.barh(place, speed, color=colour, xerr=[[speed - low], [high - speed]])
+        axes.annotate(f" {speed:,.0f}", (high, place), va="center")
+    axes.set_yticks(range(len(bars)), [whole_title_of(tried) for tried, _ in bars])
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set_title(title)
+    axes.set_xlabel("steps per second; the median round, and the range of all")
+    figure.savefig(path, dpi=150)

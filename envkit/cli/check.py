@@ -1,21 +1,34 @@
-"""`envkit check TARGET`: which promises of an environment one keeps, and why not."""
+"""`envkit check TARGET`: checks the promises of an environment."""
 
 from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
 
-from envkit.cli.target import add_target, make_target, target_arguments
+from envkit import registry
+from envkit.cli.output import print_trimmed, stdout_on_stderr
+from envkit.cli.target import (
+    Closing,
+    add_policy,
+    add_target,
+    load_policy,
+    make_target,
+    target_arguments,
+)
 from envkit.cli.terminal import add_json, print_json, progress_bar, terminal
+from envkit.provenance import plain_arguments
+from envkit.testing.checks import CHECKS, FEATURES, check_environment
+from envkit.testing.report import CheckFailed, EnvironmentReport, Outcome
 
-if TYPE_CHECKING:
-    from envkit.testing.report import EnvironmentReport, Outcome
-
-__all__ = ["EXAMPLE", "add_arguments", "run"]
+__all__ = ["EXAMPLE", "add_arguments", "run", "show"]
 
 EXAMPLE = "envkit check my_package.envs:Maze --require seed,state"
 
@@ -23,9 +36,7 @@ _KEPT, _BROKEN = 0, 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Says what the command takes."""
-    from envkit.testing.checks import FEATURES
-
+    """Adds the arguments of the command."""
     parser.description = (
         f"{parser.description}\nExit status: 0 none, 1 some, 2 it could not be checked."
     )
@@ -40,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         default=0,
-        help="what the actions, and environments that can be seeded, depend on",
+        help="the seed of the actions, and of environments that can be seeded",
     )
     parser.add_argument(
         "--require",
@@ -48,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=[],
         action="extend",
-        help="what it must have, with commas, so that none of its checks is skipped: "
+        help="features that it must have, with commas, so that none of their checks is "
+        "skipped: "
         f"{', '.join(FEATURES)}",
     )
     parser.add_argument(
@@ -59,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         help="names of checks to leave out, with commas",
     )
+    add_policy(parser)
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="list every check, with its promise, and not groups of them",
+    )
     add_json(parser)
 
 
@@ -68,15 +87,12 @@ def _names(text: str) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks an environment; the status is 1 if it breaks a promise."""
-    from envkit.cli.check_parts.marks import show
-    from envkit.cli.output import stdout_on_stderr
-
     with stdout_on_stderr():
         report = _report(arguments, _constructor(arguments))
     if arguments.json:
         print_json(_plain(arguments, report))
     else:
-        show(terminal(), report, arguments.target)
+        show(terminal(), report, arguments.target, verbose=arguments.verbose)
     return _BROKEN if report.failed else _KEPT
 
 
@@ -84,11 +100,7 @@ def _report(
     arguments: argparse.Namespace, make_env: Callable[[], Any]
 ) -> EnvironmentReport:
     """Runs the checks, with a line of progress on a terminal."""
-    from envkit.testing.checks import check_environment
-    from envkit.testing.contract.table import CHECKS
-    from envkit.testing.report import CheckFailed
-
-    # What is looked at next: a check that takes long or hangs is told by its name.
+    # The next check stands in the line, so that one that hangs is known by its name.
     names = [*(check.name for check in CHECKS), ""]
     columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
     with progress_bar(*columns) as progress:
@@ -106,24 +118,32 @@ def _report(
                 require=arguments.require,
                 skip=arguments.skip,
                 on_outcome=passed_by,
+                action_fn=_action_fn(arguments),
             )
         except CheckFailed as failed:
             return failed.report
 
 
+def _action_fn(arguments: argparse.Namespace) -> Callable[[Any, Any], Any] | None:
+    """Returns the policy as `check_environment` takes it; `None` for its own."""
+    if arguments.policy == "random":
+        return None
+    with Closing(make_target(arguments)) as env:
+        policy = load_policy(arguments.policy, env, arguments.seed)
+    return lambda time_step, rng: policy(time_step)
+
+
 def _constructor(arguments: argparse.Namespace) -> Callable[[], Any]:
-    """Returns what makes the environments.
+    """Returns the constructor of the environments.
 
-    Raises here if there is nothing to check: a wrong name, a library that is missing.
-    What one's own function raises is for the check `constructor` to report.
+    Raises here if there is nothing to check, because of a wrong name or a library that
+    is missing. Exceptions of a user's function are for the check `constructor`.
     """
-    from envkit import targets
-
     target, given = arguments.target, target_arguments(arguments)
     before, colon, _ = target.partition(":")
-    if colon and before not in targets.schemes() and "num_envs" not in given:
-        make_env = functools.partial(targets.load(target, target), **given)
-        # What it is called if it makes nothing that has a name.
+    if colon and before not in registry.schemes() and "num_envs" not in given:
+        make_env = functools.partial(registry.load(target, target), **given)
+        # The name in the report if it makes nothing that has a name.
         make_env.__dict__["__qualname__"] = target
         return make_env
     make_target(arguments).close()
@@ -131,8 +151,6 @@ def _constructor(arguments: argparse.Namespace) -> Callable[[], Any]:
 
 
 def _plain(arguments: argparse.Namespace, report: EnvironmentReport) -> dict[str, Any]:
-    from envkit.provenance import plain_arguments
-
     return {
         "target": arguments.target,
         "arguments": plain_arguments(target_arguments(arguments)),
@@ -152,3 +170,86 @@ def _plain(arguments: argparse.Namespace, report: EnvironmentReport) -> dict[str
             for outcome in report.outcomes
         ],
     }
+
+
+# The modules of the checks, with what people call their subjects.
+_GROUPS = {
+    "lifetime": "making and closing",
+    "episodes": "episodes and time steps",
+    "arrays": "arrays of its own",
+    "randomness": "seeds",
+    "state": "states",
+    "views": "pictures and infos",
+    "rows": "rows of a batch",
+}
+_MARKS = {"passed": "✓", "failed": "✗", "skipped": "-"}
+# For terminals that cannot show them.
+_WORDS = {"passed": "ok", "failed": "FAILED", "skipped": "-"}
+_STYLES = {"passed": "green", "failed": "bold red", "skipped": "dim"}
+
+
+def show(
+    console: Console, report: EnvironmentReport, title: str, *, verbose: bool = False
+) -> None:
+    """Prints a report: groups of checks, and each failure with its whole text.
+
+    Args:
+        console: The terminal.
+        report: The report.
+        title: The name of the environment.
+        verbose: Whether each check has a line, instead of each group.
+    """
+    marks = _MARKS if _can_show(console) else _WORDS
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    if not verbose:
+        _add_groups(table, report, marks)
+    for outcome in report.outcomes if verbose else ():
+        style = _STYLES[outcome.status]
+        why = f" ({outcome.text})" if outcome.status == "skipped" else ""
+        table.add_row(
+            Text(marks[outcome.status], style=style),
+            Text(outcome.check, style=style if outcome.status != "passed" else ""),
+            Text(f"{outcome.promise}{why}", style="dim" if why else ""),
+        )
+    parts: list[Any] = [table]
+    for outcome in report.outcomes:
+        if outcome.status == "failed":
+            head = f"{marks['failed']} {outcome.check}: {outcome.promise}"
+            parts += ["", Text(head, style="bold red")]
+            parts.append(Padding(Text(outcome.text), (1, 0, 0, 2)))
+    hint = "" if verbose else " (-v lists them)"
+    print_trimmed(console, *parts, "", Text(f"{title}: {report.summary()}{hint}"))
+
+
+def _add_groups(
+    table: Table, report: EnvironmentReport, marks: Mapping[str, str]
+) -> None:
+    """Adds a line for each group of checks: its counts, and the checks that failed."""
+    modules = {check.name: check.function.__module__ for check in CHECKS}
+    for module, title in _GROUPS.items():
+        found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
+        for outcome in report.outcomes:
+            if modules[outcome.check].rpartition(".")[2] == module:
+                found[outcome.status].append(outcome.check)
+        status = next(one for one in ("failed", "passed", "skipped") if found[one])
+        counts = ", ".join(
+            f"{len(checks)} {status}" for status, checks in found.items() if checks
+        )
+        failed = f": {', '.join(found['failed'])}" if found["failed"] else ""
+        style = _STYLES[status]
+        table.add_row(
+            Text(marks[status], style=style),
+            Text(title, style=style if status != "passed" else ""),
+            Text(f"{counts}{failed}", style="dim" if status == "skipped" else ""),
+        )
+
+
+def _can_show(console: Console) -> bool:
+    try:
+        "".join(_MARKS.values()).encode(console.encoding)
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True

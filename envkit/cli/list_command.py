@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from envkit import registry
+from envkit.cli.describe import plain_leaves, short_text
 from envkit.cli.output import print_trimmed
 from envkit.cli.terminal import add_json, print_json, progress_bar, terminal
+from envkit.errors import MissingDependencyError
+from envkit.registry import make, registered, suggestion
 
-if TYPE_CHECKING:
-    from envkit.cli.list_parts.survey import Findings
-
-__all__ = ["EXAMPLE", "add_arguments", "run"]
+__all__ = [
+    "EXAMPLE",
+    "Findings",
+    "add_arguments",
+    "in_short",
+    "look",
+    "matches",
+    "run",
+    "schemes_for",
+    "specs_of",
+    "survey",
+]
 
 EXAMPLE = "envkit list 'gymnasium:*Cart*'"
 
@@ -26,7 +49,7 @@ _SHOWN = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Says what the command takes."""
+    """Adds the arguments of the command."""
     parser.description = (
         f"{parser.description}\n"
         "Exit status: 0 if there are some, 1 if nothing matches the pattern."
@@ -51,12 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lists environments; the status is 1 if there are none."""
-    from envkit import targets
-    from envkit.cli.list_parts.matching import schemes_for
-    from envkit.cli.list_parts.survey import survey
-
     pattern = arguments.pattern
-    schemes = schemes_for(pattern, targets.schemes())
+    schemes = schemes_for(pattern, registry.schemes())
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with progress_bar(*columns) as progress:
         asking = progress.add_task("asking libraries", total=len(schemes))
@@ -86,16 +105,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _built_in(pattern: str | None) -> list[dict[str, Any]]:
-    from envkit.cli.list_parts.look import specs_of
-    from envkit.cli.list_parts.matching import matches
-    from envkit.constructors import registered
-
     names = [name for name in registered() if matches(name, pattern)]
     return [{"target": name, "scheme": None, **specs_of(name)} for name in names]
 
 
 def _rows(found: Findings, pattern: str | None) -> list[dict[str, Any]]:
-    from envkit.cli.list_parts.matching import matches
 
     return [
         {"target": target, "scheme": found.scheme, **found.specs.get(name, {})}
@@ -105,7 +119,7 @@ def _rows(found: Findings, pattern: str | None) -> list[dict[str, Any]]:
 
 
 def _others(libraries: list[Findings]) -> dict[str, Any]:
-    """Returns what there is to say of libraries beside their environments."""
+    """Returns the libraries that are missing, broken or silent, as plain data."""
     return {
         "missing": [
             {
@@ -157,8 +171,8 @@ def _show_matches(
 ) -> None:
     near = "" if rows else _near(libraries, pattern)
     found = _table(rows, "environment") if rows else Text(f"Nothing matches.{near}")
-    # Whoever asks for one library wants to know why it has nothing; of the others it
-    # is enough to know that they were not asked.
+    # Of one library, the reason why it has nothing is the answer; of many it is enough
+    # to know which were not asked.
     if len(libraries) == 1 or pattern is None:
         print_trimmed(terminal(), found, *_remarks(libraries))
         return
@@ -171,15 +185,12 @@ def _show_matches(
 
 
 def _near(libraries: list[Findings], pattern: str | None) -> str:
-    from envkit.constructors import registered
-    from envkit.targets import suggestion
-
     known = [name for found in libraries for name in found.names or ()]
     return suggestion((pattern or "").rpartition(":")[2], [*registered(), *known])
 
 
 def _remarks(libraries: list[Findings]) -> list[Any]:
-    """Says what is missing, and what went wrong."""
+    """Returns tables of the libraries that are missing, broken or silent."""
     groups = {
         "not installed": {
             found.scheme: _command(found) or found.missing
@@ -226,3 +237,282 @@ def _grid(first: str, *others: str) -> Table:
     for title in others:
         table.add_column(title, overflow="fold")
     return table
+
+
+_WILD = frozenset("*?[")
+
+
+def matches(target: str, pattern: str | None) -> bool:
+    """True if a pattern matches a target, in upper or lower case.
+
+    With `*`, `?` or `[` in it, it is a glob of the whole target, or of what follows the
+    colon; otherwise a part of the target, or with a colon of what follows it.
+
+    Example:
+        >>> matches("gymnasium:CartPole-v1", "pole")
+        True
+        >>> matches("gymnasium:CartPole-v1", "gymnasium:pole")
+        True
+        >>> matches("gymnasium:CartPole-v1", "cart*"), matches("Catch-v1", "*cart*")
+        (True, False)
+    """
+    if pattern is None:
+        return True
+    wanted, whole = pattern.lower(), target.lower()
+    if _WILD.isdisjoint(wanted):
+        scheme, colon, name = wanted.partition(":")
+        its_scheme, _, its_name = whole.partition(":")
+        by_parts = bool(colon) and its_scheme.endswith(scheme) and name in its_name
+        return by_parts or wanted in whole
+    return fnmatchcase(whole, wanted) or fnmatchcase(whole.partition(":")[2], wanted)
+
+
+def schemes_for(pattern: str | None, schemes: Iterable[str]) -> list[str]:
+    """Returns the schemes of which a pattern may mean environments.
+
+    Example:
+        >>> schemes_for("gymnasium:*pole*", ["ale", "gym", "gymnasium"])
+        ['gymnasium']
+        >>> schemes_for("gym", ["ale", "gym", "gymnasium"])
+        ['ale', 'gym', 'gymnasium']
+    """
+    before, colon, _ = (pattern or "").lower().partition(":")
+    if not colon:
+        return list(schemes)
+    if _WILD.isdisjoint(pattern or ""):
+        return [scheme for scheme in schemes if scheme.lower().endswith(before)]
+    return [scheme for scheme in schemes if fnmatchcase(scheme.lower(), before)]
+
+
+# The most matches whose specs are shown unless those of all are asked for.
+FEW = 10
+
+# The seconds after which a library that has not answered is given up.
+_PATIENCE = 60.0
+# The path first, because only this process knows where envkit and the library are.
+_CODE = (
+    "import json, sys; request = json.loads(sys.argv[1]); "
+    "sys.path[:] = request['path']; "
+    "from envkit.cli.list_command import look; look(request)"
+)
+
+
+@dataclass
+class Findings:
+    """The answer of a library about its environments.
+
+    Attributes:
+        scheme: The name before the colon.
+        names: The names after the colon; `None` if these are not known.
+        missing: The error that says what is not installed.
+        package: The package that is not.
+        extra: The extra of envkit that installs it.
+        broken: The reason why the library could not answer.
+        specs: For each name of which they were asked for: the specs, or an error.
+    """
+
+    scheme: str
+    names: list[str] | None = None
+    missing: str = ""
+    package: str = ""
+    extra: str = ""
+    broken: str = ""
+    specs: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def survey(
+    schemes: Sequence[str],
+    pattern: str | None,
+    *,
+    specs: bool = False,
+    debug: bool = False,
+    on_answer: Callable[[str], None] = lambda scheme: None,
+) -> list[Findings]:
+    """Asks all, some at a time; returns what they say, in the order of the schemes.
+
+    A library that is not installed is not asked. Where several are asked, environments
+    are made only if few names match in all of them, by another process of each library
+    that has some.
+
+    Args:
+        schemes: The libraries to ask.
+        pattern: The environments that are made for their specs, if they are few.
+        specs: Whether all of those are made.
+        debug: Whether what libraries print is to be seen on standard error.
+        on_answer: Called with each scheme that has answered.
+    """
+    found: dict[str, Findings] = {}
+    for scheme in schemes:
+        if (error := registry.missing_for(scheme)) is not None:
+            found[scheme] = Findings(
+                scheme, missing=str(error), package=error.package, extra=error.extra
+            )
+            on_answer(scheme)
+    installed = [scheme for scheme in schemes if scheme not in found]
+    few = None if specs else FEW if pattern is not None and len(schemes) == 1 else 0
+    found.update(_asked(installed, _Looks(pattern, few, debug), on_answer))
+    if few == 0 and pattern is not None:
+        counts = {scheme: _matches(found[scheme], pattern) for scheme in installed}
+        if 0 < sum(counts.values()) <= FEW:
+            some = [scheme for scheme in installed if counts[scheme]]
+            found.update(_asked(some, _Looks(pattern, FEW, debug)))
+    return [found[scheme] for scheme in schemes]
+
+
+def _asked(
+    schemes: Sequence[str],
+    looks: _Looks,
+    on_answer: Callable[[str], None] = lambda scheme: None,
+) -> dict[str, Findings]:
+    with ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1)) as threads:
+        try:
+            asked = {threads.submit(looks.at, scheme): scheme for scheme in schemes}
+            for done in as_completed(asked):
+                on_answer(asked[done])
+        except BaseException:
+            looks.stop()
+            raise
+    return {scheme: done.result() for done, scheme in asked.items()}
+
+
+def _matches(found: Findings, pattern: str) -> int:
+    names = found.names or ()
+    return sum(matches(f"{found.scheme}:{name}", pattern) for name in names)
+
+
+class _Looks:
+    """The processes that run `look`."""
+
+    def __init__(self, pattern: str | None, few: int | None, debug: bool) -> None:
+        self._request = {"pattern": pattern, "few": few, "debug": debug}
+        self._debug = debug
+        self._patience = None if few is None else _PATIENCE
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def at(self, scheme: str) -> Findings:
+        request = {**self._request, "scheme": scheme, "path": sys.path}
+        with self._lock:
+            if self._stopped:
+                return Findings(scheme)
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CODE, json.dumps(request)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if self._debug else subprocess.DEVNULL,
+            )
+            self._running.add(process)
+        late = False
+        try:
+            said, _ = process.communicate(timeout=self._patience)
+        except subprocess.TimeoutExpired:
+            late = True
+            process.kill()
+            said, _ = process.communicate()
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        end = _end_of(process.returncode, late)
+        return _findings(scheme, said.decode("utf-8", "replace").splitlines(), end)
+
+    def stop(self) -> None:
+        """Ends all of them, and starts no more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                process.kill()
+
+
+def _end_of(returncode: int, late: bool) -> str:
+    """Returns how a process ended too early, in words; empty if it did not."""
+    if late:
+        return f"it took more than {_PATIENCE:g} seconds"
+    if returncode < 0:
+        with contextlib.suppress(ValueError):
+            return f"its process was ended by {signal.Signals(-returncode).name}"
+    return f"its process ended with status {returncode}" if returncode else ""
+
+
+def _findings(scheme: str, lines: list[str], end: str) -> Findings:
+    found = Findings(scheme)
+    for line in lines:
+        try:
+            facts = json.loads(line)
+        except ValueError:  # The last one of a process that was killed.
+            continue
+        if "name" in facts:
+            found.specs[facts.pop("name")] = facts
+        else:
+            for name, value in facts.items():
+                setattr(found, name, value)
+    if end and found.names is None:
+        found.broken = f"{end} (--debug shows what it printed)"
+    elif end:
+        found.broken = f"{end} when its environments were made"
+    return found
+
+
+def look(request: dict[str, Any]) -> None:
+    """Writes the environments of a scheme, and the specs of some, as lines of JSON.
+
+    It runs in a process of its own, because a library may print, crash and take its
+    time when it is imported. The answers go where standard output was.
+
+    Args:
+        request: The `scheme`, the `pattern`, how many matches there may be for their
+            specs to be shown, `None` for any number: `few`, and whether what the
+            library prints is to be seen: `debug`.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    _quiet(request["debug"])
+
+    def answer(**facts: Any) -> None:
+        print(json.dumps(facts), file=answers, flush=True)
+
+    scheme, pattern = request["scheme"], request["pattern"]
+    try:
+        names = registry.names_in(scheme)
+    except MissingDependencyError as error:
+        answer(missing=str(error), package=error.package, extra=error.extra)
+        return
+    except Exception as error:  # Importing it runs code that may do anything.
+        answer(broken=in_short(error))
+        return
+    answer(names=names)
+    found = [name for name in names or () if matches(f"{scheme}:{name}", pattern)]
+    if request["few"] is None or len(found) <= request["few"]:
+        for name in found:
+            answer(name=name, **specs_of(f"{scheme}:{name}"))
+
+
+def specs_of(target: str) -> dict[str, Any]:
+    """Makes an environment, and returns its specs, or why that cannot be done."""
+    try:
+        env = make(target)
+        try:
+            specs = {"observation": env.observation_spec(), "action": env.action_spec()}
+            return {
+                part: {"text": short_text(spec), "leaves": plain_leaves(spec)}
+                for part, spec in specs.items()
+            }
+        finally:
+            env.close()
+    except Exception as error:  # Its code may raise anything.
+        return {"error": in_short(error)}
+
+
+def in_short(error: Exception) -> str:
+    """Writes an error in one line of moderate length."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}"[:300].rstrip(": ")
+
+
+def _quiet(debug: bool) -> None:
+    """Sends what is printed, also by native code, nowhere or to standard error."""
+    if debug:
+        os.dup2(2, 1)
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)

@@ -2,31 +2,66 @@
 
 A command is a module with
 
-- `EXAMPLE`: how it is called, for its `--help`;
-- `add_arguments(parser)`: what it takes;
-- `run(arguments)`: what it does; it returns the exit status: 0 if all is well, 1 if
-  what was looked at is not. Whatever it raises becomes one line and the status 2.
+- `EXAMPLE`: a call of it, for its `--help`;
+- `add_arguments(parser)`, which adds its arguments;
+- `run(arguments)`, which returns the exit status: 0 if all is well, 1 if the subject of
+  the command is not. An exception becomes one line and the status 2.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from envkit.cli.end_signals import Terminated, ended_by_signals
 from envkit.cli.output import say
-from envkit.error_texts import first_line
 from envkit.errors import EnvkitError
+from envkit.text import first_line
 
-__all__ = ["main"]
+# The second one comes when a terminal is closed.
+_TO_END = ("SIGTERM", "SIGHUP")
+
+
+class Terminated(SystemExit):
+    """The program was told to end, which no code of an environment does."""
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Lets signals end the program as `sys.exit` would, while the block runs."""
+    # Because only the main thread may set handlers of signals.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    known = [getattr(signal, name) for name in _TO_END if hasattr(signal, name)]
+    # Signals that nohup and others ignore stay ignored.
+    before = {
+        number: signal.signal(number, _exit)
+        for number in known
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, _: Any) -> None:
+    raise Terminated(128 + number)
+
+
+__all__ = ["Terminated", "ended_by_signals", "main"]
 
 _COULD_NOT, _INTERRUPTED = 2, 130
-# Errors whose message says all there is to say, without the name of their class.
+# Errors whose message is complete without the name of their class.
 _TELLING = (EnvkitError, ValueError, OSError, NotImplementedError)
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -46,10 +81,13 @@ _COMMANDS = {
         "envkit.cli.describe", "says what an environment takes, gives and can do"
     ),
     "list": _Command("envkit.cli.list_command", "lists the environments there are"),
-    "play": _Command("envkit.cli.play", "plays an environment by hand"),
+    "play": _Command("envkit.cli.play.command", "plays an environment by hand"),
     "record": _Command("envkit.cli.record", "films or records what a policy does"),
     "replay": _Command("envkit.cli.replay", "plays a recording, or checks it"),
     "top": _Command("envkit.cli.top", "shows what the workers of a running pool do"),
+    "worker": _Command(
+        "envkit.cli.worker", "runs one worker of a pool on another machine"
+    ),
 }
 
 
@@ -65,7 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_stdout()
     try:  # Ctrl-C may come as early as this: imports take a while.
-        parsed = _parser(given).parse_args(given)
+        parser = _parser(given)
+        parsed = parser.parse_args(given)
+        if parsed.command is None:
+            parser.print_help()
+            return 0
         command = importlib.import_module(_COMMANDS[parsed.command].module)
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -77,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Who read what was printed has seen enough. Python would complain at its end.
+        # The reader of the pipe has ended. Python would complain when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _COULD_NOT
     except KeyboardInterrupt:
@@ -101,12 +143,12 @@ def _run(command: Any, parsed: argparse.Namespace) -> int:
     except SystemExit as ended:
         code = "" if ended.code is None else repr(ended.code)
         raise EnvkitError(
-            f"What was run called sys.exit({code}) (--debug shows where)."
+            f"The environment or policy called sys.exit({code}) (--debug shows where)."
         ) from ended
 
 
 def _prepare_stdout() -> None:
-    """Makes standard output take what is printed, whatever it is."""
+    """Makes standard output accept any text."""
     if sys.stdout is None:
         # It was closed. Otherwise the next file that is opened would be it.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -123,9 +165,9 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         prog="envkit", description="Environments for reinforcement learning."
     )
     parser.add_argument("--version", action="version", version=_version())
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (module, text) in _COMMANDS.items():
-        # Only the one that is asked for is imported, to say what it takes.
+        # Only the command that is asked for is imported, for its arguments.
         if name not in given:
             commands.add_parser(name, help=text)
             continue

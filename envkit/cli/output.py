@@ -1,4 +1,4 @@
-"""Answers without what else is printed: by other people's code, and as padding.
+"""Prints answers, apart from what other people's code prints, and safely.
 
 Names, infos and messages are other people's too, and a terminal obeys what is in them:
 all that commands print goes through `escaped`, in `say`, `print_json` or a console.
@@ -55,8 +55,8 @@ def print_trimmed(console: Console, *parts: RenderableType) -> None:
 def stdout_on_stderr() -> Iterator[None]:
     """Sends what is printed meanwhile to standard error, also by native code.
 
-    Libraries greet whoever imports them, and games have their say; what a command
-    answers on standard output is for other programs to read.
+    Libraries and games print when they are imported and played, and other programs
+    read the answer of a command on standard output.
     """
     sys.stdout.flush()
     try:

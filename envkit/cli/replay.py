@@ -1,22 +1,32 @@
-"""`envkit replay PATH`: plays a recording, lists what it holds, or checks it."""
+"""`envkit replay PATH`: plays a recording, lists its episodes, or checks it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from envkit.cli.numbers import number_within
-from envkit.cli.output import say
-from envkit.cli.target import Closing
+from envkit import nest
+from envkit.cli.output import say, stdout_on_stderr
+from envkit.cli.play.game import number_text
+from envkit.cli.play.keys import WATCHING, Controls
+from envkit.cli.play.scene import is_picture, observed_picture
+from envkit.cli.play.screen import is_terminal, open_screen
+from envkit.cli.target import Closing, number_within
 from envkit.cli.terminal import add_json, print_json
+from envkit.errors import RecordingError
+from envkit.provenance import envkit_version, from_plain, package_version
+from envkit.recording.format import reading
+from envkit.recording.replaying import Outcome, check, foreign_names, rebuilt
+from envkit.recording.stored import Episode, Recording
+from envkit.registry import make
+from envkit.text import counted
+from envkit.types import Array
 
-if TYPE_CHECKING:
-    from envkit.recording.checking import Outcome
-    from envkit.recording.stored import Recording
-
-__all__ = ["EXAMPLE", "add_arguments", "run"]
+__all__ = ["EXAMPLE", "Viewing", "add_arguments", "pictures_of", "run", "view"]
 
 EXAMPLE = "envkit replay --check runs/catch"
 
@@ -25,7 +35,7 @@ _FASTEST = 1000.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Says what the command takes."""
+    """Adds the arguments of the command."""
     parser.add_argument("path", help="the directory of the recording")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
@@ -73,8 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plays, lists or checks a recording."""
-    from envkit.recording.stored import Recording
-
     recording = Recording(arguments.path, pickle=arguments.pickle, warn=False)
     if arguments.check:
         return _check(
@@ -83,22 +91,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(_facts(recording))
         return _SAME
-    if arguments.list or not _view(recording, arguments.fps):
-        _list(recording)
+    look = None if arguments.list else pictures_of(recording)
+    if look is not None and is_terminal():
+        view(recording, look, arguments.fps)
+        return _SAME
+    _list(recording)
+    if not arguments.list:
+        why = "there is no terminal to show it in" if look else "it has no pictures"
+        say(f"Its episodes are listed because {why}.", file=sys.stderr)
     return _SAME
-
-
-def _view(recording: Recording, fps: float) -> bool:
-    """Plays a recording, if somebody can see it and there is something to see."""
-    from envkit.cli.play_parts.screen import is_terminal
-    from envkit.cli.replay_parts.viewer import view
-    from envkit.cli.replay_parts.viewing import pictures_of
-
-    look = pictures_of(recording) if is_terminal() else None
-    if look is None:
-        return False
-    view(recording, look, fps)
-    return True
 
 
 def _list(recording: Recording) -> None:
@@ -153,14 +154,10 @@ def _title(recording: Recording) -> str:
 def _check(
     recording: Recording, target: str | None, *, trusts: bool, as_json: bool
 ) -> int:
-    from envkit.cli.output import stdout_on_stderr
-    from envkit.errors import RecordingError
-    from envkit.recording.checking import check
-
     if recording.facts["begun_before"]:
         raise RecordingError(
-            "The environment had begun before it was wrapped in Record, and nobody "
-            "knows what it had done. Wrap it before its first reset."
+            "The environment had begun before it was wrapped in Record, so "
+            "its state then is not known. Wrap it before its first reset."
         )
     if target is None:
         _ask_before_imports(recording, trusts=trusts)
@@ -179,14 +176,11 @@ def _check(
 
 
 def _ask_before_imports(recording: Recording, *, trusts: bool) -> None:
-    """Shows what the recording names of other people's code, before it runs.
+    """Shows the code of others that the recording names, before it runs.
 
     Raises:
         RecordingError: It is not to be run.
     """
-    from envkit.errors import RecordingError
-    from envkit.recording.rebuilding import foreign_names
-
     names = foreign_names(recording.provenance)
     if not names:
         return
@@ -207,11 +201,6 @@ def _ask_before_imports(recording: Recording, *, trusts: bool) -> None:
 
 
 def _environment(recording: Recording, target: str | None) -> tuple[Any, list[str]]:
-    from envkit.constructors import make
-    from envkit.plain_data import from_plain
-    from envkit.recording.layout import reading
-    from envkit.recording.rebuilding import rebuilt
-
     if target is None:
         return rebuilt(recording.provenance)
     env = make(target)
@@ -227,7 +216,7 @@ def _outcome(
     recording: Recording, outcome: Outcome, assumed: list[str]
 ) -> dict[str, Any]:
     difference = outcome.difference
-    # Of what could not be compared to its end nobody knows.
+    # Not known of a recording that could not be compared to its end.
     same = None if outcome.unchecked is not None else True
     notes = [] if difference is None else [*assumed, *_other_versions(recording)]
     return {
@@ -242,8 +231,6 @@ def _outcome(
 
 
 def _report(recording: Recording, outcome: Outcome, assumed: list[str]) -> list[str]:
-    from envkit.wording import counted
-
     episodes = counted(outcome.episodes, "episode")
     compared = f"{episodes}, {counted(outcome.time_steps, 'time step')}"
     difference = outcome.difference
@@ -266,10 +253,8 @@ def _report(recording: Recording, outcome: Outcome, assumed: list[str]) -> list[
 
 
 def _other_versions(recording: Recording) -> list[str]:
-    """Says what has another version now than it had when it was recorded."""
+    """Returns the packages that had another version when it was recorded."""
     import platform
-
-    from envkit.provenance import envkit_version, package_version
 
     known = recording.provenance
     then = {"envkit": known["envkit"], "python": known["python"], **known["packages"]}
@@ -285,3 +270,160 @@ def _other_versions(recording: Recording) -> list[str]:
     ):
         changed.append("No seed was given, as far as the recording knows.")
     return changed
+
+
+Look = Callable[["Episode", int], Array]
+
+
+def pictures_of(recording: Recording) -> Look | None:
+    """Returns a function from time steps to pictures; `None` if there are none.
+
+    The pictures are those in the notes or the infos, or else in the observation.
+    """
+    entries = recording.of_kind("episode")
+    if not entries:
+        return None
+    first = recording.load(entries[0])
+    observed = observed_picture(recording.layout.time_step.template.observation)
+    for look in (_noted, _informed):
+        try:
+            look(first, 0)
+        except LookupError:
+            continue
+        return look
+    if observed is None:
+        return None
+    return lambda episode, step: observed(episode.time_step(step).observation)
+
+
+class Viewing:
+    """Goes through the episodes of a recording, one time step after the other.
+
+    Attributes:
+        over: Whether the viewer has quit.
+        paused: Whether the picture stays as it is.
+        controls: The keys.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        """Begins with the first time step of the first episode."""
+        self.over = False
+        self.paused = False
+        self.controls = Controls(WATCHING)
+        self._recording = recording
+        self._entries = recording.of_kind("episode")
+        self._index, self._step = 0, 0
+        self._episode: Episode = recording.load(self._entries[0])
+
+    def press(self, key: str) -> None:
+        """Takes a key."""
+        wanted = self.controls.of(key)
+        if wanted == "quit":
+            self.over = True
+        elif wanted == "pause":
+            if self._at_end:
+                self._go_to(0)
+            self.paused = not self.paused
+        elif wanted == "forward":
+            self.paused = True
+            self._move(1)
+        elif wanted == "back":
+            self.paused = True
+            self._move(-1)
+        elif wanted == "next":
+            self._go_to(min(self._index + 1, len(self._entries) - 1))
+        elif wanted == "previous":
+            # In its middle it begins again, as players of music do.
+            self._go_to(self._index if self._step else max(self._index - 1, 0))
+
+    def tick(self) -> None:
+        """Shows the next time step; stays at the last one."""
+        if not self.paused:
+            self._move(1)
+            self.paused = self._at_end
+
+    def scene(self, look: Look) -> Array:
+        """Returns the picture of the current time step."""
+        return look(self._episode, self._step)
+
+    def lines(self) -> tuple[str, str]:
+        """Returns the lines below the picture."""
+        episode, step = self._episode, self._step
+        last = len(episode) - 1
+        parts = [] if self._recording.batch_size is None else [f"row {episode.row}"]
+        parts += [f"episode {episode.number}", f"step {step} of {last}"]
+        parts.append(f"reward {number_text(episode.time_step(step).reward)}")
+        if step:
+            parts.append(f"action {_action_text(episode.action(step))}")
+        if step == last:
+            parts.append("the end" if self._at_end else "the last step")
+        elif self.paused:
+            parts.append("paused")
+        return "   ".join(parts), self.controls.text()
+
+    @property
+    def _at_end(self) -> bool:
+        is_last = self._index == len(self._entries) - 1
+        return is_last and self._step == len(self._episode) - 1
+
+    def _move(self, steps: int) -> None:
+        there = self._step + steps
+        if 0 <= there < len(self._episode):
+            self._step = there
+        elif there < 0 and self._index > 0:
+            self._go_to(self._index - 1)
+            self._step = len(self._episode) - 1
+        elif there > 0 and not self._at_end:
+            self._go_to(self._index + 1)
+
+    def _go_to(self, index: int) -> None:
+        self._index, self._step = index, 0
+        self._episode = self._recording.load(self._entries[index])
+
+
+def _noted(episode: Episode, step: int) -> Array:
+    return _picture_in(episode.annotations(step))
+
+
+def _informed(episode: Episode, step: int) -> Array:
+    return _picture_in(episode.info(step))
+
+
+def _picture_in(values: Any) -> Array:
+    for _, leaf in nest.flatten_with_paths(values):
+        if is_picture(leaf):
+            return leaf  # type: ignore[no-any-return]  # it is one
+    raise LookupError("There is no picture.")
+
+
+def _action_text(action: Any) -> str:
+    text = number_text(action) if _is_numeric(action) else repr(action)
+    return text if len(text) <= 30 else f"{text[:29]}…"
+
+
+def _is_numeric(action: Any) -> bool:
+    return all(
+        getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biuf")
+        for leaf in nest.flatten(action)
+    )
+
+
+def view(recording: Recording, look: Look, fps: float) -> None:
+    """Shows so many time steps in a second."""
+    viewing = Viewing(recording)
+    with open_screen() as screen:
+        due = time.monotonic()
+        while not viewing.over:
+            screen.show(viewing.scene(look), *viewing.lines())
+            due = max(due + 1.0 / fps, time.monotonic())
+            try:
+                if viewing.paused:
+                    keys = screen.pressed()
+                else:
+                    keys = screen.pressed(max(0.0, due - time.monotonic()))
+            except EOFError:  # The terminal is gone.
+                return
+            for key in keys:
+                viewing.press(key)
+            if not keys and time.monotonic() >= due:
+                viewing.tick()

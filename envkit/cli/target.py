@@ -1,24 +1,46 @@
-"""The argument TARGET: an environment, as `make` takes it, and what it is made with."""
+"""Arguments that several commands take: environments, policies and numbers."""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib
+import inspect
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from envkit.cli.output import say
+from envkit.errors import RecordingError
+from envkit.legal_actions import random_actions
+from envkit.parallel.worker.environments import lines_at_close
+from envkit.provenance import recipe_of
+from envkit.registry import make
+from envkit.specs.validation import describe
 
-__all__ = ["Closing", "add_target", "make_target", "seed_target", "target_arguments"]
+__all__ = [
+    "Closing",
+    "add_policy",
+    "add_target",
+    "at_least_one",
+    "load_policy",
+    "make_rendering",
+    "make_target",
+    "note_seed",
+    "number_within",
+    "rendering_arguments",
+    "seed_target",
+    "target_arguments",
+]
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Lets a command take an environment."""
+    """Adds the argument TARGET, and the options that the environment is made with."""
     parser.add_argument(
         "target",
         metavar="TARGET",
-        help="what envkit.make takes: CartPole, gymnasium:Acrobot-v1, "
-        "my_package.envs:make_env",
+        help="the environment, as envkit.make takes it: CartPole, "
+        "gymnasium:Acrobot-v1, my_package.envs:make_env",
     )
     parser.add_argument(
         "--arg",
@@ -27,27 +49,26 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_argument,
         dest="target_arguments",
-        help="what it is made with, as often as needed: --arg rows=5 --arg mode=easy",
+        help="an argument of its constructor, as often as needed: --arg rows=5 --arg "
+        "mode=easy",
     )
 
 
 def target_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns what the environment is made with."""
+    """Returns the arguments that the environment is made with."""
     return dict(arguments.target_arguments)
 
 
 def make_target(arguments: argparse.Namespace, **more: Any) -> Any:
     """Makes the environment, with further arguments of `make`."""
-    from envkit.constructors import make
-
     return make(arguments.target, **{**target_arguments(arguments), **more})
 
 
 class Closing:
-    """Closes an environment in the end; says in one line what that raises.
+    """Closes an environment in the end, and prints exceptions in one line.
 
-    It changes neither what the command has found out nor its exit status. What a
-    recording cannot write is raised.
+    These change neither the answer of the command nor its exit status; but a recording
+    that cannot be written raises.
     """
 
     def __init__(self, env: Any) -> None:
@@ -58,14 +79,11 @@ class Closing:
         return self._env
 
     def __exit__(self, *_: object) -> None:
-        from envkit.errors import RecordingError
-        from envkit.parallel.hosting import lines_at_close
-
         try:
             self._env.close()
         except RecordingError:
             raise
-        except Exception as error:
+        except Exception as error:  # Its code may raise anything.
             say(*lines_at_close([error]), file=sys.stderr)
 
 
@@ -76,9 +94,7 @@ def seed_target(arguments: argparse.Namespace, env: Any) -> bool:
         return False
     import numpy as np
 
-    from envkit.provenance import recipe_of
-
-    # What makes the environment may have seeded it already.
+    # Its constructor may have seeded it already.
     if "seed" in target_arguments(arguments) or recipe_of(env)["seed"] is not None:
         return False
     # Some simulators accept no more than 31 bits.
@@ -91,6 +107,12 @@ def seed_target(arguments: argparse.Namespace, env: Any) -> bool:
     return True
 
 
+def note_seed(arguments: argparse.Namespace, recorded: Any) -> None:
+    """Seeds an environment again through its recording, unless that has the seed."""
+    if arguments.seed is not None and recipe_of(recorded)["seed"] is None:
+        recorded.seed(arguments.seed)
+
+
 def _argument(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
@@ -101,3 +123,155 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):  # A word needs no quotes.
         return name, value
+
+
+def at_least_one(text: str) -> int:
+    """Reads a count."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"must be an integer of at least 1, got {text!r}"
+        )
+    return int(text)
+
+
+def number_within(
+    most: float, what: str, *, zero: bool = False
+) -> Callable[[str], float]:
+    """Returns a function that reads a number above 0.
+
+    Args:
+        most: The largest number that is allowed.
+        what: A noun for the number, for the message.
+        zero: Whether 0 is allowed, too.
+    """
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if 0.0 < number <= most or (zero and number == 0.0):
+            return number
+        raise argparse.ArgumentTypeError(f"must be a {what}, got {text!r}")
+
+    return read
+
+
+_MODE = "rgb_array"
+_NO_MODE = object()
+
+
+def make_rendering(target: Any, arguments: dict[str, Any]) -> Any:
+    """Makes an environment that renders pictures, if it supports that.
+
+    Those of Gymnasium and its relatives take a mode when they are made.
+    """
+    env = make(target, **arguments)
+    if "render_mode" in arguments or not _wants_mode(env):
+        return env
+    try:
+        rendering = make(target, **arguments, render_mode=_MODE)
+    except Exception:  # Its constructor does not take a mode, or cannot draw.
+        return env
+    env.close()
+    return rendering
+
+
+def rendering_arguments(target: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments with which an environment renders pictures."""
+    if "render_mode" in arguments:
+        return arguments
+    with make(target, **arguments) as env:
+        wants_mode = _wants_mode(env)
+    return {**arguments, "render_mode": _MODE} if wants_mode else arguments
+
+
+def _wants_mode(env: Any) -> bool:
+    """True if it was made without a mode and knows the one for pictures."""
+    if getattr(env, "render_mode", _NO_MODE) is not None:
+        return False
+    metadata = getattr(env, "metadata", None)
+    modes = metadata.get("render_modes", ()) if isinstance(metadata, dict) else ()
+    return _MODE in modes
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--policy`, which `load_policy` reads."""
+    parser.add_argument(
+        "--policy",
+        metavar="POLICY",
+        default="random",
+        help="the policy that acts: random, which chooses among the legal actions "
+        "where the observation or the info names them, or module:attribute, called "
+        "with each time step, which returns an action. A class is made first, and so "
+        "is the policy that a function returns whose first argument is called env: "
+        "both are given the environment. Of a batch, time steps and actions have all "
+        "rows",
+    )
+
+
+_ENVIRONMENTS = ("env", "environment")
+
+
+def load_policy(name: str, env: Any, seed: int | None) -> Callable[[Any], Any]:
+    """Returns the policy of that name, to be called with time steps.
+
+    Args:
+        name: "random", for `random_actions`, or "module:attribute", a function of a
+            time step. Of a class, and of a function whose first argument is called
+            `env`, the result is the policy; both are given the environment.
+        env: The environment that the policy is for.
+        seed: The seed of a random policy.
+
+    Example:
+        >>> from envkit import make
+        >>> env = make("Catch", seed=1)
+        >>> int(load_policy("random", env, seed=3)(env.reset()))
+        2
+    """
+    if name == "random":
+        return random_actions(env, seed)
+    policy: Any = _attribute(name)
+    if inspect.isclass(policy):
+        make_policy: Any = policy
+        policy = make_policy(env) if _first_parameter(policy) else make_policy()
+    elif _first_parameter(policy) in _ENVIRONMENTS:
+        policy = policy(env)
+    if not callable(policy):
+        raise TypeError(
+            f"The policy {name!r} must be a function of a time step that returns an "
+            f"action, got {describe(policy)}."
+        )
+    return policy  # type: ignore[no-any-return]  # it can be called
+
+
+def _attribute(name: str) -> Any:
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ValueError(
+            "The policy must be 'random' or 'module:attribute', such as "
+            f"my_package.agents:act, got {name!r}."
+        )
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"The policy {name!r} cannot be imported: {error}.") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ValueError(
+                f"The policy {name!r} cannot be imported: {module_name} has no "
+                f"{attribute}."
+            )
+        found = getattr(found, part)
+    return found
+
+
+def _first_parameter(function: Any) -> str:
+    """Returns the name of the first argument; "" if there is none that is known."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ""
+    if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        return ""
+    return parameters[0].name

@@ -1,4 +1,4 @@
-"""What commands write to: tables for people, JSON for scripts, progress for neither."""
+"""Output of the commands: tables for people, JSON for scripts, bars of progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Lets a command answer in JSON."""
+    """Adds the option `--json`."""
     parser.add_argument(
         "--json", action="store_true", help="answer in JSON, for other programs"
     )
@@ -91,8 +91,8 @@ class Fitting:
 class SafeConsole(Console):
     """A console that gives a terminal no orders but its own.
 
-    Control characters in what it is given are written out. It leaves it to the command
-    what happens when nobody reads on.
+    Control characters in texts are written out. A closed pipe raises, for the command
+    to handle.
     """
 
     def render(
@@ -110,9 +110,9 @@ class SafeConsole(Console):
 
 
 def terminal() -> Console:
-    """Returns where tables go.
+    """Returns the console for tables.
 
-    What is no terminal has no width, and gets lines as long as they are.
+    A file or a pipe has no width, and gets lines as long as they are.
     """
     console = SafeConsole(file=sys.stdout, highlight=False, soft_wrap=False)
     return (

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from envkit.autoreset import AutoReset
-from envkit.envs.base import BatchableEnvironment, checked_size
+from envkit.arguments import checked_size
+from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import canvas, rectangle
-from envkit.specs.array_spec import BoundedArraySpec
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.time_step import AutoReset
 from envkit.types import Array, Seed
 
 __all__ = ["Bandit"]

@@ -9,28 +9,28 @@ streams and state tokens, and drops the dimension of rows where there is no batc
 from __future__ import annotations
 
 import abc
-import operator
 from typing import Any, ClassVar
 
 import numpy as np
 
 from envkit import nest
-from envkit.autoreset import AutoReset
-from envkit.envs.actions import DiscreteActions
+from envkit.arguments import checked_size
 from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
-from envkit.errors import CallOrderError
-from envkit.py_environment import PyEnvironment
+from envkit.errors import CallOrderError, SpecError
+from envkit.provenance import check_state_of
+from envkit.py_environment import SpecifiedEnvironment
 from envkit.seeding import seed_per_row
-from envkit.specs.array_spec import BoundedArraySpec
-from envkit.specs.validation import describe
-from envkit.time_step import StepType, TimeStep
+from envkit.specs.arrays import BoundedArraySpec, as_array
+from envkit.specs.validation import check_fits, describe
+from envkit.text import listed
+from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.window import WINDOW
-from envkit.wording import listed
-from envkit.wrappers.pictures.rendered import tiled
+from envkit.wrappers.pictures import tiled
 
-__all__ = ["BatchableEnvironment", "checked_size"]
+__all__ = ["BatchableEnvironment"]
+
 
 _NO_BATCH = ", or None for a single environment"
 _NO_LIMIT = ", or None for no limit"
@@ -38,7 +38,7 @@ _SHOWN = 64  # rows in a window: more of them would be too small to see
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
-class BatchableEnvironment(PyEnvironment):
+class BatchableEnvironment(SpecifiedEnvironment):
     """An environment of one discrete action that steps many rows at once.
 
     Made without a batch size it is an ordinary single environment. With one it is a
@@ -117,7 +117,7 @@ class BatchableEnvironment(PyEnvironment):
         self._batch_size = batch_size
         self.autoreset = AutoReset.of(autoreset)
         self._num_rows = 1 if batch_size is None else batch_size
-        self._actions = DiscreteActions(type(self).__name__, num_actions, batch_size)
+        self._actions = _DiscreteActions(type(self).__name__, num_actions, batch_size)
         self._num_actions = num_actions
         self._max_episode_steps = max_episode_steps
         self._observation_spec = observation_spec
@@ -132,23 +132,9 @@ class BatchableEnvironment(PyEnvironment):
         self._make_streams(seed)
 
     @property
-    def batched(self) -> bool:
-        """Whether a batch size was given."""
-        return self._batch_size is not None
-
-    @property
-    def batch_size(self) -> int | None:
-        """How many rows there are; `None` for a single environment."""
-        return self._batch_size
-
-    @property
     def max_episode_steps(self) -> int | None:
         """After how many steps an episode is truncated; `None` for no limit."""
         return self._max_episode_steps
-
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of one row's observation."""
-        return self._observation_spec
 
     def action_spec(self) -> BoundedArraySpec:
         """Returns the spec of one row's action: an integer from 0."""
@@ -395,15 +381,7 @@ class BatchableEnvironment(PyEnvironment):
         return {"of": self._description(), "clock": self._clock, **self._arrays()}
 
     def _set_state(self, state: Any) -> None:
-        of = state.get("of") if isinstance(state, dict) else None
-        if of != self._description():
-            raise ValueError(
-                f"{type(self).__name__}.set_state() was given the state of another "
-                f"environment.\n\n"
-                f"  expected   {self._description()}\n"
-                f"  got        {of or describe(state)}\n\n"
-                "A state fits environments that were made with the same arguments."
-            )
+        check_state_of(self, state, self._description())
         self._clock = state["clock"]
         for name, array in self._arrays().items():
             array[...] = state[name]
@@ -418,7 +396,7 @@ class BatchableEnvironment(PyEnvironment):
         }
 
     def _description(self) -> str:
-        """Says what a state has to have in common with this environment."""
+        """Returns what a state must have in common with this environment."""
         shapes = self._observation.map(lambda spec: spec.shape, self._observation_spec)
         return (
             f"{type(self).__name__} of batch_size {self._batch_size}, "
@@ -427,23 +405,112 @@ class BatchableEnvironment(PyEnvironment):
         )
 
 
-def checked_size(name: str, size: Any, *, least: int = 1, hint: str = "") -> int:
-    """Returns `size` if it is an integer of at least `least`, and raises otherwise.
+class _DiscreteActions:
+    """Checks actions that count from 0, one at a time or one for each row.
+
+    Integers of every dtype pass, in whatever `numpy.asarray` takes: arrays, lists,
+    numbers, tensors.
+
+    Attributes:
+        spec: The spec of one action.
 
     Example:
-        >>> checked_size("rows", 0)
-        Traceback (most recent call last):
-        ValueError: rows is 0; it must be an integer of at least 1.
+        >>> _DiscreteActions("Game", 3).one(2)
+        2
+        >>> _DiscreteActions("Game", 3, 2).for_rows([2, 0], ended=np.zeros(2, bool))
+        array([2, 0])
     """
-    try:
-        number = None if isinstance(size, bool) else operator.index(size)
-    except TypeError:
-        number = None
-    if number is None or number < least:
-        raise ValueError(
-            f"{name} is {size!r}; it must be an integer of at least {least}{hint}."
+
+    def __init__(
+        self, environment: str, count: int, batch_size: int | None = None
+    ) -> None:
+        """Describes the actions.
+
+        Args:
+            environment: What the environment is called, for errors.
+            count: How many actions there are to choose from.
+            batch_size: How many rows there are; `None` for a single environment.
+        """
+        self.spec = BoundedArraySpec((), np.int64, 0, count - 1)
+        self._environment = environment
+        self._count = count
+        self._batch_size = batch_size
+        self._dims = () if batch_size is None else (batch_size,)
+
+    def one(self, action: Any) -> int:
+        """Returns the action of a single environment, or refuses it."""
+        given = self._integers(action)
+        number = int(given)
+        if not 0 <= number < self._count:
+            self._refuse_out_of_range(given, np.zeros(1, np.int64))
+        return number
+
+    def for_rows(self, action: Any, ended: Array) -> Array:
+        """Returns the actions of all rows in int64, or refuses them all.
+
+        Where `ended` is true the action is ignored, so it may be out of range.
+        """
+        # Hot: called once per batch step, with a single look at each action.
+        given = self._integers(action)
+        actions = given if given.dtype == np.int64 else given.astype(np.int64)
+        # As unsigned numbers, those below 0 are above the maximum too.
+        if np.maximum.reduce(actions.view(np.uint64)) < self._count:
+            return actions
+        outside = (actions < 0) | (actions >= self._count)
+        wrong = np.flatnonzero(outside & ~ended)
+        if wrong.size:
+            self._refuse_out_of_range(given, wrong)
+        return np.where(outside, 0, actions)
+
+    def _integers(self, action: Any) -> Array:
+        """Returns an action as an array of integers of the right shape."""
+        given = as_array(action)
+        if given.dtype.kind not in "iu" or given.shape != self._dims:
+            # Where it is not an array of numbers, the original tells more.
+            is_array = given.dtype.kind in "biuf" and not np.isscalar(action)
+            self._refuse(given if is_array else action)
+        return given
+
+    def _refuse(self, action: Any) -> None:
+        """Raises the error for an action of another shape or kind."""
+        if isinstance(action, np.ndarray | np.generic) and action.dtype.kind in "iu":
+            action = action.astype(np.int64)  # Any integers will do.
+        check_fits(
+            action,
+            self.spec,
+            subject=self._subject(),
+            root="action",
+            outer_dims=self._dims,
+            context=self._unmoved(),
         )
-    return number
+
+    def _refuse_out_of_range(self, given: Array, wrong: Array) -> None:
+        """Raises the error for actions out of range, in one row or several."""
+        value = given.reshape(-1)[wrong[0]]
+        row = "" if self._batch_size is None else f" of row {wrong[0]}"
+        bound = "below the minimum 0"
+        if value > 0:
+            bound = f"above the maximum {self._count - 1}"
+        others = ""
+        if wrong.size > 1:
+            others = f", and {wrong.size - 1} more of {given.size} are out of range"
+        raise SpecError.does_not_fit(
+            self._subject(),
+            path="action",
+            root="action",
+            expected=repr(self.spec.replace(shape=self._dims)),
+            got=describe(given),
+            reason=f"The action{row} is {value}, {bound}{others}.",
+            note=self._unmoved(),
+        )
+
+    def _subject(self) -> str:
+        return f"{self._environment}.step() was given an action that"
+
+    def _unmoved(self) -> str:
+        if self._batch_size is None:
+            return "The environment has not moved."
+        return "None of the rows has moved."
 
 
 def _first_row(array: Array) -> Array:

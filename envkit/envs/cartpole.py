@@ -23,11 +23,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from envkit.autoreset import AutoReset
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import canvas, disc, line, rectangle
-from envkit.specs.array_spec import BoundedArraySpec
-from envkit.time_step import TimeStep
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.time_step import AutoReset, TimeStep
 from envkit.types import Array, Seed
 
 __all__ = ["CartPole"]

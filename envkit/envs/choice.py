@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from envkit.constructors import constructor
-from envkit.masked_rows import hand_options
-from envkit.py_environment import PyEnvironment
+from envkit.py_environment import PyEnvironment, SpecKeeper
+from envkit.registry import constructor
+from envkit.rows import hand_options
 from envkit.seeding import checked_seeds, seed_per_row
-from envkit.specs.array_spec import ArraySpec
-from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.info_spec import common_info_spec, info_spec_of
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.environment_spec import (
+    EnvironmentSpec,
+    common_info_spec,
+    info_spec_of,
+)
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
-from envkit.types import NestedArray, NestedSpec, Seed
+from envkit.types import NestedArray, Seed
 
 __all__ = ["Choice"]
 
@@ -26,7 +29,7 @@ __all__ = ["Choice"]
 _BRANCH = 2**31
 
 
-class Choice(PyEnvironment):
+class Choice(SpecKeeper, PyEnvironment):
     """Plays each episode in an environment drawn from several.
 
     Each `reset`, and each step after a `LAST`, draws one of them, and what `reset` is
@@ -65,16 +68,18 @@ class Choice(PyEnvironment):
             seed: What is drawn, and random in the environments, depends on it, as if
                 given to `seed()`; `None` leaves the environments as they are made.
         """
-        # Whatever follows a LAST is drawn, so no environment begins it by itself.
+        # The episode after a LAST is drawn here, so no environment begins it.
         super().__init__(handle_auto_reset=True)
         if isinstance(envs, str | PyEnvironment) or not isinstance(envs, Iterable):
             raise TypeError(
-                f"envs is {describe(envs)}; it must be a list of what makes the "
-                'environments, such as ["Catch", my_game.Level].'
+                "envs must be a list of what makes the environments, such as "
+                f'["Catch", my_game.Level], got {describe(envs)}.'
             )
         makers = list(envs)
         if not makers:
-            raise ValueError("envs is empty; there must be something to choose from.")
+            raise ValueError(
+                "envs must have at least one environment to choose from, got none."
+            )
         self._weights = _checked_weights(weights, len(makers))
         self._envs: list[Any] = []
         try:
@@ -125,22 +130,6 @@ class Choice(PyEnvironment):
     def adapts(self) -> bool:
         """Whether any of the environments does."""
         return any(getattr(env, "adapts", False) is True for env in self._envs)
-
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of an observation, which are those of all."""
-        return self._spec.observation
-
-    def action_spec(self) -> NestedSpec:
-        """Returns the specs of an action, which are those of all."""
-        return self._spec.action
-
-    def reward_spec(self) -> NestedSpec:
-        """Returns the spec of the reward, which is that of all."""
-        return self._spec.reward
-
-    def discount_spec(self) -> NestedSpec:
-        """Returns the spec of the discount, which is that of all."""
-        return self._spec.discount
 
     def seed(self, seed: Seed) -> None:
         """Seeds what is drawn, and each environment with a stream of its own."""
@@ -230,7 +219,7 @@ def _checked_weights(weights: Any, count: int) -> list[float] | None:
         or not array.any()
     ):
         raise ValueError(
-            f"weights is {describe(weights)}; it must have a number of at least 0 for "
-            f"each of {count} environments, and one above 0."
+            f"weights must have a number of at least 0 for each of {count} "
+            f"environments, and one above 0, got {describe(weights)}."
         )
     return (array / array.sum()).tolist()  # type: ignore[no-any-return]  # a list

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from envkit.types import Array
-from envkit.wrappers.pictures.arithmetic import grayscale, resize
+from envkit.wrappers.pictures import grayscale, resize
 
 __all__ = [
     "Color",

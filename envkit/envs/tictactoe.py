@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from envkit.autoreset import AutoReset
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import canvas, disc, line, written
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.time_step import AutoReset
 from envkit.types import Array, Seed
 
 __all__ = ["TicTacToe"]
@@ -154,5 +154,5 @@ class TicTacToe(BatchableEnvironment):
         return written(np.array([".", "X", "O"])[self._board[row].reshape(3, 3)])
 
     def _info(self) -> dict[str, Array]:
-        """Returns who has three in a row: 1 is the player, 2 the opponent, 0 nobody."""
+        """Returns the winner, with three in a row: 1 player, 2 opponent, 0 neither."""
         return {"winner": self._winner.copy()}

@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING
 from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from envkit.autoreset import AutoReset
     from envkit.parallel.async_parallel_py_environment import (
         AsyncParallelPyEnvironment,
     )
-    from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
-    from envkit.parallel.process_py_environment import ProcessPyEnvironment
+    from envkit.parallel.parallel_py_environment import (
+        ParallelPyEnvironment,
+        ProcessPyEnvironment,
+    )
+    from envkit.parallel.restarts import RestartPolicy
     from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
-    from envkit.parallel.supervision import RestartPolicy
+    from envkit.time_step import AutoReset
 
 _HOMES = {
     "AsyncParallelPyEnvironment": "envkit.parallel.async_parallel_py_environment",
-    "AutoReset": "envkit.autoreset",
+    "AutoReset": "envkit.time_step",
     "ParallelPyEnvironment": "envkit.parallel.parallel_py_environment",
     "PoolStatistics": "envkit.parallel.statistics",
-    "ProcessPyEnvironment": "envkit.parallel.process_py_environment",
-    "RestartPolicy": "envkit.parallel.supervision",
+    "ProcessPyEnvironment": "envkit.parallel.parallel_py_environment",
+    "RestartPolicy": "envkit.parallel.restarts",
     "WorkerStatistics": "envkit.parallel.statistics",
 }
 

@@ -10,14 +10,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from envkit import constructors
-from envkit.parallel.cpus import available_cpus
+from envkit import registry
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
-    from envkit.parallel.supervision import RestartPolicy
+    from envkit.parallel.restarts import RestartPolicy
 
 __all__ = [
     "as_backend",
@@ -27,6 +26,7 @@ __all__ = [
     "as_validate",
     "as_worker_count",
     "check_name",
+    "placed",
 ]
 
 # By name, so that nothing is imported that is not used.
@@ -34,6 +34,7 @@ BACKENDS = {
     "inline": "envkit.parallel.backends.inline:InlineBackend",
     "thread": "envkit.parallel.backends.thread:ThreadBackend",
     "process": "envkit.parallel.backends.process:ProcessBackend",
+    "ray": "envkit.distributed.ray:RayBackend",
 }
 START_METHODS = ("spawn", "forkserver", "fork")
 VALIDATE = ("always", "first", "never")
@@ -61,14 +62,14 @@ def as_constructors(given: Any, pool: str) -> list[EnvConstructor]:
             ) from None
     if not given:
         raise ValueError(
-            "env_constructors is empty; a pool has at least one environment."
+            "env_constructors must hold at least one constructor, and it is empty."
         )
     return [_as_constructor(entry, index, pool) for index, entry in enumerate(given)]
 
 
 def _as_constructor(entry: Any, index: int, pool: str) -> EnvConstructor:
     if isinstance(entry, str):
-        return constructors.constructor(entry)
+        return registry.constructor(entry)
     if hasattr(entry, "time_step_spec") and not isinstance(entry, type):
         kind = type(entry).__name__
         raise TypeError(
@@ -87,22 +88,42 @@ def _as_constructor(entry: Any, index: int, pool: str) -> EnvConstructor:
     return entry  # type: ignore[no-any-return]  # callable() says so
 
 
-def as_worker_count(given: Any, envs: int) -> int:
-    """Returns how many workers there are to be: no more than environments."""
+def as_worker_count(given: Any, envs: int) -> int | None:
+    """Returns how many workers were asked for: no more than environments."""
     if given is None:
-        return min(available_cpus(), envs)
+        return None
+    must = (
+        "num_workers must be an integer of at least 1, or None for one worker per "
+        "available CPU, got"
+    )
     try:
         if isinstance(given, bool):
             raise TypeError
         count = operator.index(given)
     except TypeError:
-        raise TypeError(
-            f"num_workers is {describe(given)}; it is an integer, or None for one "
-            "worker per available CPU."
-        ) from None
+        raise TypeError(f"{must} {describe(given)}.") from None
     if count < 1:
-        raise ValueError(f"num_workers is {count}; a pool has at least one worker.")
+        raise ValueError(f"{must} {count}.")
     return min(count, envs)
+
+
+def placed(count: int | None, envs: int, backend: Backend) -> int:
+    """Returns the number of workers, for which a backend must have places.
+
+    Args:
+        count: What was asked for, if anything.
+        envs: How many environments there are.
+        backend: What is to start them.
+    """
+    if count is None:
+        return min(backend.usual_workers(), envs)
+    places = backend.places()
+    if places is not None and count > places:
+        raise ValueError(
+            f"num_workers must be at most {places}, as many as the backend has "
+            f"places for, got {count}."
+        )
+    return count
 
 
 def as_backend(
@@ -111,15 +132,15 @@ def as_backend(
     """Returns the backend that a name stands for, or the one that was given."""
     if start_method not in START_METHODS:
         raise ValueError(
-            f"start_method is {start_method!r:.80}; it is one of "
-            f"{', '.join(map(repr, START_METHODS))}."
+            f"start_method must be one of {', '.join(map(repr, START_METHODS))}, "
+            f"got {start_method!r:.80}."
         )
     _check_worker_env(worker_env)
     if not isinstance(given, str):
         if not hasattr(given, "wait_events"):
             raise TypeError(
-                f"backend is {describe(given)}; it is a name "
-                f"({', '.join(map(repr, BACKENDS))}) or a Backend."
+                f"backend must be a name ({', '.join(map(repr, BACKENDS))}) or a "
+                f"Backend, got {describe(given)}."
             )
         return given  # type: ignore[no-any-return]  # it has the methods
     if given not in BACKENDS:
@@ -146,8 +167,8 @@ def _check_worker_env(worker_env: Any) -> None:
         isinstance(part, str) for item in worker_env.items() for part in item
     ):
         raise TypeError(
-            f"worker_env is {describe(worker_env)}; it maps names of environment "
-            'variables to strings, such as {"CUDA_VISIBLE_DEVICES": "0"}.'
+            "worker_env must map names of environment variables to strings, such as "
+            f'{{"CUDA_VISIBLE_DEVICES": "0"}}, got {describe(worker_env)}.'
         )
 
 
@@ -155,12 +176,12 @@ def as_policy(given: Any) -> RestartPolicy | None:
     """Returns what to do about a worker that fails: `None` is to raise."""
     if isinstance(given, str) and given == "raise":
         return None
-    from envkit.parallel.supervision import RestartPolicy
+    from envkit.parallel.restarts import RestartPolicy
 
     if isinstance(given, RestartPolicy):
         return given
     raise ValueError(
-        f'on_worker_failure is {given!r:.80}; it is "raise" or a RestartPolicy(...).'
+        f'on_worker_failure must be "raise" or a RestartPolicy(...), got {given!r:.80}.'
     )
 
 
@@ -169,11 +190,14 @@ def as_timeout(name: str, given: Any) -> float | None:
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
-        raise TypeError(f"{name} is {describe(given)}; it is seconds, or None.")
+        raise TypeError(
+            f"{name} must be a positive number of seconds, or None, got "
+            f"{describe(given)}."
+        )
     seconds = float(given)
     if math.isnan(seconds) or seconds <= 0:
         raise ValueError(
-            f"{name} is {given}; it is a positive number of seconds, or None."
+            f"{name} must be a positive number of seconds, or None, got {given}."
         )
     return None if math.isinf(seconds) else seconds
 
@@ -183,14 +207,14 @@ def as_validate(given: Any) -> str:
     if given in VALIDATE:
         return str(given)
     raise ValueError(
-        f"validate is {given!r:.80}; it is one of {', '.join(map(repr, VALIDATE))}."
+        f"validate must be one of {', '.join(map(repr, VALIDATE))}, got {given!r:.80}."
     )
 
 
 def check_name(name: Any) -> None:
-    """Refuses what is no name, and names that are private."""
+    """Refuses values that are not names, and names that are private."""
     if not isinstance(name, str):
-        raise TypeError(f"name is {describe(name)}; it is a string.")
+        raise TypeError(f"name must be a string, got {describe(name)}.")
     if name.startswith("_"):
         raise AttributeError(
             f"{name!r} is private to the environment; only public names are forwarded."

@@ -9,34 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from envkit.async_environment import AsyncBatch, AsyncEnvironment
-from envkit.autoreset import AutoReset
-from envkit.env_ids import check_env_ids
+from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.errors import CallOrderError, SpecError, WorkerError
-from envkit.masked_rows import options_per_row
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
-from envkit.parallel.facade import PoolState, in_turn
-from envkit.parallel.pool_infos import PoolInfos
-from envkit.parallel.row_book import BROKEN, BUSY, FINISHED
-from envkit.parallel.slab import RESET, SAME_STEP_SLOT, STEP
-from envkit.parallel.supervision import RestartPolicy
+from envkit.parallel.pool_environment import PoolEnvironment, in_turn
+from envkit.parallel.restarts import RestartPolicy
+from envkit.parallel.slab import RESET, STEP
+from envkit.parallel.state import PoolState, check_state
+from envkit.rows import options_per_row
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
-from envkit.time_step import StepType, TimeStep
+from envkit.text import counted, listed
+from envkit.time_step import AutoReset, TimeStep
 from envkit.types import Array, EnvConstructor, NestedArray, Options, ResetSeed
-from envkit.wording import counted, listed
 
 __all__ = ["AsyncParallelPyEnvironment"]
 
-_LAST = int(StepType.LAST)
 
-
-class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
+class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
     """Steps environments in workers, and returns those that are ready first.
 
     While a policy thinks about one half, the other half steps, and a slow environment
-    delays nobody but those that share its worker.
+    delays only those that share its worker.
 
     Example:
         >>> from envkit.testing import CountingEnv
@@ -107,20 +102,14 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         return self._owing()
 
     def _owing(self) -> Array:
-        if not self._closed:
-            self._pool.find_lost_requests()
-        state = self._pool.state
-        owing: Array = (state == BUSY) | (state == FINISHED)
+        if self._closed:
+            return np.zeros(self._rows, bool)
+        owing = self._pool.rows.owing()
         if self._pool.errors:
             # The error is what they owe.
             errors, told = self._pool.errors, self._told
             owing[[row for row in errors if told.get(row) is not errors[row]]] = True
         return owing
-
-    def _enter(self, call: str) -> None:
-        """Sees that the pool is open and knows what an interrupted call has asked."""
-        self._check_open(call)
-        self._pool.find_lost_requests()
 
     @in_turn
     def reset_async(
@@ -143,7 +132,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
             options: What environments are told of this one reset: a dictionary for all,
                 or a list with one, or `None`, for each of `env_ids`.
         """
-        self._enter("reset_async")
+        self._check_open("reset_async")
         rows = self._as_rows(env_ids)
         self._check_nothing_owed(rows, "reset_async")
         self._pool.check_alive(rows, "reset_async")
@@ -154,7 +143,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
             self._take_options(by_row, mask)
         if seed is not None:
             self._seed_rows(self._among_all(self._seeds_of(seed, rows), rows))
-        self._ask_rows(rows, RESET)
+        self._pool.submit(rows, RESET)
 
     def _seeds_of(self, seed: ResetSeed, rows: Array) -> list[int | None]:
         """Returns a seed for each of these rows."""
@@ -162,13 +151,6 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
             by_row = seed_per_row(seed, self._rows)
             return [by_row[row] for row in rows.tolist()]
         return seed_per_row(seed, rows.size)
-
-    def _among_all(self, values: Sequence[Any], rows: Array) -> list[Any]:
-        """Returns a list for all rows, with `None` for those that are not meant."""
-        by_row: list[Any] = [None] * self._rows
-        for row, value in zip(rows.tolist(), values, strict=True):
-            by_row[row] = value
-        return by_row
 
     @in_turn
     def send(
@@ -180,7 +162,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         its action is not used. So does a row that has not begun at all.
         """
         # Hot: called once per batch of any size.
-        self._enter("send")
+        self._check_open("send")
         rows = self._as_rows(env_ids)
         self._check_nothing_owed(rows, "send")
         pool = self._pool
@@ -198,13 +180,10 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
             columns = self._actions.columns(actions, rows=rows, bounds=False)
         pool.slab.write_actions(columns, rows)
         if new.size:
-            self._ask_rows(new, RESET)
+            pool.submit(new, RESET)
             rows = rows[~np.isin(rows, new)]
         if rows.size:
-            self._ask_rows(rows, STEP)
-
-    def _ask_rows(self, rows: Array, command: int) -> None:
-        self._pool.submit(rows, command)
+            pool.submit(rows, STEP)
 
     @in_turn
     def recv(
@@ -223,7 +202,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
                 its answer; what the others have answered is kept for the next call.
         """
         # Hot: called once per batch of any size.
-        self._enter("recv")
+        self._check_open("recv")
         began = perf_counter()
         pool = self._pool
         # Not those whose failure has been told: they owe nothing any more.
@@ -234,10 +213,10 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         self._raise_failures()
         pool.wait(wanted, owing, timeout)
         self._raise_failures()
-        rows = pool.finished(owing, wanted)
-        time_step = self._gather(rows)
+        rows = pool.rows.finished(owing, wanted)
+        time_step = self._structure.unflatten(pool.slab.read(rows))
         info = self._declared_of(rows) if pool.layout.info_spec else None
-        pool.take(rows)
+        pool.rows.take(rows)
         self._calls += 1
         self._elapsed += perf_counter() - began
         return AsyncBatch(rows, time_step, info)
@@ -245,7 +224,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
     def _declared_of(self, rows: Array) -> dict[str, Any] | Exception:
         """Returns what rows declare of their infos, or the error that is there instead.
 
-        An error is for whoever looks at the infos: the time steps are theirs anyway.
+        An error is raised when the infos are read: the time steps are good anyway.
         """
         try:
             return self._declared(rows)
@@ -260,15 +239,16 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
             )
         if count is None:
             return owing
+        must = (
+            "count must be an integer of at least 1, or None for all that owe an "
+            "answer, got"
+        )
         try:
             wanted = operator.index(count)
         except TypeError:
-            raise TypeError(
-                f"count is {describe(count)}; it is an integer, or None for all that "
-                "owe an answer."
-            ) from None
+            raise TypeError(f"{must} {describe(count)}.") from None
         if wanted < 1:
-            raise ValueError(f"count is {wanted}; it is at least 1.")
+            raise ValueError(f"{must} {wanted}.")
         if wanted > owing:
             raise CallOrderError(
                 f"recv(count={wanted}) was called although only "
@@ -276,12 +256,6 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
                 "so it would wait for ever. Ask for fewer, or send more first."
             )
         return wanted
-
-    def _gather(self, rows: Array) -> TimeStep:
-        slab = self._pool.slab
-        slots = slab.slots(rows)
-        leaves = [array[slots, rows] for array in slab.steps]
-        return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
 
     @in_turn
     def current_time_step(
@@ -292,7 +266,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
         It differs from what `recv` returned under `AutoReset.SAME_STEP`, where an
         episode that ended has been followed by the `FIRST` of the next.
         """
-        self._enter("current_time_step")
+        self._check_open("current_time_step")
         rows = self._as_rows(env_ids)
         self._check_nothing_owed(rows, "current_time_step")
         if not self._pool.begun[rows].all():
@@ -301,16 +275,8 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
                 f"{listed(rows[~self._pool.begun[rows]])} began. Call reset_async() "
                 "first."
             )
-        leaves = self._standing(rows)
+        leaves = self._pool.slab.read_standing(rows)
         return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
-
-    def _standing(self, rows: Array) -> list[Array]:
-        """Returns the leaves of the time steps at which rows stand."""
-        slab = self._pool.slab
-        slots = slab.slots(rows)
-        if self._order is AutoReset.SAME_STEP:
-            slots[slab.steps[0][slots, rows] == _LAST] = SAME_STEP_SLOT
-        return [array[slots, rows] for array in slab.steps]
 
     def _as_rows(self, env_ids: Sequence[int] | Array | None) -> Array:
         # Hot: called once per send.
@@ -322,9 +288,6 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
 
     def _check_nothing_owed(self, rows: Array, call: str) -> None:
         # Hot: called once per send.
-        state = self._pool.state[rows]
-        if not state.any():
-            return
         owing = rows[self._owing()[rows]]
         if owing.size:
             one = owing.size == 1
@@ -342,7 +305,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
     def _check_can_step(self, rows: Array) -> None:
         pool = self._pool
         if pool.errors:
-            broken = rows[pool.state[rows] == BROKEN]
+            broken = pool.rows.broken(rows)
             if broken.size:
                 noun = "environment" if broken.size == 1 else "environments"
                 raise CallOrderError(
@@ -350,9 +313,7 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
                     "episodes cannot go on. Call reset_async(env_ids) for them."
                 )
         if self._order is AutoReset.DISABLED:
-            slab = pool.slab
-            types = slab.steps[0][slab.slots(rows), rows]
-            ended = rows[(types == _LAST) & self._pool.begun[rows]]
+            ended = rows[pool.slab.shows_last(rows) & pool.begun[rows]]
             if ended.size:
                 noun = "row" if ended.size == 1 else "rows"
                 raise CallOrderError(
@@ -372,15 +333,15 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
     def _before_other_order(self) -> None:
         self._check_idle("autoreset")
         # Rows that have not begun stand nowhere, which the pool goes on to know.
-        leaves = self._standing(self._everyone)
-        self._pool.stand(leaves, leaves)
+        leaves = self._pool.slab.read_standing(self._everyone)
+        self._pool.rows.stand(leaves, leaves)
 
     def _check_idle(self, call: str) -> None:
-        self._enter(call)
+        self._check_open(call)
         self._check_nothing_owed(self._everyone, call)
 
     def _check_answered(self, rows: Array, call: str) -> None:
-        self._enter(call)
+        self._check_open(call)
         self._check_nothing_owed(rows, call)
 
     # State.
@@ -398,5 +359,5 @@ class AsyncParallelPyEnvironment(PoolInfos, AsyncEnvironment):
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         self._check_idle("set_state")
-        self._check_state(state)
+        check_state(state, type(self).__name__, self._pool)
         self._restore(state)

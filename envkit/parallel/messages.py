@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envkit.exception_copies import cut, packed, unpacked
+from envkit.exceptions import cut, packed, unpacked
 from envkit.parallel.slab import SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class WorkerJob(NamedTuple):
@@ -44,7 +44,7 @@ class WorkerJob(NamedTuple):
             `None` to leave it alone.
         setup: What to run before anything else.
         validate: "always", "first" or "never".
-        rings_each_row: Whether somebody waits for single rows.
+        rings_each_row: Whether the pool waits for single rows.
         pads: Whether environments are to be padded to the specs of the batch.
     """
 
@@ -68,6 +68,7 @@ class Hello(NamedTuple):
         resident: Its memory in bytes.
         heavy_modules: Which large packages it has loaded, such as tensorflow.
         info_specs: What each of its environments declares of its info.
+        host: The machine it is on, if that may be another than its pool's.
         protocol: The version of what it understands.
     """
 
@@ -77,11 +78,12 @@ class Hello(NamedTuple):
     resident: int = 0
     heavy_modules: tuple[str, ...] = ()
     info_specs: tuple[dict[str, Any], ...] = ()
+    host: str = ""
     protocol: int = PROTOCOL_VERSION
 
 
 class RemoteFailure(NamedTuple):
-    """An exception on its way from a worker to whoever called.
+    """An exception on its way from a worker to the caller.
 
     Attributes:
         kind: "raised" by an environment; "constructor" or "setup" if building it
@@ -93,6 +95,7 @@ class RemoteFailure(NamedTuple):
         traceback: Where it happened, as text.
         pickled: The exception itself, if it can travel.
         pid: The process it comes from.
+        host: The machine it comes from, if that may be another one.
     """
 
     kind: str
@@ -103,6 +106,7 @@ class RemoteFailure(NamedTuple):
     traceback: str
     pickled: bytes | None = None
     pid: int = 0
+    host: str = ""
 
     @classmethod
     def of(
@@ -175,6 +179,8 @@ class ExitReport(NamedTuple):
         signal: The name of the signal that ended it, or `None`.
         stderr_tail: The last lines it wrote to standard error.
         resident: Its memory when last seen, in bytes.
+        host: The machine it was on, if that may be another than its pool's.
+        lost: Why its link has ended, if nothing is known of its process.
     """
 
     worker: int
@@ -183,10 +189,12 @@ class ExitReport(NamedTuple):
     signal: str | None = None
     stderr_tail: str = ""
     resident: int = 0
+    host: str = ""
+    lost: str = ""
 
 
 class PackedJob(NamedTuple):
-    """A job on its way: its constructors travel apart, for each may fail by itself."""
+    """A job on its way: its constructors travel apart, because each may fail."""
 
     job: WorkerJob
     constructors: tuple[bytes, ...]
@@ -210,10 +218,14 @@ class Bind(NamedTuple):
     Attributes:
         layout: Where rows lie in the memory.
         lingers: Whether the worker is to linger before it falls asleep.
+        first_row: Which of the pool's rows is the first of the layout.
+        on_machine: How many of the pool's workers are on its machine.
     """
 
     layout: SlabLayout
     lingers: bool = False
+    first_row: int = 0
+    on_machine: int = 1
 
 
 class Close(NamedTuple):

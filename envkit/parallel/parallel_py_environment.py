@@ -1,6 +1,7 @@
 """`ParallelPyEnvironment`: many environments in workers as one batch, in lockstep.
 
-`EnvHandle` is one environment of it, asked alone, whose answers may be promises.
+`EnvHandle` is one environment of it, asked alone, whose answers may be promises;
+`ProcessPyEnvironment` is a pool of one.
 """
 
 from __future__ import annotations
@@ -9,23 +10,34 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import as_array
-from envkit.autoreset import AutoReset
 from envkit.errors import CallOrderError
-from envkit.masked_rows import STEPS, options_per_row, refuse_ended
-from envkit.parallel.arguments import check_name
-from envkit.parallel.facade import GRACE, PoolState, in_turn
-from envkit.parallel.pool_infos import InfoQuestions
-from envkit.parallel.row_book import BROKEN
-from envkit.parallel.slab import BUSY_NS, RESET, SAME_STEP_SLOT, STEP, view_of
+from envkit.parallel.arguments import as_constructors, check_name
+from envkit.parallel.pool_environment import (
+    GRACE,
+    PoolEnvironment,
+    in_turn,
+)
+from envkit.parallel.slab import (
+    BEGUN_INFO,
+    BUSY_NS,
+    RESET,
+    SHOWN_INFO,
+    STEP,
+    view_of,
+)
+from envkit.parallel.state import PoolState, check_state
 from envkit.py_environment import PyEnvironment
+from envkit.rows import STEPS, options_per_row, refuse_ended
 from envkit.seeding import checked_seeds, seed_per_row
-from envkit.time_step import StepType, TimeStep
+from envkit.specs.arrays import as_array
+from envkit.text import counted, listed
+from envkit.time_step import AutoReset, TimeStep
 from envkit.types import (
     Array,
     EnvConstructor,
@@ -34,16 +46,14 @@ from envkit.types import (
     Options,
     ResetSeed,
 )
-from envkit.wording import counted, listed
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
-    from envkit.parallel.supervision import RestartPolicy
+    from envkit.parallel.restarts import RestartPolicy
 
-__all__ = ["EnvHandle", "ParallelPyEnvironment", "Promise", "set_there"]
+__all__ = ["EnvHandle", "ParallelPyEnvironment", "ProcessPyEnvironment", "Promise"]
 
 _LOGGER = logging.getLogger(__name__)
-_LAST = int(StepType.LAST)
 
 # After how many calls to say, once, that one process alone would be faster.
 _CALLS_BEFORE_ADVICE = 1000
@@ -61,18 +71,30 @@ class Promise:
     def __init__(
         self,
         wait: Callable[[], Any],
-        in_turn: Callable[[str, Callable[[], Any]], Any] | None = None,
+        in_turn: Callable[..., Any] | None = None,
+        look: Callable[[float], bool] | None = None,
     ) -> None:
         """Takes what waits for the answer.
 
         Args:
             wait: What waits for it; it is called once.
             in_turn: Calls what it is given when no other thread uses the pool.
+            look: Waits for so many seconds at most, and returns True if the answer has
+                come; without it there is no waiting for a time.
         """
         self._wait: Callable[[], Any] | None = wait
-        self._in_turn = in_turn
+        self._in_turn, self._look = in_turn, look
         self._value: Any = None
         self._error: BaseException | None = None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits, for `timeout` seconds at most; returns True if there is an answer."""
+        in_turn = self._in_turn or (lambda _, function, *given: function(*given))
+        if self._wait is not None and timeout is not None and self._look is not None:
+            return in_turn("promise", self._look, timeout)  # type: ignore[no-any-return]  # a bool
+        if self._wait is not None:
+            in_turn("promise", self.settle)
+        return True
 
     def settle(self) -> None:
         """Waits for the answer, if that has not been done, and keeps it."""
@@ -81,7 +103,7 @@ class Promise:
         try:
             self._value = self._wait()
         except Exception as error:
-            # Whoever asks for the answer is to have it, not whoever comes by.
+            # Because it is raised where the answer is asked for, and not here.
             self._error = error
         self._wait = None
 
@@ -99,7 +121,7 @@ class Promise:
         return self._value
 
 
-class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
+class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
     """Steps environments in worker processes, all together, as one batch.
 
     Every environment's stream is `FIRST (MID)* LAST`, also when workers crash. Arrays
@@ -214,14 +236,12 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         is_one = not nest.is_nested(self._pool.spec.action)
         self._one_action = slab.actions[0] if is_one else None
         self._sequence = view_of(slab.sequence)
-        self._views = [
-            [_read_only(array[slot]) for array in slab.steps] for slot in (0, 1)
-        ]
+        self._views = [slab.views(slot) for slot in (0, 1)]
         self._has_advised = False
-        # By row: what a handle has promised and nobody has asked for yet.
+        # By row: what a handle has promised and was not asked for yet.
         self._promises: dict[int, Promise] = {}
-        # Whether rows may have moved since the current time step was read.
-        self._is_stale = False
+        # The number of row 0 in the current time step; it changes when all rows move.
+        self._shown = 0
         self._unflatten = self._structure.unflatten
 
     def _refuse_overridden_template(self) -> None:
@@ -316,7 +336,8 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             return self._begin()
         began = time.perf_counter()
         pool = self._pool
-        if not pool.is_regular or self._order is AutoReset.DISABLED:
+        is_regular = pool.is_regular and pool.slab.all_answered()
+        if not is_regular or self._order is AutoReset.DISABLED:
             self._settle()
             self._check_can_step(self._everyone)
         place = self._one_action
@@ -332,13 +353,12 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             self._write_actions(action)
         if self._blocking or not pool.is_regular:
             return self._move(self._everyone, STEP, "step")
-        self._is_stale = True
-        pool.run_all(STEP)
+        pool.step_all()
         if not pool.is_regular:
             return self._returned()
         time_step: TimeStep = self._read()
         self._current_time_step = time_step
-        self._is_stale = False
+        self._shown = self._sequence[0]
         self._calls += 1
         self._elapsed += time.perf_counter() - began
         if self._calls == _CALLS_BEFORE_ADVICE:
@@ -411,7 +431,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         pool = self._pool
         self._raise_failures()
         pool.check_alive(rows, "step")
-        broken = rows[pool.state[rows] == BROKEN]
+        broken = pool.rows.broken(rows)
         if broken.size:
             noun = "environment" if broken.size == 1 else "environments"
             raise CallOrderError(
@@ -420,8 +440,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
                 "none of the environments has moved."
             )
         if self._order is AutoReset.DISABLED:
-            slab = pool.slab
-            ended = rows[slab.steps[0][slab.slots(rows), rows] == _LAST]
+            ended = rows[pool.slab.shows_last(rows)]
             if ended.size:
                 refuse_ended(ended)
 
@@ -446,13 +465,10 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         pool.check_alive(rows, call)
         if not rows.size:
             return self._standing()
-        self._is_stale = True
         if self._blocking:
             for index, row in enumerate(rows.tolist()):
                 one = command[index] if isinstance(command, np.ndarray) else command
                 pool.run(np.array([row]), int(one))
-        elif rows.size == self._rows and not isinstance(command, np.ndarray):
-            pool.run_all(command)
         else:
             pool.run(rows, command)
         if self._order is AutoReset.SAME_STEP and rows.size < self._rows:
@@ -486,22 +502,63 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         return self._standing()
 
     def _standing(self) -> TimeStep:
-        if self._is_stale and not self._closed:
+        if not self._closed:
             self._settle()
         current = super().current_time_step()
         if self._order is not AutoReset.SAME_STEP or self._closed:
             return current
-        slab, everyone = self._pool.slab, self._everyone
-        slots = slab.slots(everyone)
-        ended = slab.steps[0][slots, everyone] == _LAST
-        if not ended.any():
+        slab = self._pool.slab
+        if not slab.shows_last(self._everyone).any():
             return current
         # From the slab: what was returned belongs to the caller.
-        slots[ended] = SAME_STEP_SLOT
-        leaves = [array[slots, everyone] for array in slab.steps]
+        leaves = slab.read_standing(self._everyone)
         return self._structure.unflatten(leaves)  # type: ignore[no-any-return]
 
-    # One environment after the other, with promises.
+    # Promises: of all environments together, and of one after the other.
+
+    @property
+    def steps_ahead(self) -> bool:
+        """True if what is begun goes on while the program does something else."""
+        return not self._blocking and self._backend.name != "inline"
+
+    @in_turn
+    def begin_step(self, action: NestedArray) -> Promise:
+        """Begins a step of all rows, and returns a promise of the whole batch.
+
+        What the pool is asked besides waits for the step.
+
+        Example:
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="thread") as env:
+            ...     first = env.reset()
+            ...     promise = env.begin_step([0, 0])
+            ...     promise().observation.tolist()
+            [1, 1]
+        """
+        self._check_open("step")
+        self._settle()
+        rows, pool = self._everyone, self._pool
+        self._check_can_step(rows)
+        command = RESET if self._current_time_step is None else STEP
+        if command == STEP:
+            self._write_actions(action)
+        pool.check_alive(rows, "step")
+        pool.submit(rows, command)
+
+        def look(timeout: float) -> bool:
+            self._check_open("step")
+            pool.wait(rows.size, rows, timeout)
+            return not pool.rows.busy(rows)
+
+        def wait() -> TimeStep:
+            self._check_open("step")
+            self._promises.clear()
+            pool.finish(rows)
+            return self._returned()
+
+        promise = Promise(wait, self._in_turn, look)
+        self._promises = dict.fromkeys(range(self._rows), promise)
+        return promise
 
     def _submit(self, rows: Array, command: int) -> Promise:
         """Asks rows and returns a promise of their part of the batch."""
@@ -512,7 +569,6 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         if not self._promises:
             self._settle()
         pool.check_alive(rows, "step" if command == STEP else "reset")
-        self._is_stale = True
         pool.submit(rows, command)
 
         def wait() -> TimeStep:
@@ -524,9 +580,8 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
                 if error is not None and self._told.get(row) is not error:
                     self._told[row] = error
                     raise error
-            slots = pool.slab.slots(rows)
-            leaves = [array[slots, rows] for array in pool.slab.steps]
-            pool.take(rows[pool.state[rows] != BROKEN])
+            leaves = pool.slab.read(rows)
+            pool.rows.take(rows)
             return self._unflatten(leaves)  # type: ignore[no-any-return]
 
         promise = Promise(wait)
@@ -538,8 +593,10 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         promises, self._promises = list(self._promises.values()), {}
         for promise in promises:
             promise.settle()
+        # Some rows may have moved, or all of them in a call that was interrupted.
+        has_moved = not self._pool.is_regular or self._shown != self._sequence[0]
         self._pool.settle()
-        if self._is_stale:
+        if has_moved:
             self._note_current()
 
     def _note_current(self) -> TimeStep:
@@ -547,7 +604,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         time_step = self._read()
         if self._pool.begun.all():
             self._current_time_step = time_step
-        self._is_stale = False
+        self._shown = self._sequence[0]
         return time_step
 
     def _step(self, action: NestedArray) -> TimeStep:
@@ -574,6 +631,46 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
         self._one_action = None
         self._sequence = memoryview(b"")
 
+    # Infos.
+
+    @in_turn
+    def get_infos(self, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Returns what `get_info` does, in a list with an element for each environment.
+
+        Args:
+            env_ids: Which environments to ask.
+        """
+        self._check_idle("get_infos")
+        return self._ask("get_info", self._as_envs(env_ids))
+
+    @in_turn
+    def rows_with_info(self, *, begun: bool = False) -> Array:
+        """Returns a mask of the rows that have an info.
+
+        An info that tells no more than that the episode has ended, as the time step
+        does, does not count. Workers look from the first call on, and keep what they
+        find for `get_info`; until a row's next step its element is true.
+
+        Args:
+            begun: Whether it is about the `FIRST` that has followed a `LAST` in the
+                same step, instead of what the last call returned.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+            ...     before = env.rows_with_info()
+            ...     _ = env.reset()
+            ...     before, env.rows_with_info()
+            (array([ True,  True]), array([False, False]))
+        """
+        # Hot: called once per batch step.
+        self._check_open("rows_with_info")
+        slab = self._pool.slab
+        slab.note_infos()
+        mask: Array = slab.has_info & (BEGUN_INFO if begun else SHOWN_INFO) != 0
+        return mask
+
     # State.
 
     def _before_other_order(self) -> None:
@@ -582,7 +679,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             # Where the environments stand does not depend on what comes after.
             standing = self._standing()
             leaves = self._structure.flatten(standing)
-            self._pool.stand(leaves, leaves)
+            self._pool.rows.stand(leaves, leaves)
             self._current_time_step = standing
 
     @in_turn
@@ -596,7 +693,7 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
     def set_state(self, state: PoolState) -> None:
         """Brings back what `get_state` returned, or changes nothing at all."""
         self._check_open("set_state")
-        self._check_state(state)
+        check_state(state, type(self).__name__, self._pool)
         self._settle()
         shown = self._restore(state)
         began = shown is not None and self._pool.begun.all()
@@ -620,42 +717,31 @@ class ParallelPyEnvironment(InfoQuestions, PyEnvironment):
             )
 
 
-def _read_only(view: Array) -> Array:
-    view = view.view()
-    view.flags.writeable = False
-    return view
-
-
 def _copied(time_step: TimeStep | None) -> TimeStep | None:
     return nest.map_structure(lambda leaf: np.array(as_array(leaf)), time_step)  # type: ignore[no-any-return]
 
 
-class EnvHandle:
-    """One environment of a pool, which lives in its worker.
+class _OneEnvironment:
+    """One environment of a pool, which lives in its worker and moves alone.
 
-    Attributes that the handle does not have are asked from the environment, and set in
+    Attributes that this object does not have are asked from the environment, and set in
     it.
-
-    Example:
-        >>> from envkit import ParallelPyEnvironment
-        >>> from envkit.testing import CountingEnv
-        >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as pool:
-        ...     pool.envs[1].level = 3
-        ...     promise = pool.envs[1].call("get_info")
-        ...     pool.envs[1].level, promise()
-        (3, {})
     """
 
-    __slots__ = ("_env", "_facade")
-
-    def __init__(self, pool: ParallelPyEnvironment, env: int) -> None:
-        """Makes a handle; pools do."""
-        self._facade = pool
-        self._env = env
+    __slots__ = ()
+    _pool_env: ParallelPyEnvironment | None
+    _env: int
 
     @property
-    def rows(self) -> range:
-        """The rows of the batch that are this environment's."""
+    def _facade(self) -> ParallelPyEnvironment:
+        if self._pool_env is None:
+            raise CallOrderError(
+                f"This {type(self).__name__} has not been started. Call start() first."
+            )
+        return self._pool_env
+
+    @property
+    def _own_rows(self) -> range:
         return self._facade._pool.rows_of_env[self._env]
 
     def observation_spec(self) -> NestedSpec:
@@ -671,7 +757,10 @@ class EnvHandle:
         return self._facade.time_step_spec()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Promise:
-        """Calls a method of the environment; the promise waits for the result."""
+        """Calls a method of the environment; the promise waits for the result.
+
+        What the environment is asked later, it does later.
+        """
         if name == "step":
             return self._promise(self.step(*args, **{**kwargs, "blocking": False}))
         if name == "reset":
@@ -716,7 +805,7 @@ class EnvHandle:
 
     def _step(self, action: NestedArray, blocking: bool) -> Any:
         facade = self._facade
-        rows = np.array(self.rows)
+        rows = np.array(self._own_rows)
         facade._check_open("step")
         if not facade._pool.begun[rows].all():
             return self._move(rows, RESET, blocking)
@@ -745,24 +834,18 @@ class EnvHandle:
         return self._facade._in_turn("reset", self._reset, blocking, seed, options)
 
     def _reset(self, blocking: bool, seed: ResetSeed, options: Options) -> Any:
-        facade, rows = self._facade, self.rows
+        facade, rows = self._facade, np.array(self._own_rows)
         facade._check_open("reset")
         if options is not None:
-            own = options_per_row(options, len(rows))
-            facade._take_options(self._among_all(own), None)
+            own = options_per_row(options, rows.size)
+            facade._take_options(facade._among_all(own, rows), None)
         if seed is not None:
             is_batch = facade._pool.is_batch[self._env]
             seeds = (
-                seed_per_row(seed, len(rows)) if is_batch else checked_seeds(seed, 1)
+                seed_per_row(seed, rows.size) if is_batch else checked_seeds(seed, 1)
             )
-            facade._seed_rows(self._among_all(seeds))
-        return self._move(np.array(rows), RESET, blocking)
-
-    def _among_all(self, own: list[Any]) -> list[Any]:
-        """Returns a list for all rows of the pool, with `None` for those of others."""
-        rows = self.rows
-        after = self._facade._rows - rows.stop
-        return [None] * rows.start + own + [None] * after
+            facade._seed_rows(facade._among_all(seeds, rows))
+        return self._move(rows, RESET, blocking)
 
     def _move(self, rows: Any, command: int, blocking: bool) -> Any:
         promise = self._facade._submit(rows, command)
@@ -784,44 +867,184 @@ class EnvHandle:
         )
 
     def _own(self, time_step: TimeStep) -> TimeStep:
-        """Takes away the dimension of rows from what is no batch."""
+        """Takes away the dimension of rows, unless the environment is a batch."""
         if self._facade._pool.is_batch[self._env]:
             return time_step
         return nest.map_structure(lambda leaf: leaf[0, ...], time_step)  # type: ignore[no-any-return]
 
     def current_time_step(self) -> TimeStep:
         """Returns where this environment stands now."""
-        block = slice(self.rows.start, self.rows.stop)
+        block = slice(self._own_rows.start, self._own_rows.stop)
         current = self._facade.current_time_step()
         return self._own(nest.map_structure(lambda leaf: leaf[block], current))
 
     def __getattr__(self, name: str) -> Any:
-        # A half-built handle, as unpickling makes it, must not ask anybody.
+        # Private names are never asked for: a half-built object that is unpickled must
+        # not ask a process that is not there.
         if name.startswith("_"):
             raise AttributeError(name)
         return self.access(name)
+
+    def _set_there(self, name: str, value: Any) -> None:
+        """Sets an attribute of the environment.
+
+        Raises:
+            AttributeError: It is one of this object, which would hide that of the
+                environment.
+        """
+        kind = type(self)
+        if hasattr(kind, name):
+            raise AttributeError(
+                f"{name!r} is an attribute of {kind.__name__} and cannot be set. Where "
+                f"the environment has one of this name: set_attr({name!r}, value)."
+            )
+        self.set_attr(name, value)
+
+
+class EnvHandle(_OneEnvironment):
+    """One environment of a pool, which lives in its worker.
+
+    Attributes that the handle does not have are asked from the environment, and set in
+    it.
+
+    Example:
+        >>> from envkit import ParallelPyEnvironment
+        >>> from envkit.testing import CountingEnv
+        >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as pool:
+        ...     pool.envs[1].level = 3
+        ...     promise = pool.envs[1].call("get_info")
+        ...     pool.envs[1].level, promise()
+        (3, {})
+    """
+
+    __slots__ = ("_env", "_pool_env")
+
+    def __init__(self, pool: ParallelPyEnvironment, env: int) -> None:
+        """Makes a handle; pools do."""
+        self._pool_env = pool
+        self._env = env
+
+    @property
+    def rows(self) -> range:
+        """The rows of the batch that are this environment's."""
+        return self._own_rows
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in EnvHandle.__slots__:
             object.__setattr__(self, name, value)
         else:
-            set_there(self, name, value)
+            self._set_there(name, value)
 
     def __repr__(self) -> str:
         return f"EnvHandle(env={self._env}, rows={self.rows.start}:{self.rows.stop})"
 
 
-def set_there(handle: Any, name: str, value: Any) -> None:
-    """Sets an attribute of the environment that a handle stands for.
+class ProcessPyEnvironment(_OneEnvironment):
+    """Runs one environment in a process of its own: a pool of one.
 
-    Raises:
-        AttributeError: It is one of the handle itself, which would hide that of the
-            environment.
+    Nothing runs before `start()`. Public attributes that are not here are asked from
+    the environment, and set in it.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> env = ProcessPyEnvironment(CountingEnv)
+        >>> env.start()
+        >>> _ = env.reset()
+        >>> promise = env.step(0, blocking=False)
+        >>> promise().observation
+        array(1, dtype=int32)
+        >>> env.close()
     """
-    kind = type(handle)
-    if hasattr(kind, name):
-        raise AttributeError(
-            f"{name!r} is an attribute of {kind.__name__} and cannot be set. Where the "
-            f"environment has one of this name: set_attr({name!r}, value)."
-        )
-    handle.set_attr(name, value)
+
+    _env = 0
+
+    def __init__(
+        self,
+        env_constructor: EnvConstructor | str,
+        flatten: bool = False,
+        **options: Any,
+    ) -> None:
+        """Prepares; `start` starts the process.
+
+        Args:
+            env_constructor: What to call, in the process, or its name.
+            flatten: Accepted for TF-Agents' sake.
+            **options: Keyword arguments of `ParallelPyEnvironment`.
+        """
+        self._constructor = as_constructors([env_constructor], type(self).__name__)
+        self._options = options
+        self._pool_env: ParallelPyEnvironment | None = None
+
+    def start(self, wait_to_start: bool = True) -> None:
+        """Starts the process and waits until the environment is built.
+
+        Args:
+            wait_to_start: Accepted for TF-Agents' sake: `wait_start` then returns at
+                once.
+        """
+        if self._pool_env is None:
+            self._pool_env = ParallelPyEnvironment(self._constructor, **self._options)
+
+    def wait_start(self) -> None:
+        """Returns once the environment is built."""
+        self._facade._check_open("wait_start")
+
+    @property
+    def batched(self) -> bool:
+        """Whether the environment is a batch itself."""
+        return self._facade._pool.is_batch[0]
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows it has if it is a batch, else `None`."""
+        return self._facade.batch_size if self.batched else None
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of the reward."""
+        return self._facade.reward_spec()
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of the discount."""
+        return self._facade.discount_spec()
+
+    def seed(self, seed: Any) -> Any:
+        """Seeds the environment with exactly this seed."""
+        if self.batched:
+            return self._facade.seed(seed)
+        return self._facade.seed([seed])[0]
+
+    def get_info(self) -> Any:
+        """Returns what else there is to know about the current time step."""
+        return self._facade.call("get_info")[0]
+
+    def get_state(self) -> Any:
+        """Returns a token for `set_state`."""
+        return self._facade.get_state()
+
+    def set_state(self, state: Any) -> None:
+        """Brings back what `get_state` returned."""
+        self._facade.set_state(state)
+
+    def close(self) -> None:
+        """Ends the process; calling it again does nothing."""
+        if self._pool_env is not None:
+            self._pool_env.close()
+
+    def __enter__(self) -> ProcessPyEnvironment:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._pool_env is not None:
+            self._pool_env.__exit__(exception_type, exception, traceback)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            self._set_there(name, value)

@@ -23,21 +23,16 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
-from envkit.constructors import Constructor, make
-from envkit.constructors import constructor as constructor_of
+import numpy as np
+
 from envkit.errors import ConstructorError
-from envkit.exception_copies import CLASS_MAKERS, ClassKeepingUnpickler
-from envkit.parallel.constructor_texts import (
-    describe_argument,
-    describe_constructor,
-    introduced,
-    is_lambda,
-    kind_of,
-    shortened,
-)
-from envkit.targets import load, main_script_names
+from envkit.exceptions import CLASS_MAKERS, ClassKeepingUnpickler
+from envkit.registry import Constructor, load, main_script_names, make
+from envkit.registry import constructor as constructor_of
+from envkit.text import a_or_an, counted
 
 __all__ = [
     "describe_constructor",
@@ -55,10 +50,14 @@ _logger = logging.getLogger(__name__)
 
 _MAIN = "__main__"
 _SCRIPT_NAME = "__envkit_main__"
+_LONGEST_DESCRIPTION = 160
+_LONGEST_VALUE = 40
+_MOST_ARGUMENTS = 8
+_MOST_ELEMENTS = 4
 _LONGEST_REASON = 300
 _DEEPEST_SEARCH = 6
 _SEQUENCES = (list, tuple, set, frozenset)
-# What has to be done in a worker before it can import a package.
+# The setup that a worker needs before it can import a package.
 _SETUPS = {"pysc2": "envkit.adapters.pysc2:prepare"}
 
 
@@ -192,13 +191,9 @@ def dump_value(value: Any, what: str = "The value", *, to_fork: bool = False) ->
     except Exception as error:
         place, part = _unsendable(value)
         subject = f"its {place} is" if place else "it is"
-        remedy = (
-            "\n\npip install cloudpickle, which can send more."
-            * _lacks_cloudpickle(error)
-        )
         raise TypeError(
-            f"{what} cannot be sent to another process: {subject} {kind_of(part)}."
-            f"\n\n  why    {_reason(error)}{remedy}"
+            f"{what} cannot be sent to another process: {subject} {_kind_of(part)}."
+            f"\n\n  why    {_reason(error)}"
         ) from error
 
 
@@ -275,8 +270,8 @@ def _dump(value: Any, *, has_main: bool = False) -> bytes:
         payload = pickle.dumps(value, protocol=5)
     except Exception:
         return _dump_by_value(value)
-    # The main module of a worker is another one. Should these bytes be only somebody's
-    # text, cloudpickle does what pickle did.
+    # The main module of a worker is another one. Where these bytes are the user's text
+    # and not a name, cloudpickle gives the same as pickle.
     names = [name for name in (_MAIN, *_programs) if name.encode() in payload]
     if not names:
         return payload
@@ -378,12 +373,12 @@ def _reduce_partial(partial: functools.partial[Any]) -> Any:
 
 
 def _is_of_program(target: Any) -> bool:
-    """Says whether a target is the name of something in a module that runs here."""
+    """Returns whether a target names something in a module that runs here."""
     return isinstance(target, str) and target.partition(":")[0] in _programs
 
 
 def _is_found(value: Any) -> bool:
-    """Says whether the name of a class or function leads to it."""
+    """Returns whether the name of a class or function leads to it."""
     found: Any = sys.modules.get(value.__module__)
     for part in value.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -503,7 +498,7 @@ def _cannot_travel(
     constructor: Callable[..., Any], index: int, error: Exception
 ) -> ConstructorError:
     place, part = _unsendable(constructor)
-    where = f"\n  where  its {place} is {kind_of(part)}" if place else ""
+    where = f"\n  where  its {place} is {_kind_of(part)}" if place else ""
     remedies = [
         'name a function in an importable module:  "my_game.envs:make_cartpole"'
     ]
@@ -511,20 +506,17 @@ def _cannot_travel(
         remedies.append("use functools.partial over a module-level class")
     if place:
         remedies.append("make what cannot be sent inside the constructor")
-    if _lacks_cloudpickle(error):
-        kind = "lambdas" if is_lambda(constructor) else "what pickle cannot"
-        remedies.append(f"pip install cloudpickle, which can send {kind}")
     remedies.append('backend="thread", if the environments release the GIL')
     return ConstructorError(
         f"env_constructors[{index}] cannot be sent to a worker process: "
-        f"it is {introduced(constructor)}.\n\n"
+        f"it is {_introduced(constructor)}.\n\n"
         f"  why    {_reason(error)}{where}\n\n{_helps(remedies)}",
         envs=(index,),
     )
 
 
 def _cannot_load(description: str, error: BaseException) -> ConstructorError:
-    """Says why a worker cannot make a constructor out of what it was sent."""
+    """Returns the error for a constructor that cannot be loaded in a worker."""
     why = f"  why    {_reason(error)}\n\n"
     if isinstance(error, ModuleNotFoundError) and error.name:
         what = f"there is no module {error.name!r} to import"
@@ -552,7 +544,7 @@ def _cannot_load(description: str, error: BaseException) -> ConstructorError:
 
 
 def _setup_for(error: BaseException) -> str:
-    """Says what to do before that is loaded at which an error was raised."""
+    """Returns the remedy for an error that was raised while a package was loaded."""
     place = error.__traceback__
     while place is not None:
         package = place.tb_frame.f_globals.get("__name__", "").partition(".")[0]
@@ -567,18 +559,10 @@ def _helps(remedies: list[str]) -> str:
     return "\n".join([head, *(f"  - {remedy}" for remedy in remedies)])
 
 
-def _lacks_cloudpickle(error: BaseException) -> bool:
-    return isinstance(error, ImportError) and error.name == "cloudpickle"
-
-
 def _reason(error: BaseException) -> str:
-    """Returns an error in one line; where cloudpickle is missing, what pickle said."""
-    if _lacks_cloudpickle(error):
-        if error.__context__ is None:
-            return "what __main__ defines is not found in another process"
-        error = error.__context__
+    """Returns an error in one line."""
     text = " ".join(str(error).split())
-    return shortened(
+    return _shortened(
         f"{type(error).__name__}: {text}" if text else type(error).__name__,
         _LONGEST_REASON,
     )
@@ -620,7 +604,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield "object", value.__self__
     elif isinstance(value, dict):
         yield from (
-            (f"key {describe_argument(key)}", part) for key, part in value.items()
+            (f"key {_describe_argument(key)}", part) for key, part in value.items()
         )
     elif isinstance(value, _SEQUENCES):
         yield from ((f"element {at}", part) for at, part in enumerate(value))
@@ -651,3 +635,147 @@ def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         *(function.__kwdefaults__ or {}).values(),
     ):
         yield "default argument", part
+
+
+# What constructors are called in messages: short, whatever they were made with.
+
+
+def describe_constructor(constructor: Callable[..., Any]) -> str:
+    """Names a constructor in a few words, for messages; never long, never raises.
+
+    Example:
+        >>> import functools
+        >>> from envkit.testing import CountingEnv
+        >>> describe_constructor(functools.partial(CountingEnv, steps_per_episode=3))
+        'functools.partial(envkit.testing.envs.CountingEnv, steps_per_episode=3)'
+    """
+    try:
+        return _shortened(_described(constructor), _LONGEST_DESCRIPTION)
+    except Exception:  # Its attributes are properties that raise, or the like.
+        return a_or_an(f"{type(constructor).__name__} object")
+
+
+def _introduced(constructor: Any) -> str:
+    """Returns the kind of a constructor and where it is written."""
+    if isinstance(constructor, functools.partial):
+        return f"a functools.partial of {_introduced(constructor.func)}"
+    place = _place_of(constructor)
+    return (
+        f"{_kind_of(constructor)} defined in {place}"
+        if place
+        else _kind_of(constructor)
+    )
+
+
+def _kind_of(value: Any) -> str:
+    """Returns the kind of a value: "a lambda", "the class Maker", "a lock object"."""
+    if _is_lambda(value):
+        return "a lambda"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, types.ModuleType):
+        return f"the module {value.__name__}"
+    if isinstance(value, types.FunctionType):
+        return f"the function {value.__name__}"
+    if isinstance(value, types.MethodType):
+        return f"the method {value.__func__.__qualname__}"
+    return a_or_an(f"{type(value).__name__} object")
+
+
+def _is_lambda(value: Any) -> bool:
+    """Whether a value is a function without a name."""
+    return isinstance(value, types.FunctionType) and value.__name__ == "<lambda>"
+
+
+def _place_of(value: Any) -> str:
+    """Returns file and line of a function or class, as far as they are known."""
+    function = getattr(value, "__func__", value)
+    if isinstance(function, types.FunctionType):
+        code = function.__code__
+        return _file_and_line(code.co_filename, code.co_firstlineno)
+    if not isinstance(value, type):
+        return ""
+    import inspect
+
+    try:
+        file = inspect.getsourcefile(value) or ""
+        return _file_and_line(file, inspect.getsourcelines(value)[1])
+    except (OSError, TypeError):  # A class of C, or its source is gone.
+        return ""
+
+
+def _file_and_line(file: str, line: int) -> str:
+    if "ipykernel_" in file or file.startswith("<ipython-input"):
+        return f"a notebook cell, line {line}"
+    return f"{os.path.basename(file)}, line {line}"
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, Constructor):
+        # What it pickles as: its name, what builds it, and the arguments.
+        name, _, keywords, _ = value.__reduce__()[1]
+        return f"constructor({_arguments([repr(name)], (), keywords)})"
+    if isinstance(value, functools.partial):
+        function = _described(value.func)
+        return (
+            f"functools.partial({_arguments([function], value.args, value.keywords)})"
+        )
+    if _is_lambda(value):
+        return f"lambda in {_place_of(value)}"
+    name = getattr(value, "__qualname__", None)
+    if not isinstance(name, str):
+        kind = type(value)
+        return a_or_an(f"{kind.__module__}.{kind.__qualname__} object")
+    module = getattr(value, "__module__", None)
+    return f"{module}.{name}" if isinstance(module, str) else name
+
+
+def _arguments(
+    texts: list[str], args: tuple[Any, ...], keywords: dict[str, Any]
+) -> str:
+    texts = [*texts, *map(_describe_argument, args)]
+    texts += [f"{name}={_describe_argument(part)}" for name, part in keywords.items()]
+    more = len(texts) - _MOST_ARGUMENTS
+    return ", ".join(texts[:_MOST_ARGUMENTS] + ["…"] * (more > 0))
+
+
+def _describe_argument(value: Any, depth: int = 0) -> str:
+    """Writes an argument in a few characters."""
+    if isinstance(value, np.ndarray):
+        return f"array(shape={value.shape}, dtype={value.dtype})"
+    if isinstance(value, str | bytes):
+        return _shortened(
+            repr(value[:_LONGEST_VALUE]) + "…" * (len(value) > _LONGEST_VALUE),
+            _LONGEST_VALUE,
+        )
+    if isinstance(value, Enum):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | complex | np.generic):
+        return _shortened(repr(value), _LONGEST_VALUE)
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return _elements(value, depth)
+    if callable(value):
+        return _described(value)
+    return f"<{type(value).__name__}>"
+
+
+def _elements(value: Any, depth: int) -> str:
+    kind = type(value)
+    plain = kind in {list, tuple, dict} and depth < 2
+    if not plain or len(value) > _MOST_ELEMENTS:
+        return f"<{kind.__name__} of {counted(len(value), 'element')}>"
+    if kind is dict:
+        pairs = (
+            f"{_describe_argument(k, depth + 1)}: {_describe_argument(v, depth + 1)}"
+            for k, v in value.items()
+        )
+        return f"{{{', '.join(pairs)}}}"
+    texts = ", ".join(_describe_argument(part, depth + 1) for part in value)
+    if kind is list:
+        return f"[{texts}]"
+    return f"({texts},)" if len(value) == 1 else f"({texts})"
+
+
+def _shortened(text: str, longest: int) -> str:
+    """Cuts off what is too long."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

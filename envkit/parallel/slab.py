@@ -16,7 +16,7 @@ infos      one array [2, N, *shape] for each leaf of what infos are declared to 
 
 A request goes up by two, so the lowest bit of an answer is free to say that the
 environment raised: one store says that a row is complete and how it ended. Everything
-else of the answer is written before that store, and nobody reads it earlier.
+else of the answer is written before that store and read after it.
 
 Floats of actions that keep their width (`ArraySpec.keeps_floats`) lie in float64, which
 holds those of all widths; `widths` has a number for each such leaf of a row's action.
@@ -28,12 +28,11 @@ step, under `AutoReset.SAME_STEP`. Infos are those of the time steps in slots 0 
 
 What the parent writes and what workers write lie on different cache lines. Leaves of
 dtype object do not fit into shared memory: their arrays are private to each side, and
-whoever carries the rows brings them over.
+the backend carries them over.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,28 +41,25 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import FLOATS, PythonNumbers
-from envkit.parallel.interrupts import uninterrupted
-from envkit.parallel.memory import fence
-from envkit.specs.array_spec import ArraySpec
-from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.info_spec import DeclaredInfo
+from envkit.actions import FLOATS, PythonNumbers
+from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.parallel.system.shared_memory import fence
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.environment_spec import DeclaredInfo, EnvironmentSpec
 from envkit.time_step import STEP_TYPE_SPEC, StepType, TimeStep
 from envkit.types import Array
 
 __all__ = [
-    "ALL_INFOS",
     "ANY_INFO",
     "BEGUN_INFO",
     "BUSY_NS",
     "CLOSED",
     "DECLARED_INFO",
     "DISABLED_ORDER",
-    "FINAL_INFOS",
+    "ELSEWHERE",
     "IDLE",
     "LAST_CPU",
     "NEXT_STEP_ORDER",
-    "NO_INFOS",
     "NO_PROCESS",
     "ONLY_DECLARED_INFO",
     "PROCESS",
@@ -71,6 +67,7 @@ __all__ = [
     "REBUILD",
     "RESET",
     "RESETS",
+    "RESIDENT",
     "RESTARTS",
     "RUNS",
     "SAME_STEP_ORDER",
@@ -99,11 +96,9 @@ _SLOTS, _SHOWN_SLOTS = 3, 2
 # What `Slab.autoreset` holds.
 NEXT_STEP_ORDER, SAME_STEP_ORDER, DISABLED_ORDER = range(3)
 
-# What `Slab.noted_infos` holds: of which time steps workers look whether environments
-# have an info. Of none, of the begins and ends of episodes, of all.
-NO_INFOS, FINAL_INFOS, ALL_INFOS = range(3)
 # What `Slab.has_info` holds: whether there is one for the time step that was shown, and
-# for the FIRST that follows it in the same step. Where nobody has looked, both may be.
+# for the FIRST that follows it in the same step. Both bits are set where workers have
+# not looked.
 SHOWN_INFO, BEGUN_INFO = 1, 2
 ANY_INFO = SHOWN_INFO | BEGUN_INFO
 # Beside these: that what the environment declares of its info is in the slab, and that
@@ -119,14 +114,14 @@ _LARGEST = 0xFFFFFFFF
 _CACHE_LINE = 64
 
 # What a worker counts before it marks the last row of a run, by place in its line of
-# `meters`; and where it last ran.
-STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU = range(6)
+# `meters`; where it last ran; the memory of one that may be on another machine.
+STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, RESIDENT = range(7)
 
 # What the parent notes of a worker, for those who look on from another process: its
 # process, how often it was replaced. In place of a process: there is none at the
-# moment, or the pool is closed.
+# moment; the pool is closed; it is on another machine, where its number belongs.
 PROCESS, RESTARTS = range(2)
-NO_PROCESS, CLOSED = 0, -1
+NO_PROCESS, CLOSED, ELSEWHERE = 0, -1, -2
 
 
 def slot_of(number: int) -> int:
@@ -152,6 +147,24 @@ class SlabLayout:
     spec: EnvironmentSpec
     blocks: tuple[tuple[int, int], ...]
     info_spec: dict[str, Any] = field(default_factory=dict)
+
+    def of_worker(self, worker: int) -> SlabLayout:
+        """Returns the layout of one worker's rows alone.
+
+        Example:
+            >>> from envkit.envs import CartPole
+            >>> layout = SlabLayout(EnvironmentSpec.of(CartPole()), ((0, 3), (3, 5)))
+            >>> layout.of_worker(1).blocks
+            ((0, 2),)
+        """
+        first, stop = self.blocks[worker]
+        return SlabLayout(self.spec, ((0, stop - first),), self.info_spec)
+
+    @property
+    def worker_of_row(self) -> Array:
+        """For each row, the index of its worker."""
+        counts = [stop - first for first, stop in self.blocks]
+        return np.repeat(np.arange(len(self.blocks)), counts)
 
     @property
     def rows(self) -> int:
@@ -224,7 +237,7 @@ class SlabLayout:
 
     @property
     def places(self) -> dict[str, int]:
-        """Where the arrays begin that somebody who looks on wants to read."""
+        """Where the arrays begin that `envkit top` reads from another process."""
         names = (
             "modes", "sequence", "command", "answered", "has_info", "meters", "staff"
         )  # fmt: skip
@@ -255,19 +268,19 @@ class SlabLayout:
         first = self.reward_leaves.stop
         return range(first, first + len(nest.flatten(self.spec.discount)))
 
-    @property
+    @cached_property
     def private_actions(self) -> tuple[int, ...]:
         """Which leaves of an action cannot be shared."""
         return _private(self.action.leaves)
 
-    @property
+    @cached_property
     def private_steps(self) -> tuple[int, ...]:
         """Which leaves of a time step cannot be shared."""
         return _private(self.time_step.leaves)
 
 
 def is_private(dtype: np.dtype[Any]) -> bool:
-    """Says whether values of a dtype cannot lie in shared memory.
+    """Returns whether values of a dtype cannot lie in shared memory.
 
     Objects are addresses, and text without a width has no place to be written to.
     """
@@ -319,18 +332,22 @@ class Slab:
 
     Attributes:
         layout: Where everything stands.
+        private_actions: Which leaves of an action memory cannot hold.
         announcements: One number: how often rows were asked. It grows when all has been
-            written that was asked for, so whoever watches it never sees half of that.
+            written that was asked for, so a worker that watches it sees all or nothing.
         asking: One number: what `announcements` is going to be while rows are being
             asked, and is at other times.
+        messages: One number: how often messages were announced, to any worker. It
+            grows before they are sent.
         sequence: The number of each row's last request.
         command: What each row was last asked for.
         answered: The number each row has answered, with the bit `RAISED`.
         has_info: For each row, `SHOWN_INFO` and `BEGUN_INFO`, if infos are noted.
-        infos_to_note: One number: what `noted_infos` is, for whoever asks often.
+        notes_infos: One number: whether workers look if environments have an info.
         meters: What each worker has counted.
         staff: What is known of each worker.
         actions: For each leaf of an action, one row per environment.
+        widths: For each row and leaf that keeps the width of floats, which that was.
         action_dtype: In which dtype an array may be assigned to the first of these as
             it is, in all rows; `None` if it may not.
         steps: For each leaf of a time step, one row per slot and environment.
@@ -340,14 +357,16 @@ class Slab:
     def __init__(self, layout: SlabLayout, buffer: Any = None) -> None:
         """Lays the arrays over a buffer; without one, over memory of its own."""
         self.layout = layout
+        self.private_actions = layout.private_actions
         if buffer is None:
             buffer = bytearray(max(layout.size, 1))
         modes, sequence, command, answered, *rest = layout.arrays(buffer)
-        has_info, meters, staff, self._widths, *arrays = rest
+        has_info, meters, staff, self.widths, *arrays = rest
         self._modes = modes
-        self.infos_to_note = view_of(modes[1:2])
+        self.notes_infos = view_of(modes[1:2])
         self.announcements = view_of(modes[8:16].view(np.uint64))
         self.asking = view_of(modes[16:24].view(np.uint64))
+        self.messages = view_of(modes[24:32].view(np.uint64))
         self.sequence = sequence
         self.command = command
         self.answered = answered
@@ -378,16 +397,12 @@ class Slab:
     def autoreset(self, order: int) -> None:
         self._modes[0] = order
 
-    @property
-    def noted_infos(self) -> int:
-        """Of which time steps workers look whether environments have an info."""
-        return int(self._modes[1])
-
-    @noted_infos.setter
-    def noted_infos(self, wanted: int) -> None:
-        self.has_info.fill(ANY_INFO)
-        fence()
-        self._modes[1] = wanted
+    def note_infos(self) -> None:
+        """Has workers look from now on whether environments have an info."""
+        if not self.notes_infos[0]:
+            self.has_info.fill(ANY_INFO)
+            fence()
+            self._modes[1] = True
 
     def write_actions(self, columns: Sequence[Array], rows: Any = ...) -> None:
         """Writes the actions of some rows, an array for each leaf, or of all."""
@@ -398,7 +413,7 @@ class Slab:
             column = columns[leaf]
             is_array = type(column) is not PythonNumbers
             width = FLOATS.index(column.dtype) if is_array else _PYTHON
-            self._widths[rows, place] = width
+            self.widths[rows, place] = width
             if leaf == 0:
                 alike = is_array and rows is ...
                 self.action_dtype = column.dtype if alike else None
@@ -430,38 +445,50 @@ class Slab:
             self.announcements[0] = self.asking[0]
 
     def all_answered(self) -> bool:
-        """Says whether every row has answered and none has raised."""
+        """True if no row owes an answer."""
         # Hot: called at every wake-up of the parent.
         if self._sequence_bytes == self._answered_bytes:
             fence()
             return True
         return False
 
-    def answered_rows(self) -> Array:
-        """Returns a mask of the rows that owe nothing."""
-        mask: Array = (self.sequence ^ self.answered) <= RAISED
+    def owing_rows(self) -> Array:
+        """Returns a mask of the rows that owe an answer."""
+        mask: Array = self.sequence != self.answered
         fence()
         return mask
 
+    def count_owing(self) -> int:
+        """Returns how many rows owe an answer."""
+        return int(np.count_nonzero(self.owing_rows()))
+
     def raised_rows(self, rows: Array) -> Array:
-        """Returns those of the given rows, all answered, whose environment raised."""
-        raised: Array = rows[(self.answered[rows] & RAISED).astype(bool)]
+        """Returns those of the rows whose environments have raised."""
+        raised: Array = rows[(self.sequence[rows] ^ self.answered[rows]) == RAISED]
         return raised
 
-    def slots(self, rows: Array) -> Array:
+    def has_come(self, owing: int) -> bool:
+        """True if at most `owing` rows owe an answer, or an environment has raised."""
+        if self.all_answered():
+            return owing >= 0
+        marks = self.sequence ^ self.answered
+        fence()
+        return int(np.count_nonzero(marks)) <= owing or bool((marks == RAISED).any())
+
+    def slots(self, rows: Array | slice) -> Array:
         """Returns which slot holds each row's answer."""
         return ((self.sequence[rows] >> 1) & 1).astype(np.intp)
 
     def take_back(self, rows: Array) -> None:
-        """Withdraws requests that nobody will answer; the answer before stands."""
+        """Withdraws requests that will not be answered; the answer before stands."""
         self.stand_at(rows, self.sequence[rows] - _TWO)
 
     def stand_at(self, rows: Any, numbers: Any) -> None:
-        """Lets rows have answered a number that nobody is to answer.
+        """Marks rows as having answered a number that was never a request.
 
-        A worker may look at any moment, also when nobody has asked it: the ring for
-        what it was awake to see comes later. Until both words are written it must not
-        take the row for one that was asked, and neither must an interrupted call.
+        A worker may read these words at any moment, because a ring may arrive after
+        it has seen what was asked. Until both words are written it must not take the
+        row for one that was asked, and neither must an interrupted call.
         """
         with uninterrupted():
             self._command_of_all = IDLE
@@ -470,19 +497,74 @@ class Slab:
             self.sequence[rows] = numbers
             self.answered[rows] = numbers
 
-    def time_step_of(self, row: int, slot: int) -> TimeStep:
-        """Returns copies of what one slot of a row holds."""
-        leaves = [array[slot, row, ...].copy() for array in self.steps]
-        return self.layout.time_step.unflatten(leaves)  # type: ignore[no-any-return]
+    def read(self, rows: Array, slots: Array | None = None) -> list[Array]:
+        """Returns copies of the leaves of the time steps that rows show."""
+        if slots is None:
+            slots = self.slots(rows)
+        return [array[slots, rows] for array in self.steps]
 
-    def write_cut(self, row: int, source: int) -> None:
+    def read_standing(self, rows: Array) -> list[Array]:
+        """Returns copies of the leaves of the time steps at which rows stand.
+
+        Under `AutoReset.SAME_STEP` a row that shows a `LAST` stands at the `FIRST` of
+        the next episode.
+        """
+        slots = self.slots(rows)
+        if self.autoreset == SAME_STEP_ORDER:
+            slots[self.steps[0][slots, rows] == StepType.LAST] = SAME_STEP_SLOT
+        return self.read(rows, slots)
+
+    def read_infos(self, rows: Array) -> list[Array]:
+        """Returns copies of the declared leaves of rows' infos."""
+        slots = self.slots(rows)
+        return [array[slots, rows] for array in self.infos]
+
+    def shows_last(self, rows: Array) -> Array:
+        """Returns a mask of the rows that show a `LAST`."""
+        mask: Array = self.steps[0][self.slots(rows), rows] == StepType.LAST
+        return mask
+
+    def standing_slot(self, row: int) -> int:
+        """Returns the slot of the time step at which a row stands."""
+        slot = slot_of(int(self.sequence[row]))
+        has_left = self.autoreset == SAME_STEP_ORDER and (
+            self.steps[0][slot, row] == StepType.LAST
+        )
+        return SAME_STEP_SLOT if has_left else slot
+
+    def views(self, slot: int) -> list[Array]:
+        """Returns read-only views of a whole slot, one for each leaf."""
+        views = [array[slot] for array in self.steps]
+        for view in views:
+            view.flags.writeable = False
+        return views
+
+    # Leaves of dtype object, which only their own side can read.
+
+    def action_objects(self, row: int) -> dict[int, Any]:
+        """Returns the leaves of a row's action that memory cannot hold."""
+        return {leaf: self.actions[leaf][row] for leaf in self.private_actions}
+
+    def write_action_objects(self, row: int, leaves: Mapping[int, Any]) -> None:
+        """Writes the leaves of a row's action that have come from the other side."""
+        for leaf, value in leaves.items():
+            self.actions[leaf][row] = value
+
+    def write_step_objects(
+        self, row: int, slot: int, leaves: Mapping[int, Array]
+    ) -> None:
+        """Writes the leaves of a row's time step that have come from the other side."""
+        for leaf, value in leaves.items():
+            self.steps[leaf][slot, row] = value[()]
+
+    def write_cut(self, row: int) -> None:
         """Answers for an environment that is gone: its episode was cut off here.
 
         The answer is a `LAST` with reward 0 and discount 1, so that the value of the
-        last state may still be bootstrapped, and the observation in slot `source`.
+        last state may still be bootstrapped, and the observation at which it stood.
         """
         number = int(self.sequence[row]) + 2 & _LARGEST
-        self._cut(row, slot_of(number), source)
+        self._cut(row, slot_of(number), self.standing_slot(row))
         self.stand_at(row, number)
 
     def cut_before_first(self, row: int) -> None:
@@ -514,6 +596,23 @@ class Slab:
             else:
                 array[slot, row] = array[source, row]
 
+    def keep_standing(self, row: int) -> None:
+        """Copies the time step at which a row stands to the slot of `SAME_STEP`."""
+        source = self.standing_slot(row)
+        for array in self.steps:
+            array[SAME_STEP_SLOT, row] = array[source, row]
+
+    def write_all(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
+        """Lets every row show and stand at time steps that come from elsewhere."""
+        self.align(np.arange(1))
+        numbers = self.sequence + _TWO
+        slot = slot_of(int(numbers[0]))
+        for array, leaf, other in zip(self.steps, shown, standing, strict=True):
+            array[slot] = leaf
+            array[SAME_STEP_SLOT] = other
+        self.has_info.fill(ANY_INFO)
+        self.stand_at(slice(None), numbers)
+
     def align(self, moved: Array) -> None:
         """Lets every row stand in the slot of those that have moved.
 
@@ -535,17 +634,15 @@ class Slab:
         They stand in the slot of those that have moved, which `align` has brought them
         to, so that the numbers are not those under which workers know infos.
         """
+        rows = rows[self.shows_last(rows)]
         slots = self.slots(rows)
-        ended = self.steps[0][slots, rows] == StepType.LAST
-        rows, slots = rows[ended], slots[ended]
         for array in self.steps:
             array[slots, rows] = array[SAME_STEP_SLOT, rows]
         self.has_info[rows] = ANY_INFO
 
     def ended(self, rows: Array) -> Array:
         """Returns which rows stand at the end of an episode."""
-        slots = self.slots(rows)
-        ended: Array = self.steps[0][slots, rows] == StepType.LAST
+        ended = self.shows_last(rows)
         if self.autoreset == SAME_STEP_ORDER:
             # Unless the next has begun already.
             ended &= self.steps[0][SAME_STEP_SLOT, rows] == StepType.LAST
@@ -565,7 +662,7 @@ class Slab:
             array[rows].copy() if is_view else array[rows] for array in self.actions
         ]
         for place, leaf in enumerate(self.layout.kept_floats):
-            widths = self._widths[rows, place].tolist()
+            widths = self.widths[rows, place].tolist()
             if len(set(widths)) == 1:
                 columns[leaf] = _narrowed(columns[leaf], widths[0])
             else:
@@ -576,9 +673,9 @@ class Slab:
 
     def pending(self, first: int, stop: int) -> list[int]:
         """Returns the rows of a block that were asked and have not answered."""
-        # Hot: called at every wake-up of a worker. In this order, for `stand_at` writes
-        # in this order: whoever sees its number sees that nobody asked, or the answer.
-        # That may be the answer to a later number than the one that was seen, or to an
+        # Hot: called at every wake-up of a worker. Read in the order in which
+        # `stand_at` writes, so that its number comes with IDLE or with its answer.
+        # The answer may belong to a later number than the one that was read, or to an
         # earlier one, to which the row was taken back; so the number is read again.
         asked = self.sequence[first:stop].tolist()
         fence()
@@ -611,18 +708,12 @@ class Slab:
         rows = self.pending(first, stop)
         return rows if self.asking[0] == number else None
 
-    def commit(self, row: int) -> None:
-        """Says that a row's answer is complete; it has been written before."""
+    def commit(self, rows: slice | int | Sequence[int]) -> None:
+        """Marks rows as answered; their answers have been written before."""
         fence()
-        self.answered[row] = self.sequence[row]
+        self.answered[rows] = self.sequence[rows]
 
-    def fail(self, row: int) -> None:
-        """Says that a row's environment raised; the failure is on its way."""
+    def fail(self, rows: int | Sequence[int]) -> None:
+        """Marks rows whose environment raised; the failure is on its way."""
         fence()
-        self.answered[row] = self.sequence[row] | np.uint32(RAISED)
-
-    def close(self) -> None:
-        """Lets go of the memory, as far as nobody else holds an array over it."""
-        with contextlib.suppress(BufferError):
-            self._sequence_bytes.release()
-            self._answered_bytes.release()
+        self.answered[rows] = self.sequence[rows] | np.uint32(RAISED)

@@ -22,6 +22,7 @@ class WorkerStatistics:
         waiting: Seconds it spent waiting for commands.
         resident_bytes: Its memory; 0 where it has none of its own.
         is_alive: Whether it is there.
+        host: The machine it is on, if that may be another than its pool's.
     """
 
     worker: int
@@ -34,6 +35,7 @@ class WorkerStatistics:
     waiting: float
     resident_bytes: int
     is_alive: bool
+    host: str = ""
 
     @property
     def seconds_per_step(self) -> float:
@@ -79,6 +81,8 @@ class PoolStatistics:
         rows = [
             "worker     pid   envs       steps  resets  restarts  us/step  busy  memory"
         ]
+        has_hosts = any(worker.host for worker in self.workers)
+        rows[0] += "  host" * has_hosts
         for worker in self.workers:
             total = worker.stepping + worker.waiting
             busy = worker.stepping / total if total else 0.0
@@ -88,5 +92,7 @@ class PoolStatistics:
                 f"{worker.resets:>6}  {worker.restarts:>8}  "
                 f"{worker.seconds_per_step * 1e6:>7.1f}  {busy:>4.0%}  "
                 f"{worker.resident_bytes / 2**20:>4.0f} MB"
+                + f"  {worker.host}"
+                * has_hosts
             )
         return "\n".join(rows)

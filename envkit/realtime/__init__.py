@@ -2,11 +2,9 @@
 
 from envkit.realtime.environment import RealTimeEnvironment
 from envkit.realtime.joint import Joint
-from envkit.realtime.logger import Logger
+from envkit.realtime.loop import OverrunError
+from envkit.realtime.pacing import Logger, Throttle, Timer, Timing
 from envkit.realtime.report import LAG_SPEC, Lag
-from envkit.realtime.schedule import OverrunError
-from envkit.realtime.throttle import Throttle
-from envkit.realtime.timer import Timer, Timing
 from envkit.realtime.universe import RowSpace, UniverseView, universe_view
 
 __all__ = [

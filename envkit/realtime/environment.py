@@ -1,8 +1,9 @@
-"""`RealTimeEnvironment`: an environment that goes on while the agent thinks."""
+"""`RealTimeEnvironment`: steps an environment by a clock while the agent thinks."""
 
 from __future__ import annotations
 
 import functools
+import numbers
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -10,48 +11,44 @@ from typing import Any
 
 import numpy as np
 
-from envkit.autoreset import AutoReset
-from envkit.constructors import constructor, recipe_of_constructor
 from envkit.errors import ClosedError
-from envkit.interruptible import in_turn
 from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
-from envkit.realtime.choices import check_choices, is_environment
-from envkit.realtime.given_actions import GivenActions
-from envkit.realtime.hosts import Host
-from envkit.realtime.late_actions import LateActions
-from envkit.realtime.merged_specs import check_mergeable
+from envkit.realtime.actions import GivenActions, LateActions
+from envkit.realtime.hosts import Host, ThreadHost, VirtualHost, as_seconds
+from envkit.realtime.loop import EngineSchedule, Schedule, TickLoop
+from envkit.realtime.merging import check_mergeable
 from envkit.realtime.process_host import ProcessHost
 from envkit.realtime.report import LAG_SPEC, Lag
-from envkit.realtime.schedule import as_schedule
-from envkit.realtime.thread_host import ThreadHost
-from envkit.realtime.ticking import TickLoop
-from envkit.realtime.virtual_host import VirtualHost
-from envkit.time_step import StepType, TimeStep
+from envkit.registry import constructor, recipe_of_constructor
+from envkit.specs.validation import describe
+from envkit.threads import in_turn
+from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = ["RealTimeEnvironment"]
 
 _LAST = int(StepType.LAST)
+_HOSTS = ("process", "thread", "virtual")
 
 
 class RealTimeEnvironment(PyEnvironment):
-    """Lets a clock step an environment, and the agent act when it is ready.
+    """Steps an environment by a clock, while the agent acts when it is ready.
 
     The clock ticks `hz` times a second. `step` hands in an action, which acts from the
-    next tick on, and returns what has happened since the last time step: rewards are
-    merged with their discounts, and never across the end of an episode, so to a learner
-    it is an environment like any other whose steps are of different lengths. Every
-    `LAST` comes once, with its own observation. `lag()` and `get_info()["realtime"]`
-    say how old, how late and how much it was.
+    next tick on, and returns the ticks since the last time step as one: rewards are
+    merged with their discounts, and never across the end of an episode. So to a learner
+    it is an environment like any other, with steps of different lengths. Every `LAST`
+    comes once, with its own observation. `lag()` and `get_info()["realtime"]` have the
+    timing: how old, how late and of how many ticks a time step is.
 
     | `wait`    | `step` returns                                                      |
     |-----------|---------------------------------------------------------------------|
     | "next"    | when the action has acted for a tick, or for `act_every`; at the    |
     |           | end or beginning of an episode at once                              |
-    | "newest"  | at once, with what there is; if that is nothing new, the same       |
+    | "newest"  | at once, with the ticks so far; if there was none, the same         |
     |           | observation again, with reward 0                                    |
-    | seconds   | like "next", but after so many seconds with what there is           |
+    | seconds   | like "next", but after so many seconds with the ticks so far        |
 
     | `late_action` | acts in ticks for which the agent's action comes too late       |
     |---------------|-----------------------------------------------------------------|
@@ -63,14 +60,14 @@ class RealTimeEnvironment(PyEnvironment):
 
     | `host`    | the clock runs in                                                   |
     |-----------|---------------------------------------------------------------------|
-    | "process" | a process, where nothing that the agent does can delay it           |
+    | "process" | a process, where the agent cannot delay it                          |
     | "thread"  | a thread of this process: for environments that mostly wait, and    |
-    |           | inside of workers, which have nothing else to do                    |
+    |           | inside of workers, which are idle otherwise                         |
     | "virtual" | nowhere: time is only counted, and passes as fast as the machine    |
     |           | can. The agent thinks for `think_time`                              |
 
-    An environment that runs by itself, and says so with `realtime = True`, gets no
-    second clock: leave `hz` out.
+    An environment with a clock of its own has an attribute `realtime = True`, and gets
+    no second one: leave `hz` out.
 
     Example:
         >>> from envkit.envs import Catch
@@ -102,27 +99,27 @@ class RealTimeEnvironment(PyEnvironment):
         reset_timeout: float | None = None,
         worker_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Builds the environment where it is to run.
+        """Builds the environment at its host.
 
         Args:
-            make_env: What makes the environment: a function, or a name for
-                `envkit.make`. Where it does not leave this process, it may be the
-                environment itself.
+            make_env: A constructor of the environment, or a name for `envkit.make`.
+                Where it does not leave this process, it may be the environment.
             hz: Ticks per second.
-            host: Where the clock runs.
-            wait: For what `step` waits.
+            host: "process", "thread" or "virtual": where the clock runs.
+            wait: "next", "newest" or seconds: how long `step` waits.
             act_every: How many ticks an action is meant for: the agent is late only
                 after so many.
-            late_action: What acts when the agent is late.
+            late_action: "repeat", "no_op" or a function: the actions that act when the
+                agent is late.
             no_op: The action that does nothing.
-            at_end: What the environment does at the end of an episode: "run" on, into
-                the next one, or "pause" until the agent has seen the `LAST`.
-            overrun: What becomes of ticks that are due before the environment is
-                through with the one before: "skip" them, "stretch" time, or "raise".
+            at_end: Whether to "run" on at the end of an episode, into the next one, or
+                to "pause" until the agent has seen the `LAST`.
+            overrun: Whether to "skip" ticks that are due before the environment has
+                finished the one before, to "stretch" time, or to "raise".
             merge: How rewards are merged: "discounted", or as a "sum".
             think_time: With a virtual clock, for how many seconds the agent thinks
-                before each step, what is called for that, or "measured": for as long
-                as it does.
+                before each step, a function that returns that, or "measured": for as
+                long as it does.
             reset_timeout: For how many seconds to wait for an episode to begin; after
                 that a `WorkerTimeout` is raised, and the same call waits on.
             worker_options: Keyword arguments of the `ParallelPyEnvironment` that holds
@@ -144,10 +141,10 @@ class RealTimeEnvironment(PyEnvironment):
             "reset_timeout": reset_timeout,
             "worker_options": worker_options,
         }
-        check_choices(make_env, told)
+        _check_choices(make_env, told)
         self._is_closed = False
         self._seeded = False
-        self._inside = recipe_of if is_environment(make_env) else recipe_of_constructor
+        self._inside = recipe_of if _is_environment(make_env) else recipe_of_constructor
         self._make_env = make_env
         self._given = plain_arguments(told)
         make_loop = functools.partial(
@@ -175,29 +172,29 @@ class RealTimeEnvironment(PyEnvironment):
             )
             self._host = ProcessHost(inside, worker_options or {})
         self._actions = GivenActions(self.action_spec(), self.batch_size)
-        # One that nobody holds any more would go on for nobody.
+        # So that the clock stops when the environment is garbage.
         self._finalizer = weakref.finalize(self, _forgotten, self._host)
         if host == "virtual":
             self._finalizer.detach()
 
     @property
     def batched(self) -> bool:
-        """Whether the environment is a batch, whose rows share one clock."""
+        """True if the environment is a batch, whose rows share one clock."""
         return self._host.batch_size is not None
 
     @property
     def batch_size(self) -> int | None:
-        """How many rows it has if it is a batch, else `None`."""
+        """The number of rows of a batch; `None` of a single environment."""
         return self._host.batch_size
 
     @property
     def resets_rows(self) -> bool:
-        """Whether single rows can be reset: where the environment can do that."""
+        """True if single rows can be reset, which the environment decides."""
         return self._host.resets_rows
 
     @property
     def one_per_process(self) -> bool:
-        """Whether the environment is in this process, which may hold no other."""
+        """True if the environment is in this process, which may hold no other."""
         return self._host.one_per_process
 
     def observation_spec(self) -> NestedSpec:
@@ -217,14 +214,14 @@ class RealTimeEnvironment(PyEnvironment):
         return self._host.spec.discount
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of the timing, beside what the environment declares."""
+        """Returns the specs of the timing, and those that the environment declares."""
         return {**self._host.info_spec, "realtime": LAG_SPEC._asdict()}
 
     @in_turn
     def peek(self) -> TimeStep:
-        """Returns what has happened since the current time step, and leaves it there.
+        """Returns the ticks since the current time step as one, and leaves them there.
 
-        The next `step` returns it too, with what happens until then. If nothing has, it
+        The next `step` returns them too, with those until then. If there was none, it
         is the same observation with reward 0; at the end of an episode, before the next
         has begun, that `LAST` with reward and discount 0.
         """
@@ -259,7 +256,7 @@ class RealTimeEnvironment(PyEnvironment):
     def seed(self, seed: Seed) -> Any:
         """Makes what is random from the next reset on depend on `seed` alone.
 
-        An episode that has begun by itself is not that reset; `reset()` is.
+        An episode that begins without a reset does not count as one.
         """
         self._check_open("seed")
         self._seeded = True
@@ -275,12 +272,12 @@ class RealTimeEnvironment(PyEnvironment):
         return {**inner, "seed": seed, "wrappers": [layer, *inner["wrappers"]]}
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns a picture of the environment as it is now."""
+        """Returns a picture of the environment's present state."""
         self._check_open("render")
         return self._host.render(mode)
 
     def close(self) -> None:
-        """Lets time stand still, and closes the environment."""
+        """Stops the clock, and closes the environment."""
         if not self._is_closed:
             self._is_closed = True
             self._finalizer.detach()
@@ -299,14 +296,14 @@ class RealTimeEnvironment(PyEnvironment):
 
     def _begin(self, mask: Array | None, options: Any) -> TimeStep:
         self._check_open("reset")
-        # An episode that begins by itself begins without options.
+        # An episode that begins without a reset has no options.
         if options is None and self._stands_at_end(mask):
             return self._host.next_episode(mask)
         self._seeded = False
         return self._host.reset(mask, options)
 
     def _stands_at_end(self, mask: Array | None) -> bool:
-        """Says whether an episode begins by itself, so that none has to be begun."""
+        """True if an episode begins without a reset, so that none has to be begun."""
         current = self._current_time_step
         if current is None or self._seeded:
             return False
@@ -332,8 +329,8 @@ class RealTimeEnvironment(PyEnvironment):
 
 
 def _make_loop(make_env: Any, hz: float | None, **options: Any) -> tuple[Any, TickLoop]:
-    """Builds the environment, and what steps it."""
-    if is_environment(make_env):
+    """Builds the environment, and the loop that steps it."""
+    if _is_environment(make_env):
         return make_env, _loop_of(make_env, hz, **options)
     env = constructor(make_env)()
     try:
@@ -355,13 +352,13 @@ def _loop_of(
     pauses: bool,
     discounted: bool,
 ) -> TickLoop:
-    """Builds what steps an environment, or says why it cannot be run."""
+    """Builds the loop of an environment, or raises the reason why it has none."""
     name = type(env).__name__
     if env.batched and AutoReset.kept_by(env) is not AutoReset.NEXT_STEP:
         raise ValueError(
             f"RealTimeEnvironment cannot run {name} with "
-            f"AutoReset.{AutoReset.kept_by(env).name}: rows have to begin their next "
-            "episodes by themselves. Make it with AutoReset.NEXT_STEP."
+            f"AutoReset.{AutoReset.kept_by(env).name}: its rows must begin their next "
+            "episodes without a reset. Make it with AutoReset.NEXT_STEP."
         )
     if pauses and env.batched and not env.holds_rows:
         raise ValueError(
@@ -375,7 +372,17 @@ def _loop_of(
             f"{name} runs on a clock of its own (realtime = True), which no virtual "
             "one can stop. Use host='process' or 'thread'."
         )
-    schedule = as_schedule(hz, overrun, is_native, name)
+    if is_native and hz is not None:
+        raise ValueError(
+            f"{name} runs on a clock of its own (realtime = True), and hz={hz!r} would "
+            "be a second one. Leave hz out; the engine sets the pace."
+        )
+    if hz is None and not is_native:
+        raise ValueError(
+            f"{name} has no clock of its own, so RealTimeEnvironment needs hz, the "
+            "number of ticks per second."
+        )
+    schedule = EngineSchedule() if hz is None else Schedule(hz, overrun)
     late = LateActions(late_action, env.action_spec(), no_op, env.batch_size)
     return TickLoop(
         env,
@@ -388,7 +395,7 @@ def _loop_of(
 
 
 def _forgotten(host: Host) -> None:
-    """Closes what was not closed, and says so."""
+    """Closes an environment that was not closed, and warns of it."""
     host.close()
     warnings.warn(
         "A RealTimeEnvironment was not closed. Use it in a with statement, or call "
@@ -406,3 +413,79 @@ def _as_mapping(info: Any) -> Mapping[str, Any]:
 
 def _row_of(lag: Mapping[str, Array], row: int) -> dict[str, Any]:
     return {name: value[row] for name, value in lag.items()}
+
+
+def _check_choices(make_env: Any, told: Mapping[str, Any]) -> None:
+    """Refuses arguments that no environment can run with.
+
+    Args:
+        make_env: The constructor, or the environment.
+        told: The keyword arguments, by name.
+    """
+    host = told["host"]
+    _check_choice("host", host, _HOSTS)
+    _check_choice("at_end", told["at_end"], ("run", "pause"))
+    _check_choice("merge", told["merge"], ("discounted", "sum"))
+    _check_choice("overrun", told["overrun"], ("skip", "stretch", "raise"))
+    if told["wait"] not in ("next", "newest"):
+        as_seconds("wait", told["wait"], "next", "newest")
+    _check_ticks("act_every", told["act_every"])
+    late_action = told["late_action"]
+    if not (callable(late_action) or late_action in ("repeat", "no_op")):
+        raise ValueError(
+            "late_action must be 'repeat', 'no_op', or a function "
+            f"late_action(tick, last_action), got {describe(late_action)}."
+        )
+    if told["hz"] is not None:
+        Schedule(told["hz"])
+    _check_host(host, told)
+    if host == "process" and _is_environment(make_env):
+        raise TypeError(
+            f"make_env is the environment {describe(make_env)}, which exists already, "
+            "and the clock runs in another process. Pass what makes it, or use "
+            "host='thread'."
+        )
+
+
+def _check_host(host: str, told: Mapping[str, Any]) -> None:
+    """Refuses arguments that are for another host."""
+    think_time, timeout = told["think_time"], told["reset_timeout"]
+    if think_time is not None and host != "virtual":
+        raise ValueError(
+            f"think_time is for host='virtual'; with host={host!r} the agent "
+            "thinks for as long as it does."
+        )
+    if not (think_time in (None, "measured") or callable(think_time)):
+        as_seconds("think_time", think_time)
+    if timeout is not None:
+        as_seconds("reset_timeout", timeout)
+        if host == "virtual":
+            raise ValueError(
+                "reset_timeout is for clocks that do not wait; with host='virtual' "
+                "everything waits for the environment."
+            )
+    if told["worker_options"] and host != "process":
+        raise ValueError(
+            f"worker_options are for host='process'; with host={host!r} there is no "
+            "worker."
+        )
+
+
+def _is_environment(value: Any) -> bool:
+    """True if it is an environment, and not a constructor of one."""
+    return hasattr(value, "time_step_spec") and not isinstance(value, type)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got "
+            f"{describe(value)}."
+        )
+
+
+def _check_ticks(name: str, value: Any) -> None:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < 1:
+        kind = ValueError if is_integer else TypeError
+        raise kind(f"{name} must be at least one tick, got {describe(value)}.")

@@ -1,42 +1,78 @@
-"""`Host`: where an environment runs in real time, and what one asks of it."""
+"""`Host`: carries an environment in real time, in a thread or on a virtual clock."""
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
 import functools
-from collections.abc import Callable
+import logging
+import math
+import numbers
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
 import numpy as np
 
-from envkit.masked_rows import hand_options
-from envkit.realtime.merged_specs import merged_spec
+from envkit.errors import ClosedError, WorkerTimeout
+from envkit.realtime.loop import TickLoop, with_row
+from envkit.realtime.merging import merged_spec
 from envkit.realtime.report import Lag
-from envkit.realtime.shown_rows import with_row
-from envkit.realtime.ticking import TickLoop
-from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.info_spec import info_spec_of
+from envkit.rows import hand_options
+from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
+from envkit.specs.validation import describe
+from envkit.threads import result_of, wait_a_while
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, Seed
 
-__all__ = ["Host", "LocalHost", "MakeLoop", "RealTimeState"]
+__all__ = ["Host", "LocalHost", "ThreadHost", "VirtualHost", "as_seconds"]
+
+_LOGGER = logging.getLogger(__name__)
+# How long the thread may take to end, which one step of the environment may delay.
+_TO_END = 10.0
+# Moments that differ by so many seconds are the same one.
+_ROUNDING = 1e-9
 
 Result = TypeVar("Result")
 MakeLoop = Callable[[], tuple[Any, TickLoop]]
-# What `get_state` of an environment gives, that of the loop which steps it, and the
-# timing and info of what was shown last.
+# The state of an environment, that of the loop that steps it, and the timing and info
+# of the current time step.
 RealTimeState = tuple[Any, Any, Any]
 
 
+def as_seconds(name: str, value: Any, *others: str) -> float:
+    """Returns a number of seconds, or refuses any other value.
+
+    Args:
+        name: The name of the argument.
+        value: The value.
+        others: Other values that the argument may have, for the message.
+
+    Example:
+        >>> as_seconds("think_time", 1)
+        1.0
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < math.inf:
+        named = ", ".join(map(repr, others))
+        allowed = f"{named} or a number of seconds" if named else "a number of seconds"
+        raise ValueError(f"{name} must be {allowed}, got {describe(value)}.")
+    return float(value)
+
+
 class Host(abc.ABC):
-    """Carries an environment that goes on by itself.
+    """Carries an environment that does not wait for the agent.
 
     Attributes:
         spec: The specs of one row.
         batch_size: How many rows there are; `None` for a single environment.
         resets_rows: Whether single rows can be reset.
-        info_spec: What the environment declares of its info.
+        info_spec: The specs of the infos that the environment declares.
         one_per_process: Whether this process holds it, and may hold no other.
     """
 
@@ -48,11 +84,11 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
-        """Begins an episode, in all rows or in some, and shows it.
+        """Begins an episode, in all rows or in some, and returns its beginning.
 
         Args:
-            mask: Which rows; `None` for all.
-            options: What the environment is told of this reset.
+            mask: The rows; `None` for all.
+            options: The options of the reset, for the environment.
         """
 
     @abc.abstractmethod
@@ -61,27 +97,27 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def step(self, action: NestedArray) -> TimeStep:
-        """Hands in an action of every row, waits, and shows what has happened."""
+        """Hands in an action of every row, waits, and returns the merged ticks."""
 
     @abc.abstractmethod
     def next_episode(self, mask: Array | None) -> TimeStep:
-        """Waits for the episode after one whose end has been seen, and shows it."""
+        """Waits for the episode after one whose end has been seen."""
 
     @abc.abstractmethod
     def peek(self, current: TimeStep) -> TimeStep:
-        """Returns what there is to show, and leaves it there.
+        """Returns the merged ticks so far, and leaves them there.
 
         Args:
-            current: What was shown last.
+            current: The current time step.
         """
 
     @abc.abstractmethod
     def lag(self) -> Lag:
-        """Returns the timing of what was shown last."""
+        """Returns the timing of the current time step."""
 
     @abc.abstractmethod
     def info(self) -> Any:
-        """Returns the environment's info of what was shown last."""
+        """Returns the environment's info of the current time step."""
 
     @abc.abstractmethod
     def seed(self, seed: Seed) -> Any:
@@ -89,7 +125,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def render(self, mode: str) -> Any:
-        """Returns a picture of the environment as it is now."""
+        """Returns a picture of the environment's present state."""
 
     @abc.abstractmethod
     def get_state(self) -> Any:
@@ -97,11 +133,11 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def set_state(self, state: Any) -> None:
-        """Brings that back."""
+        """Restores a state that `get_state` has returned."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Lets time stand still, and closes the environment."""
+        """Stops the clock, and closes the environment."""
 
 
 class LocalHost(Host):
@@ -109,18 +145,19 @@ class LocalHost(Host):
 
     env: Any
     loop: TickLoop
-    # What the environment has raised, and will until it begins an episode.
+    # The error of the environment, which every step raises until an episode begins.
     _error: BaseException | None = None
 
     def __init__(self, wait: str | float) -> None:
-        """Prepares.
+        """Takes the choice what a step waits for.
 
         Args:
-            wait: For what a step waits: "next" for something new, "newest" for nothing,
-                or for how many seconds it waits for something new.
+            wait: "next" for the next tick, "newest" for none, or for how many seconds
+                it waits for the next tick.
         """
-        self._wait = wait
-        # Of what was shown last; there is a lag as soon as there is that.
+        self._at_once = wait == "newest"
+        self._patience = math.inf if isinstance(wait, str) else float(wait)
+        # Those of the current time step.
         self._lag: Any = None
         self._info: Any = None
 
@@ -135,7 +172,7 @@ class LocalHost(Host):
     def _shown(self, mask: Array | None, now: float) -> TimeStep:
         time_step, lag, info = self.loop.take(mask, now)
         if mask is not None and not mask.all():
-            # The other rows stay where they are, and so does what is known of them.
+            # The other rows stay where they are, with their lags and infos.
             lag = Lag(*map(functools.partial(np.where, mask), lag, self._lag))
             for row in np.flatnonzero(~mask).tolist():
                 info = with_row(info, self._info, row, self.loop.rows)
@@ -157,22 +194,22 @@ class LocalHost(Host):
 
     @abc.abstractmethod
     def ask(self, question: Callable[[], Result]) -> Result:
-        """Calls a function between two ticks."""
+        """Calls a function between two ticks, and returns its result."""
 
     @abc.abstractmethod
     def _go_on_at(self) -> float | None:
-        """Returns when time goes on after `set_state`; `None` as the state says."""
+        """Returns when time goes on after `set_state`; `None` if the state has it."""
 
     def peek(self, current: TimeStep) -> TimeStep:
-        """Returns what there is to show, and leaves it there."""
+        """Returns the merged ticks so far, and leaves them there."""
         return self.loop.peek(current)
 
     def lag(self) -> Lag:
-        """Returns the timing of what was shown last."""
+        """Returns the timing of the current time step."""
         return self._lag  # type: ignore[no-any-return]
 
     def info(self) -> Any:
-        """Returns the environment's info of what was shown last."""
+        """Returns the environment's info of the current time step."""
         return self._info
 
     def seed(self, seed: Seed) -> Any:
@@ -180,7 +217,7 @@ class LocalHost(Host):
         return self.ask(lambda: self.env.seed(seed))
 
     def render(self, mode: str) -> Any:
-        """Returns a picture of the environment as it is now."""
+        """Returns a picture of the environment's present state."""
         return self.ask(lambda: self.env.render(mode))
 
     def get_state(self) -> Any:
@@ -192,7 +229,7 @@ class LocalHost(Host):
         return self.env.get_state(), self.loop.get_state(), shown
 
     def set_state(self, state: Any) -> None:
-        """Brings that back."""
+        """Restores a state that `get_state` has returned."""
         self.ask(lambda: self._restore(state))
 
     def _restore(self, state: RealTimeState) -> None:
@@ -201,3 +238,398 @@ class LocalHost(Host):
         self.loop.set_state(loop, self._go_on_at())
         self._lag, self._info = copy.deepcopy(shown)
         self._error = None
+
+
+class ThreadHost(LocalHost):
+    """Carries a loop in a thread, where the environment is also made and closed."""
+
+    def __init__(
+        self,
+        make_loop: MakeLoop,
+        wait: str | float,
+        reset_timeout: float | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Starts the thread and waits until the environment is built.
+
+        Args:
+            make_loop: Makes the environment and its loop.
+            wait: As of `LocalHost`.
+            reset_timeout: For how many seconds to wait for an episode to begin.
+            now: The clock.
+        """
+        super().__init__(wait)
+        self._make_loop = make_loop
+        self._name = "an environment"
+        self._reset_timeout = reset_timeout
+        self._now = now
+        # Guards the loop and all below, and is notified of every change.
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._questions: list[tuple[Callable[[], Any], Future[Any]]] = []
+        # The question that is being answered.
+        self._answering: Future[Any] = Future()
+        # A reset that the agent has stopped waiting for, and its rows.
+        self._reset: Future[None] | None = None
+        self._reset_mask: Array | None = None
+        self._process = os.getpid()
+        built: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(built,), name="envkit-clock", daemon=True
+        )
+        self._thread.start()
+        try:
+            result_of(built)
+        except BaseException:
+            # An interrupt must not leave a clock behind.
+            self._is_closed = True
+            raise
+
+    # In the thread.
+
+    def _run(self, built: Future[None]) -> None:
+        try:
+            self._take_over(*self._make_loop())
+            self._name = type(self.env).__name__
+        except BaseException as error:
+            built.set_exception(error)
+            return
+        built.set_result(None)
+        while not self._is_closed:
+            with self._changed:
+                while not (self._is_closed or self._questions or self._is_due()):
+                    self._changed.wait(self._until_due())
+                questions, self._questions = self._questions, []
+            for question, answer in questions:
+                self._answer(question, answer)
+            if not self._is_closed and self._is_due():
+                self._tick()
+        try:
+            self.env.close()
+        except Exception:
+            _LOGGER.exception("Closing %s, which ran in real time, failed.", self._name)
+        with self._changed:
+            for _, answer in self._questions:
+                answer.set_exception(ClosedError.used("RealTimeEnvironment", "ask"))
+
+    def _answer(self, question: Callable[[], Any], answer: Future[Any]) -> None:
+        self._answering = answer
+        # close() has answered it already if another thread called that meanwhile.
+        with contextlib.suppress(InvalidStateError):
+            try:
+                result = question()
+            except BaseException as error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)
+
+    def _moves(self) -> bool:
+        loop = self.loop
+        return loop.has_begun and self._error is None and not loop.is_paused
+
+    def _is_due(self) -> bool:
+        return self._moves() and self.loop.due <= self._now()
+
+    def _until_due(self) -> float | None:
+        return max(self.loop.due - self._now(), 0.0) if self._moves() else None
+
+    def _tick(self) -> None:
+        try:
+            with self._changed:
+                move = self.loop.decide(self._now())
+            # Without the lock: the agent may act meanwhile, for the next tick.
+            time_step = self.loop.move(move)
+            with self._changed:
+                self.loop.note(move, time_step, self._now())
+                self._changed.notify_all()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _begin(self, mask: Array | None, options: Any) -> None:
+        try:
+            time_step = self.loop.reset(mask, options)
+            with self._changed:
+                self.loop.begin(mask, time_step, self._now())
+                self._error = None
+                self._changed.notify_all()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+            raise
+
+    # In the thread of the agent.
+
+    def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
+        """Begins an episode, in all rows or in some, and returns its beginning.
+
+        A reset that takes longer than `reset_timeout` goes on, and the next `reset`
+        waits for it.
+        """
+        is_same = options is None and _are_equal(mask, self._reset_mask)
+        if self._reset is None or not is_same:
+            self._reset = self._ask(lambda: self._begin(mask, options))
+            self._reset_mask = mask
+        try:
+            self._reset.result(self._reset_timeout)
+        except FutureTimeoutError:
+            if not self._reset.done():
+                raise self._late("reset") from None
+            # It was done a moment later, or has raised this error of the same type.
+            self._reset.result()
+        finally:
+            if self._reset.done():
+                self._reset = None
+        with self._changed:
+            return self._take(mask)
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment."""
+        # The next reset must not return an episode that begins without the seed.
+        self._reset = None
+        return super().seed(seed)
+
+    def step(self, action: NestedArray) -> TimeStep:
+        """Hands in an action of every row, waits, and returns the merged ticks."""
+        self._check_process()
+        began = self._now()
+        with self._changed:
+            self._check()
+            self.loop.publish(action, began)
+            self._wait_until_ready(None, began)
+            return self._take(None)
+
+    def next_episode(self, mask: Array | None) -> TimeStep:
+        """Waits for the episode after one whose end has been seen."""
+        self._check_process()
+        with self._changed:
+            self._check()
+            self._wait_until_ready(mask, self._now())
+            return self._take(mask)
+
+    def _wait_until_ready(self, mask: Array | None, began: float) -> None:
+        patience, timeout = began + self._patience, self._reset_timeout
+        give_up = math.inf if timeout is None else began + timeout
+        while True:
+            now = self._now()
+            at_once = self._at_once or now >= patience
+            if self.loop.is_ready(mask, at_once=at_once):
+                return
+            if now >= give_up and self._is_beginning(mask):
+                raise self._late("step")
+            ends = [end for end in (patience, give_up) if now < end < math.inf]
+            wait_a_while(self._changed, min(ends) - now if ends else None)
+            self._check()
+
+    def _is_beginning(self, mask: Array | None) -> bool:
+        """True if some row waits for an episode to begin."""
+        is_resetting = self._reset is not None and not self._reset.done()
+        return is_resetting or not self.loop.is_ready(mask, at_once=True)
+
+    def _take(self, mask: Array | None) -> TimeStep:
+        self._check()
+        if self._reset is not None and self._reset.done():
+            self._reset = None  # Because its episode is shown now.
+        shown = self._shown(mask, self._now())
+        # A row that waited until its end was seen goes on.
+        self._changed.notify_all()
+        return shown
+
+    def peek(self, current: TimeStep) -> TimeStep:
+        """Returns the merged ticks so far, and leaves them there."""
+        self._check_process()
+        with self._changed:
+            self._check()
+            return super().peek(current)
+
+    def ask(self, question: Callable[[], Result]) -> Result:
+        """Calls a function in the thread, between two ticks."""
+        answer: Future[Result] = self._ask(question)
+        return result_of(answer)
+
+    def _go_on_at(self) -> float | None:
+        return self._now()
+
+    def _restore(self, state: RealTimeState) -> None:
+        with self._changed:
+            super()._restore(state)
+
+    def _ask(self, question: Callable[[], Any]) -> Future[Any]:
+        answer: Future[Any] = Future()
+        self._check_process()
+        with self._changed:
+            if self._is_closed:
+                raise ClosedError.used("RealTimeEnvironment", "ask")
+            self._questions.append((question, answer))
+            self._changed.notify_all()
+        return answer
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise ClosedError.used("RealTimeEnvironment", "step")
+        self._raise_error()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "This RealTimeEnvironment runs in a thread of another process, of "
+                "which this one is a fork, and threads are not forked along. Make "
+                "another here."
+            )
+
+    def _late(self, call: str) -> WorkerTimeout:
+        return WorkerTimeout(
+            f"RealTimeEnvironment.{call}() waited {self._reset_timeout:g} s for "
+            f"{self._name} to begin an episode. It goes on beginning: call {call}() "
+            "again to wait for it, or close()."
+        )
+
+    def close(self) -> None:
+        """Stops the clock, and closes the environment in its thread."""
+        if os.getpid() != self._process:
+            return  # The thread is in the other process, and may hold the lock.
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if threading.current_thread() is self._thread:
+            return
+        # Another thread may be waiting for an answer that never comes.
+        with self._changed:
+            waiting = [self._answering, *(answer for _, answer in self._questions)]
+            self._questions = []
+        for answer in waiting:
+            with contextlib.suppress(InvalidStateError):
+                answer.set_exception(
+                    ClosedError(
+                        "The RealTimeEnvironment was closed by another thread while "
+                        "this one was waiting for it."
+                    )
+                )
+        self._thread.join(_TO_END)
+        if self._thread.is_alive():
+            _LOGGER.warning(
+                "%s is still in one call %g s after it was to close; its thread is "
+                "left behind.",
+                self._name,
+                _TO_END,
+            )
+
+
+def _are_equal(mask: Array | None, other: Array | None) -> bool:
+    if mask is None or other is None:
+        return mask is other
+    return np.array_equal(mask, other)
+
+
+class VirtualHost(LocalHost):
+    """Carries a loop at the speed of the machine, with times that are only counted.
+
+    Ticks take no time themselves, so equal think times give equal ticks.
+    """
+
+    def __init__(
+        self,
+        make_loop: MakeLoop,
+        wait: str | float,
+        think_time: float | str | Callable[[], float] = 0.0,
+        watch: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Builds the environment.
+
+        Args:
+            make_loop: Makes the environment and its loop.
+            wait: As of `LocalHost`.
+            think_time: How long the agent thinks before each action, a function that
+                returns it, or "measured".
+            watch: The clock that measures it.
+        """
+        super().__init__(wait)
+        self._think_time = think_time
+        self._now = 0.0
+        self._watch = watch
+        # When the agent began to think, on that clock.
+        self._shown_at = watch()
+        self._take_over(*make_loop())
+
+    def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
+        """Begins an episode, in all rows or in some, and returns its beginning."""
+        with self._noting_errors():
+            self.loop.begin(mask, self.loop.reset(mask, options), self._now)
+        self._error = None
+        return self._shown(mask, self._now)
+
+    def step(self, action: NestedArray) -> TimeStep:
+        """Advances the time while the agent thinks, and then while it waits."""
+        self._think()
+        self.loop.publish(action, self._now)
+        return self._wait_and_show(None)
+
+    def next_episode(self, mask: Array | None) -> TimeStep:
+        """Waits for the episode after one whose end has been seen."""
+        self._think()
+        return self._wait_and_show(mask)
+
+    def _think(self) -> None:
+        self._raise_error()
+        think_time = self._think_time
+        if think_time == "measured":
+            seconds = self._watch() - self._shown_at
+        else:
+            given = think_time() if callable(think_time) else think_time
+            seconds = as_seconds("think_time", given)
+        self._pass_until(self._now + seconds)
+
+    def _wait_and_show(self, mask: Array | None) -> TimeStep:
+        end = self._now + self._patience
+        while not self.loop.is_ready(mask, at_once=self._at_once):
+            if self.loop.due > end + _ROUNDING and self.loop.is_ready(
+                mask, at_once=True
+            ):
+                self._pass_until(end)
+                break
+            self._tick()
+        return self._shown(mask, self._now)
+
+    def _pass_until(self, moment: float) -> None:
+        while self.loop.due <= moment + _ROUNDING and not self.loop.is_paused:
+            self._tick()
+        self._now = max(self._now, moment)
+
+    def _tick(self) -> None:
+        # A tick that was due while all rows waited at their ends happens now.
+        self._now = max(self._now, self.loop.due)
+        with self._noting_errors():
+            move = self.loop.decide(self._now)
+            self.loop.note(move, self.loop.move(move), self._now)
+
+    @contextlib.contextmanager
+    def _noting_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+            raise
+
+    def _shown(self, mask: Array | None, now: float) -> TimeStep:
+        time_step = super()._shown(mask, now)
+        self._shown_at = self._watch()
+        return time_step
+
+    def ask(self, question: Callable[[], Result]) -> Result:
+        """Calls a function while the clock is stopped, and returns its result."""
+        return question()
+
+    def _go_on_at(self) -> float | None:
+        return None
+
+    def _state(self) -> Any:
+        return (*super()._state(), self._now)
+
+    def _restore(self, state: Any) -> None:
+        *rest, self._now = state
+        super()._restore(rest)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.env.close()

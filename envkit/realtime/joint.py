@@ -1,4 +1,4 @@
-"""`Joint`: several batches, each with a pace of its own, as one."""
+"""`Joint`: joins several batches into one."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import as_array
-from envkit.autoreset import AutoReset
+from envkit.batched_py_environment import RowCalls
 from envkit.errors import ClosedError, SpecError
-from envkit.masked_rows import hand_options
-from envkit.py_environment import PyEnvironment
-from envkit.row_calls import RowCalls
+from envkit.py_environment import PyEnvironment, SpecKeeper
+from envkit.rows import hand_options
 from envkit.seeding import seed_per_row
-from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.info_spec import common_info_spec, info_spec_of
+from envkit.specs.arrays import as_array
+from envkit.specs.environment_spec import (
+    EnvironmentSpec,
+    common_info_spec,
+    info_spec_of,
+)
 from envkit.specs.validation import describe
-from envkit.time_step import TimeStep
-from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.time_step import AutoReset, TimeStep
+from envkit.types import Array, NestedArray, Seed
 
 __all__ = ["Joint"]
 
 
-class Joint(PyEnvironment):
-    """Puts batches of any sizes one behind the other, and moves them at the same time.
+class Joint(SpecKeeper, PyEnvironment):
+    """Joins batches of any sizes into one, and moves them at the same time.
 
-    The rows of the first batch come first. All of them have the same specs; batches of
-    different specs are not made one by force: step them side by side.
+    The rows of the first batch come first. All batches must have the same specs; step
+    batches of different specs side by side.
 
     Example:
         >>> from envkit.envs import CartPole
@@ -46,7 +48,7 @@ class Joint(PyEnvironment):
 
         Args:
             envs: The batches, such as pools, or environments in real time.
-            multithreading: Whether they move in threads, so that nobody waits for the
+            multithreading: Whether they move in threads, so that none waits for the
                 others to begin.
         """
         super().__init__()
@@ -72,7 +74,7 @@ class Joint(PyEnvironment):
 
     @property
     def batch_size(self) -> int:
-        """How many rows all batches have together."""
+        """The number of rows of all batches together."""
         return self._rows
 
     @property
@@ -82,47 +84,31 @@ class Joint(PyEnvironment):
 
     @property
     def resets_rows(self) -> bool:
-        """Whether every batch can reset single rows."""
+        """True if every batch can reset single rows."""
         return all(env.resets_rows for env in self._envs)
 
     @property
     def holds_rows(self) -> bool:
-        """Whether every batch can leave rows where they are while others step."""
+        """True if every batch can hold rows while others step."""
         return all(env.holds_rows for env in self._envs)
 
     @property
     def repeats_last(self) -> bool:
-        """Whether a `LAST` may be followed by another one in some batch."""
+        """True if a `LAST` may be followed by another one in any batch."""
         return any(getattr(env, "repeats_last", False) is True for env in self._envs)
 
     @property
     def adapts(self) -> bool:
-        """Whether some batch does."""
+        """True if any batch adapts."""
         return any(getattr(env, "adapts", False) is True for env in self._envs)
 
     @property
     def one_per_process(self) -> bool:
-        """Whether a process may hold one of some group's environments at a time."""
+        """True if a process may hold one environment of any batch at a time."""
         return any(getattr(env, "one_per_process", False) is True for env in self._envs)
 
-    def observation_spec(self) -> NestedSpec:
-        """Returns the specs of one row's observation."""
-        return self._spec.observation
-
-    def action_spec(self) -> NestedSpec:
-        """Returns the specs of one row's action."""
-        return self._spec.action
-
-    def reward_spec(self) -> NestedSpec:
-        """Returns the spec of one row's reward."""
-        return self._spec.reward
-
-    def discount_spec(self) -> NestedSpec:
-        """Returns the spec of one row's discount."""
-        return self._spec.discount
-
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what all batches declare of one row's info."""
+        """Returns the specs of the infos of one row that all batches declare."""
         return common_info_spec([info_spec_of(env) for env in self._envs])
 
     def get_info(self) -> Any:
@@ -142,7 +128,7 @@ class Joint(PyEnvironment):
 
     @property
     def seeds_rows(self) -> bool:
-        """Whether all batches take seeds for some of their rows."""
+        """True if all batches take seeds for some of their rows."""
         return all(env.seeds_rows for env in self._envs)
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
@@ -208,8 +194,8 @@ class Joint(PyEnvironment):
         for leaf in self._action.flatten(whole):
             if leaf.shape[:1] != (self._rows,):
                 raise SpecError(
-                    f"Joint.step() was given an action of shape {leaf.shape}; it needs "
-                    f"one for each of {self._rows} rows. None of them has moved."
+                    f"The action of Joint.step() must have {self._rows} rows, got "
+                    f"shape {leaf.shape}. None of them has moved."
                 )
         return whole
 
@@ -237,8 +223,8 @@ class Joint(PyEnvironment):
     def _set_state(self, state: Any) -> None:
         if not isinstance(state, list) or len(state) != len(self._envs):
             raise ValueError(
-                f"Joint.set_state() was given the state {describe(state)}; it is of "
-                f"{len(self._envs)} batches."
+                f"The state of Joint.set_state() must be that of {len(self._envs)} "
+                f"batches, got {describe(state)}."
             )
         states = iter(state)
         for env in self._envs:
@@ -246,21 +232,20 @@ class Joint(PyEnvironment):
 
 
 def _checked(envs: Sequence[Any]) -> list[Any]:
-    """Returns the batches, or says what is none."""
+    """Returns the batches, or refuses other environments."""
     batches = list(envs)
     if not batches:
-        raise ValueError("Joint was given no batch; it needs one at least.")
+        raise ValueError("The envs of Joint must be at least one batch, got none.")
     for index, env in enumerate(batches):
         place = f"envs[{index}]"
         if not getattr(env, "batched", False):
             raise ValueError(
-                f"{place} is {describe(env)}, which is no batch. BatchedPyEnvironment "
+                f"{place} must be a batch, got {describe(env)}. BatchedPyEnvironment "
                 "makes one of single environments."
             )
         if AutoReset.kept_by(env) is not AutoReset.NEXT_STEP:
             raise ValueError(
-                f"{place} is {describe(env)} with "
-                f"AutoReset.{AutoReset.kept_by(env).name}; Joint takes batches with "
-                "AutoReset.NEXT_STEP."
+                f"{place} must be a batch with AutoReset.NEXT_STEP, got "
+                f"{describe(env)} with AutoReset.{AutoReset.kept_by(env).name}."
             )
     return batches

@@ -1,7 +1,7 @@
-"""`EpisodeMerger`: ticks that nobody saw one by one, put together without loss.
+"""`EpisodeMerger`: merges the ticks between two looks of the agent into a time step.
 
-An environment in real time goes on while the agent thinks. What the agent then sees of
-one row is made of all the ticks since it looked last, by these rules:
+An environment in real time goes on while the agent thinks. The ticks of one row since
+the agent looked last are merged by these rules:
 
 - rewards and discounts are merged as if the ticks had been one step: the reward is the
   sum of the rewards, each times the discounts before it, and the discount the product;
@@ -12,22 +12,27 @@ one row is made of all the ticks since it looked last, by these rules:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit import nest
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.time_step import StepType
 from envkit.types import Array
+from envkit.wrappers.rewards import sum_spec
 
-__all__ = ["EpisodeMerger", "Merged", "Skipped"]
+__all__ = ["EpisodeMerger", "Merged", "Skipped", "check_mergeable", "merged_spec"]
 
 _FIRST, _MID, _LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
 
 
 class Skipped(NamedTuple):
-    """Episodes that began and ended while nobody looked.
+    """Episodes that began and ended unseen.
 
     Attributes:
         episodes: How many.
@@ -41,7 +46,7 @@ class Skipped(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """What the agent sees of one row.
+    """The merged ticks of one row.
 
     Attributes:
         step_type: FIRST, MID or LAST, as a number.
@@ -53,7 +58,7 @@ class Merged(NamedTuple):
         episode: The number of the episode, counted from 0.
         interrupted: Whether the episode was left in its middle, so that its `LAST` is
             made up.
-        skipped: With a `FIRST`, what was skipped before it.
+        skipped: With a `FIRST`, the episodes that were skipped before it.
     """
 
     step_type: int
@@ -68,7 +73,7 @@ class Merged(NamedTuple):
 
 @dataclass
 class _Episode:
-    """What there is of one episode since it was looked at last."""
+    """The ticks of one episode since the agent looked last."""
 
     number: int
     first: Any
@@ -79,7 +84,7 @@ class _Episode:
     ticks: int = 0
     is_seen: bool = False
     interrupted: bool = False
-    # Of all of the episode: how long it is, and its rewards.
+    # The length and the rewards of the whole episode, for those that are skipped.
     steps: int = 0
     earned: list[Array] = field(default_factory=list)
 
@@ -129,7 +134,7 @@ class EpisodeMerger:
             step_type: The row's step type.
             reward: Each leaf of its reward.
             discount: Each leaf of its discount.
-            tick: Whatever leads to the observation, for `Merged.tick`.
+            tick: The tick, for `Merged.tick`.
         """
         episode = self._newest
         if step_type == _FIRST:
@@ -145,7 +150,7 @@ class EpisodeMerger:
             self._begun += 1
             return
         if episode is None or episode.step_type == _LAST:
-            return  # What follows a LAST and is no FIRST only pads.
+            return  # A LAST that is repeated only pads.
         factors = episode.discount if self._discounted else [np.ones(())]
         if len(factors) == 1:
             factors = factors * len(reward)
@@ -172,8 +177,8 @@ class EpisodeMerger:
         if episode is None:
             return
         if episode.is_seen:
-            # One that was left in its middle was cut off: its value may still be
-            # bootstrapped, so the discount stays.
+            # An episode that was left in its middle keeps its discount, because
+            # learners may bootstrap its value.
             episode.interrupted = episode.step_type != _LAST
             episode.step_type = _LAST
             self._ending = episode
@@ -193,8 +198,13 @@ class EpisodeMerger:
         )
 
     @property
+    def has_ended(self) -> bool:
+        """True if the newest tick has ended its episode, or there was none."""
+        return self._newest is None or self._newest.step_type == _LAST
+
+    @property
     def is_at_edge(self) -> bool:
-        """Whether what is to be seen next is the end or the beginning of an episode."""
+        """True if an end or a beginning of an episode is to be seen next."""
         if self._ending is not None:
             return True
         episode = self._newest
@@ -204,30 +214,24 @@ class EpisodeMerger:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is anything to see: not if an episode has yet to begin."""
+        """True if there is anything to see: not if an episode has yet to begin."""
         return self._ending is not None or self._newest is not None
 
     @property
     def takes_actions(self) -> bool:
-        """Whether an action would be meant for the episode that goes on."""
-        episode = self._newest
-        return (
-            self._ending is None
-            and episode is not None
-            and episode.is_seen
-            and episode.step_type != _LAST
-        )
+        """True if the agent is in the episode that goes on."""
+        return self.has_any and not self.is_at_edge
 
     @property
     def waits_to_be_seen(self) -> bool:
-        """Whether the newest tick is the end of an episode that nobody has seen."""
+        """True if the newest tick is the end of an episode, and has not been seen."""
         return self._newest is not None and self._newest.step_type == _LAST
 
     def look(self) -> Merged:
-        """Returns what there is to see, and lets it wait to be seen.
+        """Returns the merged ticks, and leaves them there.
 
-        If nothing has happened since, that is the same observation again, with reward
-        0 and discount 1.
+        If there was no tick, that is the same observation again, with reward 0 and
+        discount 1.
         """
         episode = self._shown()
         if not episode.is_seen:
@@ -242,7 +246,7 @@ class EpisodeMerger:
                 self._skipped,
             )
         return Merged(
-            # Before the first tick, what is seen again is no FIRST.
+            # A FIRST that is seen again, before the first tick, is a MID.
             max(episode.step_type, _MID),
             episode.reward,
             episode.discount,
@@ -254,7 +258,7 @@ class EpisodeMerger:
         )
 
     def take(self) -> Merged:
-        """Returns what there is to see, which has been seen then."""
+        """Returns the merged ticks, which have been seen then."""
         merged, episode = self.look(), self._shown()
         if not episode.is_seen:
             episode.is_seen, self._skipped = True, Skipped()
@@ -280,3 +284,107 @@ def _zeros(parts: Sequence[Array]) -> list[Array]:
 
 def _ones(parts: Sequence[Array]) -> list[Array]:
     return [np.ones(np.shape(part)) for part in parts]
+
+
+def merged_spec(spec: EnvironmentSpec) -> EnvironmentSpec:
+    """Returns the specs of merged time steps.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> merged_spec(EnvironmentSpec.of(Catch())).reward
+        ArraySpec(shape=(), dtype=float32, name='reward')
+    """
+    return spec._replace(
+        reward=nest.map_structure(_summed, spec.reward),
+        discount=nest.map_structure(_multiplied, spec.discount),
+    )
+
+
+def _summed(spec: ArraySpec) -> ArraySpec:
+    summed = sum_spec(spec, sys.maxsize)
+    if isinstance(summed, BoundedArraySpec):
+        # Because the reward is 0 where there was no tick.
+        zero = np.zeros((), spec.dtype)
+        return summed.replace(
+            minimum=np.minimum(summed.minimum, zero),
+            maximum=np.maximum(summed.maximum, zero),
+        )
+    return summed
+
+
+def _multiplied(spec: ArraySpec) -> ArraySpec:
+    if not isinstance(spec, BoundedArraySpec):
+        return spec
+    if np.all(spec.minimum >= 0) and np.all(spec.maximum <= 1):
+        # Products get smaller, and the discount is 1 where there was no tick.
+        zero, one = np.zeros((), spec.dtype), np.ones((), spec.dtype)
+        return spec.replace(
+            minimum=np.minimum(spec.minimum, zero),
+            maximum=np.maximum(spec.maximum, one),
+        )
+    return ArraySpec(spec.shape, spec.dtype, spec.name)
+
+
+def check_mergeable(env: Any, discounted: bool) -> None:
+    """Refuses an environment whose time steps cannot be merged.
+
+    Args:
+        env: The environment.
+        discounted: Whether rewards are to be multiplied with discounts.
+    """
+    name = type(env).__name__
+    if getattr(env, "repeats_last", False) is True:
+        raise ValueError(
+            f"RealTimeEnvironment cannot run {name}, which repeats the LAST of an "
+            "episode: merged steps would not show how often. Wrap the "
+            "RealTimeEnvironment instead."
+        )
+    rewards = nest.flatten_with_paths(env.reward_spec())
+    for path, spec in rewards:
+        _check_number(name, nest.join("reward", path), spec, discounted)
+    if not discounted:
+        return
+    discounts = nest.flatten_with_paths(env.discount_spec())
+    factors = discounts
+    if len(discounts) == 1:
+        factors = [(path, discounts[0][1]) for path, _ in rewards]
+    fit = [path for path, _ in rewards] == [path for path, _ in factors] and all(
+        _reaches(factor.shape, reward.shape)
+        for (_, reward), (_, factor) in zip(rewards, factors, strict=True)
+    )
+    if not fit:
+        raise ValueError(
+            f"RealTimeEnvironment cannot merge the rewards of {name} with its "
+            f"discounts: {_shapes(rewards)} and {_shapes(discounts)}. There is one "
+            "discount for all rewards, or one for each. merge='sum' leaves discounts "
+            "out of the rewards."
+        )
+
+
+def _check_number(name: str, path: str, spec: ArraySpec, discounted: bool) -> None:
+    if spec.dtype.kind not in "iuf":
+        raise ValueError(
+            f"RealTimeEnvironment cannot add up the rewards of {name}: {path} is of "
+            f"dtype {spec.dtype}."
+        )
+    if discounted and spec.dtype.kind != "f":
+        raise ValueError(
+            f"RealTimeEnvironment cannot merge the rewards of {name} with its "
+            f"discounts: {path} is of dtype {spec.dtype}, and discounted rewards are "
+            "not whole numbers. Use merge='sum'."
+        )
+
+
+def _reaches(discount: tuple[int, ...], reward: tuple[int, ...]) -> bool:
+    """True if a discount multiplies a reward without changing its shape."""
+    try:
+        return np.broadcast_shapes(discount, reward) == reward
+    except ValueError:
+        return False
+
+
+def _shapes(leaves: Any) -> str:
+    parts = [
+        f"{path}: {spec.shape}" if path else f"{spec.shape}" for path, spec in leaves
+    ]
+    return ", ".join(parts)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.constructors import make
 from envkit.errors import CallOrderError, WorkerError, WorkerTimeout
 from envkit.realtime.hosts import Host
+from envkit.realtime.loop import nothing_earned
 from envkit.realtime.report import NOTHING_KNOWN, Lag, lag_of
-from envkit.realtime.shown_rows import nothing_earned
+from envkit.registry import make
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
@@ -42,11 +42,11 @@ class ProcessHost(Host):
         self.resets_rows = self._is_batch and bool(self._pool.access("resets_rows")[0])
         self._action = nest.Structure(self.spec.action)
         self._time_step = nest.Structure(self._pool.time_step_spec())
-        # Of what was shown last, as far as somebody has asked.
+        # That of the current time step, as soon as the agent has asked for it.
         self._lag: Lag | None = None
 
     def _one(self, time_step: TimeStep) -> TimeStep:
-        """Returns what was asked for, without the dimension of a pool of one."""
+        """Returns a time step without the dimension of a pool of one."""
         if self._is_batch:
             return time_step
         one = self._time_step.map(lambda leaf: leaf[0, ...], time_step)
@@ -54,7 +54,7 @@ class ProcessHost(Host):
         return one._replace(step_type=step_type)  # type: ignore[no-any-return]
 
     def reset(self, mask: Array | None, options: Any = None) -> TimeStep:
-        """Begins an episode, in all rows or in some, and shows it."""
+        """Begins an episode, in all rows or in some, and returns its beginning."""
         self._lag = None
         with _raising_timeouts():
             return self._one(self._pool.reset(mask, options=options))
@@ -63,7 +63,7 @@ class ProcessHost(Host):
         """Does nothing: the process refuses them before anything moves."""
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Hands in an action of every row, waits, and shows what has happened."""
+        """Hands in an action of every row, waits, and returns the merged ticks."""
         self._lag = None
         if not self._is_batch:
             action = self._action.map(lambda leaf: np.asarray(leaf)[None], action)
@@ -73,7 +73,7 @@ class ProcessHost(Host):
         except WorkerTimeout as late:
             if not self._is_batch or late.command is not None:
                 raise
-            # To the pool the batch has failed, and all its rows are to begin.
+            # Because the pool has lost the batch, all its rows have to begin.
             first_sentence = str(late).partition(" It goes on")[0]
             raise WorkerTimeout(
                 f"{first_sentence} Call reset(), which begins one in every row, or "
@@ -81,14 +81,14 @@ class ProcessHost(Host):
             ) from None
 
     def next_episode(self, mask: Array | None) -> TimeStep:
-        """Waits for the episode after one whose end has been seen, and shows it."""
+        """Waits for the episode after one whose end has been seen."""
         return self.reset(mask)
 
     def lag(self) -> Lag:
-        """Returns the timing of what was shown last."""
+        """Returns the timing of the current time step."""
         if self._pool.repaired.any():
-            # The process has been replaced, and has shown nothing yet: what was shown
-            # last is the end that the pool made up.
+            # The process has been replaced, and has made no tick yet: the current time
+            # step is the end that the pool has made up.
             rows = self.batch_size or 1
             return lag_of(
                 [{**NOTHING_KNOWN, "interrupted": True}] * rows, self._is_batch
@@ -98,21 +98,21 @@ class ProcessHost(Host):
         return self._lag
 
     def peek(self, current: TimeStep) -> TimeStep:
-        """Returns what there is to show, and leaves it there."""
+        """Returns the merged ticks so far, and leaves them there."""
         try:
             return self._asked("peek")  # type: ignore[no-any-return]
         except CallOrderError:
             return nothing_earned(current)
 
     def info(self) -> Any:
-        """Returns the environment's info of what was shown last."""
+        """Returns the environment's info of the current time step."""
         if self._pool.rows_with_more_info().any():
             return self._asked("inner_info")
         declared = self._declared()
         return {name: declared[name] for name in self.info_spec} or None
 
     def _declared(self) -> dict[str, Any]:
-        """Returns what is declared of infos, which came with the time step."""
+        """Returns the declared infos, which came with the time step."""
         declared = self._pool.declared_info()
         return declared if self._is_batch else _of_row_0(declared)
 
@@ -120,7 +120,7 @@ class ProcessHost(Host):
         try:
             return self._pool.call(method, *arguments)[0]
         except WorkerError as error:
-            # Whether an environment can is not a matter of where it runs.
+            # The error of an environment must be the same at every host.
             if isinstance(error.__cause__, NotImplementedError):
                 raise error.__cause__ from None
             raise
@@ -130,7 +130,7 @@ class ProcessHost(Host):
         return self._asked("seed", seed)
 
     def render(self, mode: str) -> Any:
-        """Returns a picture of the environment as it is now."""
+        """Returns a picture of the environment's present state."""
         return self._asked("render", mode)
 
     def get_state(self) -> Any:
@@ -138,7 +138,7 @@ class ProcessHost(Host):
         return self._pool.get_state()
 
     def set_state(self, state: Any) -> None:
-        """Brings that back."""
+        """Restores a state that `get_state` has returned."""
         self._lag = None
         self._pool.set_state(state)
 
@@ -156,7 +156,7 @@ def _of_row_0(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _raising_timeouts() -> Iterator[None]:
-    """Lets a timeout of the clock's be one here: nothing has gone wrong there."""
+    """Raises the timeout of a clock as one, because its process has not failed."""
     try:
         yield
     except WorkerError as error:

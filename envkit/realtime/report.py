@@ -1,4 +1,4 @@
-"""`Lag`: what there is to know about the timing of what an agent sees."""
+"""`Lag`: the timing of the time steps that an agent sees."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit.specs.array_spec import ArraySpec
+from envkit.specs.arrays import ArraySpec
 from envkit.types import Array
 
 __all__ = ["LAG_SPEC", "NOTHING_KNOWN", "Lag", "lag_of"]
@@ -15,7 +15,7 @@ __all__ = ["LAG_SPEC", "NOTHING_KNOWN", "Lag", "lag_of"]
 class Lag(NamedTuple):
     """The timing of one time step: arrays, in a batch with one element for each row.
 
-    Times are in seconds, and what happened is counted since the time step before.
+    Times are in seconds, and ticks are counted since the time step before.
 
     Attributes:
         observation_tick: The tick that the observation is of, counted from the start.
@@ -73,7 +73,7 @@ LAG_SPEC = Lag(
 )
 
 
-# Of a row that shows nothing new.
+# The timing of a row that shows nothing new.
 NOTHING_KNOWN: dict[str, Any] = {
     **dict.fromkeys(LAG_SPEC._fields, 0),
     **dict.fromkeys(("observation_tick", "action_tick", "episode_id"), -1),
@@ -81,7 +81,7 @@ NOTHING_KNOWN: dict[str, Any] = {
 
 
 def lag_of(by_row: list[dict[str, Any]], batched: bool) -> Lag:
-    """Puts what is known of each row into arrays."""
+    """Returns the timing of a batch, or of one row, from that of each row."""
     columns: dict[str, Array] = {}
     for name, spec in LAG_SPEC._asdict().items():
         values = np.array([row[name] for row in by_row], spec.dtype)

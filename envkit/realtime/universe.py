@@ -1,4 +1,4 @@
-"""`universe_view`: environments as OpenAI Universe's clients know them."""
+"""`universe_view`: shows environments through the interface of OpenAI Universe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 
 from envkit import nest
 from envkit.async_environment import AsyncEnvironment
-from envkit.autoreset import AutoReset
 from envkit.blocking import Blocking
 from envkit.errors import CallOrderError, SpecError
-from envkit.realtime.late_actions import no_op_of
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec, is_discrete
+from envkit.realtime.actions import no_op_of
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe
-from envkit.time_step import StepType, TimeStep
+from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = ["RowSpace", "UniverseView", "universe_view"]
@@ -33,8 +32,8 @@ def universe_view(env: Any, *, wait: bool = False) -> UniverseView:
     Args:
         env: An `AsyncEnvironment`, whose rows reset while the others go on, or any
             batch, or a single environment, which is a view of one row.
-        wait: Whether `reset` and `step` wait for the episodes that begin, so that no
-            observation is `None`, as Universe's `BlockingReset` did it. Other rows do
+        wait: Whether `reset` and `step` wait for the episodes that begin, as with
+            Universe's `BlockingReset`, so that no observation is `None`. Other rows do
             not move meanwhile.
 
     Example:
@@ -54,7 +53,7 @@ def universe_view(env: Any, *, wait: bool = False) -> UniverseView:
 
 
 class UniverseView:
-    """Lists with an entry for each row, and `None` where a row is resetting.
+    """Shows lists with an entry for each row, and `None` where a row is resetting.
 
     | in Universe                  | here                                          |
     |------------------------------|-----------------------------------------------|
@@ -63,7 +62,7 @@ class UniverseView:
     | no `step` waits for a reset  | at once if all rows of an `AsyncEnvironment`  |
     |                              | are resetting, otherwise when the others have |
     |                              | stepped                                       |
-    | a row that is done           | starts resetting by itself; its observation is|
+    | a row that is done           | starts resetting at once; its observation is  |
     |                              | `None`, and the final one is in               |
     |                              | `info["n"][i]["env_status.complete.observation"]`|
     | an action of a resetting row | is dropped, `None` too: `mask.masked.action`  |
@@ -96,7 +95,7 @@ class UniverseView:
         self._action = nest.Structure(env.action_spec())
         self._observation = nest.Structure(env.observation_spec())
         self._has_begun = False
-        # What rows that begin together have shown of it, until a step returns it.
+        # The beginning of rows that begin together, until a step returns it.
         self._first: TimeStep | None = None
         self._picture: Any = None
         # By row: the number of its episode; 0 before the first.
@@ -105,7 +104,7 @@ class UniverseView:
 
     @property
     def n(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._rows
 
     @property
@@ -115,19 +114,19 @@ class UniverseView:
 
     @functools.cached_property
     def action_space(self) -> RowSpace:
-        """What an action of one row is."""
+        """The space of the actions of one row."""
         return RowSpace(self._env.action_spec())
 
     @functools.cached_property
     def observation_space(self) -> RowSpace:
-        """What an observation of one row is, where it is not `None`."""
+        """The space of the observations of one row, besides `None`."""
         return RowSpace(self._env.observation_spec())
 
     def render(self, mode: str = "rgb_array") -> Any:
         """Returns a picture of the first row, as Universe did.
 
         While that row is resetting it is the last picture that was returned, and `None`
-        before there is one. A window is shown by environments that show one.
+        before the first. A window is shown by environments that have one.
         """
         if self._first is None and self._resetting()[0]:
             return self._picture
@@ -149,7 +148,7 @@ class UniverseView:
         self._batch.close()
 
     def reset(self) -> list[Any]:
-        """Lets every row begin an episode, which `step` shows when it is there.
+        """Begins an episode in every row, which `step` shows when it is there.
 
         Returns:
             `None` for each row; their first observations if the view waits for them.
@@ -169,7 +168,7 @@ class UniverseView:
     def step(
         self, action_n: Sequence[Any]
     ) -> tuple[list[Any], list[float], list[bool], Info]:
-        """Hands in an action for each row, and returns what happened.
+        """Hands in an action for each row, and returns the results as lists.
 
         Returns:
             Observations, rewards, whether episodes have ended, and diagnostics: lists
@@ -178,12 +177,12 @@ class UniverseView:
         if not self._has_begun:
             raise CallOrderError(
                 "step() was called before reset(). Call reset() once; rows that are "
-                "done then begin by themselves."
+                "done then begin without it."
             )
         if len(action_n) != self._rows:
             raise SpecError(
-                f"step() was given {len(action_n)} actions for {self._rows} rows; "
-                "it needs one for each. None of them has moved."
+                f"step() must be given an action for each of {self._rows} rows, got "
+                f"{len(action_n)}. None of them has moved."
             )
         masked = self._resetting()
         if self._first is not None:
@@ -239,10 +238,10 @@ class UniverseView:
 
     @functools.cached_property
     def _dropped(self) -> list[Any] | None:
-        """An action in the place of those that are dropped, which may be anything."""
+        """An action in the place of those that are dropped; `None` without a no-op."""
         try:
             return self._action.flatten(no_op_of(self._env.action_spec()))
-        except ValueError:  # There is none where actions are objects.
+        except ValueError:  # Because actions are objects.
             return None
 
     def _stacked(self, action_n: Sequence[Any], masked: Array) -> NestedArray:
@@ -301,7 +300,7 @@ class UniverseView:
         return observations, rewards, done.tolist(), {"n": infos}
 
     def _diagnostics(self, valid: Array) -> list[Info]:
-        """Returns what Universe tells of timing, where there is anything to tell."""
+        """Returns the timing of each row, under the names of Universe."""
         infos: list[Info] = [{} for _ in range(self._rows)]
         for row, info in self._infos(valid).items():
             lag = info.get("realtime")
@@ -339,7 +338,7 @@ class UniverseView:
 
 
 class RowSpace:
-    """Says what an action or an observation of one row is, as a space of Gym does.
+    """Describes the actions or observations of one row, with the attributes of Gym.
 
     | attribute     | where                                                          |
     |---------------|----------------------------------------------------------------|
@@ -380,7 +379,7 @@ class RowSpace:
         return sample[()] if isinstance(self.spec, ArraySpec) else sample
 
     def contains(self, x: Any) -> bool:
-        """Says whether a value is one of the space; `None` is none."""
+        """True if a value is one of the space; `None` is not."""
         try:
             leaves = self._structure.flatten(x)
         except (SpecError, TypeError, ValueError):
@@ -388,7 +387,7 @@ class RowSpace:
         return all(map(_fits, leaves, self._structure.leaves))
 
     def __contains__(self, x: Any) -> bool:
-        """Says the same."""
+        """True if a value is one of the space."""
         return self.contains(x)
 
     def __getitem__(self, key: Any) -> RowSpace:
@@ -407,7 +406,7 @@ class RowSpace:
 
     @property
     def n(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return int(self._range("n").maximum) - self.start + 1
 
     @property
@@ -450,7 +449,7 @@ class RowSpace:
 
 
 def _fits(value: Any, spec: ArraySpec) -> bool:
-    """Says whether a value is what a spec says, in whatever size of its type."""
+    """True if a value fits a spec, in any size of its type."""
     array = np.asarray(value)
     if spec.dtype.kind in "iufb" and not np.can_cast(
         array.dtype, spec.dtype, "same_kind"
@@ -462,15 +461,17 @@ def _fits(value: Any, spec: ArraySpec) -> bool:
 
 
 def _as_batch(env: Any) -> Any:
-    """Returns what has time steps of all rows at once."""
+    """Returns an environment with time steps of all rows at once."""
     if isinstance(env, AsyncEnvironment):
         return Blocking(env, wait=False)
     if isinstance(env, type) or not hasattr(env, "time_step_spec"):
-        raise TypeError(f"universe_view takes an environment, not {describe(env)}.")
+        raise TypeError(
+            f"universe_view must be given an environment, got {describe(env)}."
+        )
     if AutoReset.kept_by(env) is not AutoReset.NEXT_STEP:
         raise ValueError(
-            f"universe_view was given {describe(env)} with "
-            f"AutoReset.{AutoReset.kept_by(env).name}; it takes AutoReset.NEXT_STEP."
+            "universe_view must be given an environment with AutoReset.NEXT_STEP, got "
+            f"{describe(env)} with AutoReset.{AutoReset.kept_by(env).name}."
         )
     return env
 

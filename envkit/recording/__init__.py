@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from envkit.recording.rebuilding import rebuilt
     from envkit.recording.record import Record
     from envkit.recording.replay import Replay
+    from envkit.recording.replaying import rebuilt
     from envkit.recording.stored import Recording
 
 _HOMES = {
     "Record": "envkit.recording.record",
     "Recording": "envkit.recording.stored",
     "Replay": "envkit.recording.replay",
-    "rebuilt": "envkit.recording.rebuilding",
+    "rebuilt": "envkit.recording.replaying",
 }
 
 __all__ = ["Record", "Recording", "Replay", "rebuilt"]

@@ -7,57 +7,55 @@ import operator
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from envkit.envs.base import checked_size
-from envkit.errors import RecordingError, SpecError
-from envkit.interruptible import in_turn
-from envkit.plain_data import dumped, to_plain
-from envkit.provenance import envkit_version, provenance_of
-from envkit.recording.directory import begin_directory
-from envkit.recording.infos import Infos
-from envkit.recording.layout import ACTIONS, EPISODE, FORMAT, VERSION, Layout, packer
-from envkit.recording.letters import (
-    Annotation,
-    Dropped,
-    End,
-    Event,
-    Moved,
-    Opening,
+from envkit.arguments import checked_size
+from envkit.errors import CallOrderError, RecordingError, SpecError
+from envkit.provenance import Other, dumped, envkit_version, provenance_of, to_plain
+from envkit.recording.format import (
+    ACTIONS,
+    EPISODE,
+    FORMAT,
+    VERSION,
+    Layout,
+    begin_directory,
+    packer,
 )
-from envkit.recording.schedule import as_schedule
-from envkit.recording.writer import Writer
-from envkit.specs.info_spec import info_spec_of
+from envkit.recording.writer import Moved, Opening, Writer
+from envkit.specs.environment_spec import info_spec_of, key_paths
 from envkit.specs.validation import describe
+from envkit.text import counted
+from envkit.threads import in_turn
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
-from envkit.wording import counted
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.video import capped_cubic_video_schedule
 
 __all__ = ["Record"]
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+# The parts of an episode that may be kept.
 _NOTHING, _ACTIONS, _WHOLE = 0, 1, 2
 
 
 class Record(PyEnvironmentBaseWrapper):
     """Writes episodes to files: time steps, actions, infos, lags and notes.
 
-    A thread writes them while the environment goes on. Besides, the recording says
-    where the environment comes from, so that `envkit replay --check` can make it again
-    and see whether it still does the same. `Replay` plays it as an environment.
+    A thread writes them while the environment goes on. The recording also has the
+    environment's provenance, so that `envkit replay --check` can make it again and
+    compare what it does. `Replay` plays the recording as an environment.
 
-    Episodes are counted from 0, in a batch those of each row by themselves. Which are
-    written `when` says; of the others there are only the actions, without which nobody
-    could check those that follow. An episode that is left in its middle, by `reset`,
-    `set_state` or `close`, is written as far as it went, and says so.
+    Episodes are counted from 0, in a batch separately for each row. `when` chooses
+    those that are written; of the others only the actions are, because the episodes
+    that follow cannot be checked without them. An episode that is left in its middle,
+    by `reset`, `set_state` or `close`, is written as far as it went, with the reason.
 
-    A file appears when its episode is whole, which is when the next one begins, or
-    with `flush` and `close`: until then notes may be added.
+    The file of an episode appears when the next one begins, or with `flush` and
+    `close`: until then notes may be added.
 
     Example:
         >>> import tempfile
@@ -94,11 +92,11 @@ class Record(PyEnvironmentBaseWrapper):
 
         Args:
             env: The environment, single or batched.
-            directory: Where the recording goes: a directory of its own.
-            when: Which episodes are written: "always" all, "never" none, "cubic" 0, 1,
-                8, 27 and the other cubes and from 1,000 on every thousandth, or what
-                is called with an episode's number and says so.
-            info: Whether `get_info()` is asked for at each step that is written. A pool
+            directory: The directory of the recording, which holds nothing else.
+            when: The episodes that are written: "always" all, "never" none, "cubic" 0,
+                1, 8, 27 and the other cubes and from 1,000 on every thousandth, or a
+                function of an episode's number that returns true for those.
+            info: Whether `get_info()` is called at each step that is written. A pool
                 has to ask its workers.
             actions_between: Whether the actions of the other episodes are kept.
             when_full: What happens if the disk is slower than the environment, and
@@ -106,15 +104,15 @@ class Record(PyEnvironmentBaseWrapper):
                 for. Those are counted in `dropped`, and `close` warns of them.
             memory: How many bytes may wait to be written.
             compress: Whether files are compressed.
-            pickle: Whether what is neither array nor JSON is pickled; otherwise it is
-                refused. Whoever reads such a recording has to trust it.
+            pickle: Whether values that are neither arrays nor JSON are pickled;
+                otherwise they are refused. Reading such a recording may run any code.
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
-        self._when_name, self._is_due = as_schedule(when)
+        self._when_name, self._is_due = _schedule(when)
         if when_full not in ("wait", "drop"):
             raise ValueError(
-                f"when_full is {describe(when_full)}; it is 'wait' or 'drop'."
+                f"when_full must be 'wait' or 'drop', got {describe(when_full)}."
             )
         memory = checked_size("memory", memory)
         self._layout = Layout(
@@ -123,12 +121,12 @@ class Record(PyEnvironmentBaseWrapper):
             info_spec_of(env) if info else {},
         )
         self._pack = packer(pickle)
-        self._infos = Infos(env, self._layout.info, self._pack) if info else None
+        self._infos = _Infos(env, self._layout, self._pack) if info else None
         self._waits = when_full == "wait"
         self._between = _ACTIONS if actions_between else _NOTHING
         rows = 1 if self.batch_size is None else self.batch_size
         self._row_dims = (rows,)
-        # The number of each row's episode, and what is kept of it.
+        # By row: the number of its episode, and what is kept of that.
         self._episodes = np.full(rows, -1, np.int64)
         self._kept_of = np.full(rows, _NOTHING, np.int8)
         self._calls = 0
@@ -137,22 +135,22 @@ class Record(PyEnvironmentBaseWrapper):
         self._warned = 0
         self._directory = self._begin_directory(directory)
         self._writer = Writer(self._directory, memory=memory, compress=compress)
-        # What nobody closes ends well, too, if Python does.
+        # So that a recording that is not closed is complete when Python ends.
         weakref.finalize(self, _close_quietly, self._writer)
 
     @property
     def directory(self) -> str:
-        """Where the recording is."""
+        """The directory of the recording."""
         return str(self._directory)
 
     @property
     def when(self) -> str:
-        """Which episodes are written."""
+        """The name of the schedule of the episodes that are written."""
         return self._when_name
 
     @property
     def dropped(self) -> int:
-        """How many episodes have been dropped, as far as the writer has come."""
+        """The number of episodes that the writer has dropped so far."""
         return self._writer.dropped
 
     def _check_open(self, call: str) -> None:
@@ -160,22 +158,19 @@ class Record(PyEnvironmentBaseWrapper):
 
     @in_turn
     def annotate(self, row: int | None = None, /, **values: Any) -> None:
-        """Notes something about the current time step.
-
-        In an episode that is not written it is not noted either.
+        """Adds a note to the current time step, if its episode is written.
 
         Args:
-            row: The row of a batch that it is about; `None` for all.
-            **values: What to note; arrays, and what JSON has.
+            row: The row of a batch that the note is about; `None` for all.
+            **values: Arrays, and values that JSON has.
         """
         self.current_time_step()
         kept = [one for one in self._rows_of(row) if self._kept_of[one] == _WHOLE]
         noted = to_plain(dict(values), "note", self._pack)
         if not kept:
             return
-        letter = Annotation(kept, dumped(noted))
-        if not self._writer.tell(letter, letter.size, wait=self._waits):
-            self._drop(np.array(kept))
+        if not self._writer.annotate(kept, dumped(noted), wait=self._waits):
+            self._drop(kept)
 
     def _rows_of(self, row: int | None) -> Sequence[int]:
         """Returns the rows that a note is about."""
@@ -187,30 +182,30 @@ class Record(PyEnvironmentBaseWrapper):
         except TypeError:
             index = -1
         if isinstance(row, bool) or not 0 <= index < rows:
-            there_are = f"0 to {rows - 1}" if self._dims else "0 alone"
+            allowed = f"from 0 to {rows - 1}" if self._dims else "0"
             raise ValueError(
-                f"annotate() was given the row {describe(row)}; there is {there_are}."
+                f"The row of annotate() must be {allowed}, got {describe(row)}."
             )
         return [index]
 
     def flush(self) -> None:
-        """Waits until everything is on disk, but episodes that go on.
+        """Waits until everything but the episodes that go on is in files.
 
-        One that is at its `LAST` is a file then, and takes no more notes.
+        An episode at its `LAST` becomes a file too, and takes no more notes.
         """
         self._writer.flush()
 
     def seed(self, seed: Seed) -> Any:
-        """Seeds the environment, and notes with what."""
+        """Seeds the environment, and writes the seed to the log."""
         self._writer.check()
         result = super().seed(seed)
-        self._tell("seed", seed=_as_numbers(seed))
+        self._log("seed", seed=_as_numbers(seed))
         return result
 
     def _seed_rows(self, seeds: list[int | None]) -> None:
         self._writer.check()
         super()._seed_rows(seeds)
-        self._tell("seed_rows", rows=seeds)
+        self._log("seed_rows", rows=seeds)
 
     def _take_options(self, options: Any, rows: Array | None) -> None:
         if options is not None:
@@ -220,14 +215,14 @@ class Record(PyEnvironmentBaseWrapper):
             noted = to_plain(facts, "reset", self._pack)
         super()._take_options(options, rows)
         if options is not None:
-            self._tell("options", **noted)
+            self._log("options", **noted)
 
-    def _tell(self, event: str, **facts: Any) -> None:
-        """Notes something that happened before the next call."""
-        self._writer.tell(Event({"event": event, "call": self._calls, **facts}))
+    def _log(self, event: str, **facts: Any) -> None:
+        """Writes an event to the log, which comes before the next call."""
+        self._writer.log({"event": event, "call": self._calls, **facts})
 
     def close(self) -> None:
-        """Writes what there is, and closes the environment."""
+        """Writes the rest of the recording, and closes the environment."""
         try:
             self._writer.close({"episodes": (self._episodes + 1).tolist()})
         finally:
@@ -244,11 +239,11 @@ class Record(PyEnvironmentBaseWrapper):
             )
 
     def _act(self, action: NestedArray) -> NestedArray:
-        # Hot: called once per step. Copies, for the caller may use the arrays again.
+        # Hot: called once per step. Copies, because the caller may change the arrays.
         try:
             leaves = self._layout.action.flatten(action)
         except SpecError as error:
-            # Before a FIRST nobody looks at it; or else the environment refuses it.
+            # An action before a FIRST is ignored; others the environment refuses.
             self._action, self._misfit = None, error
             return action
         self._action, self._misfit = [np.array(leaf) for leaf in leaves], None
@@ -271,7 +266,7 @@ class Record(PyEnvironmentBaseWrapper):
         kept = (moved & (self._kept_of != _NOTHING)).nonzero()[0]
         if kept.size:
             whole = kept[self._kept_of[kept] == _WHOLE]
-            letter = Moved(
+            moved_rows = Moved(
                 call,
                 kept,
                 step_types[kept],
@@ -280,20 +275,19 @@ class Record(PyEnvironmentBaseWrapper):
                 whole,
                 self._columns(time_step, whole) if whole.size else {},
             )
-            if not self._writer.tell(letter, letter.size, wait=self._waits):
-                self._drop(kept)
+            if not self._writer.move(moved_rows, wait=self._waits):
+                self._drop(kept.tolist())
         return time_step
 
     def _check_ends(self, call: int, last: Array) -> None:
-        """Notes ends that a pool has made up."""
+        """Logs the ends that a pool has made up."""
         repaired = getattr(self._env, "repaired", None)
         if repaired is not None:
             for row in (last & repaired).nonzero()[0].tolist():
-                facts = {"event": "replaced", "call": call, "row": row}
-                self._writer.tell(Event(facts))
+                self._writer.log({"event": "replaced", "call": call, "row": row})
 
     def _open(self, first: Array) -> list[Opening]:
-        """Counts the episodes that begin, and decides what to keep of them."""
+        """Returns the episodes that begin of which anything is kept."""
         openings = []
         self._episodes = self._episodes + first
         for row in first.nonzero()[0].tolist():
@@ -304,24 +298,22 @@ class Record(PyEnvironmentBaseWrapper):
             elif self._is_due(episode):
                 kept = _WHOLE
             if kept == _NOTHING and self._kept_of[row] != _NOTHING:
-                self._writer.tell(End([row], "reset"))
+                self._writer.leave([row], "reset")
             self._kept_of[row] = kept
             if kept != _NOTHING:
                 kind = EPISODE if kept == _WHOLE else ACTIONS
                 openings.append(Opening(row, episode, kind))
         return openings
 
-    def _drop(self, rows: Array) -> None:
+    def _drop(self, rows: list[int]) -> None:
         self._kept_of[rows] = _NOTHING
-        self._writer.tell(
-            Dropped([(row, int(self._episodes[row])) for row in rows.tolist()])
-        )
+        self._writer.drop([(row, int(self._episodes[row])) for row in rows])
 
     def _action_columns(
         self, actions: list[Array] | None, rows: Array
     ) -> dict[str, Any]:
         layout = self._layout
-        if actions is None:  # Nobody has acted: this is a reset.
+        if actions is None:  # Because this is a reset.
             actions = [
                 np.zeros(self._dims + spec.shape, spec.dtype)
                 for spec in layout.action.leaves
@@ -335,7 +327,7 @@ class Record(PyEnvironmentBaseWrapper):
         columns = {
             name: self._column(np.asarray(leaf), rows, name)
             for name, leaf in zip(self._layout.steps, leaves, strict=True)
-            if name != "step_type"  # It is there of all rows.
+            if name != "step_type"  # All rows that are kept have it.
         }
         if self._infos is not None:
             columns |= self._infos.columns(rows.tolist())
@@ -353,16 +345,16 @@ class Record(PyEnvironmentBaseWrapper):
     def _restore(self, saved: Any) -> None:
         super()._restore(saved)
         self._kept_of[:] = _NOTHING
-        self._writer.tell(End(list(range(len(self._episodes))), "set_state"))
-        self._tell("set_state")
+        self._writer.leave(list(range(len(self._episodes))), "set_state")
+        self._log("set_state")
 
     def _begin_directory(self, directory: Any) -> Path:
         try:
-            # What the program does later with its working directory is of no account.
+            # Absolute, because the program may change its working directory.
             path = Path(os.path.abspath(directory))
         except TypeError:
             raise TypeError(
-                f"directory is {describe(directory)}; it is the path of a directory."
+                f"directory must be the path of a directory, got {describe(directory)}."
             ) from None
         started = getattr(self._env, "_current_time_step", None) is not None
         facts = {
@@ -387,8 +379,31 @@ class Record(PyEnvironmentBaseWrapper):
         )
 
 
+def _schedule(when: Any) -> tuple[str, Callable[[int], bool]]:
+    """Returns the name of a schedule, and the function that chooses episodes.
+
+    Example:
+        >>> name, is_due = _schedule("cubic")
+        >>> [number for number in range(30) if is_due(number)]
+        [0, 1, 8, 27]
+    """
+    named: dict[Any, Callable[[int], bool]] = {
+        "always": lambda _: True,
+        "never": lambda _: False,
+        "cubic": capped_cubic_video_schedule,
+    }
+    if isinstance(when, str) and when in named:
+        return when, named[when]
+    if callable(when):
+        return getattr(when, "__qualname__", type(when).__qualname__), when
+    raise ValueError(
+        "when must be 'always', 'never', 'cubic' or a function of the number of an "
+        f"episode, got {describe(when)}."
+    )
+
+
 def _as_numbers(seed: Any) -> Any:
-    """Returns a seed, or seeds, as numbers of Python's own."""
+    """Returns a seed, or seeds, as Python's own numbers."""
     if isinstance(seed, np.ndarray):
         return seed.tolist()
     if isinstance(seed, list | tuple):
@@ -398,6 +413,79 @@ def _as_numbers(seed: Any) -> Any:
 
 
 def _close_quietly(writer: Writer) -> None:
-    # Python ends, or nobody holds the environment: there is nobody to tell.
+    # Python ends, or the environment is garbage: no caller could handle the error.
     with contextlib.suppress(RecordingError):
         writer.close()
+
+
+class _Infos:
+    """Takes the infos of an environment apart into columns.
+
+    The values that `info_spec()` declares become arrays, the rest lines of JSON.
+    """
+
+    def __init__(self, env: Any, layout: Layout, pack: Other) -> None:
+        self._env, self._layout, self._pack = env, layout, pack
+        self._paths = list(key_paths(layout.info.template))
+        self._rows: int | None = env.batch_size if env.batched else None
+        # True as soon as there was one, false if there was none at first.
+        self._has_some: bool | None = None
+
+    def columns(self, rows: Sequence[int]) -> dict[str, Any]:
+        """Returns the infos of some rows, by the names of columns."""
+        if self._has_some is False:
+            return {}
+        try:
+            info = self._env.get_info()
+            self._has_some = True
+        except NotImplementedError:
+            # A column has an element for each time step, or there is none.
+            if not self._has_some:
+                self._has_some = False
+                return {}
+            info = None
+        except CallOrderError:
+            # Blocking, for one, cannot ask while rows are under way.
+            info = None
+        columns: dict[str, list[Any]] = {name: [] for name in self._layout.infos}
+        lines = []
+        for row in rows:
+            rest = _of_row(info, row, self._rows)
+            for leaf, path, column in zip(
+                self._layout.info.leaves, self._paths, columns.values(), strict=True
+            ):
+                absent = np.zeros(leaf.shape, leaf.dtype)
+                rest, value = _taken(rest, path, absent)
+                column.append(np.array(value, leaf.dtype))
+            lines.append(dumped(to_plain(rest, "info", self._pack)))
+        return {**columns, "info": lines}
+
+
+def _taken(info: Any, path: tuple[str, ...], absent: Array) -> tuple[Any, Any]:
+    """Returns an info without the value at a path, and that value."""
+    if not isinstance(info, Mapping) or path[0] not in info:
+        return info, absent
+    others = {key: value for key, value in info.items() if key != path[0]}
+    if len(path) == 1:
+        return others, info[path[0]]
+    inner, value = _taken(info[path[0]], path[1:], absent)
+    return ({**others, path[0]: inner} if inner else others), value
+
+
+def _of_row(info: Any, row: int, rows: int | None) -> Any:
+    """Returns the part of an info that is about one row."""
+    if rows is None:
+        return info
+    if isinstance(info, list) and len(info) == rows:
+        return info[row]
+    return _row_of(info, row, rows)
+
+
+def _row_of(value: Any, row: int, rows: int) -> Any:
+    if isinstance(value, np.ndarray) and value.shape[:1] == (rows,):
+        return value[row, ...]
+    if isinstance(value, Mapping):
+        return {key: _row_of(item, row, rows) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_row_of(item, row, rows) for item in value))
+    return value

@@ -1,4 +1,4 @@
-"""`Replay`: a recording as an environment."""
+"""`Replay`: plays a recording as an environment."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from envkit.errors import RecordingEnded, RecordingError, SpecError
-from envkit.plain_data import dumped, to_plain
+from envkit.provenance import dumped, to_plain
 from envkit.py_environment import PyEnvironment
 from envkit.recording.stored import Episode, Recording
 from envkit.specs.validation import describe
+from envkit.text import counted
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
-from envkit.wording import counted
 
 __all__ = ["Replay"]
 
@@ -28,11 +28,10 @@ _STEP_TYPES = {int(one): one for one in (StepType.FIRST, StepType.MID, StepType.
 class Replay(PyEnvironment):
     """Plays the episodes of a recording, one after the other, whatever the actions.
 
-    `reset` begins the next episode, also in the middle of one. Of a batch it plays row
-    after row, as a single environment, or the row that it is asked for. An episode that
-    was left in its middle ends in a truncation: its last time step becomes a `LAST`,
-    with its own reward and discount, so that what follows is a `FIRST` as ever; one
-    that had not got beyond its `FIRST` is left out.
+    `reset` begins the next episode, also in the middle of one. Of a batch it plays the
+    row that it is given, or one row after the other, as a single environment. An
+    episode that was left in its middle ends in a truncation: its last time step becomes
+    a `LAST`, with its own reward and discount; one with a `FIRST` alone is left out.
 
     Example:
         >>> import tempfile
@@ -62,9 +61,9 @@ class Replay(PyEnvironment):
             path: The directory.
             row: Which row of a batch to play; `None` for all.
             episodes: The numbers of the episodes to play; `None` for all.
-            actions: What becomes of actions: "ignore" them, or "check" that they are
-                those that were recorded.
-            at_end: What comes after the last episode: "raise" `RecordingEnded`, or
+            actions: Whether to "ignore" actions, or to "check" that they are those
+                that were recorded.
+            at_end: Whether to "raise" `RecordingEnded` after the last episode, or to
                 "repeat" from the first one on.
             pickle: Whether to read pickles, if there are any. That may run any code.
         """
@@ -73,7 +72,7 @@ class Replay(PyEnvironment):
         _check_choice("at_end", at_end, ("raise", "repeat"))
         if episodes is not None and not isinstance(episodes, Iterable):
             raise TypeError(
-                f"episodes is {describe(episodes)}; it is a list of numbers."
+                f"episodes must be a list of numbers, got {describe(episodes)}."
             )
         self._recording = Recording(path, pickle=pickle)
         self._entries = [
@@ -86,10 +85,11 @@ class Replay(PyEnvironment):
             raise RecordingError(self._nothing_to_play(row, episodes))
         self._checks = actions == "check"
         self._repeats = at_end == "repeat"
-        # The episode that comes next, and the one that is played, with the time step.
+        # The index of the next entry, and that of the one that is played.
         self._next = 0
-        self._episode: Episode | None = None
         self._index = -1
+        # The episode that is played, if it has been read, and the step where it is.
+        self._episode: Episode | None = None
         self._step_index = 0
 
     def _nothing_to_play(self, row: Any, episodes: Any) -> str:
@@ -120,17 +120,17 @@ class Replay(PyEnvironment):
 
     @property
     def remaining(self) -> int:
-        """How many episodes come after this one, if none is played twice."""
+        """The number of episodes after this one, if none is played twice."""
         return len(self._entries) - self._next
 
     @property
     def episode(self) -> int:
-        """The number of the episode that is played."""
+        """The number of the current episode."""
         return self._playing().number
 
     @property
     def row(self) -> int:
-        """The row of the batch that it was in; 0 of a single environment."""
+        """The row of the current episode in its batch; 0 of a single environment."""
         return self._playing().row
 
     def observation_spec(self) -> NestedSpec:
@@ -150,7 +150,7 @@ class Replay(PyEnvironment):
         return self._recording.layout.time_step.template.discount
 
     def info_spec(self) -> dict[str, Any]:
-        """Returns the specs of what the environment declared of its info."""
+        """Returns the specs of the infos that the environment declared."""
         return self._recording.layout.info.template  # type: ignore[no-any-return]
 
     def get_info(self) -> Any:
@@ -161,11 +161,11 @@ class Replay(PyEnvironment):
         return episode.info(self._step_index)
 
     def annotations(self) -> dict[str, Any]:
-        """Returns what was noted about the current time step."""
+        """Returns the notes about the current time step."""
         return self._playing().annotations(self._step_index)
 
     def recorded_action(self) -> NestedArray:
-        """Returns the action that is to be played next, as it was recorded.
+        """Returns the recorded action of the next step.
 
         It is `None` where the next step begins an episode.
         """
@@ -176,7 +176,7 @@ class Replay(PyEnvironment):
 
     def _playing(self) -> Episode:
         self.current_time_step()
-        if self._episode is None:  # A state has been set.
+        if self._episode is None:  # Because this is a copy.
             self._episode = self._recording.load(self._entries[self._index])
         return self._episode
 
@@ -229,11 +229,11 @@ class Replay(PyEnvironment):
                     f"episode {episode.number}, step {step}, at {name}.\n\n"
                     f"  recorded   {describe(np.asarray(ours))}\n"
                     f"  got        {describe(theirs)}\n\n"
-                    "With actions='ignore' nobody compares."
+                    "With actions='ignore' they are not compared."
                 )
 
     def __getstate__(self) -> dict[str, Any]:
-        # The episode is in its file.
+        # Without the episode, which is in its file.
         return {**self.__dict__, "_episode": None}
 
     def _get_state(self) -> Any:
@@ -241,7 +241,7 @@ class Replay(PyEnvironment):
 
     def _set_state(self, state: Any) -> None:
         following, index, step = self._checked_state(state)
-        # The file may be broken, and then nothing is to have changed.
+        # Read before anything changes, because the file may be broken.
         episode = None if index < 0 else self._recording.load(self._entries[index])
         if episode is not None and step >= len(episode):
             raise RecordingError(
@@ -253,7 +253,7 @@ class Replay(PyEnvironment):
         self._episode = episode
 
     def _checked_state(self, state: Any) -> tuple[int, int, int]:
-        """Returns which episode is next, which is played, and where that is."""
+        """Returns the three numbers of a state, or refuses it."""
         count = len(self._entries)
         limits = {
             "next": (0, count),
@@ -275,7 +275,7 @@ class Replay(PyEnvironment):
 
 
 def _equal(recorded: Any, given: Any) -> bool:
-    """Says whether an action has the recorded values, in whatever dtype."""
+    """True if an action has the recorded values, in any dtype."""
     ours, theirs = np.asarray(recorded), np.asarray(given)
     if ours.dtype.hasobject:
         try:
@@ -291,6 +291,5 @@ def _equal(recorded: Any, given: Any) -> bool:
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(
-            f"{name} is {describe(value)}; it is one of "
-            f"{', '.join(map(repr, choices))}."
+            f"{name} must be {' or '.join(map(repr, choices))}, got {describe(value)}."
         )

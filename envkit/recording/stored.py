@@ -1,4 +1,4 @@
-"""`Recording`: what `Record` has written, read."""
+"""`Recording`: reads the files that `Record` has written."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit.errors import RecordingError
-from envkit.plain_data import from_plain, loaded
-from envkit.provenance import VersionWarning, envkit_version
-from envkit.recording.layout import (
+from envkit.provenance import VersionWarning, envkit_version, from_plain, loaded
+from envkit.recording.format import (
     ACTIONS,
     EPISODE,
     FORMAT,
+    NUMBER,
+    TEXT,
     VERSION,
     Layout,
+    Types,
+    check_keys,
+    check_provenance,
     reading,
     unpacker,
 )
-from envkit.recording.rebuilding import check_keys, check_provenance
-from envkit.specs.info_spec import key_paths
+from envkit.specs.environment_spec import key_paths
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray
@@ -34,34 +37,34 @@ from envkit.types import NestedArray
 __all__ = ["Entry", "Episode", "Recording"]
 
 
-_TEXT, _NUMBER = ((str,), "a string"), ((int,), "an integer")
-# What `recording.json` has besides the format and its version.
-_FACTS = {
-    "envkit": _TEXT,
-    "batch_size": ((int, type(None)), "an integer, or null"),
+_STEP_TYPES = {int(one) for one in (StepType.FIRST, StepType.MID, StepType.LAST)}
+_NONE = type(None)
+# The keys of `recording.json`, besides the format and its version.
+_FACTS: dict[str, Types] = {
+    "envkit": TEXT,
+    "batch_size": ((int, _NONE), "an integer, or null"),
     "repeats_last": ((bool,), "true or false"),
     "begun_before": ((bool,), "true or false"),
     "specs": ((dict,), "a dictionary"),
 }
-_STEP_TYPES = {int(one) for one in (StepType.FIRST, StepType.MID, StepType.LAST)}
-# What each event in the log has.
-_EVENTS: dict[str, Any] = {
-    "seed": {"call": _NUMBER, "seed": ((int, list, type(None)), "a seed")},
-    "seed_rows": {"call": _NUMBER, "rows": ((list,), "a list")},
-    "options": {"call": _NUMBER, "rows": ((list, type(None)), "a list, or null")},
-    "set_state": {"call": _NUMBER},
-    "replaced": {"call": _NUMBER, "row": _NUMBER},
-    "dropped": {"row": _NUMBER, "episode": _NUMBER},
+# Those of each event in the log.
+_EVENTS: dict[str, dict[str, Types]] = {
+    "seed": {"call": NUMBER, "seed": ((int, list, _NONE), "a seed")},
+    "seed_rows": {"call": NUMBER, "rows": ((list,), "a list")},
+    "options": {"call": NUMBER, "rows": ((list, _NONE), "a list, or null")},
+    "set_state": {"call": NUMBER},
+    "replaced": {"call": NUMBER, "row": NUMBER},
+    "dropped": {"row": NUMBER, "episode": NUMBER},
     "closed": {"episodes": ((list,), "a list")},
 }
-# And what each file says that it is.
-_IN_FILE: dict[str, Any] = {
-    "kind": _TEXT,
-    "row": _NUMBER,
-    "episode": _NUMBER,
-    "last_episode": _NUMBER,
-    "time_steps": _NUMBER,
-    "ended": _TEXT,
+# Those of `episode.json` in each file.
+_IN_FILE: dict[str, Types] = {
+    "kind": TEXT,
+    "row": NUMBER,
+    "episode": NUMBER,
+    "last_episode": NUMBER,
+    "time_steps": NUMBER,
+    "ended": TEXT,
 }
 
 
@@ -72,7 +75,7 @@ class Entry(NamedTuple):
         row: The row of the batch; 0 of a single environment.
         number: The number of the episode, or of the first one.
         kind: "episode", or "actions": those of episodes that were not written.
-        path: Where it is.
+        path: Its path.
     """
 
     row: int
@@ -85,10 +88,10 @@ class Recording:
     """Reads a recording, one episode at a time.
 
     Attributes:
-        path: Where it is.
-        facts: What `recording.json` says.
-        provenance: Where the environment comes from.
-        batch_size: How many rows there were; `None` for a single environment.
+        path: Its directory.
+        facts: The content of `recording.json`.
+        provenance: The environment's provenance.
+        batch_size: The number of rows; `None` for a single environment.
         entries: The files, by row and number.
     """
 
@@ -103,7 +106,7 @@ class Recording:
             warn: Whether to warn if another version of envkit has written it.
         """
         self.path = Path(path)
-        # What the program does later with its working directory is of no account.
+        # Absolute, because the program may change its working directory.
         self._root = Path(os.path.abspath(path))
         self.facts = self._facts()
         self.provenance: dict[str, Any] = self._json("provenance.json")
@@ -122,21 +125,21 @@ class Recording:
 
     @functools.cached_property
     def layout(self) -> Layout:
-        """The specs."""
+        """The specs, and the names of the columns."""
         with reading(f"The specs in {str(self.path / 'recording.json')!r}"):
             return Layout.from_plain(self.facts["specs"])
 
     @functools.cached_property
     def events(self) -> list[dict[str, Any]]:
-        """What happened besides: seeds, states that were set, episodes dropped."""
+        """The events in the log: seeds, states that were set, episodes dropped."""
         path = self._root / "log.jsonl"
         with reading(repr(str(path))):
             lines = path.read_bytes().split(b"\n") if path.exists() else []
-            # What follows the last newline was being written when the process died.
+            # A line without its newline was being written when the process died.
             events = [loaded(line) for line in lines[:-1]]
         for number, event in enumerate(events, 1):
             subject = f"{str(path)!r}, line {number},"
-            check_keys(event, {"event": _TEXT}, subject)
+            check_keys(event, {"event": TEXT}, subject)
             needed = _EVENTS.get(event["event"], {})
             check_keys({"episodes": [], **event}, needed, subject)
         return events
@@ -161,23 +164,20 @@ class Recording:
 
     @property
     def unfinished(self) -> list[tuple[int, int]]:
-        """The rows and numbers of episodes of which there are only parts.
+        """The rows and numbers of episodes that only parts exist of.
 
-        They are being written, or were when the process died. One that was in memory
-        alone has left nothing.
+        They are being written, or were when the process died. An episode that was in
+        memory alone has left nothing.
         """
         found = set()
         for path in self._root.glob("row-*/episode-*.part*"):
             number = path.name.partition("-")[2].partition(".")[0]
             row = path.parent.name.partition("-")[2]
-            is_one = number.isdecimal() and row.isdecimal()
-            if is_one and self._is_missing(path, number):
+            # A complete episode may still have parts that were about to be removed.
+            is_complete = (path.parent / f"episode-{number}.npz").exists()
+            if number.isdecimal() and row.isdecimal() and not is_complete:
                 found.add((int(row), int(number)))
         return sorted(found)
-
-    def _is_missing(self, part: Path, number: str) -> bool:
-        # Parts that were about to be removed are no loss.
-        return not (part.parent / f"episode-{number}.npz").exists()
 
     def __reduce__(self) -> Any:
         again = functools.partial(Recording, pickle=self._reads_pickles, warn=False)
@@ -186,7 +186,7 @@ class Recording:
     def _facts(self) -> dict[str, Any]:
         facts = self._json("recording.json")
         if facts.get("format") != FORMAT:
-            raise RecordingError(f"{str(self.path)!r} is no recording of envkit.")
+            raise RecordingError(f"{str(self.path)!r} is not a recording of envkit.")
         version = facts.get("format_version")
         if not isinstance(version, int) or version > VERSION:
             raise RecordingError(
@@ -224,7 +224,7 @@ class Recording:
             kind, _, number = path.stem.partition("-")
             row = path.parent.name.partition("-")[2]
             is_one = number.isdecimal() and row.isdecimal()
-            if is_one and kind in (EPISODE, ACTIONS):  # else it is a part of a file
+            if is_one and kind in (EPISODE, ACTIONS):  # Otherwise it is a part.
                 yield Entry(int(row), int(number), kind, path)
 
 
@@ -232,12 +232,13 @@ class Episode:
     """An episode, from its `FIRST` on, or the actions of several.
 
     Attributes:
+        kind: "episode", or "actions": those of episodes that were not written.
         row: The row of the batch; 0 of a single environment.
         number: Its number, or that of the first.
         last_number: Its number, or that of the last.
-        ended: "last" if there is a `LAST`; otherwise why not: "reset", "set_state" or
-            "closed".
-        calls: For each time step the number of the call that brought it.
+        ended: "last" if it ended with a `LAST`, otherwise what it was left by: "reset",
+            "set_state" or "closed".
+        calls: For each time step the number of the call that returned it.
         step_types: For each time step its type.
     """
 
@@ -248,31 +249,37 @@ class Episode:
         facts = loaded(archive.read("episode.json"))
         self._file = repr(str(entry.path))
         check_keys(facts, _IN_FILE, f"{self._file}, episode.json,")
-        self.row, self.number = entry.row, entry.number
+        self.row, self.number, self.kind = entry.row, entry.number, entry.kind
         self.last_number: int = facts["last_episode"]
         self.ended: str = facts["ended"]
         self._layout, self._unpack = layout, unpack
         self._columns: dict[str, Any] = {}
         self._notes: dict[int, dict[str, Any]] = {}
+        if any(member.comment for member in archive.infolist()):
+            # Record writes none, so this one is the members that follow.
+            raise ValueError("a member of the archive has a comment")
         for name in archive.namelist():
             column, _, kind = name.rpartition(".")
             if kind == "npy":
                 with archive.open(name) as member:
                     array = np.lib.format.read_array(member, allow_pickle=False)
-                    # Only at its end the archive compares the checksum.
+                    # The archive compares the checksum at the end of the data alone.
                     if member.read(1):
                         raise ValueError(f"{name} is longer than it says")
                 self._columns[column] = array
-            elif column == "annotations":
-                self._read_notes(archive.read(name).splitlines())
+                continue
+            # Everything is read, because that is what finds out about a broken name.
+            lines = archive.read(name).splitlines()
+            if name == "annotations.jsonl":
+                self._read_notes(lines)
             elif kind == "jsonl":
-                self._columns[column] = archive.read(name).splitlines()
+                self._columns[column] = lines
         self._check(facts, entry)
         self.calls = self._columns["call"]
         self.step_types = self._columns["step_type"]
 
     def _check(self, facts: dict[str, Any], entry: Entry) -> None:
-        """Raises unless the file is the one that it is called, and has its columns."""
+        """Raises unless the file has the facts of its name, and all its columns."""
         layout, found = self._layout, self._columns
         named = {"kind": entry.kind, "row": entry.row, "episode": entry.number}
         said = {name: facts[name] for name in named}
@@ -314,7 +321,7 @@ class Episode:
         return len(self.calls)
 
     def time_step(self, step: int) -> TimeStep:
-        """Returns a time step: new arrays, as the environment gave them."""
+        """Returns a time step in new arrays."""
         layout = self._layout
         leaves = [
             self._leaf(name, step, spec)
@@ -323,7 +330,7 @@ class Episode:
         return layout.time_step.unflatten(leaves)  # type: ignore[no-any-return]  # it is one
 
     def action(self, step: int) -> NestedArray:
-        """Returns the action that a time step came of; with a `FIRST`, what it was."""
+        """Returns the action before a time step; that before a `FIRST` was ignored."""
         layout = self._layout
         return layout.action.unflatten(
             [
@@ -334,7 +341,7 @@ class Episode:
 
     @property
     def has_info(self) -> bool:
-        """Whether the environment had an info."""
+        """True if the environment had an info."""
         return "info" in self._columns
 
     def info(self, step: int) -> Any:
@@ -350,7 +357,7 @@ class Episode:
         return info
 
     def annotations(self, step: int) -> dict[str, Any]:
-        """Returns what the agent has noted about a time step."""
+        """Returns the notes about a time step."""
         return dict(self._notes.get(step, {}))
 
     def _leaf(self, name: str, step: int, spec: Any) -> Any:

@@ -1,99 +1,194 @@
-"""`Writer`: the thread that puts time steps in order, by row and episode, on disk."""
+"""`Writer`: the thread that writes time steps to files, by row and episode.
+
+The thread of the environment calls the methods of `Writer`, which leave letters in a
+mailbox: a function and its arguments. The writer's thread takes the letters in their
+order and calls the functions. The mailbox holds so many bytes; what is known of
+episodes that go on is collected by an `EpisodeFile` for each row.
+"""
 
 from __future__ import annotations
 
+import collections
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from envkit.errors import RecordingError
-from envkit.interruptible import result_of, wait_for_end
-from envkit.plain_data import dumped
-from envkit.recording.column import Column
-from envkit.recording.episode_file import EpisodeFile
-from envkit.recording.layout import ACTIONS, EPISODE
-from envkit.recording.letters import (
-    Annotation,
-    Dropped,
-    End,
-    Event,
-    Moved,
-    Opening,
-)
-from envkit.recording.mailbox import Mailbox
+from envkit.provenance import dumped
+from envkit.recording.format import ACTIONS, EPISODE, OBJECT_BYTES, EpisodeFile
+from envkit.threads import wait_a_while, wait_for_end
 from envkit.time_step import StepType
+from envkit.types import Array
 
-__all__ = ["Writer"]
+__all__ = ["Moved", "Opening", "Writer"]
 
 _LAST = int(StepType.LAST)
+# A letter beside its arrays, about.
+_LETTER_BYTES = 512
 
 
-class _Mark(NamedTuple):
-    """Is there to be reached."""
+class Opening(NamedTuple):
+    """The beginning of an episode: its row, its number, and the kind of its file."""
 
-    reached: Future[None]
-
-
-class _Closing(NamedTuple):
-    """Is the last letter."""
-
-    facts: dict[str, Any]
+    row: int
+    episode: int
+    kind: str
 
 
+class Moved(NamedTuple):
+    """The results of one call, in the rows of which anything is kept.
+
+    Attributes:
+        call: The number of the call.
+        rows: These rows.
+        step_types: Their step types.
+        openings: The episodes that begin with the call.
+        actions: The columns of the actions, by name: an array with an element for each
+            of these rows, or a list with a line for each.
+        whole: The rows of which everything is kept.
+        columns: All other columns, with an element for each of these.
+    """
+
+    call: int
+    rows: Array
+    step_types: Array
+    openings: list[Opening]
+    actions: dict[str, Any]
+    whole: Array
+    columns: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that it takes, about."""
+        arrays = self.rows.nbytes + self.whole.nbytes + self.step_types.nbytes
+        openings = len(self.openings) * OBJECT_BYTES
+        columns = [*self.actions.values(), *self.columns.values()]
+        return _LETTER_BYTES + arrays + openings + sum(map(_size_of, columns))
+
+
+def _size_of(column: Any) -> int:
+    if isinstance(column, np.ndarray):
+        return column.nbytes
+    return sum(
+        OBJECT_BYTES + (len(value) if isinstance(value, str) else value.nbytes)
+        for value in column
+    )
+
+
+class _Mailbox:
+    """Queues letters of so many bytes in all, from any threads to one.
+
+    Example:
+        >>> box = _Mailbox(most=10)
+        >>> box.put("a", 6, wait=False), box.put("b", 6, wait=False)
+        (True, False)
+        >>> box.take()
+        'a'
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._letters: collections.deque[tuple[Any, int]] = collections.deque()
+        self._used = 0
+        # How many letters have been put, and how many of them have been handled.
+        self._put = self._handled = 0
+        self._changed = threading.Condition()
+        self._failure: Exception | None = None
+
+    def put(self, letter: Any, size: int, *, wait: bool) -> bool:
+        """Leaves a letter, or waits until there is room; returns whether it did.
+
+        A letter that is larger than the mailbox has room in an empty one.
+        """
+        with self._changed:
+            while (
+                size
+                and self._used
+                and self._used + size > self._most
+                and self._failure is None
+            ):
+                if not wait:
+                    return False
+                wait_a_while(self._changed)
+            self.check()
+            self._letters.append((letter, size))
+            self._used += size
+            self._put += 1
+            self._changed.notify_all()
+            return True
+
+    def take(self) -> Any:
+        """Waits for a letter and takes the oldest."""
+        with self._changed:
+            # Because there is one reader, it has handled all that it has taken.
+            self._handled = self._put - len(self._letters)
+            self._changed.notify_all()
+            while not self._letters:
+                self._changed.wait()
+            letter, size = self._letters.popleft()
+            self._used -= size
+            self._changed.notify_all()
+            return letter
+
+    def wait_until_handled(self) -> None:
+        """Waits until the letters that are in the mailbox now have been handled."""
+        with self._changed:
+            last = self._put
+            while self._handled < last and self._failure is None:
+                wait_a_while(self._changed)
+            self.check()
+
+    def fail(self, failure: Exception) -> None:
+        """Makes every call from now on raise an error, as no thread reads letters."""
+        with self._changed:
+            self._failure = failure
+            self._letters.clear()
+            self._used = 0
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raises the error that `fail` was given."""
+        failure = self._failure
+        if failure is not None:
+            # A new one, because the traceback of one that is raised again grows.
+            raise type(failure)(*failure.args) from failure.__cause__
+
+
+@dataclass
 class _Take:
-    """What there is of a row since it was opened, in memory or put aside."""
+    """The file that is collected of a row, with the facts that it will have."""
 
-    def __init__(self, opening: Opening, file: EpisodeFile) -> None:
-        self.opening, self.file = opening, file
-        self.last_episode = opening.episode
-        self.steps = 0
-        self.last_type = -1
-        self.bytes = 0
-        self.columns: dict[str, Column] = {}
-
-    def add(self, name: str, value: Any) -> None:
-        """Takes a value of a column."""
-        column = self.columns.get(name)
-        if column is None:
-            column = self.columns[name] = Column()
-        self.bytes += column.add(value)
-
-    def collect(self) -> None:
-        """Hands to the file what is in memory."""
-        self.file.add(self.columns)
-        self.columns, self.bytes = {}, 0
-
-
-def _values(index: int, columns: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields an element of each column: of an array an array, to keep its dtype."""
-    for name, column in columns.items():
-        is_array = isinstance(column, np.ndarray)
-        yield name, column[index, ...] if is_array else column[index]
+    file: EpisodeFile
+    kind: str
+    episode: int
+    last_episode: int
+    steps: int = 0
+    last_type: int = -1
 
 
 class Writer:
-    """Writes what it is told of, in a thread of its own.
+    """Writes the files of a recording, in a thread of its own.
 
     Attributes:
-        dropped: How many episodes have been thrown away.
+        dropped: How many episodes have been dropped.
     """
 
     def __init__(self, directory: Path, *, memory: int, compress: bool) -> None:
         """Starts the thread.
 
         Args:
-            directory: Where the recording is.
+            directory: The directory of the recording.
             memory: How many bytes may wait to be written: half of them in the mailbox,
                 half in episodes that go on.
             compress: Whether files are compressed.
         """
         self._directory, self._compress = directory, compress
-        self._mailbox = Mailbox(memory // 2)
+        self._mailbox = _Mailbox(memory // 2)
         self._most = memory - memory // 2
         self._takes: dict[int, _Take] = {}
         self.dropped = 0
@@ -104,13 +199,64 @@ class Writer:
         )
         self._thread.start()
 
-    def tell(self, letter: Any, size: int = 0, *, wait: bool = True) -> bool:
-        """Passes something on; says whether there was room, or waits for it."""
-        self.check()
-        return self._mailbox.put(letter, size, wait=wait)
+    # In the thread of the environment.
+
+    def move(self, moved: Moved, *, wait: bool) -> bool:
+        """Writes time steps, or waits until there is room; returns whether it did."""
+        return self._post(self._move, moved, size=moved.size, wait=wait)
+
+    def annotate(self, rows: list[int], values: str, *, wait: bool) -> bool:
+        """Writes a note about the latest time step of some rows.
+
+        Args:
+            rows: The rows.
+            values: The note, as JSON.
+            wait: Whether to wait until there is room.
+
+        Returns:
+            Whether there was room.
+        """
+        size = _LETTER_BYTES + len(values) * len(rows)
+        return self._post(self._annotate, rows, values, size=size, wait=wait)
+
+    def leave(self, rows: list[int], why: str) -> None:
+        """Ends the files of some rows, whose episodes do not go on."""
+        self._post(self._leave, rows, why)
+
+    def drop(self, episodes: list[tuple[int, int]]) -> None:
+        """Drops episodes, each with its row, because there was no room for them."""
+        self._post(self._drop, episodes)
+
+    def log(self, facts: dict[str, Any]) -> None:
+        """Writes a line to the log."""
+        self._post(self._log, facts)
+
+    def flush(self) -> None:
+        """Waits until all of this is done, and episodes at their `LAST` are files."""
+        self._post(self._leave_ended)
+        self._mailbox.wait_until_handled()
+
+    def close(self, facts: dict[str, Any] | None = None) -> None:
+        """Writes the rest, and ends the thread; a second time it does nothing.
+
+        In a fork it does nothing either, because the thread is not there.
+
+        Args:
+            facts: The facts that the last line of the log has beside the event.
+        """
+        if self._is_closed or os.getpid() != self._process:
+            return
+        self._is_closed = True
+        try:
+            self._mailbox.put((self._end, facts or {}), 0, wait=True)
+        finally:
+            wait_for_end(self._thread)
+        self._mailbox.check()
+        # For letters that other threads have left meanwhile.
+        self._mailbox.fail(self._closed_error())
 
     def check(self) -> None:
-        """Refuses what nobody would write any more."""
+        """Raises the error of a recording that takes no more letters, or has failed."""
         if self._is_closed:
             raise self._closed_error()
         if os.getpid() != self._process:
@@ -126,94 +272,51 @@ class Writer:
             "written to it. Make another Record, with another directory."
         )
 
-    def flush(self) -> None:
-        """Waits until all that it was told is done, and episodes at their end, too."""
-        mark = _Mark(Future())
-        self.tell(mark)
-        result_of(mark.reached)
-        self._mailbox.check()
+    def _post(
+        self, work: Callable[..., None], *args: Any, size: int = 0, wait: bool = True
+    ) -> bool:
+        self.check()
+        return self._mailbox.put((work, *args), size, wait=wait)
 
-    def close(self, facts: dict[str, Any] | None = None) -> None:
-        """Writes what is there, and ends the thread; again, it does nothing.
-
-        In a fork it does nothing either: the thread is not there.
-
-        Args:
-            facts: What the last line of the log says besides.
-        """
-        if self._is_closed or os.getpid() != self._process:
-            return
-        self._is_closed = True
-        try:
-            self._mailbox.put(_Closing(facts or {}))
-        finally:
-            wait_for_end(self._thread)
-        self._mailbox.check()
-        # What other threads have told it meanwhile.
-        _release(self._mailbox.fail(self._closed_error()))
+    # In the writer's thread.
 
     def _run(self) -> None:
-        letter: Any = None
         try:
             with open(self._directory / "log.jsonl", "a", encoding="utf-8") as log:
-                self._log = log
-                while True:
-                    letter = self._mailbox.take()
-                    if isinstance(letter, _Closing):
-                        break
-                    self._see_to(letter)
-                self._leave(list(self._takes), "closed")
-                self._note({"event": "closed", **letter.facts})
+                self._log_file = log
+                work = None
+                while work != self._end:
+                    work, *args = self._mailbox.take()
+                    work(*args)
         except BaseException as error:
             failure = RecordingError(
                 f"The recording in {str(self._directory)!r} cannot be written: "
                 f"{type(error).__name__}: {error}. What was finished before is there."
             )
             failure.__cause__ = error
-            _release([letter, *self._mailbox.fail(failure)])
+            self._mailbox.fail(failure)
 
-    def _see_to(self, letter: Any) -> None:
-        match letter:
-            case Moved():
-                self._moved(letter)
-            case Annotation(rows, values):
-                self._annotate(rows, values)
-            case End(rows, why):
-                self._leave(rows, why)
-            case Dropped(episodes):
-                self._drop(episodes)
-            case Event(facts):
-                self._note(facts)
-            case _Mark(reached):
-                ended = [
-                    row
-                    for row, take in self._takes.items()
-                    if take.last_type == _LAST and take.opening.kind == EPISODE
-                ]
-                self._leave(ended, "last")
-                reached.set_result(None)
-
-    def _moved(self, moved: Moved) -> None:
+    def _move(self, moved: Moved) -> None:
         for opening in moved.openings:
             self._open(opening)
         # Hot: called once per step, and this is done for each row.
         call = np.int64(moved.call)
         for index, row in enumerate(moved.rows.tolist()):
             take = self._takes.get(row)
-            if take is None:  # It was finished at its end, and then padded.
+            if take is None:  # flush() has ended it at its LAST, which was repeated.
                 continue
             step_type = moved.step_types[index]
             take.last_type = int(step_type)
             take.steps += 1
-            take.add("call", call)
-            take.add("step_type", step_type)
+            take.file.add("call", call)
+            take.file.add("step_type", step_type)
             for name, value in _values(index, moved.actions):
-                take.add(name, value)
+                take.file.add(name, value)
         for index, row in enumerate(moved.whole.tolist()):
             take = self._takes.get(row)
             if take is not None:
                 for name, value in _values(index, moved.columns):
-                    take.add(name, value)
+                    take.file.add(name, value)
         self._put_aside()
 
     def _annotate(self, rows: list[int], values: str) -> None:
@@ -221,63 +324,72 @@ class Writer:
             take = self._takes.get(row)
             if take is not None:
                 line = f'{{"step":{take.steps - 1},"values":{values}}}'
-                take.add("annotations", line)
+                take.file.add("annotations", line)
         self._put_aside()
 
     def _put_aside(self) -> None:
-        """Writes what there is into parts, if it takes more memory than it may."""
-        if sum(take.bytes for take in self._takes.values()) > self._most:
-            for take in self._takes.values():
-                take.collect()
-                take.file.put_aside()
+        """Frees the memory of all episodes, if they take more than they may."""
+        files = [take.file for take in self._takes.values()]
+        if sum(file.size for file in files) > self._most:
+            for file in files:
+                file.put_aside()
 
     def _open(self, opening: Opening) -> None:
-        row = opening.row
+        row, episode, kind = opening
         take = self._takes.get(row)
-        if take is not None:
-            if opening.kind == ACTIONS == take.opening.kind:
-                take.last_episode = opening.episode
-                return
-            self._leave([row], "reset")
-        folder = self._directory / f"row-{row:03d}"
-        file = folder / f"{opening.kind}-{opening.episode:06d}.npz"
-        self._takes[row] = _Take(opening, EpisodeFile(file, self._compress))
+        if take is not None and take.kind == kind == ACTIONS:
+            take.last_episode = episode
+            return
+        self._leave([row], "reset")
+        path = self._directory / f"row-{row:03d}" / f"{kind}-{episode:06d}.npz"
+        file = EpisodeFile(path, self._compress)
+        self._takes[row] = _Take(file, kind, episode, episode)
 
     def _leave(self, rows: list[int], why: str) -> None:
         for row in rows:
             take = self._takes.pop(row, None)
-            if take is None or not take.steps:
-                continue
-            take.collect()
-            take.file.finish(
-                {
-                    "kind": take.opening.kind,
-                    "row": row,
-                    "episode": take.opening.episode,
-                    "last_episode": take.last_episode,
-                    "time_steps": take.steps,
-                    "ended": "last" if take.last_type == _LAST else why,
-                }
-            )
+            if take is not None and take.steps:
+                take.file.finish(
+                    {
+                        "kind": take.kind,
+                        "row": row,
+                        "episode": take.episode,
+                        "last_episode": take.last_episode,
+                        "time_steps": take.steps,
+                        "ended": "last" if take.last_type == _LAST else why,
+                    }
+                )
+
+    def _leave_ended(self) -> None:
+        ended = [
+            row
+            for row, take in self._takes.items()
+            if take.last_type == _LAST and take.kind == EPISODE
+        ]
+        self._leave(ended, "last")
 
     def _drop(self, episodes: list[tuple[int, int]]) -> None:
         for row, episode in episodes:
             take = self._takes.get(row)
             if take is not None and take.last_episode < episode:
-                # Of the dropped one not even the beginning has come.
+                # Not even the beginning of the dropped episode has come.
                 self._leave([row], "reset")
             elif take is not None:
                 self._takes.pop(row).file.discard()
             self.dropped += 1
-            self._note({"event": "dropped", "row": row, "episode": episode})
+            self._log({"event": "dropped", "row": row, "episode": episode})
 
-    def _note(self, facts: dict[str, Any]) -> None:
-        self._log.write(f"{dumped(facts)}\n")
-        self._log.flush()
+    def _log(self, facts: dict[str, Any]) -> None:
+        self._log_file.write(f"{dumped(facts)}\n")
+        self._log_file.flush()
+
+    def _end(self, facts: dict[str, Any]) -> None:
+        self._leave(list(self._takes), "closed")
+        self._log({"event": "closed", **facts})
 
 
-def _release(unread: Iterable[Any]) -> None:
-    """Lets those go on that wait for marks to be reached."""
-    for letter in unread:
-        if isinstance(letter, _Mark):
-            letter.reached.set_result(None)
+def _values(index: int, columns: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields an element of each column: of an array an array, to keep its dtype."""
+    for name, column in columns.items():
+        is_array = isinstance(column, np.ndarray)
+        yield name, column[index, ...] if is_array else column[index]

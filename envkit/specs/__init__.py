@@ -1,10 +1,7 @@
 """Specs: what arrays, nests and whole environments must look like."""
 
-from typing import TYPE_CHECKING
-
-from envkit.lazy_names import lazy_names
 from envkit.specs import array_spec
-from envkit.specs.array_spec import (
+from envkit.specs.arrays import (
     ArraySpec,
     BoundedArraySpec,
     is_bounded,
@@ -14,21 +11,13 @@ from envkit.specs.array_spec import (
 )
 from envkit.specs.batching import add_outer_dims_nest, remove_outer_dims_nest
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.specs.object_spec import ObjectKind, ObjectSpec
-from envkit.specs.text_spec import TextSpec
+from envkit.specs.sampling import sample_bounded_spec, sample_spec_nest
+from envkit.specs.special import ObjectKind, ObjectSpec, TextSpec
 from envkit.specs.validation import (
     assert_arrays_spec_nest,
     check_arrays_nest,
     check_fits,
     explain,
-)
-
-if TYPE_CHECKING:
-    from envkit.specs.sampling import sample_bounded_spec, sample_spec_nest
-
-# An environment that runs draws nothing.
-_HOMES = dict.fromkeys(
-    ("sample_bounded_spec", "sample_spec_nest"), "envkit.specs.sampling"
 )
 
 __all__ = [
@@ -52,5 +41,3 @@ __all__ = [
     "sample_spec_nest",
     "update_spec_shape",
 ]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,19 +1,49 @@
-"""Outer dimensions on every spec of a nest: adding and removing them."""
+"""Specs of batches: outer dimensions, and one spec for environments that differ.
+
+| `specs`   | what may differ                                                         |
+|-----------|-------------------------------------------------------------------------|
+| `"equal"` | nothing                                                                 |
+| `"union"` | bounds: the common ones are the widest                                  |
+| `"pad"`   | bounds, and the shapes of observations, which are padded to the largest |
+
+With `"pad"` an observation is a dictionary: the `observation`, a `mask` of the elements
+that are its own, and, where an action has a choice, an `action_mask` of those choices
+that the row's environment knows.
+"""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from envkit import nest
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.errors import SpecError, SpecMismatchError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims, is_discrete
+from envkit.specs.environment_spec import (
+    EnvironmentSpec,
+    difference_of_leaves,
+    mismatch,
+)
+from envkit.specs.special import ObjectSpec, TextSpec
+from envkit.text import foreign
 from envkit.types import Array, NestedSpec
-from envkit.wording import foreign
 
-__all__ = ["add_outer_dims_nest", "as_outer_dims", "remove_outer_dims_nest"]
+__all__ = [
+    "SPECS",
+    "add_outer_dims_nest",
+    "as_specs",
+    "choices_of",
+    "common_spec",
+    "masks_of",
+    "remove_outer_dims_nest",
+    "stacked_infos",
+]
+
+
+Info = TypeVar("Info")
 
 
 def add_outer_dims_nest(structure: NestedSpec, outer_dims: Sequence[int]) -> NestedSpec:
@@ -45,37 +75,6 @@ def remove_outer_dims_nest(structure: NestedSpec, num_outer_dims: int) -> Nested
     return nest.map_structure(
         lambda spec: _without_outer_dims(_as_spec(spec), num_outer_dims), structure
     )
-
-
-def as_outer_dims(outer_dims: Any) -> tuple[int, ...]:
-    """Returns dimensions as a tuple; one size alone is refused, for it may be a slip.
-
-    Example:
-        >>> as_outer_dims([2, 3])
-        (2, 3)
-    """
-    try:
-        dims = tuple(outer_dims)
-    except TypeError:
-        hint = (
-            f": for one dimension write ({outer_dims},)."
-            if isinstance(outer_dims, numbers.Integral)
-            else "."
-        )
-        raise TypeError(
-            f"outer_dims is a sequence of sizes, not {outer_dims!s:.80}{hint}"
-        ) from None
-    for size in dims:
-        if size is None:
-            raise TypeError(
-                "outer_dims holds None. The batch_size of an environment that is not "
-                "batched is None: pass () for it."
-            )
-        if not isinstance(size, numbers.Integral) or size < 0:
-            raise ValueError(
-                f"outer_dims holds {size!r:.80}; a size is an integer of at least 0."
-            )
-    return dims
 
 
 def _as_spec(spec: Any) -> ArraySpec:
@@ -111,3 +110,245 @@ def _reduced(bound: Array, rank: int, reduce: Any) -> Array | None:
     if not bound.size:  # No row says anything, so the dtype's limit holds.
         return None
     return np.asarray(reduce(bound, axis=tuple(range(extra))))
+
+
+def stacked_infos(infos: Sequence[Info]) -> Info | list[Info]:
+    """Stacks infos of the same structure; returns a list of them where they are not.
+
+    Nor are they stacked where one array cannot hold the values without changing them.
+
+    Example:
+        >>> stacked_infos([{"lives": 3}, {"lives": 2}])
+        {'lives': array([3, 2])}
+        >>> stacked_infos([{"lives": 3}, {}])
+        [{'lives': 3}, {}]
+    """
+    try:
+        return nest.map_structure(_stacked_alike, *infos)  # type: ignore[no-any-return]  # a nest like them
+    except (SpecError, TypeError, ValueError):
+        return list(infos)
+
+
+def _stacked_alike(*column: Any) -> Array:
+    """Stacks what one array can hold without changing it."""
+    arrays = [np.asarray(value) for value in column]
+    if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.hasobject:
+        raise ValueError("One array cannot hold values of several kinds.")
+    return np.stack(arrays)
+
+
+SPECS = ("equal", "union", "pad")
+# Of more choices a mask would be larger than most observations.
+_MOST_CHOICES = 2**16
+_HINTS = {
+    "union": 'specs="union" makes a batch of them whose bounds are the widest.',
+    "pad": 'specs="pad" makes a batch of them: what is smaller is padded with zeros, '
+    "with a mask beside it.",
+}
+
+
+def as_specs(given: Any) -> str:
+    """Returns what may differ between the environments of a batch, checked."""
+    if given in SPECS:
+        return str(given)
+    raise ValueError(
+        f"specs must be one of {', '.join(map(repr, SPECS))}, got {given!r:.80}."
+    )
+
+
+def common_spec(
+    specs: Sequence[EnvironmentSpec], makers: Sequence[str], how: str = "equal"
+) -> EnvironmentSpec:
+    """Returns the spec of a batch of environments.
+
+    Args:
+        specs: The environments' own.
+        makers: Where each environment came from, for the message.
+        how: What may differ, one of `SPECS`.
+
+    Raises:
+        SpecMismatchError: More than that differs.
+
+    Example:
+        >>> number = ArraySpec((), np.float32)
+        >>> few, many = (BoundedArraySpec((), np.int64, 0, n) for n in (1, 4))
+        >>> few = EnvironmentSpec(number, few, number, number)
+        >>> many = few._replace(action=many)
+        >>> common_spec([few, many], ["few", "many"], "union").action
+        BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=4)
+    """
+    if how == "equal":
+        for index, spec in enumerate(specs):
+            unlike = specs[0].difference(spec)
+            if unlike is not None:
+                hint = _hint(specs, makers)
+                raise mismatch(specs, makers, index, *unlike, hint=hint)
+        return specs[0]
+    parts: dict[str, NestedSpec] = {}
+    for part in EnvironmentSpec._fields:
+        is_padded = how == "pad" and part == "observation"
+        unite = _padded if is_padded else _united
+        common = getattr(specs[0], part)
+        for index, spec in enumerate(specs):
+            try:
+                common = _common(common, getattr(spec, part), unite)
+            except _UnlikeError as error:
+                hint = "" if how == "pad" else _hint(specs, makers, ("pad",))
+                raise mismatch(
+                    specs, makers, index, part, str(error), hint=hint
+                ) from None
+        parts[part] = common
+    if how == "pad":
+        parts["observation"] = _with_masks(parts["observation"], parts["action"])
+    return EnvironmentSpec(**parts)
+
+
+def _hint(
+    specs: Sequence[EnvironmentSpec],
+    makers: Sequence[str],
+    ways: Sequence[str] = ("union", "pad"),
+) -> str:
+    """Names the other way that would make a batch; "" if there is none."""
+    for how in ways:
+        try:
+            common_spec(specs, makers, how)
+        except SpecMismatchError:
+            continue
+        return _HINTS[how]
+    return ""
+
+
+class _UnlikeError(Exception):
+    """Two specs differ in more than they may; its text says where."""
+
+
+def _common(
+    first: NestedSpec, second: NestedSpec, unite: Callable[[Any, Any], Any]
+) -> NestedSpec:
+    leaves = {}
+    for pair in nest.pair_up(first, second):
+        place = f" at {pair.path}" if pair.path else ""
+        if pair.problem or nest.is_nested(pair.value):
+            problem = pair.problem or f"It is {nest.outline(pair.value)}."
+            raise _UnlikeError(f"The structure differs{place}. {problem}")
+        leaf = unite(pair.template, pair.value)
+        if leaf is None:
+            text = difference_of_leaves(pair.template, pair.value, place)
+            raise _UnlikeError(text)
+        leaves[pair.path] = leaf
+    paths = [path for path, _ in nest.flatten_with_paths(first)]
+    return nest.unflatten_as(first, [leaves[path] for path in paths])
+
+
+def _united(first: Any, second: Any) -> ArraySpec | None:
+    """Returns the spec whose bounds take in those of both; `None` if there is none."""
+    if first == second:
+        return first  # type: ignore[no-any-return]  # it is a spec
+    alike = (first.shape, first.dtype) == (second.shape, second.dtype)
+    return _padded(first, second) if alike else None
+
+
+def _padded(first: Any, second: Any) -> ArraySpec | None:
+    """Returns the spec of both, padded with zeros; `None` if there is none."""
+    if first == second:
+        return first  # type: ignore[no-any-return]  # it is a spec
+    # Specs of text and of objects mean more than a shape and a dtype.
+    if any(isinstance(spec, TextSpec | ObjectSpec) for spec in (first, second)):
+        return None
+    if first.dtype != second.dtype or len(first.shape) != len(second.shape):
+        return None
+    shape = tuple(map(max, first.shape, second.shape))
+    name = first.name if first.name == second.name else None
+    specs = [first, second]
+    if not all(isinstance(spec, BoundedArraySpec) for spec in specs):
+        return ArraySpec(shape, first.dtype, name)
+    lows = [_embedded(spec.minimum, spec.shape, shape) for spec in specs]
+    highs = [_embedded(spec.maximum, spec.shape, shape) for spec in specs]
+    return BoundedArraySpec(
+        shape,
+        first.dtype,
+        _simplified(np.minimum(*lows)),
+        _simplified(np.maximum(*highs)),
+        name,
+    )
+
+
+def _embedded(bound: Array, own: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    """Returns a bound with zeros where the array is padded."""
+    whole = np.zeros(shape, bound.dtype)
+    whole[tuple(slice(size) for size in own)] = np.broadcast_to(bound, own)
+    return whole
+
+
+def _simplified(bound: Array) -> Array:
+    """Returns one number instead of an array of equal ones."""
+    is_one = bound.size and bool((bound == bound.flat[0]).all())
+    return np.asarray(bound.flat[0]) if is_one else bound
+
+
+# Masks.
+
+
+def choices_of(spec: Any) -> range | None:
+    """Returns the values that an action may choose from, if it is one choice.
+
+    Example:
+        >>> choices_of(BoundedArraySpec((), np.int64, 2, 4))
+        range(2, 5)
+        >>> choices_of(ArraySpec((), np.int64)) is None
+        True
+    """
+    if not isinstance(spec, BoundedArraySpec) or spec.shape or not is_discrete(spec):
+        return None
+    choices = range(int(spec.minimum), int(spec.maximum) + 1)
+    return choices if len(choices) <= _MOST_CHOICES else None
+
+
+def masks_of(common: EnvironmentSpec, own: EnvironmentSpec) -> dict[str, Any]:
+    """Returns the masks that stand beside the observations of an environment.
+
+    Args:
+        common: The spec of the batch.
+        own: That of the environment.
+    """
+    padded = common.observation["observation"]
+    masks = {"mask": nest.map_structure(_elements, padded, own.observation)}
+    if "action_mask" in common.observation:
+        masks["action_mask"] = nest.map_structure(_legal, common.action, own.action)
+    return masks
+
+
+def _elements(common: ArraySpec, own: ArraySpec) -> Array:
+    mask = np.zeros(common.shape, np.bool_)
+    mask[tuple(slice(size) for size in own.shape)] = True
+    mask.setflags(write=False)
+    return mask
+
+
+def _legal(common: ArraySpec, own: Any) -> Array:
+    choices = choices_of(common)
+    if choices is None:
+        mask = np.ones(common.shape, np.bool_)
+    else:
+        low, high = int(own.minimum), int(own.maximum)
+        mask = np.array([low <= choice <= high for choice in choices], np.bool_)
+    mask.setflags(write=False)
+    return mask
+
+
+def _with_masks(observation: NestedSpec, action: NestedSpec) -> dict[str, NestedSpec]:
+    def mask(spec: ArraySpec) -> ArraySpec:
+        return ArraySpec(spec.shape, np.bool_, "mask")
+
+    def action_mask(spec: ArraySpec) -> ArraySpec:
+        choices = choices_of(spec)
+        shape = spec.shape if choices is None else (len(choices),)
+        return ArraySpec(shape, np.bool_, "action_mask")
+
+    specs = {
+        "observation": observation,
+        "mask": nest.map_structure(mask, observation),
+    }
+    if any(choices_of(leaf) is not None for leaf in nest.flatten(action)):
+        specs["action_mask"] = nest.map_structure(action_mask, action)
+    return specs

@@ -9,13 +9,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec, is_discrete
-from envkit.specs.batching import as_outer_dims
-from envkit.specs.object_spec import ObjectKind, ObjectSpec
-from envkit.specs.text_spec import TextSpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims, is_discrete
+from envkit.specs.special import ObjectKind, ObjectSpec, TextSpec
 from envkit.specs.validation import describe
+from envkit.text import a_or_an, foreign, listed
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource
-from envkit.wording import a_or_an, foreign, listed
 
 __all__ = ["sample_bounded_spec", "sample_spec_nest"]
 

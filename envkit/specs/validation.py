@@ -10,13 +10,10 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import SpecError
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
-from envkit.specs.batching import as_outer_dims
-from envkit.specs.bounds import within
-from envkit.specs.object_spec import ObjectSpec
-from envkit.specs.text_spec import TextSpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims, within
+from envkit.specs.special import ObjectSpec, TextSpec
+from envkit.text import a_or_an, counted, foreign, listed
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wording import a_or_an, counted, foreign, listed
 
 __all__ = [
     "assert_arrays_spec_nest",
@@ -45,7 +42,7 @@ def explain(
     root: str = "",
     outer_dims: Sequence[int] = (),
 ) -> str | None:
-    """Says what is wrong with a value and where in the nest; `None` if it fits.
+    """Describes what is wrong with a value and where; `None` if it fits.
 
     Args:
         value: A nest of arrays.
@@ -119,7 +116,7 @@ def flatten_as(
 
 
 def check_arrays_nest(array: NestedArray, spec: NestedSpec) -> bool:
-    """Says whether every array of a nest fits the spec in its place; never raises.
+    """Returns True if every array of a nest fits the spec in its place; never raises.
 
     Example:
         >>> check_arrays_nest([np.zeros(2)], [ArraySpec((2,), np.float64)])
@@ -140,7 +137,7 @@ def assert_arrays_spec_nest(array: NestedArray, spec: NestedSpec) -> None:
     """Raises unless every array of a nest fits the spec in its place.
 
     Raises:
-        TypeError: A leaf of `spec` is no `ArraySpec`.
+        TypeError: A leaf of `spec` is not an `ArraySpec`.
         SpecError: A value does not fit; it is a `ValueError`.
     """
     for path, leaf in nest.flatten_with_paths(spec):
@@ -183,7 +180,7 @@ def _error(
 
 
 def _others(misfits: Sequence[_Misfit], fitting: int) -> str:
-    """Says how the rest of the nest is doing."""
+    """Describes how the other leaves of the nest fit."""
     if misfits:
         places = listed([misfit.path for misfit in misfits], most=3)
         return f"Neither does it fit at {places}."
@@ -224,7 +221,7 @@ def _misfit(pair: nest.Pair, outer_dims: tuple[int, ...]) -> _Misfit | None:
 
 
 def _contents_fit(value: Array, spec: ArraySpec) -> bool:
-    """Says whether the elements fit of an array that has the right dtype."""
+    """Returns True if the elements fit of an array that has the right dtype."""
     if isinstance(spec, BoundedArraySpec):
         return within(value, spec.minimum, spec.maximum)
     return not isinstance(spec, TextSpec | ObjectSpec) or spec.allows_all(value)
@@ -381,7 +378,7 @@ def _reason_for_dtype(got: np.dtype[Any], expected: np.dtype[Any]) -> str:
         ),
         "",
     )
-    # Nobody makes another float or integer than NumPy's own by accident.
+    # Other floats and integers than NumPy's own are not made by accident.
     if got.kind in "fi" and got not in (np.float64, np.int64):
         habit = ""
     return f"{reason} {habit or 'If that is meant, '}add .astype({_code(expected)})."

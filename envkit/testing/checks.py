@@ -1,25 +1,94 @@
 """`check_environment`: does an environment keep what environments promise?
 
-The promises are the rows of a table, `CHECKS` in `envkit.testing.contract.table`; what
-looks at them is beside it, by subject. This module decides which of them run.
+The promises are the rows of a table, `CHECKS`. Each row is a function of
+`envkit.testing.contract`, where they stand by subject: its docstring is the promise. It
+takes a `Trial`, which makes environments and plays them, and returns if the promise is
+kept, raises `Broken` if it is not, or raises `Skipped` if it cannot look at it here.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from envkit import constructors
+from envkit import registry
 from envkit.specs.validation import describe
-from envkit.testing.contract.findings import Broken, Skipped, raised
-from envkit.testing.contract.table import CHECKS, Check
+from envkit.testing.contract import (
+    arrays,
+    episodes,
+    lifetime,
+    randomness,
+    rows,
+    state,
+    views,
+)
+from envkit.testing.contract.findings import Check, checked_names, run_checks
 from envkit.testing.contract.trial import ActionFn, Trial, undisturbed_globals
-from envkit.testing.report import CheckFailed, EnvironmentReport, Outcome
+from envkit.testing.report import EnvironmentReport, Outcome
 
-__all__ = ["FEATURES", "check_environment"]
+__all__ = ["CHECKS", "FEATURES", "check_environment"]
 
-# What an environment may lack: its checks are then skipped, unless it is required.
+
+_ENDS = ("step_after_last", "grammar", "fits_specs")
+_STATE = ("state", "step_after_last")
+
+CHECKS: tuple[Check, ...] = (
+    Check(lifetime.constructor),
+    Check(lifetime.interface, ("constructor",)),
+    Check(lifetime.specs, ("interface",)),
+    Check(episodes.time_step, ("specs",)),
+    Check(episodes.plays, ("time_step",)),
+    Check(episodes.fits_specs, ("time_step",)),
+    Check(lifetime.stable_specs, ("plays",)),
+    Check(episodes.reset, ("plays",)),
+    Check(episodes.first_step, ("reset",)),
+    Check(episodes.grammar, ("reset",)),
+    Check(episodes.step_after_last, ("reset",)),
+    Check(episodes.reset_after_last, ("step_after_last", "grammar")),
+    Check(episodes.long_game, _ENDS),
+    Check(episodes.first_reward, ("reset", "fits_specs")),
+    Check(episodes.first_discount, ("reset", "fits_specs")),
+    Check(episodes.discount, ("fits_specs",)),
+    Check(episodes.reward, ("fits_specs",)),
+    Check(episodes.current_time_step, ("plays",)),
+    Check(arrays.kept_results, ("plays",)),
+    Check(arrays.separate_arrays, ("kept_results",)),
+    Check(arrays.unchanged_actions, ("plays",)),
+    Check(randomness.global_random, ("plays",)),
+    Check(randomness.seeding, ("global_random",)),
+    Check(randomness.reseeding, ("seeding", "step_after_last", "kept_results")),
+    Check(randomness.row_seeds, ("seeding", "step_after_last", "fits_specs")),
+    Check(randomness.seed_list, ("seeding", "step_after_last")),
+    Check(randomness.independence, ("seeding", "step_after_last", "kept_results")),
+    Check(arrays.own_arrays, ("seeding", "separate_arrays")),
+    Check(arrays.released_actions, ("seeding", "kept_results")),
+    Check(episodes.ignored_action, ("seeding", "first_step", "step_after_last")),
+    Check(state.state, ("global_random", "step_after_last", "kept_results")),
+    Check(state.state_after_first, _STATE),
+    Check(state.state_after_last, _STATE),
+    Check(state.state_time_step, _STATE),
+    Check(state.state_stream, ("state", "seeding")),
+    Check(state.state_token, _STATE),
+    Check(state.state_pickle, _STATE),
+    Check(state.state_in_new_environment, _STATE),
+    Check(state.state_garbage, _STATE),
+    Check(views.render, ("plays",)),
+    Check(views.render_mode, ("render",)),
+    Check(views.render_kept, ("render",)),
+    Check(views.render_stream, ("render", "seeding")),
+    Check(views.info, ("plays",)),
+    Check(views.info_spec, ("info",)),
+    Check(views.info_kept, ("info",)),
+    Check(views.info_stream, ("info_kept", "seeding")),
+    Check(rows.masked_reset, _ENDS),
+    Check(rows.other_rows, ("masked_reset", "seeding")),
+    Check(rows.held_rows, (*_ENDS, "seeding")),
+    Check(rows.wrong_action, ("plays",)),
+    Check(lifetime.close, ("plays",)),
+)
+
+# The features that an environment may lack: their checks are skipped unless required.
 FEATURES = (
     "episodes",
     "held_rows",
@@ -48,17 +117,17 @@ def check_environment(
     them: with their specs, with themselves after `set_state`, and with others that
     were treated differently. All checks run; those that failed are raised together.
     A batch is checked in the order of episodes that its `autoreset` says.
-    What an environment does not have (`seed`, `get_state`, `render` or `get_info`
-    raise `NotImplementedError`, `info_spec` declares nothing) is skipped, and the
-    report says so.
+    Checks of a feature that the environment lacks (`seed`, `get_state`, `render` or
+    `get_info` raise `NotImplementedError`, `info_spec` declares nothing) are skipped,
+    and the report says so.
 
     Args:
         make_env: Something to call that makes an environment, or a name that `make`
             knows. It is called some dozens of times.
         steps: The most steps that one game has. Most games end earlier, when every row
-            has ended three episodes; one goes on to the last step, and step types,
-            dtypes, shapes and bounds are all that is looked at there.
-        seed: What the actions, and the environments that can be seeded, depend on.
+            has ended three episodes; one goes on to the last step, and only its step
+            types, dtypes, shapes and bounds are checked.
+        seed: The seed of the actions, and of the environments that can be seeded.
         require: Features that must not be skipped: "episodes" (an episode ends within
             `steps`), "held_rows", "info", "info_spec", "masked_reset", "render",
             "seed" or "state".
@@ -66,7 +135,7 @@ def check_environment(
         action_fn: Called as `action_fn(time_step, rng)` to choose actions, for
             environments that do not take any action of their spec at any time.
         on_outcome: Called with the outcome of each check as soon as there is one, to
-            show how far it is.
+            show the progress.
 
     Raises:
         CheckFailed: A promise is broken. It is an `AssertionError` too.
@@ -80,77 +149,20 @@ def check_environment(
         ()
     """
     make = _as_constructor(make_env)
-    _check_names("require", require, FEATURES)
-    _check_names("skip", skip, [check.name for check in CHECKS])
-    trial = Trial(
-        make,
-        steps=_as_count("steps", steps, 1),
-        seed=_as_count("seed", seed, 0),
-        action_fn=action_fn,
-    )
-    causes: list[BaseException] = []
-    outcomes: list[Outcome] = []
+    require = checked_names("require", require, FEATURES)
+    skip = checked_names("skip", skip, [check.name for check in CHECKS])
+    steps, seed = _as_count("steps", steps, 1), _as_count("seed", seed, 0)
+    called = getattr(make_env, "__qualname__", None) or repr(make_env)
     with undisturbed_globals():
-        trial.look_ahead()
-        trial.close_all()
-        for outcome in _outcomes(trial, set(require), set(skip), causes):
-            outcomes.append(outcome)
-            if on_outcome is not None:
-                on_outcome(outcome)
-    report = EnvironmentReport(_name_of(trial, make_env), tuple(outcomes))
-    if report.failed:
-        raise CheckFailed.because(report) from (causes[0] if causes else None)
-    return report
-
-
-def _outcomes(
-    trial: Trial,
-    require: set[str],
-    skip: set[str],
-    causes: list[BaseException],
-) -> Iterator[Outcome]:
-    """Runs the checks in order; the exceptions behind failures go to `causes`."""
-    # Of what failed, and of what could not run because of it: nobody looks further.
-    dead: set[str] = set()
-    for check in CHECKS:
-        name, promise = check.name, check.promise
-        blocking = [need for need in check.needs if need in dead]
-        if name in skip:
-            yield Outcome(name, promise, "skipped", "left out on request")
-        elif blocking:
-            dead.add(name)
-            yield Outcome(name, promise, "skipped", f"rests on {blocking[0]!r}")
-        else:
-            outcome, cause = _outcome(trial, check, require)
-            if outcome.status == "failed":
-                dead.add(name)
-                causes.extend(filter(None, [cause]))
-            yield outcome
-
-
-def _outcome(
-    trial: Trial, check: Check, require: set[str]
-) -> tuple[Outcome, BaseException | None]:
-    name, promise = check.name, check.promise
-    try:
-        check.function(trial)
-    except Skipped as reason:
-        if reason.feature not in require:
-            return Outcome(name, promise, "skipped", str(reason)), None
-        text = f"{reason}, and it is required: require=[{reason.feature!r}]."
-        return Outcome(name, promise, "failed", text), None
-    except Broken as broken:
-        return Outcome(name, promise, "failed", str(broken)), broken.__cause__
-    except Exception as error:
-        return Outcome(name, promise, "failed", str(raised(error))), error
-    finally:
-        trial.close_all()
-    return Outcome(name, promise, "passed"), None
+        trial = Trial(make, called=called, steps=steps, seed=seed, action_fn=action_fn)
+        return run_checks(
+            CHECKS, trial, skip=skip, require=require, on_outcome=on_outcome
+        )
 
 
 def _as_constructor(make_env: Any) -> Callable[[], Any]:
     if isinstance(make_env, str):
-        return constructors.constructor(make_env)
+        return registry.constructor(make_env)
     if hasattr(make_env, "time_step_spec") and not isinstance(make_env, type):
         kind = type(make_env).__name__
         raise TypeError(
@@ -170,29 +182,11 @@ def _as_constructor(make_env: Any) -> Callable[[], Any]:
 
 
 def _as_count(name: str, value: Any, least: int) -> int:
+    message = f"{name} must be an integer of at least {least}, got {value!r:.40}."
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {describe(value)}; it is an integer.") from None
+        raise TypeError(message) from None
     if number < least:
-        raise ValueError(f"{name} is {number}; it is at least {least}.")
+        raise ValueError(message)
     return number
-
-
-def _check_names(option: str, given: Sequence[str], known: Sequence[str]) -> None:
-    if isinstance(given, str):
-        raise TypeError(f"{option} is a string; it is a list of names: [{given!r}].")
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise ValueError(
-            f"{option} has no name {unknown[0]!r}. The names are {', '.join(known)}."
-        )
-
-
-def _name_of(trial: Trial, make_env: Any) -> str:
-    try:
-        return trial.name
-    except Exception:
-        return getattr(make_env, "__qualname__", None) or repr(make_env)
-    finally:
-        trial.close_all()

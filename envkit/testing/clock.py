@@ -1,4 +1,4 @@
-"""`ManualClock`: time that passes only when a test says so."""
+"""`ManualClock`: time that passes only when a test moves it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class ManualClock:
     """
 
     def __init__(self, start: float = 0.0) -> None:
-        """Sets the clock."""
         self._now = float(start)
 
     def now(self) -> float:
@@ -33,7 +32,9 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Moves the clock forward."""
         if not seconds >= 0.0:
-            raise ValueError(f"A clock does not go back, and {seconds} s would.")
+            raise ValueError(
+                f"seconds must be at least 0, got {seconds}: a clock does not go back."
+            )
         self._now += seconds
 
     def sleep(self, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """Example environments for tests: they count, follow a script, crash or are slow.
 
-The answers of `TracingEnv` say whose and which they are, and `check_trace` reads that.
+The observations of `TracingEnv` name their environment, episode and step, and
+`check_trace` compares them with those that are due.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from envkit import nest
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import (
     StepType,
     TimeStep,
@@ -41,15 +42,28 @@ __all__ = [
 ]
 
 
+def _checked_lengths(steps_per_episode: int | Sequence[int]) -> list[int]:
+    """Returns the lengths of episodes that take turns."""
+    lengths: list[int] = np.atleast_1d(steps_per_episode).tolist()
+    if not lengths or min(lengths) < 1:
+        raise ValueError(
+            f"steps_per_episode must be at least 1, got {steps_per_episode}."
+        )
+    return lengths
+
+
+def _check_mode(env: PyEnvironment, mode: str) -> None:
+    if mode != "rgb_array":
+        raise NotImplementedError(
+            f"Only rgb_array is rendered by {type(env).__name__}, not {mode!r}."
+        )
+
+
 class _Counter(PyEnvironment):
-    """Counts steps and episodes; subclasses say how the counts are shown."""
+    """Counts steps and episodes; subclasses define the observation of the counts."""
 
     def __init__(self, steps_per_episode: int = 10) -> None:
-        if steps_per_episode < 1:
-            raise ValueError(
-                f"steps_per_episode is {steps_per_episode}; an episode has at least "
-                "one step."
-            )
+        _checked_lengths(steps_per_episode)
         super().__init__(handle_auto_reset=True)
         self._steps_per_episode = steps_per_episode
         self._episodes = 0
@@ -68,10 +82,7 @@ class _Counter(PyEnvironment):
 
     def render(self, mode: str = "rgb_array") -> Array:
         """Returns a grey picture that brightens as the episode goes on."""
-        if mode != "rgb_array":
-            raise NotImplementedError(
-                f"Only rgb_array is rendered by {type(self).__name__}, not {mode!r}."
-            )
+        _check_mode(self, mode)
         level = 255 * self._current_step // self._steps_per_episode
         return np.full((8, 8, 3), level, np.uint8)
 
@@ -80,7 +91,7 @@ class _Counter(PyEnvironment):
         """Returns the counts."""
 
     def _reset(self) -> TimeStep:
-        # Only a finished episode counts: resetting in the middle starts it again.
+        # Only a finished episode counts, because a reset in the middle repeats it.
         if self._current_time_step is not None and self._current_time_step.is_last():
             self._episodes += 1
         self._current_step = 0
@@ -111,7 +122,7 @@ class CountingEnv(_Counter):
     def __init__(
         self, steps_per_episode: int = 10, dtype: npt.DTypeLike = np.int32
     ) -> None:
-        """Makes an environment whose observations have the given dtype."""
+        """Makes an environment with observations of the given dtype."""
         super().__init__(steps_per_episode)
         self._dtype = np.dtype(dtype)
 
@@ -193,13 +204,13 @@ class ScriptedEnv(PyEnvironment):
         """Makes an environment from time steps.
 
         Args:
-            script: What to return; the first is a `FIRST`.
+            script: The time steps to return; the first is a `FIRST`.
             observation_spec: Taken from the first observation unless given.
             action_spec: An integer, 0 or 1, unless given.
         """
         if not script or not script[0].is_first():
             raise ValueError(
-                "A script has at least one time step, a FIRST to begin with."
+                "script must have at least one time step, and begin with a FIRST."
             )
         super().__init__()
         self._script = list(script)
@@ -225,7 +236,7 @@ class ScriptedEnv(PyEnvironment):
     def _read(self) -> TimeStep:
         time_step = self._script[self._next]
         self._next = (self._next + 1) % len(self._script)
-        # The script stays as it is, whatever a caller does to what was returned.
+        # Copies, because a caller may write into the time step.
         return nest.map_structure(np.array, time_step)  # type: ignore[no-any-return]
 
     def _reset(self) -> TimeStep:
@@ -265,19 +276,21 @@ class CrashingEnv(CountingEnv):
         """Makes an environment that fails.
 
         Args:
-            crash_at: In which call it fails, counted from 1 over its whole life.
+            crash_at: The call in which it fails, counted from 1 over its whole life.
             how: "raise" an exception, "exit" the process without cleaning up, or the
                 name of a signal that the process sends itself, such as "SIGSEGV".
             where: "init", "step", "reset", "render" or "close".
-            steps_per_episode: How long an episode is.
+            steps_per_episode: The length of an episode.
         """
         if how not in ("raise", "exit", *signal.Signals.__members__):
             raise ValueError(
-                f"how is {how!r}; it is 'raise', 'exit' or a signal's name."
+                f"how must be 'raise', 'exit' or the name of a signal, got {how!r}."
             )
         places = ("init", "step", "reset", "render", "close")
         if where not in places:
-            raise ValueError(f"where is {where!r}; it is one of {', '.join(places)}.")
+            raise ValueError(
+                f"where must be one of {', '.join(places)}, got {where!r}."
+            )
         self._crash_at = crash_at
         self._how = how
         self._where = where
@@ -319,7 +332,7 @@ class CrashingEnv(CountingEnv):
 
 
 class SlowEnv(CountingEnv):
-    """Counts, and takes its time.
+    """Counts, and sleeps in every step.
 
     Example:
         >>> from envkit.testing import ManualClock
@@ -343,8 +356,9 @@ class SlowEnv(CountingEnv):
         Args:
             step_time: Seconds that a step takes.
             reset_time: Seconds that a reset takes.
-            steps_per_episode: How long an episode is.
-            sleep: How time passes: `ManualClock.sleep` for tests that do not wait.
+            steps_per_episode: The length of an episode.
+            sleep: Called with these seconds: `ManualClock.sleep` for tests that do
+                not wait.
         """
         super().__init__(steps_per_episode)
         self._step_time = step_time
@@ -361,16 +375,16 @@ class SlowEnv(CountingEnv):
 
 
 class TracingEnv(PyEnvironment):
-    """Tells in every observation whose answer it is, and which.
+    """Names its number, episode and step in every observation.
 
-    It knows no clock and nothing random: all it returns follows from its number, its
-    seed and the actions. So an answer that was lost, came twice, came late or went to
-    another environment is visible in the data alone, and `check_trace` sees it.
+    It has no clock and nothing random: every time step follows from its number, its
+    seed and the actions. So a time step that was lost, came twice, came late or went to
+    another environment shows in the data alone, and `check_trace` finds it.
 
     An observation is a dictionary: the `env_id`, the `seed` (-1 without one), the
     `episode` and the `step` in it, both counted from 0, the `length` of this episode
     and whether it `truncates`, the last `action` (-1 in a `FIRST`), and a `pattern`
-    that follows from the others, in which a half-written answer shows.
+    that follows from the others, in which a half-written observation shows.
 
     Every `reset` begins the next episode, wherever the last one was, and the first
     `reset` after `seed` begins with episode 0 again, as a new environment does.
@@ -394,20 +408,14 @@ class TracingEnv(PyEnvironment):
 
         Args:
             env_id: Its number.
-            steps_per_episode: How long an episode is; of several, the episodes take
-                turns, and `env_id` says which is the first.
-            truncate_every: How many episodes there are for each one that is cut off
-                instead of coming to its end; 0 for none.
+            steps_per_episode: The length of an episode; the episodes take turns with
+                several, and `env_id` is the index of the first.
+            truncate_every: The number of episodes of which one is truncated instead of
+                terminated; 0 for none.
         """
-        lengths = np.atleast_1d(steps_per_episode).tolist()
-        if not lengths or min(lengths) < 1:
-            raise ValueError(
-                f"steps_per_episode is {steps_per_episode}; an episode has at least "
-                "one step."
-            )
+        self._lengths = _checked_lengths(steps_per_episode)
         super().__init__(handle_auto_reset=True)
         self._env_id = env_id
-        self._lengths = lengths
         self._truncate_every = truncate_every
         self._next_seed: int | None = None
         self._seed = self._episode = self._step_in_episode = self._last_action = -1
@@ -418,7 +426,7 @@ class TracingEnv(PyEnvironment):
         return self._env_id
 
     def observation_spec(self) -> NestedSpec:
-        """Returns the specs of all that an observation tells."""
+        """Returns the specs of the numbers in an observation."""
         number = ArraySpec((), np.int64)
         return {
             "action": number,
@@ -432,11 +440,11 @@ class TracingEnv(PyEnvironment):
         }
 
     def action_spec(self) -> NestedSpec:
-        """Returns the spec of an action: one of a thousand million."""
+        """Returns the spec of an action: a number below a thousand million."""
         return BoundedArraySpec((), np.int64, 0, 999_999_999)
 
     def get_info(self) -> dict[str, Any]:
-        """Returns whose and which the current time step is."""
+        """Returns the number, the episode and the step of the current time step."""
         return {
             "env_id": np.array(self._env_id, np.int64),
             "episode": np.array(self._episode, np.int64),
@@ -444,16 +452,13 @@ class TracingEnv(PyEnvironment):
         }
 
     def seed(self, seed: Seed) -> None:
-        """Counts the episodes from 0 again, and shows this seed, from `reset` on."""
+        """Counts the episodes from 0 again and observes this seed, from `reset` on."""
         (given,) = checked_seeds(seed, 1)
         self._next_seed = -1 if given is None else given % 2**63
 
     def render(self, mode: str = "rgb_array") -> Array:
         """Returns a picture in the colour of environment, episode and step."""
-        if mode != "rgb_array":
-            raise NotImplementedError(
-                f"Only rgb_array is rendered by {type(self).__name__}, not {mode!r}."
-            )
+        _check_mode(self, mode)
         colour = np.array([self._env_id, self._episode, self._step_in_episode]) % 256
         return np.full((8, 8, 3), colour, np.uint8)
 
@@ -520,7 +525,7 @@ _RAMP.setflags(write=False)
 
 
 def _pattern(*numbers: int) -> Array:
-    """Makes an array in which one wrong number changes every element."""
+    """Returns an array in which one wrong number changes every element."""
     mixed = 0
     for number in numbers:
         mixed = (mixed * 1_000_003 + number) % 2**32
@@ -529,12 +534,12 @@ def _pattern(*numbers: int) -> Array:
 
 
 def _reward(action: int) -> float:
-    # Never 0, which is the reward of a repaired row; and exact as a float32.
+    # Never 0, because that is the reward of a repaired row; and exact as a float32.
     return action % 1000 + 0.5
 
 
 class _Trace(NamedTuple):
-    """What a time step of `TracingEnv` tells about itself, in Python's numbers."""
+    """The numbers in a time step of `TracingEnv`, as Python's."""
 
     env_id: int
     seed: int
@@ -565,12 +570,12 @@ class _Trace(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where in the life of the environment this is."""
+        """The episode, and the step in it."""
         return self.episode, self.step
 
     @property
     def was_cut_short(self) -> bool:
-        """Whether the environment was lost here, and another took its place."""
+        """True if the environment was lost here, and another took its place."""
         return self.step_type == "LAST" and self.step < self.length
 
 
@@ -598,23 +603,22 @@ def check_trace(
     repaired: bool = False,
     env_id: int | None = None,
 ) -> str:
-    """Says what is wrong with an answer of `TracingEnv`, or "" if it is right.
+    """Returns a text about an error in a stream of `TracingEnv`; "" for none.
 
-    The answer is one row, without a batch's dimension, in the order of
+    The time steps are of one row, without a batch's dimension, in the order of
     `AutoReset.NEXT_STEP`: after a `LAST` comes a `FIRST`, and its action is ignored.
-    After a repaired `LAST`, which the observation gives away, that is the `FIRST` of a
-    new environment.
+    After a repaired `LAST`, which its observation shows, that is the `FIRST` of a new
+    environment.
 
     Args:
-        previous: The answer before; `None` if the environment is new or was given a
+        previous: The time step before; `None` if the environment is new or was given a
             seed.
-        action: What was sent to `step`; `None` if it was `reset` that was called.
-        current: The answer to check.
-        repaired: Whether the environment was lost on the way to this answer. Then it
-            is a `LAST` with reward 0, discount 1 and the observation of `previous`, or
+        action: The action of `step`; `None` if `reset` was called.
+        current: The time step to check.
+        repaired: Whether the environment was lost on the way to `current`. Then it is
+            a `LAST` with reward 0, discount 1 and the observation of `previous`, or
             the `FIRST` of a new environment where a `FIRST` was due.
-        env_id: Whose answer it must be, if it is not enough that it is the one of
-            `previous`.
+        env_id: The number that `current` must have; that of `previous` unless given.
 
     Example:
         >>> env = TracingEnv(env_id=7)
@@ -645,7 +649,7 @@ def check_trace(
 
 
 def _due(before: _Trace | None, action: Any, came: _Trace, repaired: bool) -> _Trace:
-    """Works out what had to come; what only the environment knows, `came` says."""
+    """Returns the numbers that are due; `came` has those that are free to differ."""
     if before is None:
         return came._replace(episode=0, **_BEGINNING)
     if action is None or before.step_type == "LAST":

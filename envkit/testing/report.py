@@ -1,4 +1,4 @@
-"""What `check_environment` answers: a report, or an error with the report in it."""
+"""The report of `check_environment`, and the error that has it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["CheckFailed", "EnvironmentReport", "Outcome"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one check.
+    """The outcome of one check.
 
     Attributes:
         check: The name of the check.
         promise: The promise in a few words.
         status: "passed", "failed" or "skipped".
-        text: Why it was skipped, or the message of the failure.
+        text: The reason for skipping it, or the message of the failure.
     """
 
     check: str
@@ -28,7 +28,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentReport:
-    """What came of all checks, in their order; printed, a table.
+    """The outcomes of all checks, in their order; printed, a table.
 
     Attributes:
         environment: The name of the environment's class.
@@ -50,7 +50,7 @@ class EnvironmentReport:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """The names of the checks that were skipped, and why."""
+        """The names of the checks that were skipped, and the reasons."""
         return {
             outcome.check: outcome.text
             for outcome in self.outcomes
@@ -76,23 +76,19 @@ class EnvironmentReport:
     def summary(self) -> str:
         """Counts the outcomes in a sentence."""
         counts = [
-            f"{len(names)} {status}"
-            for status, names in (
-                ("passed", self.passed),
-                ("failed", self.failed),
-                ("skipped", self.skipped),
-            )
-            if names
+            f"{len(self._with(status))} {status}"
+            for status in ("passed", "failed", "skipped")
+            if self._with(status)
         ]
         return f"{', '.join(counts)} of {len(self.outcomes)} checks."
 
 
 class CheckFailed(EnvkitError, AssertionError):
-    """An environment does not keep what environments promise.
+    """An environment breaks a promise that environments make.
 
     Attributes:
         check: The name of the first check that failed.
-        report: What came of all checks.
+        report: The outcomes of all checks.
     """
 
     check: str = ""

@@ -1,7 +1,7 @@
 """TensorFlow's side of envkit: the only package that imports TensorFlow.
 
-Names are loaded when they are first used. Where TensorFlow is not installed, importing
-the package, or anything of it, is a `MissingDependencyError`.
+Names are loaded when they are first used. Without TensorFlow, importing the package or
+one of its modules raises a `MissingDependencyError`.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def _has_tensorflow() -> bool:
         return True
     try:
         found = find_spec("tensorflow")
-    except ImportError:  # Something that finds modules refuses to find this one.
+    except ImportError:  # A finder of modules refuses this one.
         return False
-    # A folder that happens to have the name, or that an uninstallation has left.
+    # A folder without a module has the name, or was left by an uninstallation.
     is_folder = found is not None and found.submodule_search_locations is not None
     return found is not None and not (is_folder and found.origin is None)
 
 
-# It is only looked for here: an installation that is broken says itself what it lacks.
+# It is found but not imported here, because a broken installation raises its own error.
 if not _has_tensorflow():
     raise MissingDependencyError.needed_by(__name__, package="tensorflow", extra="tf")
 

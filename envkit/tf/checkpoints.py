@@ -15,11 +15,11 @@ __all__ = ["CheckpointedState", "SavedState", "restore_state", "state_bytes"]
 
 
 class SavedState(NamedTuple):
-    """What a checkpoint holds of an environment.
+    """A state as a checkpoint holds it.
 
     Attributes:
-        state: What `get_state` returned.
-        provenance: What `provenance` returned; `None` if the environment knows none.
+        state: The token that `get_state` returned.
+        provenance: The environment's provenance; `None` if it has none.
     """
 
     state: Any
@@ -29,15 +29,15 @@ class SavedState(NamedTuple):
 class CheckpointedState(
     tf.train.experimental.PythonState  # type: ignore[misc]  # TensorFlow has no types
 ):
-    """Stands in a checkpoint for a Python environment: single, batched or a pool.
+    """Saves a Python environment in a checkpoint: single, batched or a pool.
 
-    Saving asks the environment for its state, restoring gives it back; the same
-    actions then lead to the same time steps. A `TFPyEnvironment` needs none: it does
-    so itself. Beside the state lies the environment's provenance, and restoring what
-    another version has saved says so.
+    Saving calls `get_state`, restoring calls `set_state`; the same actions then lead to
+    the same time steps. A `TFPyEnvironment` does this without a `CheckpointedState`.
+    The checkpoint also holds the environment's provenance, and restoring a state that
+    another version has saved warns.
 
-    A checkpoint holds the state pickled. Restore only what you trust, as with every
-    pickle.
+    A checkpoint holds the state pickled. Restore only files that you trust, as with
+    every pickle.
 
     Example:
         >>> import tempfile
@@ -54,25 +54,25 @@ class CheckpointedState(
     """
 
     def __init__(self, environment: Any) -> None:
-        """Takes the environment whose state is saved and restored."""
+        """Keeps the environment whose state is saved and restored."""
         if isinstance(environment, type) or not hasattr(environment, "get_state"):
             raise TypeError(
-                f"CheckpointedState was given {describe(environment)}; it takes an "
-                "environment."
+                "CheckpointedState must be given an environment, got "
+                f"{describe(environment)}."
             )
         self._environment = environment
 
     def serialize(self) -> bytes:
-        """Returns the environment's state; TensorFlow calls this when it saves."""
+        """Returns the environment's state; TensorFlow calls this to save it."""
         return state_bytes(self._environment)
 
     def deserialize(self, string_value: bytes) -> None:
-        """Brings a state back; TensorFlow calls this when it restores."""
+        """Restores a state; TensorFlow calls this when it restores a checkpoint."""
         restore_state(self._environment, string_value)
 
 
 def state_bytes(environment: Any) -> bytes:
-    """Returns an environment's state, and where it comes from, as bytes."""
+    """Returns an environment's state and provenance as bytes."""
     state = environment.get_state()
     ask = getattr(environment, "provenance", None)
     saved = SavedState(state, ask() if callable(ask) else None)
@@ -80,15 +80,15 @@ def state_bytes(environment: Any) -> bytes:
 
 
 def restore_state(environment: Any, data: bytes) -> None:
-    """Gives an environment the state that `state_bytes` returned."""
+    """Restores a state that `state_bytes` returned."""
     saved = pickle.loads(data)
-    if not isinstance(saved, SavedState):  # It is older than provenances.
+    if not isinstance(saved, SavedState):  # It was saved before there was provenance.
         environment.set_state(saved)
         return
     if saved.provenance is not None:
         known = saved.provenance
         check_made_by(environment, MadeBy(known["id"], known["envkit"]))
     with warnings.catch_warnings():
-        # That of the whole is enough; in a batch each row would warn again.
+        # In a batch each row would warn again.
         warnings.simplefilter("ignore", VersionWarning)
         environment.set_state(saved.state)

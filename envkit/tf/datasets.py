@@ -4,8 +4,8 @@
 policy(time_step) -> action -> environment.step -> rows -> prefetched elements
 ```
 
-The environment is stepped in a thread of TensorFlow's, ahead of whoever takes the
-elements.
+The environment is stepped in a thread of TensorFlow's, ahead of the thread that takes
+the elements.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 import tensorflow as tf
 
 from envkit import nest
-from envkit.constructors import constructor
 from envkit.errors import CallOrderError
 from envkit.py_environment import PyEnvironment
+from envkit.registry import constructor
 from envkit.specs.validation import describe
-from envkit.tf.action_leaves import ActionLeaves
-from envkit.tf.autograph import as_written
+from envkit.tf.leaves import ActionLeaves
 from envkit.tf.tensor_spec import to_nest_array_spec
 from envkit.tf.tf_environment import TFEnvironment
 from envkit.tf.tf_py_environment import TFPyEnvironment
+from envkit.tf.tf_time_step import as_written
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 
@@ -39,9 +39,9 @@ class Transition(NamedTuple):
     """One step of one environment; of a whole episode, all its steps.
 
     Attributes:
-        time_step: Where the policy acted. Never a `LAST`.
-        action: What it did.
-        next_time_step: What came of it, with the reward. Never a `FIRST`.
+        time_step: The time step on which the policy acted. Never a `LAST`.
+        action: Its action.
+        next_time_step: The time step that followed, with the reward. Never a `FIRST`.
     """
 
     time_step: TimeStep
@@ -56,11 +56,11 @@ def dataset(
     whole_episodes: bool = False,
     prefetch: int = tf.data.AUTOTUNE,
 ) -> tf.data.Dataset:
-    """Returns a dataset of what a policy experiences in an environment, without end.
+    """Returns an endless dataset of a policy's transitions in an environment.
 
     Each element is the `Transition` of one row; those of a batch follow one another.
-    The step that only begins an episode is none. Each iteration goes on where the
-    environment stands; of several iterators the newest has it.
+    A step that only begins an episode is not a transition. Each iteration continues
+    from the current time step; the newest of several iterators steps the environment.
 
     Lists in a nest become tuples, as everywhere in `tf.data`.
 
@@ -68,11 +68,11 @@ def dataset(
         environment: A Python or TensorFlow environment: single, batched or a pool. Or
             something that makes one; then each iteration has one of its own, which it
             closes.
-        policy: What is called with a time step of tensors, a batch, and returns an
-            action for each row; or has a method `action` of that kind.
-        whole_episodes: Whether each element is an episode: its transitions with a
+        policy: A function that takes a time step of tensors, a batch, and returns an
+            action for each row; or an object with such a method `action`.
+        whole_episodes: True to make each element an episode: its transitions with a
             dimension of time in front. One that had begun already is left out.
-        prefetch: How many elements to have ready, while the trainer trains.
+        prefetch: The number of elements to prepare while the trainer trains.
 
     Example:
         >>> import envkit
@@ -88,7 +88,7 @@ def dataset(
         True
     """
     source = _Source(environment, policy)
-    # TensorFlow takes batches apart quickly, but not of arrays without elements.
+    # TensorFlow splits batches quickly, but aborts with arrays without elements.
     by_row = not whole_episodes and any(
         spec.shape.num_elements() == 0 for spec in source.specs
     )
@@ -105,7 +105,7 @@ def dataset(
     packed = rows.map(source.packed)
     if prefetch:
         return packed.prefetch(prefetch)
-    # Otherwise TensorFlow has some ready on its own account.
+    # Otherwise TensorFlow would prefetch some without being asked.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     return packed.with_options(options)
@@ -154,13 +154,13 @@ class _Source:
         )
 
     def iterate(self, collect: Any) -> Iterator[tuple[Array, ...]]:
-        """Yields elements, until somebody else begins to."""
+        """Yields elements, until another iterator takes over the environment."""
         me = self._newest = object()
         env = self._open()
         collector = collect()
         try:
             while True:
-                # Whoever comes later waits for the step that is being made.
+                # A newer iterator waits here until this step has been made.
                 with self._lock:
                     if self._newest is not me and self._make is None:
                         raise CallOrderError(
@@ -184,7 +184,7 @@ class _Source:
     def _step(self, env: TFEnvironment) -> _Step:
         before = env.current_time_step()
         action = self._policy(before)
-        # Copies, for a policy may use the same arrays again.
+        # Copies, because a policy may write to the same arrays again.
         actions = self._actions.arrays(self._actions.flat(action))
         after = env.step(action)
         _begin_anew(env, after)
@@ -203,7 +203,7 @@ class _Source:
 
 
 def _maker_of(environment: Any) -> tuple[Callable[[], Any] | None, Any]:
-    """Returns what makes environments, or else the one there is."""
+    """Returns a function that makes environments, or the environment that was given."""
     if isinstance(environment, TFEnvironment):
         return None, environment
     if isinstance(environment, str):
@@ -225,9 +225,9 @@ def _as_tensors(env: Any) -> TFEnvironment:
 
 
 def _function_of(policy: Any) -> Callable[[TimeStep], NestedArray]:
-    """Returns what takes a time step and returns an action."""
+    """Returns a function that takes a time step and returns an action."""
     if callable(policy):
-        return policy  # type: ignore[no-any-return]  # it can be called, that is all
+        return policy  # type: ignore[no-any-return]  # only that it can be called is known
     act = getattr(policy, "action", None)
     if not callable(act):
         raise TypeError(
@@ -238,14 +238,14 @@ def _function_of(policy: Any) -> Callable[[TimeStep], NestedArray]:
 
     def action(time_step: TimeStep) -> NestedArray:
         answer = act(time_step)
-        # What policies of TF-Agents return, who have a state and an info as well.
+        # Policies of TF-Agents return an action with a state and an info.
         return answer.action if hasattr(answer, "info") else answer
 
     return action
 
 
 def _begin_anew(env: TFEnvironment, after: TimeStep) -> None:
-    """Begins episodes where rows ended that do not so by themselves."""
+    """Begins episodes in the rows that have ended and would not begin one."""
     order = getattr(getattr(env, "pyenv", None), "autoreset", None)
     if getattr(order, "name", "") == "DISABLED":
         ended = np.asarray(after.step_type) == _LAST
@@ -254,7 +254,7 @@ def _begin_anew(env: TFEnvironment, after: TimeStep) -> None:
 
 
 def _without_lists(structure: Any) -> Any:
-    """Returns tuples in place of lists, which `tf.data` takes for tensors."""
+    """Returns a nest with tuples for lists, which `tf.data` takes for tensors."""
     if isinstance(structure, dict):
         return {key: _without_lists(value) for key, value in structure.items()}
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
@@ -268,8 +268,8 @@ class _Step(NamedTuple):
     """One step of all rows.
 
     Attributes:
-        before: The step types of where the policy acted.
-        after: Those of what came of it.
+        before: The step types on which the policy acted.
+        after: The step types that followed.
         leaves: The leaves of the transitions.
     """
 
@@ -279,10 +279,10 @@ class _Step(NamedTuple):
 
 
 class _Transitions:
-    """Returns the rows of each step that were one."""
+    """Collects the transitions of each step as a batch."""
 
     def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
-        """Yields the rows that did not begin an episode with this step."""
+        """Yields the rows in which this step did not begin an episode."""
         went_on = (step.before != _LAST) & (step.after != _FIRST)
         if went_on.all():
             yield tuple(step.leaves)
@@ -291,10 +291,10 @@ class _Transitions:
 
 
 class _Rows(_Transitions):
-    """Returns the rows of each step that were one, one by one."""
+    """Collects the transitions of each step one by one."""
 
     def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
-        """Yields each row that did not begin an episode with this step."""
+        """Yields each row in which this step did not begin an episode."""
         for leaves in super().elements(step):
             yield from zip(*leaves, strict=True)
 
@@ -304,19 +304,19 @@ class _Episodes:
 
     def __init__(self) -> None:
         self._kept: list[list[Array]] = []
-        # By row: with which of these steps the episode began that is going on.
+        # The index of the step with which the current episode began, by row.
         self._begins: dict[int, int] = {}
 
     def elements(self, step: _Step) -> Iterator[tuple[Array, ...]]:
         """Yields the episodes that end with this step."""
         for row in np.flatnonzero(step.before == _FIRST).tolist():
             self._begins[row] = len(self._kept)
-        # Some begin with their first step, whatever they stood at.
+        # Some environments begin an episode with their first step.
         for row in np.flatnonzero(step.after == _FIRST).tolist():
             self._begins.pop(row, None)
         self._kept.append(step.leaves)
         for row in np.flatnonzero(step.after == _LAST).tolist():
-            # Of one that had begun before anybody looked, the beginning is not known.
+            # An episode that had begun before the first step is not whole.
             if row in self._begins:
                 columns = zip(*self._kept[self._begins.pop(row) :], strict=True)
                 yield tuple(
@@ -325,7 +325,7 @@ class _Episodes:
         self._forget(min(self._begins.values(), default=len(self._kept)))
 
     def _forget(self, count: int) -> None:
-        """Lets go of so many steps, which belong to no episode any more."""
+        """Drops the oldest steps, which belong to episodes that are over."""
         if count:
             del self._kept[:count]
             self._begins = {row: begin - count for row, begin in self._begins.items()}

@@ -7,17 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 from envkit import nest
-from envkit.envs.base import checked_size
+from envkit.arguments import checked_size
 from envkit.seeding import checked_seeds
-from envkit.tf.autograph import as_written
-from envkit.tf.tensor_actions import TensorActions
 from envkit.tf.tensor_spec import (
     from_spec,
     is_bounded,
     sample_spec_nest,
     zero_spec_nest,
 )
-from envkit.tf.tf_environment import TFEnvironment
+from envkit.tf.tf_environment import TensorActions, TFEnvironment
+from envkit.tf.tf_time_step import as_written
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
 
@@ -27,8 +26,8 @@ __all__ = ["RandomTFEnvironment"]
 class RandomTFEnvironment(TFEnvironment):
     """Returns random observations and rewards, and episodes of random length.
 
-    It stands in for an environment in tests. All rows end together. The current time
-    step is kept in variables, and before anything happened it is zeros.
+    It replaces an environment in tests. All rows end together. The current time step is
+    kept in variables, and before the first call it is zeros.
 
     Example:
         >>> import envkit
@@ -50,28 +49,28 @@ class RandomTFEnvironment(TFEnvironment):
         """Makes a random environment.
 
         Args:
-            time_step_spec: What to sample from, as `envkit.time_step_spec` makes it.
-            action_spec: What one row's action must look like.
-            batch_size: How many rows there are.
-            episode_end_probability: How likely a step is to end the episode.
-            seed: What the random values depend on. Without one they depend on
-                `tf.random.set_seed`, if that was called.
+            time_step_spec: The specs to sample from, made by `envkit.time_step_spec`.
+            action_spec: The specs of one row's action.
+            batch_size: The number of rows.
+            episode_end_probability: The probability that a step ends the episode.
+            seed: An integer on which the random values depend. Without one they depend
+                on `tf.random.set_seed`, if that was called.
         """
         rows = checked_size("batch_size", batch_size)
         if not 0.0 <= episode_end_probability <= 1.0:
             raise ValueError(
-                f"episode_end_probability is {episode_end_probability}; a probability "
-                "lies between 0 and 1."
+                "episode_end_probability must be between 0 and 1, got "
+                f"{episode_end_probability}."
             )
         super().__init__(from_spec(time_step_spec), from_spec(action_spec), rows)
         self._episode_end_probability = episode_end_probability
         self._actions = TensorActions("RandomTFEnvironment", self.action_spec(), rows)
         self._structure = nest.Structure(self.time_step_spec())
         zeros = zero_spec_nest(self.time_step_spec(), outer_dims=(rows,))
-        # In a flat list, because a module makes its own containers of nests.
+        # In a flat list, because a module wraps nests that are its attributes.
         self._leaves = [tf.Variable(leaf) for leaf in self._structure.flatten(zeros)]
         self._has_begun = tf.Variable(False, name="has_begun")
-        # The first number says which random values come, the second how far they are.
+        # The key of the random values, and how many have been drawn.
         self._stream = tf.Variable([_as_key(seed), 0], dtype=tf.int64, name="stream")
 
     @as_written
@@ -141,7 +140,7 @@ class RandomTFEnvironment(TFEnvironment):
         return nest.map_structure(filled, self.discount_spec())
 
     def _merged(self, rows: Any, ours: TimeStep, theirs: TimeStep) -> TimeStep:
-        """Takes the first in these rows, the second in all others."""
+        """Returns a time step with `ours` in these rows and `theirs` in the others."""
 
         def chosen(our: Any, their: Any) -> Any:
             mask = tf.reshape(rows, [-1] + [1] * (our.shape.rank - 1))

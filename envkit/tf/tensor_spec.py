@@ -1,33 +1,32 @@
-"""What a tensor must look like: specs of TensorFlow, made of specs of arrays and back.
+"""Specs of tensors: made of specs of arrays and back, sampled, widened, cast.
 
-The classes are TensorFlow's own, so whatever else looks at them knows them. Names and
-bounds, per element or not, go both ways, and a nest keeps its containers and the order
-of its dictionaries. Sizes that are not known yet are `None`, as everywhere in
-TensorFlow; where a tensor must be made, or an array described, they must be known.
+The classes are TensorFlow's own, so that its functions know them. Names and bounds, per
+element or not, go both ways, and a nest keeps its containers and the order of its
+dictionaries. Sizes that are not known yet are `None`, as everywhere in TensorFlow;
+where a tensor must be made, or an array described, they must be known.
 """
 
 from __future__ import annotations
 
+import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 # It has no public name, and it is the class that TensorFlow's own checks look for.
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
+from envkit import nest
+from envkit.errors import SpecError
 from envkit.specs import array_spec
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
-from envkit.specs.batching import as_outer_dims
-from envkit.tf.autograph import as_written
-from envkit.tf.outer_dims import as_sizes, joined
-from envkit.tf.spec_bounds import is_number
-from envkit.tf.spec_leaves import known_shape, mapped, misfit, place_text, spec_text
-from envkit.tf.spec_sampling import Sampler
-from envkit.tf.spec_shapes import longer, shorter, with_other_dtype
-from envkit.tf.tf_time_step import derive_from_tf_agents
-from envkit.types import NestedArray, NestedSpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims
+from envkit.text import bound_text, foreign
+from envkit.tf.sampling import floats, integers, limits, seeds_of
+from envkit.tf.tf_time_step import as_written, derive_from_tf_agents
+from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [
     "BoundedTensorSpec",
@@ -49,6 +48,15 @@ __all__ = [
 
 TensorSpec = tf.TensorSpec
 
+# A sparse sample has so many elements, or all that there is room for.
+_SPARSE_ELEMENTS = 7
+
+# Where a public function has a private one with `as_written` behind it, that is because
+# doctest does not find the examples of a function that TensorFlow has wrapped.
+
+
+# From array specs, and back.
+
 
 def from_spec(spec: NestedSpec) -> NestedSpec:
     """Makes tensor specs of array specs; specs of TensorFlow stay as they are.
@@ -59,16 +67,44 @@ def from_spec(spec: NestedSpec) -> NestedSpec:
         {'camera': TensorSpec(shape=(2, 2), dtype=tf.uint8, name='left')}
 
     Raises:
-        SpecError: A leaf is no spec, or TensorFlow has no such dtype.
+        SpecError: A leaf is not a spec, or TensorFlow has no such dtype.
     """
     derive_from_tf_agents()  # It may be the specs of a time step.
-    return mapped(_as_tensor_spec, spec)
+    return _mapped(_as_tensor_spec, spec)
+
+
+def _as_tensor_spec(spec: Any, path: str) -> Any:
+    if isinstance(spec, tf.TypeSpec):
+        return spec
+    if not isinstance(spec, ArraySpec):
+        raise _misfit(
+            f"No known conversion from {_spec_text(spec, path)} to a TensorSpec: it "
+            f"must be a spec, got an object of type {type(spec).__name__}.",
+            path,
+        )
+    try:
+        # Objects may be anything, whereas TensorFlow takes all of them for text.
+        dtype = None if spec.dtype.hasobject else tf.as_dtype(spec.dtype)
+    except TypeError:
+        dtype = None
+    if dtype is None:
+        raise _misfit(
+            f"TensorFlow has no dtype for {spec.dtype}, so there is no tensor spec for "
+            f"{_spec_text(spec, path)}. Use a dtype that both have, such as float32, "
+            "int64 or bytes.",
+            path,
+        )
+    if isinstance(spec, BoundedArraySpec):
+        return BoundedTensorSpec(
+            spec.shape, dtype, spec.minimum, spec.maximum, spec.name
+        )
+    return TensorSpec(spec.shape, dtype, spec.name)
 
 
 def to_array_spec(tensor_spec: NestedSpec) -> NestedSpec:
     """Makes array specs of tensor specs; array specs stay as they are.
 
-    Text has dtype `object`: so it comes out of a tensor's `numpy()`.
+    Text has dtype `object`, because that is the dtype a tensor's `numpy()` gives it.
 
     Example:
         >>> to_array_spec({"speed": BoundedTensorSpec([], "float32", 0, 9)})
@@ -77,7 +113,7 @@ def to_array_spec(tensor_spec: NestedSpec) -> NestedSpec:
     Raises:
         SpecError: A leaf is of another kind, or a size of it is not known.
     """
-    return mapped(_as_array_spec, tensor_spec)
+    return _mapped(_as_array_spec, tensor_spec)
 
 
 def to_nest_array_spec(nest_array_spec: NestedSpec) -> NestedSpec:
@@ -85,8 +121,40 @@ def to_nest_array_spec(nest_array_spec: NestedSpec) -> NestedSpec:
     return to_array_spec(nest_array_spec)
 
 
+def _as_array_spec(spec: Any, path: str) -> ArraySpec:
+    if isinstance(spec, ArraySpec):
+        return spec
+    if not isinstance(spec, tf.TensorSpec):
+        raise _misfit(
+            f"No known conversion from {_spec_text(spec, path)} to an ArraySpec: it "
+            f"must be a TensorSpec, got an object of type {type(spec).__name__}.",
+            path,
+        )
+    shape = _known_shape(spec, path, "An ArraySpec")
+    try:
+        dtype = spec.dtype.as_numpy_dtype
+    except KeyError:
+        raise _misfit(
+            f"NumPy has no dtype for {spec.dtype.name}, so there is no array spec for "
+            f"{_spec_text(spec, path)}.",
+            path,
+        ) from None
+    if not isinstance(spec, BoundedTensorSpec) or not _is_number(spec.dtype):
+        return ArraySpec(shape, dtype, spec.name)
+    try:
+        return BoundedArraySpec(shape, dtype, spec.minimum, spec.maximum, spec.name)
+    except (TypeError, ValueError) as error:
+        # TensorFlow does not check whether bounds make sense together.
+        raise _misfit(
+            f"There is no array spec for {_spec_text(spec, path)}: {error}", path
+        ) from error
+
+
+# Kinds of specs.
+
+
 def is_bounded(spec: Any) -> bool:
-    """Says whether a spec has bounds.
+    """Returns true for a spec that has bounds.
 
     Example:
         >>> is_bounded(BoundedTensorSpec([], "int32", 0, 1)), is_bounded(tf.int32)
@@ -96,7 +164,7 @@ def is_bounded(spec: Any) -> bool:
 
 
 def is_discrete(spec: Any) -> bool:
-    """Says whether a spec, or a dtype, is of integers; booleans are none.
+    """Returns true for a spec or a dtype of integers, which booleans are not.
 
     Example:
         >>> is_discrete(TensorSpec([], "int32")), is_discrete(TensorSpec([], "bool"))
@@ -109,7 +177,7 @@ def is_discrete(spec: Any) -> bool:
 
 
 def is_continuous(spec: Any) -> bool:
-    """Says whether a spec, or a dtype, is of floating numbers.
+    """Returns true for a spec or a dtype of floating numbers.
 
     Example:
         >>> is_continuous(TensorSpec([], "float16")), is_continuous(tf.string)
@@ -119,6 +187,9 @@ def is_continuous(spec: Any) -> bool:
     if isinstance(dtype, tf.DType):
         return bool(dtype.is_floating)
     return array_spec.is_continuous(spec)
+
+
+# Samples and zeros.
 
 
 def sample_bounded_spec(spec: Any, seed: Any = None, outer_dims: Any = None) -> Any:
@@ -140,6 +211,16 @@ def sample_bounded_spec(spec: Any, seed: Any = None, outer_dims: Any = None) -> 
         (TensorShape([5, 3]), True)
     """
     return _sample_bounded(spec, seed, outer_dims)
+
+
+@as_written
+def _sample_bounded(spec: Any, seed: Any, outer_dims: Any) -> Any:
+    if not isinstance(spec, BoundedTensorSpec | BoundedArraySpec):
+        raise TypeError(
+            "The spec of sample_bounded_spec() must be a BoundedTensorSpec, got "
+            f"{_spec_text(spec)}; sample_spec_nest() samples every spec."
+        )
+    return _Sampler(seed, outer_dims)(_as_tensor_spec(spec, ""), "")
 
 
 def sample_spec_nest(
@@ -165,8 +246,8 @@ def sample_spec_nest(
             `tf.random.Generator` is one, and another in each run.
         outer_dims: Dimensions before those of the specs: sizes, tensors among them,
             or one tensor of rank 1.
-        minimum: No number shall be below this one, whatever its spec allows.
-        maximum: No number shall be above this one.
+        minimum: A lower bound for all numbers, beside those of the specs.
+        maximum: An upper bound for all numbers, beside those of the specs.
 
     Example:
         >>> spec = {"move": BoundedTensorSpec([2], "int32", 0, 3)}
@@ -176,8 +257,20 @@ def sample_spec_nest(
     return _sample_nest(structure, seed, outer_dims, minimum, maximum)
 
 
+@as_written
+def _sample_nest(
+    structure: NestedSpec, seed: Any, outer_dims: Any, minimum: Any, maximum: Any
+) -> NestedArray:
+    sample = _Sampler(seed, outer_dims, minimum, maximum)
+
+    def sampled(spec: Any, path: str) -> Any:
+        return sample(_as_known_kind(spec, path, TypeError), path)
+
+    return _mapped(sampled, structure)
+
+
 def zero_spec_nest(specs: NestedSpec, outer_dims: Any = None) -> NestedArray:
-    """Makes a tensor of zeros for every spec of a nest; bounds are not looked at.
+    """Makes a tensor of zeros for every spec of a nest, whatever their bounds.
 
     Args:
         specs: A nest of tensor specs.
@@ -188,6 +281,160 @@ def zero_spec_nest(specs: NestedSpec, outer_dims: Any = None) -> NestedArray:
         TensorShape([3, 2])
     """
     return _zero_nest(specs, outer_dims)
+
+
+@as_written
+def _zero_nest(specs: NestedSpec, outer_dims: Any) -> NestedArray:
+    sizes = _as_sizes(outer_dims)
+
+    def zeros(spec: Any, path: str) -> Any:
+        dense = _as_dense(spec, path, NotImplementedError)
+        shape = _known_shape(dense, path, "A tensor of zeros")
+        return tf.zeros(_joined(sizes, shape), dense.dtype)
+
+    return _mapped(zeros, specs)
+
+
+class _Sampler:
+    """Draws a tensor for each spec that it is called with, all from one seed."""
+
+    def __init__(
+        self, seed: Any, outer_dims: Any, minimum: Any = None, maximum: Any = None
+    ) -> None:
+        for name, bound in (("minimum", minimum), ("maximum", maximum)):
+            is_number = isinstance(bound, numbers.Real) and not math.isnan(bound)
+            if bound is not None and not is_number:
+                raise TypeError(f"{name} must be a number, got {bound!r:.80}.")
+        self._seeds = seeds_of(seed)
+        self._sizes = _as_sizes(outer_dims)
+        self._is_narrowed = minimum is not None or maximum is not None
+        self._minimum = -math.inf if minimum is None else minimum
+        self._maximum = math.inf if maximum is None else maximum
+
+    def __call__(self, spec: Any, path: str) -> Any:
+        if isinstance(spec, tf.SparseTensorSpec):
+            return self._sparse(spec, path)
+        shape = _joined(self._sizes, _known_shape(spec, path, "A sample"))
+        return self._values(spec, path, shape)
+
+    def _values(self, spec: Any, path: str, shape: Any) -> Any:
+        dtype = spec.dtype
+        seed = next(self._seeds)
+        if dtype == tf.string:
+            return tf.strings.as_string(
+                integers(tf.int32, np.array(0), np.array(10), shape, seed)
+            )
+        low, high = _bounds(spec, path)
+        if self._is_narrowed and dtype != tf.bool:
+            low, high = self._narrowed(spec, path, low, high)
+        draw = floats if dtype.is_floating else integers
+        return draw(dtype, low, high, shape, seed)
+
+    def _sparse(self, spec: Any, path: str) -> Any:
+        if not isinstance(self._sizes, tuple):
+            raise NotImplementedError(
+                f"{_spec_text(spec, path)} can only be sampled with outer_dims that "
+                "are known when the function is traced."
+            )
+        shape = (*self._sizes, *_known_shape(spec, path, "A sample"))
+        room = math.prod(shape)
+        count = min(_SPARSE_ELEMENTS, room)
+        # One element from each of equal parts: no two are at one place, and they come
+        # in the order that sparse tensors are in.
+        ends = [room * part // count for part in range(count + 1)] if count else [0]
+        places = integers(
+            tf.int64,
+            np.array(ends[:-1], np.int64),
+            np.array(ends[1:], np.int64) - 1,
+            [count],
+            next(self._seeds),
+        )
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        indices = (places[:, None] // np.array(strides, np.int64)) % np.array(
+            shape, np.int64
+        )
+        values = self._values(tf.TensorSpec([], spec.dtype), path, [count])
+        return tf.SparseTensor(indices, values, shape)
+
+    def _narrowed(
+        self, spec: Any, path: str, low: Array, high: Array
+    ) -> tuple[Array, Array]:
+        least, most = self._minimum, self._maximum
+        if spec.dtype.is_integer:
+            least = math.ceil(least) if math.isfinite(least) else least
+            most = math.floor(most) if math.isfinite(most) else most
+        new_low = _clipped(_exact(low), least, math.inf)
+        new_high = _clipped(_exact(high), -math.inf, most)
+        if np.any(new_low > new_high):
+            raise _misfit(
+                f"{_spec_text(spec, path)} has no values left: they are between "
+                f"{bound_text(low)} and {bound_text(high)}, and must be between "
+                f"{least} and {most}.",
+                path,
+            )
+        return _stored(new_low, spec.dtype), _stored(new_high, spec.dtype)
+
+
+def _bounds(spec: Any, path: str) -> tuple[Array, Array]:
+    """Returns the bounds of a spec, or the limits of its dtype, checked."""
+    dtype = spec.dtype
+    if not _has_order(dtype):
+        raise TypeError(
+            f"Cannot sample {_spec_text(spec, path)}: no random value is defined for "
+            f"{dtype.name}."
+        )
+    if not isinstance(spec, BoundedTensorSpec):
+        lowest, highest = limits(dtype)
+        return _stored(np.array(lowest), dtype), _stored(np.array(highest), dtype)
+    # TensorFlow does not check whether they make sense together.
+    low, high = spec.minimum, spec.maximum
+    if not np.all(low <= high):  # Written so because NaN fails it, too.
+        raise _misfit(
+            f"{_spec_text(spec, path)} has no values: its minimum is "
+            f"{bound_text(low)}, its maximum {bound_text(high)}.",
+            path,
+        )
+    # TensorFlow checks that they are compatible, and the result may still be larger.
+    shape = tuple(spec.shape.as_list())
+    if any(np.broadcast_shapes(bound.shape, shape) != shape for bound in (low, high)):
+        raise _misfit(
+            f"{_spec_text(spec, path)} has bounds of shapes {low.shape} and "
+            f"{high.shape}, which do not broadcast to its own.",
+            path,
+        )
+    return low, high
+
+
+def _as_sizes(outer_dims: Any) -> Any:
+    """Returns sizes as a tuple; as a tensor where they are not known yet."""
+    if outer_dims is None:
+        return ()
+    if isinstance(outer_dims, list | tuple) and any(map(tf.is_tensor, outer_dims)):
+        outer_dims = tf.stack([tf.cast(size, tf.int32) for size in outer_dims])
+    if isinstance(outer_dims, tf.TensorShape):
+        outer_dims = outer_dims.as_list()
+    if not tf.is_tensor(outer_dims):
+        return tuple(int(size) for size in as_outer_dims(outer_dims))
+    sizes = tf.convert_to_tensor(outer_dims)
+    if not sizes.dtype.is_integer or sizes.shape.rank not in (1, None):
+        raise TypeError(
+            "outer_dims must be a sequence of sizes, got a tensor of shape "
+            f"{sizes.shape}, dtype {sizes.dtype.name}."
+        )
+    known = tf.get_static_value(sizes)
+    if known is not None:
+        return as_outer_dims(known.tolist())
+    return sizes if sizes.dtype == tf.int64 else tf.cast(sizes, tf.int32)
+
+
+def _joined(sizes: Any, shape: Sequence[int]) -> Any:
+    """Returns the shape of a tensor: as a list, if all of it is known."""
+    if isinstance(sizes, tuple):
+        return [*sizes, *shape]
+    return tf.concat([sizes, tf.constant(shape, sizes.dtype, [len(shape)])], axis=0)
+
+
+# Other shapes and dtypes.
 
 
 def add_outer_dims_nest(
@@ -209,7 +456,29 @@ def add_outer_dim(specs: NestedSpec, dim: int | None = None) -> NestedSpec:
         >>> add_outer_dim(TensorSpec([3], "float32"))
         TensorSpec(shape=(None, 3), dtype=tf.float32, name=None)
     """
-    return add_outer_dims_nest(specs, (dim,))
+    return _add_outer_dims(specs, (dim,))
+
+
+@as_written
+def _add_outer_dims(specs: NestedSpec, outer_dims: Any) -> NestedSpec:
+    if not isinstance(outer_dims, list | tuple):
+        raise ValueError(
+            f"outer_dims must be a tuple or list of dimensions, got {outer_dims!r:.80}."
+        )
+    sizes = [
+        tf.get_static_value(size) if tf.is_tensor(size) else size for size in outer_dims
+    ]
+    as_outer_dims([size for size in sizes if size is not None])
+    dims = tf.TensorShape(sizes)
+
+    def longer(spec: Any, path: str) -> Any:
+        spec = _as_known_kind(spec, path)
+        shape = dims.concatenate(spec.shape)
+        if isinstance(spec, BoundedTensorSpec):
+            return _bounded_like(spec, shape, spec.minimum, spec.maximum)
+        return _unbounded_like(spec, shape, spec.dtype)
+
+    return _mapped(longer, specs)
 
 
 def remove_outer_dims_nest(tensor_specs: NestedSpec, num_outer_dims: int) -> NestedSpec:
@@ -224,6 +493,44 @@ def remove_outer_dims_nest(tensor_specs: NestedSpec, num_outer_dims: int) -> Nes
     return _remove_outer_dims(tensor_specs, num_outer_dims)
 
 
+@as_written
+def _remove_outer_dims(specs: NestedSpec, count: Any) -> NestedSpec:
+    if not isinstance(count, numbers.Integral):
+        raise TypeError(f"num_outer_dims must be an integer, got {count!r:.80}.")
+
+    def shorter(spec: Any, path: str) -> Any:
+        return _without_outer_dims(_as_known_kind(spec, path), path, int(count))
+
+    return _mapped(shorter, specs)
+
+
+def _without_outer_dims(spec: Any, path: str, count: int) -> Any:
+    rank = spec.shape.rank
+    if count < 0 or (rank is not None and count > rank):
+        has = "" if rank is None else f", which has {rank}"
+        raise _misfit(
+            f"Cannot remove {count} outer dimensions from {_spec_text(spec, path)}"
+            f"{has}.",
+            path,
+        )
+    if count == 0:
+        return spec
+    shape = spec.shape[count:]
+    if not isinstance(spec, BoundedTensorSpec):
+        return _unbounded_like(spec, shape, spec.dtype)
+    # Where it is not known which dimensions are left, one bound holds for all elements.
+    rank = shape.rank or 0
+    if max(spec.minimum.ndim, spec.maximum.ndim) <= rank:
+        return _bounded_like(spec, shape, spec.minimum, spec.maximum)
+    if not _has_order(spec.dtype):
+        # Of texts or complex numbers there is no smallest to hold for all rows.
+        return _unbounded_like(spec, shape, spec.dtype)
+    lowest, highest = limits(spec.dtype)
+    low = _reduced(spec.minimum, rank, np.min, lowest)
+    high = _reduced(spec.maximum, rank, np.max, highest)
+    return _bounded_like(spec, shape, low, high)
+
+
 def with_dtype(specs: NestedSpec, dtype: Any) -> NestedSpec:
     """Makes tensor specs that differ in their dtype only.
 
@@ -236,150 +543,51 @@ def with_dtype(specs: NestedSpec, dtype: Any) -> NestedSpec:
         BoundedTensorSpec(shape=(), dtype=tf.int8, name='pedal',
             minimum=array(-1, dtype=int8), maximum=array(1, dtype=int8))
     """
-    return _change_dtype(specs, tf.as_dtype(dtype))
+    wanted = tf.as_dtype(dtype)
+    return _mapped(lambda spec, path: _cast(spec, path, wanted), specs)
 
 
-def _as_tensor_spec(spec: Any, path: str) -> Any:
-    if isinstance(spec, tf.TypeSpec):
-        return spec
-    if not isinstance(spec, ArraySpec):
-        raise misfit(
-            f"No known conversion from {spec_text(spec, path)} to a TensorSpec: it is "
-            f"of type {type(spec).__name__}, and specs are expected.",
+def _cast(spec: Any, path: str, dtype: Any) -> Any:
+    spec = _as_known_kind(spec, path)
+    has_bounds = isinstance(spec, BoundedTensorSpec) and _has_order(spec.dtype)
+    if not has_bounds or not _is_number(dtype):
+        return _unbounded_like(spec, spec.shape, dtype)
+    lowest, highest = limits(dtype)
+    low, high = _exact(spec.minimum), _exact(spec.maximum)
+    # Written so because NaN fails it, too.
+    if not np.all((low <= highest) & (high >= lowest)):
+        raise _misfit(
+            f"{_spec_text(spec, path)} has no values in common with {dtype.name}: they "
+            f"are between {bound_text(spec.minimum)} and {bound_text(spec.maximum)}.",
             path,
         )
-    dtype = _as_tensor_dtype(spec, path)
-    if isinstance(spec, BoundedArraySpec):
-        return BoundedTensorSpec(
-            spec.shape, dtype, spec.minimum, spec.maximum, spec.name
-        )
-    return TensorSpec(spec.shape, dtype, spec.name)
-
-
-def _as_tensor_dtype(spec: ArraySpec, path: str) -> Any:
-    try:
-        # Objects may be anything, whereas TensorFlow takes all of them for text.
-        dtype = None if spec.dtype.hasobject else tf.as_dtype(spec.dtype)
-    except TypeError:
-        dtype = None
-    if dtype is None:
-        raise misfit(
-            f"TensorFlow has no dtype for {spec.dtype}, so there is no tensor spec for "
-            f"{spec_text(spec, path)}. Use a dtype that both have, such as float32, "
-            "int64 or bytes.",
-            path,
-        )
-    return dtype
-
-
-def _as_array_spec(spec: Any, path: str) -> ArraySpec:
-    if isinstance(spec, ArraySpec):
-        return spec
-    if not isinstance(spec, tf.TensorSpec):
-        raise misfit(
-            f"No known conversion from {spec_text(spec, path)} to an ArraySpec: it is "
-            f"of type {type(spec).__name__}, and a TensorSpec is expected.",
-            path,
-        )
-    shape = known_shape(spec, path, "An ArraySpec")
-    try:
-        dtype = spec.dtype.as_numpy_dtype
-    except KeyError:
-        raise misfit(
-            f"NumPy has no dtype for {spec.dtype.name}, so there is no array spec for "
-            f"{spec_text(spec, path)}.",
-            path,
-        ) from None
-    if not isinstance(spec, BoundedTensorSpec) or not is_number(spec.dtype):
-        return ArraySpec(shape, dtype, spec.name)
-    try:
-        return BoundedArraySpec(shape, dtype, spec.minimum, spec.maximum, spec.name)
-    except (TypeError, ValueError) as error:
-        # TensorFlow has not looked whether bounds make sense together.
-        raise misfit(
-            f"There is no array spec for {spec_text(spec, path)}: {error}", path
-        ) from error
-
-
-@as_written
-def _zero_nest(specs: NestedSpec, outer_dims: Any) -> NestedArray:
-    sizes = as_sizes(outer_dims)
-
-    def zeros(spec: Any, path: str) -> Any:
-        dense = _as_dense(spec, path)
-        shape = known_shape(dense, path, "A tensor of zeros")
-        return tf.zeros(joined(sizes, shape), dense.dtype)
-
-    return mapped(zeros, specs)
-
-
-@as_written
-def _add_outer_dims(specs: NestedSpec, outer_dims: Any) -> NestedSpec:
-    if not isinstance(outer_dims, list | tuple):
-        raise ValueError(
-            f"outer_dims must be a tuple or list of dimensions, not {outer_dims!r:.80}."
-        )
-    sizes = [
-        tf.get_static_value(size) if tf.is_tensor(size) else size for size in outer_dims
-    ]
-    as_outer_dims([size for size in sizes if size is not None])
-    dims = tf.TensorShape(sizes)
-    return mapped(lambda spec, path: longer(_as_known_kind(spec, path), dims), specs)
-
-
-@as_written
-def _remove_outer_dims(specs: NestedSpec, count: Any) -> NestedSpec:
-    if not isinstance(count, numbers.Integral):
-        raise TypeError(f"num_outer_dims is a number of dimensions, not {count!r:.80}.")
-
-    def without(spec: Any, path: str) -> Any:
-        return shorter(_as_known_kind(spec, path), path, int(count))
-
-    return mapped(without, specs)
-
-
-@as_written
-def _change_dtype(specs: NestedSpec, dtype: Any) -> NestedSpec:
-    def changed(spec: Any, path: str) -> Any:
-        return with_other_dtype(_as_known_kind(spec, path), path, dtype)
-
-    return mapped(changed, specs)
-
-
-@as_written
-def _sample_bounded(spec: Any, seed: Any, outer_dims: Any) -> Any:
-    if not isinstance(spec, BoundedTensorSpec | BoundedArraySpec):
-        raise TypeError(
-            f"sample_bounded_spec() needs a BoundedTensorSpec, not {spec_text(spec)}; "
-            "sample_spec_nest() samples every spec."
-        )
-    return Sampler(seed, outer_dims)(_as_tensor_spec(spec, ""), "")
-
-
-@as_written
-def _sample_nest(
-    structure: NestedSpec, seed: Any, outer_dims: Any, minimum: Any, maximum: Any
-) -> NestedArray:
-    sample = Sampler(seed, outer_dims, minimum, maximum)
-
-    def sampled(spec: Any, path: str) -> Any:
-        return sample(_as_known_kind(spec, path, TypeError), path)
-
-    return mapped(sampled, structure)
-
-
-def _as_dense(
-    spec: Any, path: str, error: type[Exception] = NotImplementedError
-) -> Any:
-    """Returns the spec of a dense tensor; `error` is for TensorFlow's other kinds."""
-    if isinstance(spec, ArraySpec | tf.TensorSpec):
-        return _as_tensor_spec(spec, path)
-    if isinstance(spec, tf.TypeSpec):
-        raise error(f"Spec type not supported{place_text(path)}: {spec_text(spec)}.")
-    raise TypeError(
-        f"Spec type not supported{place_text(path)}: {spec_text(spec)}, which is of "
-        f"type {type(spec).__name__}. Tensor specs are expected."
+    return BoundedTensorSpec(
+        spec.shape,
+        dtype,
+        _stored(_clipped(low, lowest, highest), dtype),
+        _stored(_clipped(high, lowest, highest), dtype),
+        spec.name,
     )
+
+
+def _bounded_like(spec: Any, shape: Any, low: Any, high: Any) -> Any:
+    return BoundedTensorSpec(shape, spec.dtype, low, high, spec.name)
+
+
+def _unbounded_like(spec: Any, shape: Any, dtype: Any) -> Any:
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.SparseTensorSpec(shape, dtype)
+    return tf.TensorSpec(shape, dtype, spec.name)
+
+
+# Leaves and how errors name them.
+
+
+@as_written
+def _mapped(function: Callable[[Any, str], Any], structure: Any) -> Any:
+    """Applies a function to every leaf of a nest and its path."""
+    leaves = [function(leaf, path) for path, leaf in nest.flatten_with_paths(structure)]
+    return nest.unflatten_as(structure, leaves)
 
 
 def _as_known_kind(
@@ -389,3 +597,92 @@ def _as_known_kind(
     if isinstance(spec, tf.SparseTensorSpec):
         return spec
     return _as_dense(spec, path, error)
+
+
+def _as_dense(spec: Any, path: str, error: type[Exception]) -> Any:
+    """Returns the spec of a dense tensor; `error` is for TensorFlow's other kinds."""
+    if isinstance(spec, ArraySpec | tf.TensorSpec):
+        return _as_tensor_spec(spec, path)
+    message = f"Spec type not supported{_place_text(path)}: {_spec_text(spec)}"
+    if isinstance(spec, tf.TypeSpec):
+        raise error(f"{message}.")
+    raise TypeError(
+        f"{message}, which must be a tensor spec, got an object of type "
+        f"{type(spec).__name__}."
+    )
+
+
+def _known_shape(spec: Any, path: str, purpose: str) -> tuple[int, ...]:
+    """Returns a spec's shape, all of whose sizes `purpose` needs."""
+    shape = spec.shape
+    if not shape.is_fully_defined():
+        raise _misfit(
+            f"{purpose} needs all sizes, and {_spec_text(spec, path)} leaves some "
+            "open.",
+            path,
+        )
+    return tuple(shape.as_list())
+
+
+def _misfit(message: str, path: str) -> SpecError:
+    error = SpecError(message)
+    error.path = path
+    return error
+
+
+def _spec_text(spec: Any, path: str = "") -> str:
+    if isinstance(spec, tf.TensorSpec):
+        # Those with bounds would write out all of them.
+        text = f"{type(spec).__name__}(shape={spec.shape}, dtype={spec.dtype.name})"
+    else:
+        own = repr(spec) if isinstance(spec, ArraySpec) else f"{spec!r:.80}"
+        text = foreign(spec) or own
+    return text + _place_text(path)
+
+
+def _place_text(path: str) -> str:
+    return f" at {path}" if path else ""  # A nest that is one leaf has no paths.
+
+
+# Bounds, compared and cut exactly.
+
+
+def _is_number(dtype: Any) -> bool:
+    """Returns true for a dtype of numbers that have an order."""
+    return bool(dtype.is_integer or dtype.is_floating)
+
+
+def _has_order(dtype: Any) -> bool:
+    """Returns true for a dtype of whose values one is always the smaller."""
+    return _is_number(dtype) or bool(dtype == tf.bool)
+
+
+def _exact(bound: Array) -> Any:
+    """Returns a bound as Python's numbers, which compare exactly with any others."""
+    if bound.dtype.kind in "iub":
+        return bound.astype(object)
+    # TensorFlow's floating dtypes that NumPy does not have are smaller than this one.
+    return bound.astype(np.float64).astype(object)
+
+
+def _clipped(bound: Array, lowest: Any, highest: Any) -> Array:
+    """Returns an `_exact` bound, moved to between two numbers."""
+    # NumPy would make int64 of single integers, and not all of them fit.
+    clipped = [min(max(value, lowest), highest) for value in bound.flat]
+    return np.array(clipped, dtype=object).reshape(bound.shape)
+
+
+def _stored(bound: Array, dtype: Any) -> Array:
+    """Returns an `_exact` bound as an array of a dtype of TensorFlow."""
+    wide = bound if dtype.is_integer else bound.astype(np.float64)
+    return wide.astype(dtype.as_numpy_dtype)
+
+
+def _reduced(bound: Array, rank: int, reduce: Any, limit: Any) -> Any:
+    """Takes dimensions off a bound until it has no more than `rank`."""
+    extra = bound.ndim - rank
+    if extra <= 0:
+        return bound
+    if not bound.size:  # There is no row, so the dtype's limit holds.
+        return limit
+    return reduce(bound, axis=tuple(range(extra)))

@@ -1,14 +1,14 @@
 """`TFCartPole`: the built-in CartPole written in TensorFlow, as an example of how.
 
-Everything that a step depends on is in variables, an element for each row: what the
-state is made of, how many steps the episode has had, whether it is over, and where the
-row's random stream stands. A step reads them, calculates all rows in both ways, that of
-an episode that goes on and that of one that begins, takes from each row what holds for
-it, and assigns. Nothing branches and no shape depends on a value, so that XLA makes a
+Everything that a step depends on is in variables, an element for each row: the
+quantities of the state, the number of steps of the episode, a flag that it is over, and
+the position of the row's random stream. A step reads them, calculates each row in two
+ways, as an episode that goes on and as one that begins, chooses the one that applies,
+and assigns it. Nothing branches and no shape depends on a value, so that XLA makes a
 few loops over the rows of it.
 
-One variable for each quantity, rather than one for the state, is what makes these loops
-fast: XLA would decide for each element anew which quantity it is.
+Each quantity has a variable of its own, because in one variable for the whole state XLA
+would find out for each element which quantity it is, which is slow.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from envkit.envs.base import checked_size
+from envkit.arguments import checked_size
 from envkit.envs.cartpole import CartPole
 from envkit.envs.streams import RowStreams
 from envkit.errors import SpecError
 from envkit.seeding import seed_per_row
-from envkit.tf.autograph import as_written
-from envkit.tf.tensor_actions import TensorActions
 from envkit.tf.tensor_spec import from_spec
-from envkit.tf.tf_environment import TFEnvironment
+from envkit.tf.tf_environment import TensorActions, TFEnvironment
+from envkit.tf.tf_time_step import as_written
 from envkit.time_step import TimeStep
 from envkit.types import NestedArray, Seed
 
 __all__ = ["TFCartPole"]
 
-# The constants of envkit.envs.cartpole, which explains them; a test holds the two
-# together.
+# The constants of envkit.envs.cartpole, which explains them; a test compares the two.
 _SECONDS_PER_STEP = 0.02
 _TOTAL_MASS = 1.1
 _POLE_MASS = 0.1
@@ -54,7 +52,7 @@ _STEP = 0x9E3779B97F4A7C15
 _FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
 
-# Of a row in which no episode has begun yet, the number of steps.
+# The number of steps of a row in which no episode has begun yet.
 _NOT_BEGUN = -1
 
 
@@ -93,10 +91,10 @@ class TFCartPole(TFEnvironment):
         """Makes the variables; episodes begin with the first call.
 
         Args:
-            batch_size: How many rows there are.
-            max_episode_steps: After how many steps an episode is truncated; `None` for
-                no limit.
-            seed: What the first states depend on, as if given to `seed()`.
+            batch_size: The number of rows.
+            max_episode_steps: The number of steps after which an episode is truncated;
+                `None` for no limit.
+            seed: The seed of the first states, as if given to `seed()`.
         """
         rows = checked_size("batch_size", batch_size)
         like = CartPole(max_episode_steps=max_episode_steps)
@@ -112,14 +110,14 @@ class TFCartPole(TFEnvironment):
         self._steps = tf.Variable(
             np.full(rows, _NOT_BEGUN, np.int64), name="episode_steps"
         )
-        # It could be told from the others, but not in every loop that XLA makes.
+        # It follows from the others, but XLA does not make one loop of that everywhere.
         self._ended = tf.Variable(np.ones(rows, bool), name="ended")
         streams = RowStreams(seed_per_row(seed, rows))
         self._places = tf.Variable(streams.positions, name="random_positions")
         self._keys = tf.Variable(streams.keys, name="random_keys")
 
     def seed(self, seed: Seed) -> None:
-        """Makes the first states from here on depend on `seed` alone.
+        """Seeds the first states of the episodes that begin from here on.
 
         One integer gives each row a stream of its own; a sequence has a seed for each
         row. `None` takes fresh entropy. In a traced function the seed is that of the
@@ -135,15 +133,16 @@ class TFCartPole(TFEnvironment):
 
         Args:
             state: Position, velocity, angle and angular velocity of each row, in this
-                order: what `get_info()` tells of a `CartPole` or a `TFCartPole`.
-            mask: Where an episode starts; `None` means in all rows.
+                order: the `"state"` of `get_info()` of a `CartPole` or a `TFCartPole`.
+            mask: A boolean for each row: true where an episode starts. `None` means all
+                rows.
         """
         given = tf.cast(state, tf.float64)
         expected = self._ended.shape.concatenate([4])
         if not given.shape.is_compatible_with(expected):
             raise SpecError(
-                f"TFCartPole.reset_to() was given a state of shape {given.shape}; "
-                f"{expected} is expected: four numbers for each row."
+                f"The state of TFCartPole.reset_to() must have shape {expected}, four "
+                f"numbers for each row, got shape {given.shape}."
             )
         given = tf.ensure_shape(given, expected)
         rows = tf.ones_like(self._ended) if mask is None else self._as_mask(mask)
@@ -152,7 +151,7 @@ class TFCartPole(TFEnvironment):
 
     @as_written
     def get_info(self) -> dict[str, Any]:
-        """Returns what the time step does not say, an element for each row.
+        """Returns the info, with an element for each row.
 
         The names are those of `CartPole.get_info()`.
         """
@@ -191,7 +190,7 @@ class TFCartPole(TFEnvironment):
             return self._keep(state, _counted(ended, self._steps + 1))
 
     def _begin_new_rows(self) -> None:
-        """Begins an episode in the rows that have had none."""
+        """Begins an episode in the rows that have never had one."""
         new = self._steps < 0
 
         def begin() -> Any:
@@ -237,12 +236,12 @@ class TFCartPole(TFEnvironment):
 
 
 def _chosen(rows: Any, ours: list[Any], theirs: list[Any]) -> list[Any]:
-    """Takes the first in these rows, the second in all others."""
+    """Returns quantities that are `ours` in these rows and `theirs` in the others."""
     return [tf.where(rows, a, b) for a, b in zip(ours, theirs, strict=True)]
 
 
 def _counted(begun: Any, steps: Any) -> Any:
-    """Returns the number of steps of each row's episode, which is 0 where it began."""
+    """Returns the numbers of steps, with 0 in the rows that have begun an episode."""
     return tf.where(begun, tf.constant(0, tf.int64), steps)
 
 
@@ -258,15 +257,15 @@ def _time_step(state: list[Any], steps: Any, ended: Any) -> TimeStep:
         # FIRST is 0 and has no step, MID is 1 and has one, LAST is 2 and has one too.
         tf.cast(stepped, tf.int32) + tf.cast(ended, tf.int32),
         tf.cast(stepped, tf.float32),
-        # What ends both ways at once is a termination.
+        # An episode that ends both ways at once is a termination.
         tf.cast(~terminated, tf.float32),
-        # To stack them at once the other way is slower with XLA.
+        # With XLA this is faster than to stack them along the last axis.
         tf.transpose(tf.stack(quantities)),
     )
 
 
 def _push(action: Any) -> Any:
-    """Returns how a step changes the velocities of carts if their poles are ignored."""
+    """Returns the change of the carts' velocities in a step without their poles."""
     left, right = tf.constant(-_PUSH, tf.float64), tf.constant(_PUSH, tf.float64)
     return tf.where(tf.equal(action, 0), left, right)
 

@@ -1,4 +1,4 @@
-"""`TFEnvironment`: what every environment is whose time steps are tensors."""
+"""The base of environments of tensors, and a check of their actions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import abc
 from types import TracebackType
 from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
+from envkit import nest
 from envkit.errors import SpecError
-from envkit.tf.tf_time_step import derive_from_tf_agents
+from envkit.specs.validation import describe, flatten_as
+from envkit.text import bound_text
+from envkit.tf.tensor_spec import is_bounded
+from envkit.tf.tf_time_step import as_written, derive_from_tf_agents
 from envkit.time_step import TimeStep
-from envkit.types import NestedArray, NestedSpec
+from envkit.types import Array, NestedArray, NestedSpec
 
-__all__ = ["TFEnvironment"]
+__all__ = ["TFEnvironment", "TensorActions"]
 
 Self = TypeVar("Self", bound="TFEnvironment")
 
@@ -22,11 +27,11 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
     """An environment that takes and returns tensors, a batch of rows at a time.
 
     A subclass overrides `_current_time_step`, `_reset` and `_step`. Written with
-    TensorFlow's operations, with what it remembers in variables, it runs wherever
+    TensorFlow's operations, with its state in variables, it runs wherever
     these do: eagerly, inside `tf.function` and `tf.while_loop`, compiled by XLA. Its
     variables go into a `tf.train.Checkpoint`.
 
-    The grammar is that of every environment, and `_step` sees to it: each row is
+    The grammar is that of every environment, and `_step` has to keep it: each row is
     `FIRST (MID)* LAST`, over and over, and the action after a `LAST` is ignored.
 
     Example:
@@ -62,30 +67,30 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
         action_spec: NestedSpec | None = None,
         batch_size: int | None = 1,
     ) -> None:
-        """Keeps what the environment says about itself.
+        """Keeps the specs and the batch size.
 
         Args:
             time_step_spec: The tensor specs of one row's time step.
             action_spec: The tensor specs of one row's action.
-            batch_size: How many rows there are.
+            batch_size: The number of rows.
         """
         super().__init__()
-        self._said = _Said(time_step_spec, action_spec)
+        self._specs = _Specs(time_step_spec, action_spec)
         self._batch_size = batch_size
         # Under the names that subclasses written for TF-Agents read, and past the
         # module, which would wrap them.
-        object.__setattr__(self, "_time_step_spec", self._said.time_step)
-        object.__setattr__(self, "_action_spec", self._said.action)
+        object.__setattr__(self, "_time_step_spec", self._specs.time_step)
+        object.__setattr__(self, "_action_spec", self._specs.action)
 
     def time_step_spec(self) -> TimeStep:
         """Returns the tensor specs of one row's time step."""
         derive_from_tf_agents()
-        spec: TimeStep = self._said.time_step
+        spec: TimeStep = self._specs.time_step
         return spec
 
     def action_spec(self) -> NestedSpec:
         """Returns the tensor specs of one row's action."""
-        return self._said.action
+        return self._specs.action
 
     def observation_spec(self) -> NestedSpec:
         """Returns the tensor specs of one row's observation."""
@@ -101,7 +106,7 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
 
     @property
     def name(self) -> str:
-        """A name, which may be set; that of the class if it was not."""
+        """The name that was set, otherwise that of the class."""
         name: str = self._given_name or super().name
         return name
 
@@ -116,16 +121,16 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
 
     @property
     def batch_size(self) -> int | None:
-        """How many rows there are."""
+        """The number of rows."""
         return self._batch_size
 
     def current_time_step(self) -> TimeStep:
-        """Returns where each row stands now: what a policy should act on."""
+        """Returns the current time step, on which a policy should act."""
         return self._current_time_step()
 
     @property
     def resets_rows(self) -> bool:
-        """Whether `reset` takes a mask."""
+        """True if `reset` takes a mask."""
         return type(self)._reset_rows is not TFEnvironment._reset_rows
 
     def reset(self, mask: Any = None) -> TimeStep:
@@ -141,7 +146,7 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
         return self._reset_rows(self._as_mask(mask))
 
     def step(self, action: NestedArray) -> TimeStep:
-        """Applies one action for each row and returns what comes of them.
+        """Applies one action for each row and returns the time step that follows.
 
         A row whose last time step was a `LAST` ignores its action and starts an
         episode.
@@ -203,8 +208,8 @@ class TFEnvironment(tf.Module, abc.ABC):  # type: ignore[misc]  # TensorFlow has
         """Applies an action for each row and returns the time step that follows."""
 
 
-class _Said:
-    """Keeps specs as they are: as attributes of a module, nests become its own kind."""
+class _Specs:
+    """Keeps specs as they are, because a module wraps nests that are its attributes."""
 
     __slots__ = ("action", "time_step")
 
@@ -219,7 +224,7 @@ def _as_given(nest: Any) -> Any:
         return [_as_given(value) for value in nest]
     if not isinstance(nest, dict | tuple):
         return nest
-    # What TensorFlow makes of these is a proxy.
+    # TensorFlow makes proxies of these.
     own = getattr(nest, "__wrapped__", nest)
     if isinstance(own, dict):
         copy = own.copy()
@@ -227,3 +232,160 @@ def _as_given(nest: Any) -> Any:
         return copy
     values = [_as_given(value) for value in own]
     return own._make(values) if hasattr(own, "_make") else tuple(values)
+
+
+class TensorActions:
+    """Checks batches of actions against the specs of one row's action.
+
+    Structure, shapes and dtypes are known wherever an action is checked, so that an
+    error in them is raised at once. Values are known eagerly. In a graph they are not,
+    so there the check is an operation, which XLA leaves out.
+
+    Attributes:
+        structure: The structure of an action; its template is the nest of specs.
+
+    Example:
+        >>> actions = TensorActions("Game", tf.TensorSpec([], tf.int64), rows=2)
+        >>> [leaf.dtype.name for leaf in actions.leaves([0, 1])]
+        ['int64']
+    """
+
+    def __init__(
+        self,
+        environment: str,
+        spec: NestedSpec,
+        rows: int | None,
+        *,
+        cast: bool = False,
+    ) -> None:
+        """Prepares for the actions of an environment.
+
+        Args:
+            environment: Its name, for errors.
+            spec: The tensor specs of one row's action.
+            rows: The size of a batch; `None` for any.
+            cast: True to accept integers of every dtype for those of another.
+        """
+        self.structure = nest.Structure(spec)
+        self._subject = f"{environment}.step() was given an action that"
+        self._rows = rows
+        self._cast = cast
+
+    @as_written
+    def leaves(self, action: NestedArray) -> list[Any]:
+        """Returns the leaves as tensors of the right shapes and dtypes.
+
+        Raises:
+            SpecError: The structure, a shape or a dtype is not that of the specs.
+        """
+        given = flatten_as(self.structure, action, subject=self._subject, root="action")
+        return [self._tensor(index, leaf) for index, leaf in enumerate(given)]
+
+    @as_written
+    def check_bounds(self, leaves: list[Any], ignored: Any) -> list[Any]:
+        """Refuses values that are out of bounds.
+
+        Args:
+            leaves: What `leaves` returned.
+            ignored: A boolean for each row: true where the action is ignored.
+
+        Returns:
+            The operations that check in a graph, none eagerly. Operations that change
+            variables must wait for them: `with tf.control_dependencies(...)`.
+
+        Raises:
+            SpecError: A value is known and out of bounds.
+        """
+        checks = []
+        for index, leaf in enumerate(leaves):
+            spec = self.structure.leaves[index]
+            if not is_bounded(spec):
+                continue
+            rows = tf.reshape(ignored, [-1] + [1] * (leaf.shape.rank - 1))
+            fits = rows | ((leaf >= spec.minimum) & (leaf <= spec.maximum))
+            if tf.executing_eagerly():
+                self._check_values(index, leaf.numpy(), fits.numpy())
+            else:
+                checks.append(self._assert(index, leaf, tf.reduce_all(fits)))
+        return checks
+
+    def _tensor(self, index: int, leaf: Any) -> Any:
+        spec = self.structure.leaves[index]
+        tensor = _as_tensor(leaf, spec)
+        if tensor is None:
+            self._refuse(index, f"{leaf!r:.80}", "It cannot be made a tensor.")
+        if not self._accepts(tensor.dtype, spec.dtype):
+            reason = f"dtype is {tensor.dtype.name}; the spec says {spec.dtype.name}."
+            self._refuse(index, _text(tensor), reason)
+        expected = self._shape(spec)
+        if not tensor.shape.is_compatible_with(expected):
+            self._refuse(index, _text(tensor), self._reason_for_shape(tensor, spec))
+        if not tensor.shape.is_fully_defined():
+            # Sizes that are not known yet are checked when the graph runs.
+            tensor = tf.ensure_shape(tensor, expected)
+        return tf.cast(tensor, spec.dtype)
+
+    def _accepts(self, dtype: Any, wanted: Any) -> bool:
+        if self._cast and wanted.is_integer:
+            return bool(dtype.is_integer)
+        return bool(dtype == wanted)
+
+    def _shape(self, spec: Any) -> Any:
+        return tf.TensorShape([self._rows]).concatenate(spec.shape)
+
+    def _reason_for_shape(self, tensor: Any, spec: Any) -> str:
+        if tensor.shape == spec.shape:
+            return "The whole batch dimension is missing."
+        if tensor.shape[1:].is_compatible_with(spec.shape):
+            return f"The batch has {tensor.shape[0]} rows instead of {self._rows}."
+        return f"The shape is {tensor.shape} instead of {self._shape(spec)}."
+
+    def _expected(self, spec: Any) -> str:
+        text = f"tensor of shape {self._shape(spec)}, dtype {spec.dtype.name}"
+        if not is_bounded(spec):
+            return text
+        low, high = bound_text(spec.minimum), bound_text(spec.maximum)
+        return f"{text}, values {low} … {high}"
+
+    def _check_values(self, index: int, values: Array, fits: Array) -> None:
+        if fits.all():
+            return
+        place = tuple(int(axis) for axis in np.argwhere(~fits)[0])
+        self._refuse(
+            index,
+            describe(values).replace("array", "tensor", 1),
+            f"The value {values[place]!s} at index {place} is out of bounds.",
+        )
+
+    def _assert(self, index: int, leaf: Any, fits: Any) -> Any:
+        path = self.structure.paths[index]
+        place = f" at {nest.join('action', path)}" if path else ""
+        expected = self._expected(self.structure.leaves[index])
+        message = f"{self._subject} does not fit its spec{place}: {expected} expected."
+        extremes = [tf.reduce_min(leaf), "…", tf.reduce_max(leaf)]
+        return tf.debugging.Assert(fits, [message, "Got values", *extremes])
+
+    def _refuse(self, index: int, got: str, reason: str) -> None:
+        raise SpecError.does_not_fit(
+            self._subject,
+            path=nest.join("action", self.structure.paths[index]),
+            root="action",
+            expected=self._expected(self.structure.leaves[index]),
+            got=got,
+            reason=reason,
+        )
+
+
+def _as_tensor(leaf: Any, spec: Any) -> Any:
+    """Returns a tensor, or `None` for a value that cannot be one."""
+    try:
+        # Python's numbers take the dtype of the spec, because they have none.
+        hint = None if hasattr(leaf, "dtype") else spec.dtype
+        return tf.convert_to_tensor(leaf, dtype_hint=hint)
+    except (TypeError, ValueError, tf.errors.OpError):
+        # Which of them TensorFlow raises depends on the value.
+        return None
+
+
+def _text(tensor: Any) -> str:
+    return f"tensor of shape {tensor.shape}, dtype {tensor.dtype.name}"

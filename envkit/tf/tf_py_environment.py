@@ -8,8 +8,8 @@ eager    action -> arrays ----------------> environment.step -> arrays -> tensor
 graph    action -> leaves -> numpy_function(environment.step) -> leaves -> tensors
 ```
 
-What the environment returns is checked before TensorFlow sees it, for a tensor in a
-graph has the shape that was said of it, whether it is true or not.
+What the environment returns is checked before TensorFlow takes it, because a graph
+believes the shapes that it was traced with.
 """
 
 from __future__ import annotations
@@ -22,22 +22,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from envkit.autoreset import AutoReset
-from envkit.constructors import constructor
+from envkit.batched_py_environment import BatchedPyEnvironment, with_rows
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
+from envkit.registry import constructor
 from envkit.specs.validation import describe
+from envkit.text import foreign
 from envkit.tf import tensor_spec
-from envkit.tf.action_leaves import ActionLeaves
-from envkit.tf.autograph import as_written
-from envkit.tf.batch_of_one import BatchOfOne
 from envkit.tf.checkpoints import restore_state, state_bytes
-from envkit.tf.lanes import CallersThread, lane_for
+from envkit.tf.leaves import ActionLeaves, TimeStepLeaves
 from envkit.tf.tf_environment import TFEnvironment
-from envkit.tf.time_step_leaves import TimeStepLeaves
-from envkit.time_step import TimeStep
+from envkit.tf.tf_time_step import as_written
+from envkit.tf.threads import CallersThread, thread_for
+from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wording import foreign
 
 __all__ = ["TFPyEnvironment"]
 
@@ -84,24 +82,21 @@ class TFPyEnvironment(
             environment: A Python environment, or something that makes one: a
                 constructor, or a name that `envkit.make` takes. It is called in the
                 thread in which the environment is to live.
-            check_dims: Whether to refuse actions whose shape is not that of a batch
-                before the environment sees them.
-            isolation: Whether all calls to the environment are made in one thread of
-                its own, one after the other, whoever calls; or a pool of threads for
-                that. If false, whoever calls runs the environment, and two calls at
-                once are an error.
+            check_dims: True to refuse actions whose shape is not that of a batch
+                before they reach the environment.
+            isolation: True to make all calls to the environment in one thread of its
+                own, one after the other; or a pool of threads for that. If false, each
+                call runs in the thread that makes it, and two at once are an error.
         """
-        self._lane = lane_for(isolation)
+        self._thread = thread_for(isolation)
         try:
-            env, is_single, is_ours = self._lane.run(_batch_of, environment)
-            self._take(env, is_single, is_ours, check_dims)
+            env, is_ours = self._thread.run("__init__", _batch_of, environment)
+            self._take(env, is_ours, check_dims)
         except BaseException:
-            self._lane.close()
+            self._thread.close()
             raise
 
-    def _take(
-        self, env: PyEnvironment, is_single: bool, is_ours: bool, check_dims: bool
-    ) -> None:
+    def _take(self, env: PyEnvironment, is_ours: bool, check_dims: bool) -> None:
         try:
             spec = env.time_step_spec()
             tensors = tensor_spec.from_spec(spec)
@@ -113,32 +108,32 @@ class TFPyEnvironment(
                 action_spec, rows, "TFPyEnvironment.step()", check_dims=check_dims
             )
         except BaseException:
-            # What was given stays its owner's.
+            # An environment that was given stays its owner's.
             if is_ours:
-                self._lane.run(env.close)
+                self._thread.run("close", env.close)
             raise
         self.pyenv = env
-        self._is_single = is_single
-        self._is_isolated = not isinstance(self._lane, CallersThread)
+        self._alone = env if isinstance(env, _BatchOfOne) else None
+        self._is_isolated = not isinstance(self._thread, CallersThread)
         self._picture_shape: tf.TensorShape | None = None
         self._has_begun = self._has_closed = False
-        name = type(env.envs[0] if is_single else env).__name__  # type: ignore[attr-defined]  # ours has
+        name = type(self._alone.envs[0] if self._alone else env).__name__
         self._now_name = f"{name}.current_time_step()"
         self._reset_name, self._step_name = f"{name}.reset()", f"{name}.step()"
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are not looked for: they are asked for before there is an
-        # environment to forward to.
+        # Private names are not forwarded, because there is no environment yet when
+        # TensorFlow and `copy` ask for some.
         if name.startswith("_") or name == "pyenv":
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"
             )
         if self._is_isolated and not self._has_closed:
             # A property may need the environment's thread.
-            value = self._lane.run(self._attribute, name)
+            value = self._thread.run(name, self._attribute, name)
         else:
             value = self._attribute(name)
-        return self._in_lane(value) if inspect.ismethod(value) else value
+        return self._in_thread(value) if inspect.ismethod(value) else value
 
     @property
     def name(self) -> str:
@@ -146,7 +141,7 @@ class TFPyEnvironment(
         if self._given_name is not None:
             return self._given_name
         try:
-            return self.__getattr__("name")  # type: ignore[no-any-return]  # whatever it is
+            return self.__getattr__("name")  # type: ignore[no-any-return]  # of any kind
         except AttributeError:
             return super().name
 
@@ -156,7 +151,7 @@ class TFPyEnvironment(
 
     @property
     def autoreset(self) -> AutoReset:
-        """When the episode after a `LAST` begins; may be changed, also for graphs."""
+        """When the episode after a `LAST` begins; can be set, also for graphs."""
         return self._run("autoreset", getattr, self.pyenv, "autoreset")  # type: ignore[no-any-return]  # an order
 
     @autoreset.setter
@@ -167,11 +162,11 @@ class TFPyEnvironment(
         try:
             return getattr(self.pyenv, name)
         except AttributeError:
-            if not self._is_single:
+            if self._alone is None:
                 raise
-        return getattr(self.pyenv.envs[0], name)  # type: ignore[attr-defined]  # it has
+        return getattr(self._alone.envs[0], name)
 
-    def _in_lane(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _in_thread(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def run(*args: Any, **kwargs: Any) -> Any:
             return self._run(
@@ -180,8 +175,8 @@ class TFPyEnvironment(
 
         return run
 
-    # The short way and the way through a graph, for each call. AutoGraph has nothing to
-    # rewrite in either, nor in the environment's own code.
+    # Each call has a short way and a way through a graph. AutoGraph must not rewrite
+    # them, nor the environment's own code.
 
     def _current_time_step(self) -> TimeStep:
         if tf.executing_eagerly():
@@ -225,16 +220,15 @@ class TFPyEnvironment(
         # Hot: called once per step.
         if self._has_closed:
             raise ClosedError.used(type(self).__name__, call)
-        return self._lane.run(function, *args)
+        return self._thread.run(call, function, *args)
 
-    # In the lane: with arrays.
+    # In the environment's thread, with arrays.
 
     def _now(self) -> list[Array]:
         try:
             time_step = self.pyenv.current_time_step()
         except CallOrderError:
-            # Whoever asks where an environment stands has it begin; but of one that
-            # has begun the error says something else.
+            # The first call begins an episode; later the error has another reason.
             if self._has_begun:
                 raise
             return self._begin()
@@ -252,27 +246,26 @@ class TFPyEnvironment(
     def _advance_by(self, action: NestedArray) -> list[Array]:
         # Hot: called once per step eagerly.
         arrays = self._actions.arrays(self._actions.flat(action))
-        if self._is_single:
-            return self._time_steps.aligned(self._advance_alone(arrays))
+        if self._alone is not None:
+            return self._time_steps.aligned(self._advance_alone(self._alone, arrays))
         return self._advance_batch(arrays)
 
     def _advance(self, *leaves: Any) -> list[Array]:
         # Hot: called once per step by graphs.
-        arrays = self._actions.arrays_of_graph(leaves)
-        if self._is_single:
-            return self._advance_alone(arrays)
+        arrays = self._actions.arrays(leaves)
+        if self._alone is not None:
+            return self._advance_alone(self._alone, arrays)
         return self._advance_batch(arrays)
 
-    def _advance_alone(self, arrays: list[Array]) -> list[Array]:
-        columns: list[Array] = self.pyenv.step_columns(arrays)  # type: ignore[attr-defined]  # a BatchOfOne
+    def _advance_alone(self, env: _BatchOfOne, arrays: list[Array]) -> list[Array]:
+        columns = env.step_columns(arrays)
         if not self._has_begun:
             self._has_begun = True
         return self._time_steps.encoded(columns)
 
     def _advance_batch(self, arrays: list[Array]) -> list[Array]:
         time_step = self.pyenv.step(self._actions.packed(arrays))
-        # A module takes a while to set an attribute.
-        if not self._has_begun:
+        if not self._has_begun:  # Setting an attribute of a module takes long.
             self._has_begun = True
         return self._time_steps.arrays(time_step, self._step_name)
 
@@ -282,7 +275,7 @@ class TFPyEnvironment(
         """Returns pictures of the current state, one for each row, in uint8.
 
         Args:
-            mode: "rgb_array"; or "human" to have the environment show itself, which
+            mode: "rgb_array"; or "human" to let the environment show itself, which
                 returns black pictures.
         """
         if tf.executing_eagerly():
@@ -295,7 +288,7 @@ class TFPyEnvironment(
 
     @as_written
     def _render_through_graph(self, mode: Any) -> Any:
-        # Nobody but the environment knows how large its pictures are.
+        # A graph needs the size of the pictures, and only the environment knows it.
         shape = self._run("render", self._picture, "rgb_array").shape
 
         def run(mode: Any) -> Array:
@@ -317,8 +310,8 @@ class TFPyEnvironment(
         mode = mode.decode() if isinstance(mode, bytes) else str(mode)
         if mode not in ("rgb_array", "human"):
             raise ValueError(
-                f"TFPyEnvironment.render() was given the mode {mode!r}; a tensor can "
-                "be made of 'rgb_array', and of 'human' a black one. For others call "
+                "The mode of TFPyEnvironment.render() must be 'rgb_array', or 'human' "
+                f"for black pictures, got {mode!r}. For others call "
                 "env.pyenv.render(mode)."
             )
         self._now()
@@ -337,21 +330,21 @@ class TFPyEnvironment(
         return self._run("get_state", self.pyenv.get_state)
 
     def set_state(self, state: Any) -> None:
-        """Brings back what `get_state` returned."""
+        """Restores a state that `get_state` returned."""
         self._restore(self.pyenv.set_state, state)
 
     def serialize(self) -> bytes:
-        """Returns the environment's state; TensorFlow calls this when it saves."""
+        """Returns the environment's state; TensorFlow calls this to save it."""
         state: bytes = self._run("get_state", state_bytes, self.pyenv)
         return state
 
     def deserialize(self, string_value: bytes) -> None:
-        """Brings a state back; TensorFlow calls this when it restores."""
+        """Restores a state; TensorFlow calls this when it restores a checkpoint."""
         self._restore(restore_state, self.pyenv, string_value)
 
     def _restore(self, function: Callable[..., Any], *args: Any) -> None:
         self._run("set_state", function, *args)
-        # It may have been brought back to before its first episode.
+        # The state may be from before the first episode.
         self._has_begun = False
 
     def close(self) -> None:
@@ -359,18 +352,18 @@ class TFPyEnvironment(
         if self._has_closed:
             return
         if getattr(_innermost(self.pyenv), "_closes_at_once", False):
-            # From any thread: a call that is under way in another one ends by that.
+            # In this thread, because that ends a call that is under way in another.
             try:
                 self._end()
             finally:
-                self._lane.close()
+                self._thread.close()
             return
         try:
-            self._lane.run(self._end)
+            self._thread.run("close", self._end)
         finally:
-            # Another call that was under way goes on, and so does the environment.
+            # If it was refused, a call is under way and the environment stays open.
             if self._has_closed:
-                self._lane.close()
+                self._thread.close()
 
     def _end(self) -> None:
         self._has_closed = True
@@ -378,14 +371,14 @@ class TFPyEnvironment(
 
 
 def _innermost(env: Any) -> Any:
-    """Returns what is inside of all wrappers, and of a batch of one."""
-    if isinstance(env, BatchOfOne):
+    """Returns the environment inside of all wrappers, and of a batch of one."""
+    if isinstance(env, _BatchOfOne):
         env = env.envs[0]
     return getattr(env, "unwrapped", env)
 
 
-def _batch_of(environment: Any) -> tuple[PyEnvironment, bool, bool]:
-    """Returns a batch, whether it stands for a single one, and if it was made here."""
+def _batch_of(environment: Any) -> tuple[PyEnvironment, bool]:
+    """Returns a batch, and true if it was made here."""
     is_ready = isinstance(environment, PyEnvironment)
     if isinstance(environment, str):
         environment = constructor(environment)
@@ -393,8 +386,8 @@ def _batch_of(environment: Any) -> tuple[PyEnvironment, bool, bool]:
     if not isinstance(env, PyEnvironment):
         raise TypeError(_no_environment(environment, env))
     if env.batched:
-        return env, False, not is_ready
-    return BatchOfOne(env), True, not is_ready
+        return env, not is_ready
+    return _BatchOfOne(env), not is_ready
 
 
 def _no_environment(given: Any, env: Any) -> str:
@@ -417,3 +410,67 @@ def _no_environment(given: Any, env: Any) -> str:
     else:
         hint = "Pass a PyEnvironment, or something to call that makes one."
     return f"TFPyEnvironment was given {got}. {hint}"
+
+
+_MID, _LAST = StepType.MID, StepType.LAST
+_ENDED = np.ones(1, bool)
+_ENDED.setflags(write=False)
+
+
+class _BatchOfOne(BatchedPyEnvironment):
+    """A batch of one single environment, with a shorter way for its leaves.
+
+    Its current time step is always that of the environment.
+    """
+
+    _kept: TimeStep | None = None
+
+    def __init__(self, env: PyEnvironment) -> None:
+        super().__init__([env], multithreading=False)
+
+    @property
+    def _current_time_step(self) -> TimeStep | None:
+        # Environments of other libraries keep theirs elsewhere.
+        return self._stacked_current() or self._kept
+
+    @_current_time_step.setter
+    def _current_time_step(self, time_step: TimeStep | None) -> None:
+        self._kept = time_step
+
+    def step_columns(self, columns: Sequence[Array]) -> list[Array]:
+        """Steps with the leaves of an action, and returns copies of a time step's."""
+        # Hot: called once per step. The rest of `step` is for several rows.
+        (env,) = self._envs
+        current = getattr(env, "_current_time_step", None)
+        structure = self._actions.structure
+        if current is None or self._closed or self._has_order:
+            return self._time_step.flatten(self.step(structure.unflatten(columns)))
+        ended = current.step_type is not _MID and bool(current.step_type == _LAST)
+        columns = self._actions.columns(
+            structure.unflatten(columns), ignored=_ENDED if ended else None
+        )
+        try:
+            if ended:
+                time_step = env.reset()
+            else:
+                action = structure.unflatten([column[0] for column in columns])
+                time_step = env.step(action)
+        except Exception as error:
+            raise with_rows("step", [(0, error)])  # noqa: B904  # it is the same
+        return self._columns([time_step])
+
+    def _columns(self, time_steps: list[TimeStep]) -> list[Array]:
+        # Hot: called once per step.
+        places = self._places
+        try:
+            leaves = self._time_step.flatten(time_steps[0])
+            for leaf, (dtype, shape, _, _) in zip(leaves, places, strict=True):
+                if leaf.dtype is not dtype or leaf.shape != shape:
+                    raise SpecError
+        except (AttributeError, SpecError):
+            # Not necessarily wrong: the slow way converts or refuses.
+            return super()._columns(time_steps)
+        return [
+            np.array(leaf, ndmin=place.rank)
+            for leaf, place in zip(leaves, places, strict=True)
+        ]

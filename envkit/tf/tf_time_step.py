@@ -1,14 +1,15 @@
 """Time steps made of tensors, eagerly and inside `tf.function`.
 
-Nobody needs to import this module: `envkit.restart` and its siblings come here when
-they are given tensors. What they refuse is what they refuse of arrays, as far as
-shapes are known: a size that is known only when a traced function runs is not checked.
+Users do not import this module: `envkit.restart` and its siblings call it when they are
+given tensors. The checks are those of arrays, as far as shapes are known: a size that
+is known only when a traced function runs is not checked.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -19,11 +20,11 @@ from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 from envkit import nest
 from envkit.errors import SpecError
 from envkit.specs.validation import describe
-from envkit.tf.autograph import as_written
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
 
 __all__ = [
+    "as_written",
     "derive_from_tf_agents",
     "restart",
     "termination",
@@ -31,6 +32,18 @@ __all__ = [
     "transition",
     "truncation",
 ]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def as_written(function: _Function) -> _Function:
+    """Keeps AutoGraph from rewriting a function inside `tf.function`.
+
+    The function must branch only on values that are known while it is traced, so that
+    rewriting would take long and change nothing.
+    """
+    kept: _Function = tf.autograph.experimental.do_not_convert(function)
+    return kept
 
 
 @as_written
@@ -106,9 +119,9 @@ def derive_from_tf_agents() -> None:
     """Makes `TimeStep` a subclass of TF-Agents' `TimeStep`, if that is imported.
 
     Agents and policies of TF-Agents refuse the specs of time steps of any other class.
-    With that as its base, every time step of envkit is one of theirs, those that were
-    made before included, and no step has to be converted. TF-Agents itself is not
-    imported, and no method changes: envkit's class has all of them.
+    With that as its base, every time step of envkit is one of theirs, earlier ones
+    included, and no step has to be converted. This does not import TF-Agents, and it
+    changes no method, because envkit's class has all of them.
     """
     theirs = getattr(
         sys.modules.get("tf_agents.trajectories.time_step"), "TimeStep", TimeStep
@@ -144,7 +157,7 @@ def _step(
         # Rank 0 has no first dimension to take, and the slice of nothing is nothing.
         sizes = tf.zeros([0], tf.int32) if first is None else tf.shape(first)[:1]
     step_types = _filled(step_type, sizes)
-    # Of what it fills, TensorFlow knows all sizes that can be known while tracing.
+    # TensorFlow knows the shape of this as far as it can be known while tracing.
     dims = step_types.shape
     _check_reward_dims(call, reward, dims)
     return TimeStep(
@@ -159,16 +172,16 @@ def _as_sizes(call: str, dims: Any, name: str) -> Any:
         return tf.zeros([0], tf.int32)
     if sizes is None or not _are_sizes(sizes):
         raise SpecError(
-            f"{call}() was given {dims!r:.80} as {name}; a size or a sequence of sizes "
-            "is expected."
+            f"The {name} of {call}() must be a size or a sequence of sizes, got "
+            f"{dims!r:.80}."
         )
     sizes = tf.cast(sizes, tf.int32)
-    # Only where it must be, since reshaping forgets which of the sizes are known.
+    # Only where it must be, because reshaping forgets which of the sizes are known.
     return sizes if sizes.shape.rank == 1 else tf.reshape(sizes, [-1])
 
 
 def _as_tensor(value: Any, dtype: Any = None) -> Any:
-    """Returns a tensor, or `None` for what cannot be one."""
+    """Returns a tensor, or `None` for a value that cannot be one."""
     try:
         return tf.convert_to_tensor(value, dtype)
     except (TypeError, ValueError, OverflowError, tf.errors.OpError):
@@ -196,7 +209,7 @@ def _zero_rewards(reward_spec: NestedSpec, sizes: Any) -> NestedArray:
         if isinstance(leaf, type) or not is_spec:
             place = nest.join("reward_spec", path)
             raise TypeError(
-                f"restart() was given {leaf!r:.80} as {place}, which is not a spec."
+                f"The {place} of restart() must be a spec, got {leaf!r:.80}."
             )
     return nest.map_structure(lambda spec: _zeros(spec, sizes), reward_spec)
 
@@ -216,21 +229,21 @@ def _map_reward(call: str, reward: NestedArray) -> NestedArray:
 def _as_reward(call: str, reward: Any, path: str) -> Any:
     if reward is None:
         raise SpecError(
-            f"{call}() was given None as {path}. A reward is a number, an array or a "
-            "tensor; where nothing was earned, pass 0.0."
+            f"The {path} of {call}() must be a number, an array or a tensor, got None. "
+            "Where nothing was earned, pass 0.0."
         )
     tensor = _as_numbers(reward)
     if tensor is None:
         raise SpecError(
-            f"{call}() was given {_described(reward)} as {path}. A reward is a number "
-            "or an array of numbers."
+            f"The {path} of {call}() must be a number or an array of numbers, got "
+            f"{_described(reward)}."
         )
     return tensor
 
 
 def _as_numbers(value: Any) -> Any:
     """Returns a tensor of numbers, those of Python as float32; `None` for others."""
-    # Those of NumPy are Python's, too, but have a dtype.
+    # Some numbers of NumPy are Python's, too, but have a dtype.
     is_plain = isinstance(value, int | float) and not isinstance(value, np.generic)
     tensor = _as_tensor(value, tf.float32 if is_plain else None)
     if tensor is None:
@@ -257,12 +270,12 @@ def _check_reward_dims(call: str, reward: NestedArray, dims: Any) -> None:
         )
         raise SpecError(
             f"{call}() was given a reward of shape {_sizes_of(leaf.shape)}{place}, "
-            f"which does not begin with the batch's dimensions {_sizes_of(dims)}.{hint}"
+            f"which must begin with the batch's dimensions {_sizes_of(dims)}.{hint}"
         )
 
 
 def _begins_with(shape: Any, dims: Any) -> bool:
-    """Says whether a shape may begin with `dims`, as far as both are known."""
+    """Returns true if a shape may begin with `dims`, as far as both are known."""
     if shape.rank is None or dims.rank is None:
         return True
     return bool(shape[: dims.rank].is_compatible_with(dims))
@@ -275,14 +288,15 @@ def _sizes_of(shape: Any) -> tuple[int | None, ...]:
 def _as_discount(call: str, discount: Any, sizes: Any, dims: Any) -> Any:
     if discount is None:
         raise SpecError(
-            f"{call}() was given None as discount. Pass 1.0 where later rewards count "
-            "in full, 0.0 where the episode is over for good."
+            f"The discount of {call}() must be a number, an array or a tensor, got "
+            "None. Pass 1.0 where later rewards count in full, and 0.0 where the task "
+            "is over."
         )
     given = _as_numbers(discount)
     if given is None:
         raise SpecError(
-            f"{call}() was given {_described(discount)} as discount. A discount is a "
-            "number or an array of numbers."
+            f"The discount of {call}() must be a number or an array of numbers, got "
+            f"{_described(discount)}."
         )
     given = tf.cast(given, tf.float32)
     if given.shape.rank == 0:
@@ -296,7 +310,7 @@ def _as_discount(call: str, discount: Any, sizes: Any, dims: Any) -> Any:
     if _begins_with(given.shape, dims):
         return given
     raise SpecError(
-        f"{call}() was given a discount of shape {_sizes_of(given.shape)}, which does "
-        f"not begin with the batch's dimensions {_sizes_of(dims)}. Pass one number for "
-        "all rows, or one for each."
+        f"{call}() was given a discount of shape {_sizes_of(given.shape)}, which must "
+        f"begin with the batch's dimensions {_sizes_of(dims)}. Pass one number for all "
+        "rows, or one for each."
     )

@@ -1,4 +1,4 @@
-"""Wrappers of TensorFlow environments; they are environments themselves."""
+"""Wrappers of TensorFlow environments."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from envkit import nest
-from envkit.autoreset import AutoReset
-from envkit.envs.base import checked_size
+from envkit.arguments import checked_size
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe
-from envkit.tf.tensor_actions import TensorActions
+from envkit.text import listed
 from envkit.tf.tensor_spec import BoundedTensorSpec, is_bounded
-from envkit.tf.tf_environment import TFEnvironment
-from envkit.time_step import StepType, TimeStep
+from envkit.tf.tf_environment import TensorActions, TFEnvironment
+from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import NestedArray, NestedSpec
-from envkit.wording import listed
 
 __all__ = ["OneHotActionWrapper", "TFEnvironmentBaseWrapper", "TFTimeLimit"]
 
@@ -25,7 +23,7 @@ __all__ = ["OneHotActionWrapper", "TFEnvironmentBaseWrapper", "TFTimeLimit"]
 class TFEnvironmentBaseWrapper(TFEnvironment):
     """Forwards everything to the environment it wraps.
 
-    A subclass overrides what is to be different: `_step`, `_reset` and
+    A subclass overrides the methods that differ: `_step`, `_reset` and
     `_current_time_step`, and for other specs `action_spec` or `time_step_spec`, from
     which the observation's, the reward's and the discount's are taken. A subclass that
     keeps something for each row overrides `_reset_rows(mask)` too.
@@ -53,15 +51,15 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
             if isinstance(env, PyEnvironment):
                 hint = " Make one of it first: TFPyEnvironment(env)."
             raise TypeError(
-                f"{type(self).__name__} wraps a TFEnvironment, not {describe(env)}."
-                f"{hint}"
+                f"The environment of {type(self).__name__} must be a TFEnvironment, "
+                f"got {describe(env)}.{hint}"
             )
         super().__init__(env.time_step_spec(), env.action_spec(), env.batch_size)
         self._env = env
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are not looked for: they are asked for before there is an
-        # environment to forward to, when a wrapper is copied.
+        # Private names are not forwarded, because there is no environment yet when
+        # `copy` asks for some.
         if name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -74,22 +72,22 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
 
     @property
     def batched(self) -> bool:
-        """Whether the environment is a batch, which all of TensorFlow are."""
+        """True: all environments of tensors are batches."""
         return self._env.batched
 
     @property
     def batch_size(self) -> int | None:
-        """How many rows the environment has."""
+        """The number of rows."""
         return self._env.batch_size
 
     @property
     def resets_rows(self) -> bool:
-        """Whether `reset` takes a mask."""
+        """True if `reset` takes a mask."""
         return bool(getattr(self._env, "resets_rows", False))
 
     @property
     def autoreset(self) -> AutoReset:
-        """When the episode after a `LAST` begins; may be changed, if it may inside."""
+        """When the episode after a `LAST` begins, as in the environment."""
         return AutoReset.kept_by(self._env)
 
     @autoreset.setter
@@ -105,7 +103,7 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
         return self._env.action_spec()
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """Returns what the environment renders."""
+        """Returns the environment's pictures."""
         return self._env.render(mode)
 
     def close(self) -> None:
@@ -113,11 +111,11 @@ class TFEnvironmentBaseWrapper(TFEnvironment):
         self._env.close()
 
     def get_state(self) -> Any:
-        """Returns the environment's state, where it has one to give."""
+        """Returns the environment's state, for `set_state`."""
         return self._env.get_state()
 
     def set_state(self, state: Any) -> None:
-        """Brings back what `get_state` returned."""
+        """Restores a state that `get_state` returned."""
         self._env.set_state(state)
 
     def _current_time_step(self) -> TimeStep:
@@ -137,8 +135,8 @@ class OneHotActionWrapper(TFEnvironmentBaseWrapper):
     """Takes integer actions as vectors in which the chosen value has a one.
 
     Each integer leaf of the action spec, a number or a vector of them, gets one more
-    dimension, with a place for each value from its minimum to its maximum. Where all
-    places hold the same, the first one counts. Other leaves stay as they are.
+    dimension, with an element for each value from its minimum to its maximum. Where all
+    elements are equal, the first one counts. Other leaves stay as they are.
 
     Example:
         >>> from envkit.tf import TFCartPole
@@ -186,15 +184,14 @@ class OneHotActionWrapper(TFEnvironmentBaseWrapper):
 class TFTimeLimit(TFEnvironmentBaseWrapper):
     """Truncates episodes: their step number `duration` is the last.
 
-    That step becomes a `LAST` and keeps its discount, so that what would have come can
-    still be estimated. Each row counts for itself. An environment that ends an episode
-    earlier does so.
+    That step becomes a `LAST` and keeps its discount, so that later rewards can still
+    be estimated. Each row is counted alone. An environment may end an episode earlier.
 
     The environment does not know that an episode was cut, so the wrapper begins the
-    next one. Where only some rows were cut the environment has to be able to reset
-    these alone, as its `resets_rows` says. A batch steps as a whole, so they make one
-    more step first, of which nobody learns. Without that ability an environment can be
-    wrapped if it has a single row.
+    next one. Where only some rows were cut the environment must be able to reset these
+    alone: its `resets_rows` must be true. A batch steps as a whole, so these rows make
+    one more step first, whose time step is dropped. An environment that cannot reset
+    rows can be wrapped if it has a single one.
 
     Example:
         >>> from envkit.tf import TFCartPole
@@ -210,7 +207,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
 
         Args:
             env: The environment to wrap.
-            duration: The most steps an episode has.
+            duration: The largest number of steps of an episode.
 
         Raises:
             ValueError: The environment is a batch and cannot reset single rows.
@@ -228,7 +225,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
                 "TensorFlow."
             )
         self._steps = tf.Variable(tf.zeros([self.batch_size], tf.int64), name="steps")
-        # In which rows the current time step is a LAST only here.
+        # True where the current time step is a LAST here, but not in the environment.
         self._cut = tf.Variable(tf.zeros([self.batch_size], tf.bool), name="cut")
 
     def _check_order(self) -> None:
@@ -243,16 +240,16 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
 
     @property
     def duration(self) -> int:
-        """The most steps an episode has."""
+        """The largest number of steps of an episode."""
         return self._duration
 
     def get_state(self) -> Any:
-        """Returns the environment's state, and how far each row has come."""
+        """Returns the environment's state and the counters of each row."""
         counted = [variable.numpy() for variable in self._counted()]
         return self._env.get_state(), counted
 
     def set_state(self, state: Any) -> None:
-        """Brings back what `get_state` returned."""
+        """Restores a state that `get_state` returned."""
         own, counted = state
         self._env.set_state(own)
         for variable, value in zip(self._counted(), counted, strict=True):
@@ -262,7 +259,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         return [self._steps, self._cut]
 
     def reset_to(self, state: Any, mask: Any = None) -> TimeStep:
-        """Starts episodes as the environment's own `reset_to` does."""
+        """Starts episodes at given states, with the environment's own `reset_to`."""
         return self._begun(self._env.reset_to(state, mask))
 
     def _current_time_step(self) -> TimeStep:
@@ -275,7 +272,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         return self._begun(self._env.reset(mask))
 
     def _begun(self, time_step: TimeStep) -> TimeStep:
-        """Counts anew in the rows that have begun an episode."""
+        """Resets the counters of the rows that have begun an episode."""
         begun = time_step.is_first()
         self._steps.assign(tf.where(begun, tf.zeros_like(self._steps), self._steps))
         cut = self._cut & ~begun
@@ -293,7 +290,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         return _ended(time_step, cut)
 
     def _step_or_reset(self, action: NestedArray) -> TimeStep:
-        """Steps the rows, but begins an episode in those that were cut."""
+        """Steps the rows, and begins an episode in those that were cut."""
         cut = self._cut.read_value()
         time_step: TimeStep = tf.cond(
             tf.reduce_all(cut),
@@ -313,7 +310,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
 
 
 def _ended(time_step: TimeStep, rows: Any) -> TimeStep:
-    """Makes the time steps of these rows the last."""
+    """Returns a time step that is a `LAST` in these rows."""
     step_type = tf.where(rows, StepType.LAST, time_step.step_type)
     return time_step._replace(step_type=step_type)
 
@@ -323,19 +320,19 @@ def _one_hot_spec(spec: Any, place: str) -> Any:
         return spec
     if spec.shape.rank is None or spec.shape.rank > 1:
         raise ValueError(
-            "OneHotActionWrapper takes integer actions with at most one dimension, and "
-            f"{place} has shape {spec.shape}."
+            "Integer actions of OneHotActionWrapper must have at most one dimension, "
+            f"and {place} has shape {spec.shape}."
         )
     if not is_bounded(spec):
         raise ValueError(
-            f"OneHotActionWrapper takes integer actions with bounds, and {place} has "
-            "none: there is no place for every integer."
+            f"Integer actions of OneHotActionWrapper must have bounds, and {place} has "
+            "none, so that the vector would have no end."
         )
     values = np.unique(spec.maximum.astype(object) - spec.minimum.astype(object) + 1)
     if values.size != 1:
         raise ValueError(
-            "OneHotActionWrapper needs as many values for each element of an action, "
-            f"and those of {place} have {listed(values, most=3)}."
+            "All elements of an action of OneHotActionWrapper must have equally many "
+            f"values, and those of {place} have {listed(values, most=3)}."
         )
     return BoundedTensorSpec(
         [*spec.shape, int(values[0])], spec.dtype, 0, 1, name="one_hot_action_spec"

@@ -1,6 +1,6 @@
 """Wrappers: environments that change one thing about another environment.
 
-Each works on a single environment and on a batch, each row by itself, and is an
+Each works on a single environment and on a batch, row by row, and is an
 environment itself, so they nest. Names are loaded when they are first used.
 """
 
@@ -11,184 +11,146 @@ from typing import TYPE_CHECKING
 from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from envkit.wrappers.actions.disabled import ExtraDisabledActionsWrapper
-    from envkit.wrappers.actions.discrete import (
-        ActionDiscretizeWrapper,
-        DiscretizeAction,
-        OneHotActionWrapper,
+    from envkit.wrappers.actions import ActionClipWrapper as ActionClipWrapper
+    from envkit.wrappers.actions import ActionOffsetWrapper as ActionOffsetWrapper
+    from envkit.wrappers.actions import RescaleAction as RescaleAction
+    from envkit.wrappers.actions import TransformAction as TransformAction
+    from envkit.wrappers.atari import AtariPreprocessing as AtariPreprocessing
+    from envkit.wrappers.atari import AtariTimeLimit as AtariTimeLimit
+    from envkit.wrappers.atari import FireOnReset as FireOnReset
+    from envkit.wrappers.atari import FrameStack4 as FrameStack4
+    from envkit.wrappers.atari import NoopReset as NoopReset
+    from envkit.wrappers.base import (
+        PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper,
     )
-    from envkit.wrappers.actions.flat import FlattenActionWrapper
-    from envkit.wrappers.actions.transforms import (
-        ActionClipWrapper,
-        ActionOffsetWrapper,
-        RescaleAction,
-        TransformAction,
+    from envkit.wrappers.base import wrap as wrap
+    from envkit.wrappers.checking import EnvironmentWarning as EnvironmentWarning
+    from envkit.wrappers.checking import PassiveChecker as PassiveChecker
+    from envkit.wrappers.discrete_actions import (
+        ActionDiscretizeWrapper as ActionDiscretizeWrapper,
     )
-    from envkit.wrappers.atari.openings import FireOnReset, NoopReset
-    from envkit.wrappers.atari.preprocessing import AtariPreprocessing, FrameStack4
-    from envkit.wrappers.atari.time_limit import AtariTimeLimit
-    from envkit.wrappers.base import PyEnvironmentBaseWrapper
-    from envkit.wrappers.checking.faults import EnvironmentWarning
-    from envkit.wrappers.checking.passive_checker import PassiveChecker
-    from envkit.wrappers.composition import wrap
-    from envkit.wrappers.episode_limit import EpisodeLimit
-    from envkit.wrappers.goals import GoalReplayEnvWrapper
-    from envkit.wrappers.history.frames import DelayObservation, FrameStack
-    from envkit.wrappers.history.history_wrapper import HistoryWrapper
-    from envkit.wrappers.limits import FixedLength, TimeLimit
-    from envkit.wrappers.normalization.normalizers import (
-        NormalizeObservation,
-        NormalizeReward,
+    from envkit.wrappers.discrete_actions import DiscretizeAction as DiscretizeAction
+    from envkit.wrappers.discrete_actions import (
+        ExtraDisabledActionsWrapper as ExtraDisabledActionsWrapper,
     )
-    from envkit.wrappers.normalization.running_statistics import RunningStatistics
-    from envkit.wrappers.observations.parts import (
-        FlattenObservation,
-        FlattenObservationsWrapper,
-        ObservationFilterWrapper,
-        RenameObservation,
-        SelectObservation,
+    from envkit.wrappers.discrete_actions import (
+        OneHotActionWrapper as OneHotActionWrapper,
     )
-    from envkit.wrappers.observations.time_aware import TimeAwareObservation
-    from envkit.wrappers.observations.transforms import (
-        DiscretizeObservation,
-        DtypeObservation,
-        RescaleObservation,
-        ReshapeObservation,
-        TransformObservation,
+    from envkit.wrappers.flat_actions import (
+        FlattenActionWrapper as FlattenActionWrapper,
     )
-    from envkit.wrappers.pictures.images import (
-        CropObservation,
-        GrayscaleObservation,
-        ResizeObservation,
-        TransposeObservation,
+    from envkit.wrappers.goals import GoalReplayEnvWrapper as GoalReplayEnvWrapper
+    from envkit.wrappers.history import DelayObservation as DelayObservation
+    from envkit.wrappers.history import FrameStack as FrameStack
+    from envkit.wrappers.history import HistoryWrapper as HistoryWrapper
+    from envkit.wrappers.limits import EpisodeLimit as EpisodeLimit
+    from envkit.wrappers.limits import FixedLength as FixedLength
+    from envkit.wrappers.limits import TimeLimit as TimeLimit
+    from envkit.wrappers.normalization import (
+        NormalizeObservation as NormalizeObservation,
     )
-    from envkit.wrappers.pictures.rendered_observation import AddRenderObservation
-    from envkit.wrappers.profiling import PerformanceProfiler
-    from envkit.wrappers.repeats import (
-        ActionRepeat,
-        DelayAction,
-        MaxAndSkipObservation,
-        StickyAction,
+    from envkit.wrappers.normalization import NormalizeReward as NormalizeReward
+    from envkit.wrappers.normalization import RunningStatistics as RunningStatistics
+    from envkit.wrappers.observation_parts import (
+        FlattenObservation as FlattenObservation,
     )
-    from envkit.wrappers.rewards import ClipReward, TransformReward
-    from envkit.wrappers.statistics import RecordEpisodeStatistics, RunStats
-    from envkit.wrappers.video.record_video import RecordVideo
-    from envkit.wrappers.video.video_schedule import capped_cubic_video_schedule
+    from envkit.wrappers.observation_parts import (
+        FlattenObservationsWrapper as FlattenObservationsWrapper,
+    )
+    from envkit.wrappers.observation_parts import (
+        ObservationFilterWrapper as ObservationFilterWrapper,
+    )
+    from envkit.wrappers.observation_parts import RenameObservation as RenameObservation
+    from envkit.wrappers.observation_parts import SelectObservation as SelectObservation
+    from envkit.wrappers.observations import (
+        DiscretizeObservation as DiscretizeObservation,
+    )
+    from envkit.wrappers.observations import DtypeObservation as DtypeObservation
+    from envkit.wrappers.observations import RescaleObservation as RescaleObservation
+    from envkit.wrappers.observations import ReshapeObservation as ReshapeObservation
+    from envkit.wrappers.observations import (
+        TransformObservation as TransformObservation,
+    )
+    from envkit.wrappers.pictures import AddRenderObservation as AddRenderObservation
+    from envkit.wrappers.pictures import CropObservation as CropObservation
+    from envkit.wrappers.pictures import GrayscaleObservation as GrayscaleObservation
+    from envkit.wrappers.pictures import ResizeObservation as ResizeObservation
+    from envkit.wrappers.pictures import TransposeObservation as TransposeObservation
+    from envkit.wrappers.profiling import PerformanceProfiler as PerformanceProfiler
+    from envkit.wrappers.repeats import ActionRepeat as ActionRepeat
+    from envkit.wrappers.repeats import DelayAction as DelayAction
+    from envkit.wrappers.repeats import MaxAndSkipObservation as MaxAndSkipObservation
+    from envkit.wrappers.repeats import StickyAction as StickyAction
+    from envkit.wrappers.rewards import ClipReward as ClipReward
+    from envkit.wrappers.rewards import TransformReward as TransformReward
+    from envkit.wrappers.statistics import (
+        RecordEpisodeStatistics as RecordEpisodeStatistics,
+    )
+    from envkit.wrappers.statistics import RunStats as RunStats
+    from envkit.wrappers.time_aware import TimeAwareObservation as TimeAwareObservation
+    from envkit.wrappers.video import RecordVideo as RecordVideo
+    from envkit.wrappers.video import (
+        capped_cubic_video_schedule as capped_cubic_video_schedule,
+    )
 
 _HOMES = {
-    "ActionClipWrapper": "envkit.wrappers.actions.transforms",
-    "ActionDiscretizeWrapper": "envkit.wrappers.actions.discrete",
-    "ActionOffsetWrapper": "envkit.wrappers.actions.transforms",
+    "ActionClipWrapper": "envkit.wrappers.actions",
+    "ActionDiscretizeWrapper": "envkit.wrappers.discrete_actions",
+    "ActionOffsetWrapper": "envkit.wrappers.actions",
     "ActionRepeat": "envkit.wrappers.repeats",
-    "AddRenderObservation": "envkit.wrappers.pictures.rendered_observation",
-    "AtariPreprocessing": "envkit.wrappers.atari.preprocessing",
-    "AtariTimeLimit": "envkit.wrappers.atari.time_limit",
+    "AddRenderObservation": "envkit.wrappers.pictures",
+    "AtariPreprocessing": "envkit.wrappers.atari",
+    "AtariTimeLimit": "envkit.wrappers.atari",
     "ClipReward": "envkit.wrappers.rewards",
-    "CropObservation": "envkit.wrappers.pictures.images",
+    "CropObservation": "envkit.wrappers.pictures",
     "DelayAction": "envkit.wrappers.repeats",
-    "DelayObservation": "envkit.wrappers.history.frames",
-    "DiscretizeAction": "envkit.wrappers.actions.discrete",
-    "DiscretizeObservation": "envkit.wrappers.observations.transforms",
-    "DtypeObservation": "envkit.wrappers.observations.transforms",
-    "EnvironmentWarning": "envkit.wrappers.checking.faults",
-    "EpisodeLimit": "envkit.wrappers.episode_limit",
-    "ExtraDisabledActionsWrapper": "envkit.wrappers.actions.disabled",
-    "FireOnReset": "envkit.wrappers.atari.openings",
+    "DelayObservation": "envkit.wrappers.history",
+    "DiscretizeAction": "envkit.wrappers.discrete_actions",
+    "DiscretizeObservation": "envkit.wrappers.observations",
+    "DtypeObservation": "envkit.wrappers.observations",
+    "EnvironmentWarning": "envkit.wrappers.checking",
+    "EpisodeLimit": "envkit.wrappers.limits",
+    "ExtraDisabledActionsWrapper": "envkit.wrappers.discrete_actions",
+    "FireOnReset": "envkit.wrappers.atari",
     "FixedLength": "envkit.wrappers.limits",
-    "FlattenActionWrapper": "envkit.wrappers.actions.flat",
-    "FlattenObservation": "envkit.wrappers.observations.parts",
-    "FlattenObservationsWrapper": "envkit.wrappers.observations.parts",
-    "FrameStack": "envkit.wrappers.history.frames",
-    "FrameStack4": "envkit.wrappers.atari.preprocessing",
+    "FlattenActionWrapper": "envkit.wrappers.flat_actions",
+    "FlattenObservation": "envkit.wrappers.observation_parts",
+    "FlattenObservationsWrapper": "envkit.wrappers.observation_parts",
+    "FrameStack": "envkit.wrappers.history",
+    "FrameStack4": "envkit.wrappers.atari",
     "GoalReplayEnvWrapper": "envkit.wrappers.goals",
-    "GrayscaleObservation": "envkit.wrappers.pictures.images",
-    "HistoryWrapper": "envkit.wrappers.history.history_wrapper",
+    "GrayscaleObservation": "envkit.wrappers.pictures",
+    "HistoryWrapper": "envkit.wrappers.history",
     "MaxAndSkipObservation": "envkit.wrappers.repeats",
-    "NoopReset": "envkit.wrappers.atari.openings",
-    "NormalizeObservation": "envkit.wrappers.normalization.normalizers",
-    "NormalizeReward": "envkit.wrappers.normalization.normalizers",
-    "ObservationFilterWrapper": "envkit.wrappers.observations.parts",
-    "OneHotActionWrapper": "envkit.wrappers.actions.discrete",
-    "PassiveChecker": "envkit.wrappers.checking.passive_checker",
+    "NoopReset": "envkit.wrappers.atari",
+    "NormalizeObservation": "envkit.wrappers.normalization",
+    "NormalizeReward": "envkit.wrappers.normalization",
+    "ObservationFilterWrapper": "envkit.wrappers.observation_parts",
+    "OneHotActionWrapper": "envkit.wrappers.discrete_actions",
+    "PassiveChecker": "envkit.wrappers.checking",
     "PerformanceProfiler": "envkit.wrappers.profiling",
     "PyEnvironmentBaseWrapper": "envkit.wrappers.base",
     "RecordEpisodeStatistics": "envkit.wrappers.statistics",
-    "RecordVideo": "envkit.wrappers.video.record_video",
-    "RenameObservation": "envkit.wrappers.observations.parts",
-    "RescaleAction": "envkit.wrappers.actions.transforms",
-    "RescaleObservation": "envkit.wrappers.observations.transforms",
-    "ReshapeObservation": "envkit.wrappers.observations.transforms",
-    "ResizeObservation": "envkit.wrappers.pictures.images",
+    "RecordVideo": "envkit.wrappers.video",
+    "RenameObservation": "envkit.wrappers.observation_parts",
+    "RescaleAction": "envkit.wrappers.actions",
+    "RescaleObservation": "envkit.wrappers.observations",
+    "ReshapeObservation": "envkit.wrappers.observations",
+    "ResizeObservation": "envkit.wrappers.pictures",
     "RunStats": "envkit.wrappers.statistics",
-    "RunningStatistics": "envkit.wrappers.normalization.running_statistics",
-    "SelectObservation": "envkit.wrappers.observations.parts",
+    "RunningStatistics": "envkit.wrappers.normalization",
+    "SelectObservation": "envkit.wrappers.observation_parts",
     "StickyAction": "envkit.wrappers.repeats",
-    "TimeAwareObservation": "envkit.wrappers.observations.time_aware",
+    "TimeAwareObservation": "envkit.wrappers.time_aware",
     "TimeLimit": "envkit.wrappers.limits",
-    "TransformAction": "envkit.wrappers.actions.transforms",
-    "TransformObservation": "envkit.wrappers.observations.transforms",
+    "TransformAction": "envkit.wrappers.actions",
+    "TransformObservation": "envkit.wrappers.observations",
     "TransformReward": "envkit.wrappers.rewards",
-    "TransposeObservation": "envkit.wrappers.pictures.images",
-    "capped_cubic_video_schedule": "envkit.wrappers.video.video_schedule",
-    "wrap": "envkit.wrappers.composition",
+    "TransposeObservation": "envkit.wrappers.pictures",
+    "capped_cubic_video_schedule": "envkit.wrappers.video",
+    "wrap": "envkit.wrappers.base",
 }
 
-__all__ = [
-    "ActionClipWrapper",
-    "ActionDiscretizeWrapper",
-    "ActionOffsetWrapper",
-    "ActionRepeat",
-    "AddRenderObservation",
-    "AtariPreprocessing",
-    "AtariTimeLimit",
-    "ClipReward",
-    "CropObservation",
-    "DelayAction",
-    "DelayObservation",
-    "DiscretizeAction",
-    "DiscretizeObservation",
-    "DtypeObservation",
-    "EnvironmentWarning",
-    "EpisodeLimit",
-    "ExtraDisabledActionsWrapper",
-    "FireOnReset",
-    "FixedLength",
-    "FlattenActionWrapper",
-    "FlattenObservation",
-    "FlattenObservationsWrapper",
-    "FrameStack",
-    "FrameStack4",
-    "GoalReplayEnvWrapper",
-    "GrayscaleObservation",
-    "HistoryWrapper",
-    "MaxAndSkipObservation",
-    "NoopReset",
-    "NormalizeObservation",
-    "NormalizeReward",
-    "ObservationFilterWrapper",
-    "OneHotActionWrapper",
-    "PassiveChecker",
-    "PerformanceProfiler",
-    "PyEnvironmentBaseWrapper",
-    "RecordEpisodeStatistics",
-    "RecordVideo",
-    "RenameObservation",
-    "RescaleAction",
-    "RescaleObservation",
-    "ReshapeObservation",
-    "ResizeObservation",
-    "RunStats",
-    "RunningStatistics",
-    "SelectObservation",
-    "StickyAction",
-    "TimeAwareObservation",
-    "TimeLimit",
-    "TransformAction",
-    "TransformObservation",
-    "TransformReward",
-    "TransposeObservation",
-    "capped_cubic_video_schedule",
-    "wrap",
-]
+__all__ = sorted(_HOMES)
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""What the constructors of several wrappers ask of their arguments."""
+"""Bounds that wrappers are given: checked, in words, and in another dtype."""
 
 from __future__ import annotations
 
@@ -7,96 +7,96 @@ from typing import Any
 
 import numpy as np
 
-from envkit.envs.base import checked_size
+from envkit.specs.arrays import as_array
 from envkit.specs.validation import describe
+from envkit.text import bound_text
+from envkit.types import Array
 
-__all__ = ["checked_flag", "checked_key", "is_number", "known_dtype", "limited_size"]
+__all__ = ["checked_range", "nearest_within", "range_text"]
 
 
-def limited_size(
-    name: str, size: Any, *, most: int, least: int = 1, hint: str = ""
-) -> int:
-    """Returns `size` if it is an integer from `least` to `most`, and raises otherwise.
+def checked_range(
+    names: tuple[str, str], ends: Any, leaves: str
+) -> tuple[Array, Array]:
+    """Returns the ends of a range as arrays, or says what is wrong with them.
+
+    Args:
+        names: What the lower and the upper one are called.
+        ends: The two, each a number or an array.
+        leaves: To what they broadcast, in words.
 
     Example:
-        >>> limited_size("width", 70_000, most=2**15)
-        Traceback (most recent call last):
-        ValueError: width is 70000; it must be an integer of at most 32768.
+        >>> checked_range(("low", "high"), (-1, [1.0, 2.0]), "every action")
+        (array(-1), array([1., 2.]))
     """
-    number = checked_size(name, size, least=least, hint=hint)
-    if number > most:
-        raise ValueError(
-            f"{name} is {size!r}; it must be an integer of at most {most}{hint}."
-        )
-    return number
-
-
-def checked_flag(name: str, value: Any) -> bool:
-    """Returns whether `value` is true, if it is a boolean, and raises otherwise.
-
-    Numbers 0 and 1 will do. Of anything else nobody knows what was meant.
-
-    Example:
-        >>> checked_flag("frozen", np.True_)
-        True
-        >>> checked_flag("frozen", "no")
-        Traceback (most recent call last):
-        TypeError: frozen is the string 'no'; it must be True or False.
-    """
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer) and value in (0, 1):
-        return bool(value)
-    raise TypeError(f"{name} is {describe(value)}; it must be True or False.")
-
-
-def checked_key(name: str, key: Any) -> str:
-    """Returns `key` if it is a string, and raises otherwise.
-
-    Example:
-        >>> checked_key("render_key", 3)
-        Traceback (most recent call last):
-        TypeError: render_key is 3 of type int; it must be a string, for it becomes a key of the observation.
-    """  # noqa: E501  # a message is one line
-    if not isinstance(key, str):
-        raise TypeError(
-            f"{name} is {describe(key)}; it must be a string, for it becomes a key of "
-            "the observation."
-        )
-    return key
-
-
-def known_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    """Returns what NumPy makes of `dtype`, and raises if it makes nothing of it.
-
-    Example:
-        >>> known_dtype("dtype", "float31")
-        Traceback (most recent call last):
-        TypeError: dtype is 'float31', which NumPy does not know as a dtype. It must be one of numbers or booleans, such as np.float32.
-    """  # noqa: E501  # a message is one line
-    problem: Exception | None = None
+    low, high = map(_finite_numbers, names, ends)
     try:
-        # NumPy takes None for float64, and {} for a dtype of no fields.
-        if dtype is not None and dtype != {}:
-            known: np.dtype[Any] = np.dtype(dtype)
-            return known
-    # What it parses raises many things.
-    except (TypeError, ValueError, KeyError, OverflowError, SyntaxError) as error:
-        problem = error
-    raise TypeError(
-        f"{name} is {dtype!r:.80}, which NumPy does not know as a dtype. It must be "
-        "one of numbers or booleans, such as np.float32."
-    ) from problem
+        in_order = bool(np.all(low < high))
+    except ValueError:
+        raise ValueError(
+            f"{names[0]} and {names[1]} must both broadcast to the shape of "
+            f"{leaves}, got the shapes {low.shape} and {high.shape}."
+        ) from None
+    if not in_order:
+        raise ValueError(
+            f"{range_text(names, low, high)}; {names[0]} must be smaller, in every "
+            "element."
+        )
+    return low, high
 
 
-def is_number(value: Any) -> bool:
-    """Says whether a value is one finite number, of Python or NumPy.
+def range_text(names: tuple[str, str], low: Array, high: Array) -> str:
+    """Returns the ends of a range in words.
 
     Example:
-        >>> is_number(np.float32(0.5)), is_number(True), is_number("3")
-        (True, False, False)
+        >>> range_text(("low", "high"), np.array(0), np.array([1.5, 2.0]))
+        'low is 0 and high is [1.5, 2.0]'
     """
-    is_real = isinstance(value, int | float | np.integer | np.floating)
-    return bool(
-        is_real and not isinstance(value, bool) and -math.inf < value < math.inf
-    )
+    return f"{names[0]} is {bound_text(low)} and {names[1]} is {bound_text(high)}"
+
+
+def _finite_numbers(name: str, value: Any) -> Array:
+    numbers = as_array(value)
+    if numbers.dtype.kind not in "iuf":
+        raise TypeError(
+            f"{name} must be a number, or an array of numbers, got {describe(value)}."
+        )
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} must be finite, got {bound_text(numbers)}.")
+    return np.array(numbers)
+
+
+def nearest_within(bounds: Array, dtype: np.dtype[Any], inwards: float) -> Array:
+    """Converts bounds to another dtype such that none of them is passed.
+
+    A bound that the dtype cannot hold becomes the next number towards `inwards`, which
+    is infinity for lower bounds and minus infinity for upper ones.
+
+    Example:
+        >>> nearest_within(np.array([0.5, 2.0]), np.dtype(np.int64), math.inf)
+        array([1, 2])
+    """
+    # Called when a wrapper is made. Python compares its numbers exactly.
+    converted = np.empty(bounds.shape, dtype)
+    for index in np.ndindex(*bounds.shape):
+        bound = bounds[index].item()
+        converted[index] = (
+            _nearest_float(bound, dtype, inwards)
+            if dtype.kind == "f"
+            else _nearest_integer(bound, dtype, inwards)
+        )
+    return converted
+
+
+def _nearest_float(bound: Any, dtype: np.dtype[Any], inwards: float) -> Any:
+    with np.errstate(over="ignore"):
+        number = dtype.type(bound)
+    passed = number.item() < bound if inwards > 0 else number.item() > bound
+    return np.nextafter(number, dtype.type(inwards)) if passed else number
+
+
+def _nearest_integer(bound: Any, dtype: np.dtype[Any], inwards: float) -> int:
+    info = np.iinfo(dtype)
+    lowest, highest = int(info.min), int(info.max)
+    number: float = min(max(bound, lowest), highest)  # none of which is infinite
+    return math.ceil(number) if inwards > 0 else math.floor(number)

@@ -1,16 +1,17 @@
-"""`PyEnvironmentBaseWrapper`: an environment that stands before another one."""
+"""`PyEnvironmentBaseWrapper`: an environment before another one; `wrap`: several."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from envkit import nest
 from envkit.async_environment import AsyncEnvironment
-from envkit.masked_rows import hand_options, is_as_new
 from envkit.provenance import MadeBy, plain_arguments, plain_recipe, recipe_of
 from envkit.py_environment import PyEnvironment
-from envkit.specs.info_spec import info_spec_of
+from envkit.rows import hand_options, is_as_new
+from envkit.specs.environment_spec import info_spec_of
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
@@ -18,9 +19,11 @@ from envkit.types import Array, NestedArray, NestedSpec, Seed
 __all__ = [
     "PyEnvironmentBaseWrapper",
     "WrapperState",
+    "fresh_nest",
     "no_environment",
     "rows_in_wrapper",
     "set_attribute",
+    "wrap",
 ]
 
 
@@ -168,7 +171,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         return _says(self._env, "repeats_last")
 
     def _is_at_once(self) -> bool:
-        """Says whether rows begin now, in the step that ended the episodes before."""
+        """True if rows begin now, in the step that ended the episodes before."""
         return self._dims != () and self._keeper._begins_at_once
 
     def _padding_rows(self) -> Array | None:
@@ -284,7 +287,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
         if not self._moves_rows and (stepping | beginning).all():
-            # Whoever wrote _step() did not think of rows, but none is held.
+            # _step() knows nothing of rows, but none is held.
             return super()._step_rows(action, stepping, beginning)
         self._check_knows_rows(
             self._moves_rows, "_step", "_step_rows(action, stepping, beginning)"
@@ -333,7 +336,7 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
             setattr(self, name, saved[name])
 
     def _fits(self, saved: Any) -> bool:
-        """Says whether what `_save` returned is of a wrapper with these arguments."""
+        """True if what `_save` returned is of a wrapper with these arguments."""
         return True
 
     def _get_state(self) -> WrapperState:
@@ -373,12 +376,12 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
 
 
 def _says(env: Any, name: str) -> bool:
-    # Whoever quacks like an environment may answer with anything.
+    # Because an object that only has the methods may answer with anything.
     return getattr(env, name, False) is True
 
 
 def no_environment(thing: Any) -> str:
-    """Says what a thing is that should be an environment, up to the full stop."""
+    """Describes a thing that should be an environment, up to the full stop."""
     if isinstance(thing, type):
         return f"the class {thing.__name__}. Did you mean {thing.__name__}()?"
     return f"{describe(thing)}.{' Did you mean to call it?' if callable(thing) else ''}"
@@ -473,3 +476,52 @@ def _layers(env: Any, *, foreign: bool = False) -> Iterator[Any]:
             layer = getattr(layer, "gym", None)
         else:
             layer = getattr(layer, "env", None)
+
+
+def fresh_nest(value: Any) -> Any:
+    """Packs the leaves of a nest, of specs mostly, into new containers.
+
+    Example:
+        >>> given = {"a": (1, 2)}
+        >>> fresh = fresh_nest(given)
+        >>> fresh == given, fresh is given
+        (True, False)
+    """
+    return nest.map_structure(lambda leaf: leaf, value)
+
+
+def wrap(env: Any, *wrappers: Callable[..., Any] | Sequence[Any]) -> Any:
+    """Wraps an environment in one wrapper after the other, the first innermost.
+
+    Args:
+        env: The environment.
+        wrappers: Each is a wrapper, or a list of a wrapper and its further arguments.
+            For arguments by name, use `functools.partial`.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> from envkit.wrappers import FrameStack, TimeLimit, wrap
+        >>> wrap(CartPole(), [TimeLimit, 500], [FrameStack, 4])
+        FrameStack(TimeLimit(CartPole(), duration=500), stack_size=4)
+    """
+    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+        raise TypeError(
+            f"wrap() wraps an environment, not {no_environment(env)} The environment "
+            "comes first: wrap(env, [TimeLimit, 500])."
+        )
+    for place, given in enumerate(wrappers, 1):
+        parts = given if isinstance(given, list | tuple) else [given]
+        wrapper, *arguments = parts or [None]
+        if not callable(wrapper):
+            raise TypeError(
+                f"Wrapper {place} of wrap() is {given!r:.80}. Each is a wrapper, or a "
+                "list of a wrapper and its arguments, such as [TimeLimit, 500]."
+            )
+        wrapped = wrapper(env, *arguments)
+        if not hasattr(wrapped, "time_step_spec"):
+            raise TypeError(
+                f"Wrapper {place} of wrap() returned {describe(wrapped)}, which is not "
+                "an environment."
+            )
+        env = wrapped
+    return env

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arrays import as_array
 from envkit.errors import SpecError
+from envkit.specs.arrays import as_array
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
@@ -18,6 +18,7 @@ from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.rows import where_rows
 
 __all__ = ["GoalReplayEnvWrapper"]
+
 
 _FIRST = StepType.FIRST
 
@@ -27,13 +28,13 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
 
     This is what hindsight experience replay (https://arxiv.org/abs/1707.01495) asks of
     an environment. A subclass says what the goal of an episode is,
-    `get_goal_from_trajectory`, and what a time step looks like to somebody who has that
+    `get_goal_from_trajectory`, and a time step as it is for an agent with that
     goal, `get_trajectory_with_goal`: goal in the observation, reward, or both. A
     learner calls the second again for transitions it has stored, with a goal that was
     reached later. Where that changes the specs, the subclass overrides those, too.
 
     The goal is taken from the `FIRST` of every episode, also where the environment
-    begins one by itself in a step. In a batch each row has a goal of its own: both
+    begins one automatically in a step. In a batch each row has a goal of its own: both
     methods get the time step of the whole batch, every array of the goal has one
     row for each row of the batch, and of a new goal only those rows are taken whose
     episode begins.
@@ -79,7 +80,7 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
     def get_trajectory_with_goal(
         self, trajectory: TimeStep, goal: NestedArray
     ) -> TimeStep:
-        """Returns a time step as it is for somebody with this goal.
+        """Returns a time step as it is for an agent with this goal.
 
         Args:
             trajectory: What the environment returned; its dictionaries may be changed,

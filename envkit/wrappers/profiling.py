@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from envkit.envs.base import checked_size
+from envkit.arguments import checked_size
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
 __all__ = ["PerformanceProfiler"]
+
 
 # Since then Python itself refuses a second profiler; before, the second silently put an
 # end to the first.
@@ -36,7 +37,7 @@ class PerformanceProfiler(PyEnvironmentBaseWrapper):
     works as always, unmeasured; such steps do not count, and a `RuntimeWarning` says so
     once.
 
-    What was measured so far is no part of the environment's state.
+    What was measured so far is not a part of the environment's state.
 
     Example:
         >>> import pstats
@@ -69,9 +70,9 @@ class PerformanceProfiler(PyEnvironmentBaseWrapper):
         super().__init__(env)
         if not callable(process_profile_fn):
             raise TypeError(
-                f"process_profile_fn is {describe(process_profile_fn)}; it is called "
-                "with a cProfile.Profile, such as lambda profile: "
-                "profile.print_stats()."
+                "process_profile_fn must be a function of a cProfile.Profile, such "
+                "as lambda profile: profile.print_stats(), got "
+                f"{describe(process_profile_fn)}."
             )
         self._process_profile_fn = process_profile_fn
         self._process_steps = checked_size("process_steps", process_steps)

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.envs.base import checked_size
+from envkit.arguments import checked_size, is_number
 from envkit.errors import SpecError
-from envkit.specs.array_spec import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wrappers.actions.given_actions import GivenActions
-from envkit.wrappers.arguments import is_number
+from envkit.wrappers.actions import GivenActions
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
-from envkit.wrappers.history.row_history import history_of
+from envkit.wrappers.history import history_of
 from envkit.wrappers.randomness import Branch, branched, wrapper_streams
-from envkit.wrappers.reward_sums import add_in_rows, sum_spec
+from envkit.wrappers.rewards import add_in_rows, sum_spec
 from envkit.wrappers.rows import where_rows
 
 __all__ = ["ActionRepeat", "DelayAction", "MaxAndSkipObservation", "StickyAction"]
+
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
@@ -56,7 +56,7 @@ class ActionRepeat(PyEnvironmentBaseWrapper):
         """
         super().__init__(env, handle_auto_reset)
         self._times = checked_size(
-            "times", times, least=2, hint=": greater than 1, or nothing is repeated"
+            "times", times, least=2, hint=" (greater than 1, or nothing is repeated)"
         )
         self._check_holds_rows()
 
@@ -111,7 +111,7 @@ class MaxAndSkipObservation(ActionRepeat):
     """Repeats each action, and shows the larger of the last two observations.
 
     Games that draw some things in every other frame only are seen as a whole so. Each
-    number of the observation is compared by itself. At the beginning of an episode, and
+    number of the observation is compared alone. At the beginning of an episode, and
     where one ended before the last repetition, it is a single observation.
 
     Example:
@@ -199,8 +199,9 @@ class StickyAction(PyEnvironmentBaseWrapper):
             or not 0 <= repeat_action_probability < 1
         ):
             raise ValueError(
-                f"repeat_action_probability is {repeat_action_probability!r:.80}; it "
-                "is a number from 0 to less than 1: some action must be taken."
+                "repeat_action_probability must be a number from 0 to less than 1, "
+                "because some action must be taken, got "
+                f"{repeat_action_probability!r:.80}."
             )
         self._probability = float(repeat_action_probability)
         self._durations = _as_range(repeat_action_duration)
@@ -301,8 +302,8 @@ def _as_range(duration: Any) -> tuple[int, int]:
     bounds = duration if isinstance(duration, tuple | list) else (duration, duration)
     if len(bounds) != 2:
         raise ValueError(
-            f"repeat_action_duration is {duration!r}; it is a number of steps, or two: "
-            "the fewest and the most."
+            "repeat_action_duration must be a number of steps, or two: the fewest "
+            f"and the most, got {duration!r}."
         )
     least, most = (checked_size("repeat_action_duration", bound) for bound in bounds)
     if least > most:
@@ -389,7 +390,7 @@ class DelayAction(PyEnvironmentBaseWrapper):
 
     @property
     def first_action(self) -> NestedArray:
-        """What is played before the first action is due; `None` for about zeros."""
+        """The action before the first one that is due; `None` for about zeros."""
         return copy.deepcopy(self._first_action)
 
     def _save(self) -> Any:

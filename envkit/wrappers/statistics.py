@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.arguments import limited_size
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.arguments import limited_size
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.rows import beside
 
 __all__ = ["RecordEpisodeStatistics", "RunStats"]
+
 
 _FIRST, _LAST = StepType.FIRST, StepType.LAST
 
@@ -191,8 +192,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         )
         if not isinstance(stats_key, str):
             raise TypeError(
-                f"stats_key is {describe(stats_key)}; it is a string, under which "
-                "get_info() tells of the episode."
+                "stats_key must be a string, under which get_info() tells of the "
+                f"episode, got {describe(stats_key)}."
             )
         self.stats_key = stats_key
         self._clock = clock

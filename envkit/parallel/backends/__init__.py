@@ -1,1 +1,1 @@
-"""Where the runners of a pool live: here, in threads, in processes."""
+"""The carriers of workers: each starts them, rings them and tells how they ended."""

@@ -1,4 +1,4 @@
-"""The contract between a pool and whatever carries its rows, and what can happen."""
+"""The contract between a pool and what carries its rows, and what can happen."""
 
 from __future__ import annotations
 
@@ -17,15 +17,7 @@ from envkit.parallel.messages import (
 from envkit.parallel.slab import Slab, SlabLayout
 from envkit.types import Array
 
-__all__ = [
-    "Backend",
-    "Event",
-    "Exited",
-    "Failed",
-    "Finished",
-    "Replied",
-    "Started",
-]
+__all__ = ["Backend", "Event", "Exited", "Raised", "Replied", "Started"]
 
 
 class Started(NamedTuple):
@@ -35,16 +27,14 @@ class Started(NamedTuple):
     hello: Hello | RemoteFailure
 
 
-class Finished(NamedTuple):
-    """Rows have answered, in this order; their time steps are in the slab."""
+class Raised(NamedTuple):
+    """The environment of rows has raised; the slab marks these rows, or will at once.
 
-    rows: Array
+    It comes before the first `wait_events` that returns because of the mark.
+    """
 
-
-class Failed(NamedTuple):
-    """The environments of rows have raised; the rows are marked in the slab."""
-
-    failures: dict[int, RemoteFailure]
+    rows: tuple[int, ...]
+    failure: RemoteFailure
 
 
 class Replied(NamedTuple):
@@ -55,34 +45,52 @@ class Replied(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """A worker is gone, and so is what it had not answered."""
+    """A worker is gone, and with it all that it had not answered.
+
+    What it had answered is in the slab, and what its environments had raised came
+    before this event.
+    """
 
     worker: int
     report: ExitReport
 
 
-Event: TypeAlias = Started | Finished | Failed | Replied | Exited
+Event: TypeAlias = Started | Raised | Replied | Exited
 
 
 class Backend(Protocol):
     """Carries rows between a pool and its runners, wherever they live.
 
     Before `dispatch` the pool has written actions, commands and numbers into the slab;
-    before a backend returns `Finished` it has made the rows' time steps visible there.
-    That is the whole contract. A backend decides nothing: not who is busy, not who is
-    started again.
+    before a number stands in `Slab.answered` the row's time step is whole there. That
+    is the heart of it: which rows have answered no event tells, the pool reads it in
+    the slab. A backend decides nothing: neither who is busy nor who is started again.
 
-    One that has a method `wake()` is told by another thread that the pool is about to
-    close: `wait_events` returns at once from then on. One that has `is_worker()` says
-    whether the calling thread is a worker, which must not wait for the pool.
+    A time step's leaves that memory cannot hold (`SlabLayout.private_steps`) may come
+    later than the number, but not later than the return of the `wait_events(0.0)` that
+    follows.
+
+    Ctrl-C may interrupt `wait_events` while it waits, and is held back otherwise by
+    `uninterrupted`: what has happened is in the queue, or is still to be found.
 
     Attributes:
         name: What people call it.
         can_kill: Whether `kill` ends a worker that hangs.
+        keeps_answers: Whether what a worker had answered survives its death.
     """
 
     name: ClassVar[str]
     can_kill: ClassVar[bool]
+    keeps_answers: ClassVar[bool]
+
+    def now(self) -> float:
+        """Returns the time in seconds, of a clock that never goes back."""
+
+    def places(self) -> int | None:
+        """Returns how many workers there can be; `None` for any number."""
+
+    def usual_workers(self) -> int:
+        """Returns how many workers there are unless a pool asks for another number."""
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Begins to start workers; each will be an event `Started` or `Exited`."""
@@ -90,19 +98,24 @@ class Backend(Protocol):
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab and lets every worker have it."""
 
+    def publish(self, plate: bytes) -> None:
+        """Shows other processes whose the rows are, if these can read the rows."""
+
     def dispatch(self, rows: Array | None) -> None:
-        """Lets rows run that were asked; `None` means all."""
+        """Lets rows run that were asked; `None` means all. Harmless when repeated."""
 
-    def wait_events(self, timeout: float | None, count: int = 1) -> deque[Event]:
-        """Returns what has happened: the backend's own queue, which the caller empties.
+    def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
+        """Waits until something has happened, and returns the events.
 
-        What an interrupted caller leaves there is returned again.
+        It returns when there is an event; when a row is marked as raised; and when at
+        most `owing` rows owe an answer. The queue is the backend's own, which the
+        caller empties: what it leaves there is returned again.
 
         Args:
-            timeout: Seconds after which to return, possibly with nothing; `None` for
-                as long as it takes.
-            count: How many rows to wait for together, as long as nothing else happens;
-                fewer may be returned.
+            timeout: Seconds after which to return in any case; `None` for as long as it
+                takes. With 0, all that has come is taken in.
+            owing: How many rows may still owe an answer; -1 if answers alone are no
+                reason to return.
         """
 
     def request(self, worker: int, request: Request) -> None:
@@ -120,5 +133,14 @@ class Backend(Protocol):
     def resident(self, worker: int) -> int:
         """Returns the memory of a worker in bytes, 0 where it has none of its own."""
 
+    def is_worker(self) -> bool:
+        """True if the calling thread is a worker, which must not wait for the pool."""
+
+    def wake(self) -> None:
+        """Ends the wait of another thread: from now on `wait_events` does not wait."""
+
     def close(self, grace: float) -> Sequence[ExitReport]:
         """Ends everything within about `grace` seconds; harmless when repeated."""
+
+    def forget(self) -> None:
+        """Closes what a fork of this process has inherited, and disturbs nothing."""

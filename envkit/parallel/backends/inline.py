@@ -9,16 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar
 
-import numpy as np
-
-from envkit.parallel.backends.base import (
-    Event,
-    Failed,
-    Finished,
-    Replied,
-    Started,
-)
-from envkit.parallel.hosting import EnvironmentHost, lines_at_close
+from envkit.parallel.backends.base import Event, Raised, Replied, Started
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
@@ -26,8 +17,10 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.runner import EnvRunner
 from envkit.parallel.slab import BUSY_NS, RUNS, Slab, SlabLayout
+from envkit.parallel.system.cpus import available_cpus
+from envkit.parallel.worker.environments import EnvironmentHost, lines_at_close
+from envkit.parallel.worker.runner import EnvRunner
 from envkit.types import Array
 
 __all__ = ["InlineBackend"]
@@ -44,14 +37,22 @@ class InlineBackend:
 
     name: ClassVar[str] = "inline"
     can_kill: ClassVar[bool] = False
+    keeps_answers: ClassVar[bool] = True
+    now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
-        """Prepares; nothing is built yet."""
         self._runners: dict[int, EnvRunner] = {}
         self._queue: deque[Event] = deque()
-        self._failures: dict[int, RemoteFailure] = {}
         self._slab: Slab | None = None
         self._hosts: list[EnvironmentHost] = []
+
+    def places(self) -> int | None:
+        """Returns `None`: any number of workers can be started."""
+        return None
+
+    def usual_workers(self) -> int:
+        """Returns how many workers there are unless told: one for each CPU."""
+        return available_cpus()
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Builds the environments of all jobs."""
@@ -68,8 +69,6 @@ class InlineBackend:
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in ordinary memory."""
         self._slab = Slab(layout)
-        self._asked = np.zeros(layout.rows, bool)
-        self._all_rows = Finished(np.arange(layout.rows))
         for worker in self._runners:
             self._bind(worker)
         return self._slab
@@ -81,18 +80,14 @@ class InlineBackend:
         runner.tell_failure = self._note_failure
 
     def _note_failure(self, rows: Sequence[int], failure: RemoteFailure) -> None:
-        for row in rows:
-            self._failures[row] = failure
+        self._queue.append(Raised(tuple(rows), failure))
+
+    def publish(self, plate: bytes) -> None:
+        """Does nothing: other processes cannot see the rows."""
 
     def dispatch(self, rows: Array | None) -> None:
-        """Runs the rows that were asked."""
+        """Runs the rows that were asked; Ctrl-C leaves the rest to be dispatched."""
         assert self._slab is not None  # since bind()
-        # Noted first: Ctrl-C may come in the middle, and what had been answered by then
-        # is announced all the same.
-        if rows is None:
-            self._asked[:] = True
-        else:
-            self._asked[rows] = True
         clock = time.perf_counter_ns
         for worker, runner in self._runners.items():
             began = clock()
@@ -108,24 +103,8 @@ class InlineBackend:
                 self._slab.meters[worker, BUSY_NS] += clock() - began
                 self._slab.meters[worker, RUNS] += 1
 
-    def wait_events(self, timeout: float | None, count: int = 1) -> deque[Event]:
+    def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
         """Returns what has happened: all there is, for nothing happens meanwhile."""
-        if self._slab is None:
-            return self._queue
-        if self._slab.all_answered() and self._asked.all():
-            self._asked[:] = False
-            self._queue.append(self._all_rows)
-            return self._queue
-        rows = np.flatnonzero(self._asked & self._slab.answered_rows())
-        raised = self._slab.raised_rows(rows)
-        whole = np.setdiff1d(rows, raised, assume_unique=True)
-        # First: interrupted here, they are asked again by whoever waits next.
-        self._asked[rows] = False
-        if whole.size:
-            self._queue.append(Finished(whole))
-        if raised.size:
-            failures = {row: self._failures[row] for row in raised.tolist()}
-            self._queue.append(Failed(failures))
         return self._queue
 
     def request(self, worker: int, request: Request) -> None:
@@ -137,7 +116,7 @@ class InlineBackend:
         self.start([job])
 
     def kill(self, worker: int) -> None:
-        """Does nothing: whoever could call this is what runs."""
+        """Does nothing: the worker is the thread that calls this."""
 
     def resident(self, worker: int) -> int:
         """Returns 0: the memory is the caller's own."""
@@ -146,6 +125,13 @@ class InlineBackend:
     def pid(self, worker: int) -> int:
         """Returns this process."""
         return os.getpid()
+
+    def is_worker(self) -> bool:
+        """False: an environment that uses its own pool is found by its turn."""
+        return False
+
+    def wake(self) -> None:
+        """Does nothing: `wait_events` never waits."""
 
     def close(self, grace: float) -> list[ExitReport]:
         """Closes the environments."""
@@ -156,4 +142,4 @@ class InlineBackend:
         return []
 
     def forget(self) -> None:
-        """Holds nothing that a fork of the parent would have to close."""
+        """Does nothing: a fork of this process inherits no descriptors."""

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import signal
-import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from envkit.errors import ClosedError, ConstructorError
 from envkit.parallel import serialize
-from envkit.parallel.backends.base import (
-    Event,
-    Exited,
-    Failed,
-    Finished,
-    Replied,
-    Started,
+from envkit.parallel.backends.base import Event, Exited, Replied, Started
+from envkit.parallel.backends.guardian import Guardian
+from envkit.parallel.backends.inbox import GLANCE, Inbox
+from envkit.parallel.backends.launch import (
+    ForkLauncher,
+    Launcher,
+    SpawnLauncher,
+    WorkerProcess,
 )
-from envkit.parallel.cpus import current_cpu
-from envkit.parallel.doorbell import (
-    MESSAGE,
-    Doorbell,
-    is_readable,
-    linger,
-    may_linger,
+from envkit.parallel.backends.packing import (
+    not_started,
+    pack_job,
+    unpacked_hello,
+    unpacked_leaves,
+    unpacked_reply,
 )
-from envkit.parallel.failures import OF_ANOTHER_PROCESS
-from envkit.parallel.guardian import MARK, Guardian
-from envkit.parallel.interrupts import uninterrupted
-from envkit.parallel.launch import WorkerProcess, launcher
-from envkit.parallel.memory import SharedBlock
+from envkit.parallel.failures import refuse_elsewhere
 from envkit.parallel.messages import (
     Bind,
     Close,
@@ -54,13 +46,22 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.slab import LAST_CPU, Slab, SlabLayout
+from envkit.parallel.system.cpus import available_cpus, current_cpu
+from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.parallel.system.doorbell import (
+    MESSAGE,
+    Doorbell,
+    is_readable,
+    may_linger,
+)
+from envkit.parallel.system.lifeline import MARK, forget_in_forks
+from envkit.parallel.system.poller import Poller
+from envkit.parallel.system.shared_memory import SharedBlock
 from envkit.types import Array
 
 __all__ = ["ProcessBackend"]
 
-# How long a wait may be before somebody looks what workers wrote to standard error.
-_GLANCE = 0.1
-# How long a worker whose channel closed may take to end by itself.
+# How long a worker whose channel closed may take to end.
 _LAST_WORDS = 0.5
 _IN_OR_OUT = select.POLLIN | select.POLLOUT
 
@@ -74,6 +75,8 @@ class ProcessBackend:
 
     name: ClassVar[str] = "process"
     can_kill: ClassVar[bool] = True
+    keeps_answers: ClassVar[bool] = True
+    now = staticmethod(time.monotonic)
 
     def __init__(
         self, start_method: str = "spawn", worker_env: Mapping[str, str] | None = None
@@ -88,55 +91,43 @@ class ProcessBackend:
         self._inherits = start_method == "fork"
         self._guardian = Guardian()
         marked = {**(worker_env or {}), MARK: self._guardian.mark}
-        self._launcher = launcher(start_method, marked)
+        self._launcher = _launcher(start_method, marked)
         self._workers: dict[int, WorkerProcess] = {}
         self._worker_of_fd: dict[int, int] = {}
-        self._queue: deque[Event] = deque()
-        self._failures: dict[int, RemoteFailure] = {}
         self._slab: Slab | None = None
         self._block: SharedBlock | None = None
         self._bells: dict[int, Doorbell] = {}
         # Where each worker was when it last went to sleep.
         self._last_cpus: Array = np.zeros(0, np.int64)
-        # Held while somebody waits. Another thread that closes has to have it first.
-        self._waits = threading.RLock()
-        self._poller = _Poller()
+        self._poller = Poller()
         self._done = Doorbell.create()
         self._poller.register_bell(self._done.fileno())
-        self._all_asked = False
-        self._is_waiting = False
-        self._has_unsent = False
-        # Whether an environment has raised since all rows answered without.
-        self._has_raised = False
         self._next_glance = 0.0
-        self._closed = self._is_ending = False
-        _forget_in_forks(self)
+        self._inbox = Inbox()
+        self._lingers = False
+        self._closed = False
+        forget_in_forks(self)
 
     # Starting.
+
+    def places(self) -> int | None:
+        """Returns `None`: any number of workers can be started."""
+        return None
+
+    def usual_workers(self) -> int:
+        """Returns how many workers there are unless told: one for each CPU."""
+        return available_cpus()
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Begins to start workers."""
         # All of them first: a constructor that cannot travel is said before anything
         # has been started.
-        packed = [self._pack(job) for job in jobs]
+        packed = [pack_job(job, inherits=self._inherits) for job in jobs]
         self._guardian.start()
         for job, message in zip(jobs, packed, strict=True):
-            # A process of which nobody has a note would live on.
+            # A process that is not noted would live on.
             with uninterrupted():
                 self._launch(job, message)
-
-    def _pack(self, job: WorkerJob) -> PackedJob:
-        bare = job._replace(constructors=(), setup=None)
-        if self._inherits:
-            return PackedJob(bare, ())
-        return PackedJob(
-            bare,
-            tuple(
-                serialize.dump_constructor(constructor, job.first_env + index)
-                for index, constructor in enumerate(job.constructors)
-            ),
-            serialize.dump_setup(job.setup),
-        )
 
     def _dumped(self, value: object, what: str) -> bytes:
         return serialize.dump_value(value, what, to_fork=self._inherits)
@@ -158,28 +149,22 @@ class ProcessBackend:
 
     def replace(self, worker: int, job: WorkerJob) -> None:
         """Begins to start a worker in the place of one that is gone."""
-        message = self._pack(job)
+        message = pack_job(job, inherits=self._inherits)
         with uninterrupted():
             self._see_off(worker)
             try:
                 self._launch(job, message)
             except OSError as error:
-                self._queue.append(Started(worker, _not_started(error)))
+                self._inbox.queue.append(Started(worker, not_started(error)))
 
     def _see_off(self, worker: int) -> None:
-        """Ends a worker of which nobody wants to hear any more, if it is there."""
+        """Ends a worker that is replaced, if it is there, and drops its events."""
         process = self._workers.get(worker)
         if process is None:
             return
         self._end_at_once(process)
         self._drop(worker)
-        others = [
-            event
-            for event in self._queue
-            if isinstance(event, Finished | Failed) or event.worker != worker
-        ]
-        self._queue.clear()
-        self._queue.extend(others)
+        self._inbox.forget(worker)
 
     def _end_at_once(self, process: WorkerProcess) -> None:
         process.signal_group(signal.SIGKILL)
@@ -189,28 +174,21 @@ class ProcessBackend:
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in shared memory and lets every worker have it."""
         self._block = SharedBlock.create(layout.size)
-        self._slab = slab = Slab(layout, self._block.buffer)
-        self._asked = np.zeros(layout.rows, bool)
-        self._rows = layout.rows
+        self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
         self._last_cpus = slab.meters[:, LAST_CPU]
-        self._all_rows = Finished(np.arange(layout.rows))
-        self._has_objects = bool(layout.private_steps)
         # Workers that linger let this process have their CPU when it needs one; if it
         # lingered as well, it would take theirs.
         self._lingers = may_linger(len(layout.blocks) + 1)
         self._workers_linger = may_linger(len(layout.blocks))
-        self._worker_of_row = np.repeat(
-            np.arange(len(layout.blocks)),
-            [stop - first for first, stop in layout.blocks],
-        )
+        self._worker_of_row = layout.worker_of_row
         for worker in self._workers:
             self._bind(worker)
         return slab
 
-    def put_up(self, nameplate: bytes) -> None:
-        """Writes behind the rows what tells others whose they are."""
+    def publish(self, plate: bytes) -> None:
+        """Writes behind the rows what tells other processes whose they are."""
         if self._block is not None:
-            self._block.write_behind(nameplate)
+            self._block.write_behind(plate)
 
     def _bind(self, worker: int) -> None:
         assert self._slab is not None
@@ -232,16 +210,13 @@ class ProcessBackend:
     def dispatch(self, rows: Array | None) -> None:
         """Rings the bells of the workers whose rows were asked."""
         # Hot: called once per batch step.
+        if self._slab is not None and self._slab.private_actions:
+            everyone = np.arange(self._slab.layout.rows)
+            self._send_objects(everyone if rows is None else rows)
         if rows is None:
-            if self._slab is not None and self._slab.layout.private_actions:
-                self._send_objects(np.arange(self._slab.layout.rows))
-            self._all_asked = True
             self._ring(self._bells)
-            return
-        if self._slab is not None and self._slab.layout.private_actions:
-            self._send_objects(rows)
-        self._asked[rows] = True
-        self._ring(set(self._worker_of_row[rows].tolist()))
+        else:
+            self._ring(set(self._worker_of_row[rows].tolist()))
 
     def _ring(self, workers: Iterable[int]) -> None:
         """Wakes workers, last of all those who slept on the CPU that is used here.
@@ -267,9 +242,7 @@ class ProcessBackend:
         slab = self._slab
         messages: dict[int, ObjectActions] = {}
         for row in rows.tolist():
-            leaves = {
-                leaf: slab.actions[leaf][row] for leaf in slab.layout.private_actions
-            }
+            leaves = slab.action_objects(row)
             worker = int(self._worker_of_row[row])
             message = messages.setdefault(worker, ObjectActions({}, {}))
             message.numbers[row] = int(slab.sequence[row])
@@ -277,137 +250,42 @@ class ProcessBackend:
         for worker, message in messages.items():
             self._tell(worker, message)
 
-    def wait_events(self, timeout: float | None, count: int = 1) -> deque[Event]:
-        """Returns what has happened; what stays in the queue is returned again."""
-        with self._waits:
-            return self._wait_events(timeout, count)
-
-    def _wait_events(self, timeout: float | None, count: int) -> deque[Event]:
+    def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
+        """Waits until something has happened, and returns the events."""
         # Hot: called once per batch step.
-        queue = self._queue
-        now = time.monotonic()
-        deadline = None if timeout is None else now + timeout
-        # Here too, because a caller whose workers answer at once never waits.
-        if now >= self._next_glance:
-            self._glance(now)
-        if self._is_waiting or not self._all_asked:
-            # A ring that was heard by a wait that was interrupted is not heard again.
-            self._collect(count)
-        self._is_waiting = True
-        if self._has_unsent:
-            self._send_rests()
-        if (
-            self._all_asked
-            and not queue
-            and self._lingers
-            and linger(self._slab.all_answered)  # type: ignore[union-attr]  # likewise
-        ):
-            self._queue_all()
-        while not queue:
-            patience = _GLANCE if timeout is None else min(timeout, _GLANCE)
-            for fd, found in self._poller.poll(patience):
-                if fd != self._poller.bell:
-                    self._look_at(fd, found)
-                elif not self._poller.is_edge_triggered:
-                    self._done.heard()
-            if self._is_ending:
-                break
-            if self._all_asked and not queue:
-                if self._slab.all_answered():  # type: ignore[union-attr]  # rows were asked
-                    self._queue_all()
-                    break
-                # Some workers are done. That is of interest only to those who wait for
-                # less than all, or if an environment has raised.
-                if count < self._rows or self._has_raised:
-                    self._collect(count)
-            else:
-                self._collect(count)
-            now = time.monotonic()
-            if now >= self._next_glance:
-                self._glance(now)
-            if deadline is not None:
-                timeout = deadline - now
-                if timeout <= 0:
-                    self._collect(0)
-                    break
-        self._is_waiting = False
-        return queue
+        return self._inbox.wait(
+            timeout, owing, self._poll, self._look, lingers=self._lingers
+        )
 
-    def _queue_all(self) -> None:
-        """Notes that all rows were asked and have answered, and none has raised."""
-        if self._has_objects:
-            # A worker sends what belongs to a row before it marks it.
-            for worker in list(self._workers):
-                self._read(worker)
-        self._all_asked = self._has_raised = False
-        self._queue.append(self._all_rows)
-
-    def _send_rests(self) -> None:
-        """Sends what an interrupted call has left of its messages."""
-        for process in self._workers.values():
-            if process.channel.unsent:
-                with contextlib.suppress(ConnectionError, EOFError):
-                    process.channel.flush(life=process.life_fd)
-        self._has_unsent = False
+    def _poll(self, patience: float) -> None:
+        """Waits for a ring, a message or the end of a process, and takes these in."""
+        for fd, found in self._poller.poll(patience):
+            if fd != self._poller.bell:
+                self._look_at(fd, found)
+            elif not self._poller.is_edge_triggered:
+                self._done.drain()
 
     def _send_more(self, process: WorkerProcess) -> None:
         """Sends as much as there is room for of what has not gone out."""
         with contextlib.suppress(TimeoutError, ConnectionError, EOFError):
             process.channel.flush(timeout=0, life=process.life_fd)
-        if not process.channel.unsent:
-            self._poller.watch(process.channel.fileno(), select.POLLIN)
+        events = _IN_OR_OUT if process.channel.unsent else select.POLLIN
+        self._poller.watch(process.channel.fileno(), events)
 
-    def _glance(self, now: float) -> None:
-        """Passes on what workers wrote to standard error, and sees how they are."""
-        self._next_glance = now + _GLANCE
+    def _look(self, now: float) -> None:
+        """Passes on what workers wrote to standard error, and what waits elsewhere."""
+        if now < self._next_glance:
+            return
+        self._next_glance = now + GLANCE
         for worker, process in list(self._workers.items()):
             # All together: however much they write, most of the time is the caller's.
-            process.forward_stderr(now + _GLANCE / 4 - time.monotonic())
+            process.forward_stderr(now + GLANCE / 4 - time.monotonic())
             if process.channel.pending:
                 self._read(worker)
             if process.channel.unsent:
                 self._send_more(process)
             if process.life_fd < 0 and process.has_ended():
                 self._note_exit(worker)
-
-    def _collect(self, count: int) -> None:
-        """Queues the rows that have answered, if there are enough of them.
-
-        Zero means whatever there is.
-        """
-        slab = self._slab
-        if slab is None:
-            return
-        if self._all_asked:
-            self._asked[:] = True
-        answered = self._asked & slab.answered_rows()
-        rows = np.flatnonzero(answered)
-        if not rows.size:
-            return
-        raised = slab.raised_rows(rows)
-        asked = int(np.count_nonzero(self._asked))
-        if rows.size < min(count, asked) and not self._queue and not raised.size:
-            return
-        self._all_asked = False
-        self._queue_rows(rows, raised)
-
-    def _queue_rows(self, rows: Array, raised: Array) -> None:
-        # Hot in asynchronous use: called for every few rows.
-        whole = rows
-        if raised.size or self._has_objects:
-            # A worker sends what belongs to a row before it marks the row.
-            wanted = rows if self._has_objects else raised
-            for worker in np.unique(self._worker_of_row[wanted]).tolist():
-                if worker in self._workers:
-                    self._read(worker)
-            whole = np.setdiff1d(rows, raised, assume_unique=True)
-        # First: interrupted here, they are asked again by whoever waits next.
-        self._asked[rows] = False
-        if whole.size:
-            self._queue.append(Finished(whole))
-        if raised.size:
-            failures = {row: self._failures[row] for row in raised.tolist()}
-            self._queue.append(Failed(failures))
 
     # Messages.
 
@@ -421,12 +299,14 @@ class ProcessBackend:
         process = self._workers.get(worker)
         if process is None:
             return
+        assert self._slab is not None  # since bind()
+        # First, because a worker that is awake looks for messages only where this has
+        # grown, and what is asked of rows after the message comes after it there, too.
+        self._slab.messages[0] += 1
         self._bells[worker].ring(MESSAGE)
-        # Until it is out: interrupted here, the next wait sends the rest.
-        self._has_unsent = True
+        # The rest of a message that Ctrl-C interrupts here goes out with a glance.
         with contextlib.suppress(ConnectionError, EOFError):
             process.channel.send(message, life=process.life_fd)
-        self._has_unsent = False
 
     def _look_at(self, fd: int, found: int) -> None:
         """Sees what made a descriptor ready: a message, room, the end of a process."""
@@ -444,47 +324,39 @@ class ProcessBackend:
 
     def _read(self, worker: int) -> None:
         """Takes in the messages of a worker."""
-        process = self._workers[worker]
-        try:
-            messages = process.channel.receive_available()
-        except (EOFError, ConnectionError):
+        has_closed = False
+        with uninterrupted():
+            try:
+                messages = self._workers[worker].channel.receive_available()
+            except (EOFError, ConnectionError):
+                messages, has_closed = [], True
+            for message in messages:
+                self._take(worker, message)
+        if has_closed:
             self._see_out(worker)
-            return
-        for message in messages:
-            self._take(worker, message)
 
     def _take(self, worker: int, message: Any) -> None:
         match message:
             case RemoteFailure():
-                self._queue.append(Started(worker, message))
+                self._inbox.queue.append(Started(worker, message))
             case Packed():
-                hello = _unpacked_hello(message)
+                hello = unpacked_hello(message)
                 try:
                     if isinstance(hello, Hello) and self._slab is not None:
                         self._bind(worker)
                 except OSError as error:
-                    hello = _not_started(error)
+                    hello = not_started(error)
                 if isinstance(hello, RemoteFailure):
                     self.kill(worker)
-                self._queue.append(Started(worker, hello))
+                self._inbox.queue.append(Started(worker, hello))
             case RowsRaised():
-                self._has_raised = True
-                for row in message.rows:
-                    self._failures[row] = message.failure
+                self._inbox.note_raised(message.rows, message.failure)
             case ObjectRow():
                 assert self._slab is not None  # since bind()
-                try:
-                    leaves = serialize.load_value(message.leaves)
-                except Exception as error:
-                    # Its class may be known to the worker alone. The caller gets the
-                    # exception in place of the object.
-                    values = np.empty((), object)
-                    values[()] = error
-                    leaves = dict.fromkeys(self._slab.layout.private_steps, values)
-                for leaf, value in leaves.items():
-                    self._slab.steps[leaf][message.slot, message.row] = value[()]
+                leaves = unpacked_leaves(message, self._slab.layout)
+                self._slab.write_step_objects(message.row, message.slot, leaves)
             case Reply():
-                self._queue.append(Replied(worker, _unpacked(message)))
+                self._inbox.queue.append(Replied(worker, unpacked_reply(message)))
 
     # The end of a worker.
 
@@ -499,30 +371,20 @@ class ProcessBackend:
         self._note_exit(worker)
 
     def _note_exit(self, worker: int) -> None:
-        """Queues what a worker that is gone had finished, then that it is gone."""
+        """Queues what a worker that is gone had sent, then that it is gone."""
         with uninterrupted():
             self._note_end(worker)
 
     def _note_end(self, worker: int) -> None:
         process = self._workers[worker]
-        # What it has started is of no use to anybody now.
+        # What it has started has no use now.
         process.signal_group(signal.SIGKILL)
         self._guardian.end_helpers([process.pid])
         with contextlib.suppress(EOFError, ConnectionError):
             while messages := process.channel.receive_available():
                 for message in messages:
                     self._take(worker, message)
-        if self._slab is not None:
-            if self._all_asked:
-                self._asked[:] = True
-                self._all_asked = False
-            first, stop = self._slab.layout.blocks[worker]
-            mine = np.zeros_like(self._asked)
-            mine[first:stop] = self._asked[first:stop]
-            rows = np.flatnonzero(mine & self._slab.answered_rows())
-            self._queue_rows(rows, self._slab.raised_rows(rows))
-            self._asked[first:stop] = False
-        self._queue.append(Exited(worker, process.report(worker)))
+        self._inbox.queue.append(Exited(worker, process.report(worker)))
         self._drop(worker)
 
     def _drop(self, worker: int) -> None:
@@ -552,26 +414,26 @@ class ProcessBackend:
         process = self._workers.get(worker)
         return process.pid if process is not None else 0
 
+    def is_worker(self) -> bool:
+        """False: workers are other processes."""
+        return False
+
     def wake(self) -> None:
-        """Lets another thread that waits return at once."""
-        self._is_ending = True
+        """Ends the wait of another thread: from now on `wait_events` does not wait."""
+        self._inbox.is_ending = True
         if not self._closed:
             self._done.ring()
 
     def close(self, grace: float) -> list[ExitReport]:
-        """Asks every worker to end, then sees to it that it does."""
+        """Asks every worker to end, and ends those that do not."""
         if self._closed:
             return []
-        # Whoever waits stops waiting. What it is doing meanwhile takes no longer than
+        # A thread that waits stops waiting. What it does meanwhile takes no longer than
         # the last words of a worker; should it be stuck, this does not wait for it.
         self.wake()
         self._closed = True
-        has_waited = self._waits.acquire(timeout=2 * _LAST_WORDS)
-        try:
+        with self._inbox.closing(2 * _LAST_WORDS):
             return self._close(grace)
-        finally:
-            if has_waited:
-                self._waits.release()
 
     def _close(self, grace: float) -> list[ExitReport]:
         pids = [process.pid for process in self._workers.values()]
@@ -584,13 +446,13 @@ class ProcessBackend:
                 reports += self._await_ends(patience)
             return reports
         finally:
-            # A second Ctrl-C while the first is being seen to: no more patience.
+            # A second Ctrl-C while the first is handled: no more patience.
             for process in self._workers.values():
                 process.signal_group(signal.SIGKILL)
             self._await_ends(1.0)
             self._launcher.close()
-            # First: whoever looks for helpers opens files, for which there may be no
-            # room before.
+            # First, because looking for helpers opens files, for which there may be
+            # no room before.
             self._release()
             self._guardian.end_helpers(pids)
             self._guardian.dismiss()
@@ -619,14 +481,14 @@ class ProcessBackend:
             if not self._workers or left <= 0:
                 break
             # A channel that has closed stays readable, so the wait may return at once;
-            # that somebody has ended is found by looking.
+            # that a process has ended is found by looking.
             self._poller.poll(min(left, 0.02))
         return reports
 
     def forget(self) -> None:
         """Closes the descriptors only: all that a fork of the parent may do.
 
-        Whoever uses the pool there is told so.
+        A call of the pool there raises an error that says so.
         """
         self._release()
         self._guardian.forget()
@@ -634,7 +496,7 @@ class ProcessBackend:
     def _release(self) -> None:
         self._closed = True
         for name in ("dispatch", "request", "wait_events"):
-            setattr(self, name, _refuse)
+            setattr(self, name, refuse_elsewhere)
         for process in self._workers.values():
             process.forget()
         self._workers.clear()
@@ -646,61 +508,19 @@ class ProcessBackend:
         self._poller.close()
         if self._block is not None:
             self._block.close()
-        self._block = self._slab = None
+        self._block = self._slab = self._inbox.slab = None
         self._last_cpus = np.zeros(0, np.int64)
 
 
-class _Poller:
-    """Waits for any of several descriptors to become readable."""
+def _launcher(start_method: str, worker_env: Mapping[str, str]) -> Launcher:
+    """Returns the launcher for a start method."""
+    if start_method == "forkserver":
+        from envkit.parallel.backends.forkserver import ForkserverLauncher
 
-    def __init__(self) -> None:
-        if hasattr(select, "epoll"):
-            self._poll: Any = select.epoll()
-            self.poll: Callable[[float], list[tuple[int, int]]] = self._poll.poll
-        else:
-            self._poll = select.poll()
-            self.poll = self._poll_milliseconds
-        self.bell = -1
-        self.is_edge_triggered = False
-
-    def register_bell(self, fd: int) -> None:
-        """Registers the descriptor that matters most.
-
-        Where each ring is an event of its own, nobody has to read what was rung: one
-        system call less for every wake-up.
-        """
-        self.bell = fd
-        self.is_edge_triggered = hasattr(select, "EPOLLET")
-        edge = select.EPOLLET if self.is_edge_triggered else 0
-        self._poll.register(fd, select.POLLIN | edge)
-
-    def _poll_milliseconds(self, timeout: float) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = self._poll.poll(timeout * 1000)
-        return found
-
-    def register(self, fd: int) -> None:
-        self._poll.register(fd, select.POLLIN)
-
-    def watch(self, fd: int, events: int) -> None:
-        """Changes what is waited for on a descriptor."""
-        self._poll.modify(fd, events)
-
-    def unregister(self, fd: int) -> None:
-        with contextlib.suppress(KeyError, OSError):
-            self._poll.unregister(fd)
-
-    def close(self) -> None:
-        if hasattr(self._poll, "close"):
-            self._poll.close()
-
-
-def _not_started(error: OSError) -> RemoteFailure:
-    """Says why a worker could not be started again."""
-    return RemoteFailure.of(error, kind="start", command="start")
-
-
-def _refuse(*unused: Any) -> Any:
-    raise ClosedError(OF_ANOTHER_PROCESS)
+        return ForkserverLauncher(worker_env)
+    if start_method == "fork":
+        return ForkLauncher(worker_env)
+    return SpawnLauncher(worker_env)
 
 
 def _wait_for(fd: int, seconds: float) -> None:
@@ -708,56 +528,3 @@ def _wait_for(fd: int, seconds: float) -> None:
         is_readable(fd, seconds)
     else:
         time.sleep(seconds)
-
-
-def _unpacked_hello(message: Packed) -> Hello | RemoteFailure:
-    """Turns bytes into specs, or says why they cannot be had in this process."""
-    try:
-        return serialize.load_value(message.payload)  # type: ignore[no-any-return]
-    except Exception as error:
-        return RemoteFailure.of(
-            ConstructorError(
-                "The specs of an environment, which its worker has sent, cannot be "
-                f"loaded in this process: {type(error).__name__}: {error}. Their "
-                "classes must be importable here, too, or be defined in the main "
-                "script."
-            ),
-            kind="constructor",
-            command="construct",
-        )
-
-
-def _unpacked(reply: Reply) -> Reply:
-    """Turns the bytes of a reply into values; one that cannot be fails by itself."""
-    results: list[Any] = []
-    for result in reply.results:
-        if isinstance(result, RemoteFailure):
-            results.append(result)
-            continue
-        try:
-            results.append(serialize.load_value(result))
-        except Exception as error:
-            results.append(RemoteFailure.of(error, command="answer"))
-    return Reply(reply.number, tuple(results))
-
-
-_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
-
-
-def _forget_in_forks(backend: ProcessBackend) -> None:
-    """Lets a fork of this process close what it inherits of a backend.
-
-    A lifeline that a fork holds open would keep workers alive after their parent.
-    """
-    if not _backends and hasattr(os, "register_at_fork") and not _hooked:
-        os.register_at_fork(after_in_child=_forget_all)
-        _hooked.append(True)
-    _backends.add(backend)
-
-
-_hooked: list[bool] = []
-
-
-def _forget_all() -> None:
-    for backend in list(_backends):
-        backend.forget()

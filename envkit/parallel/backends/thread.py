@@ -14,15 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from envkit.parallel.backends.base import (
-    Event,
-    Exited,
-    Failed,
-    Finished,
-    Replied,
-    Started,
-)
-from envkit.parallel.hosting import EnvironmentHost, lines_at_close
+from envkit.parallel.backends.base import Event, Exited, Raised, Replied, Started
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
@@ -30,7 +22,6 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.runner import EnvRunner
 from envkit.parallel.slab import (
     BUSY_NS,
     RUNS,
@@ -38,13 +29,17 @@ from envkit.parallel.slab import (
     Slab,
     SlabLayout,
 )
+from envkit.parallel.system.cpus import available_cpus
+from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.parallel.worker.environments import EnvironmentHost, lines_at_close
+from envkit.parallel.worker.runner import EnvRunner
 from envkit.types import Array
 
 __all__ = ["ThreadBackend"]
 
 _LOGGER = logging.getLogger(__name__)
 
-# A thread that waits without end does not hear Ctrl-C everywhere, so it looks up.
+# Because not every platform interrupts an endless wait for Ctrl-C, each is that short.
 _GLANCE = 0.5
 
 
@@ -57,20 +52,27 @@ class ThreadBackend:
 
     name: ClassVar[str] = "thread"
     can_kill: ClassVar[bool] = False
+    keeps_answers: ClassVar[bool] = True
+    now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
-        """Prepares; no thread is started yet."""
         self._workers: dict[int, _WorkerThread] = {}
         self._given_up: list[_WorkerThread] = []
         self._queue: deque[Event] = deque()
         # Written in C, so Ctrl-C finds it whole, as it would not a condition.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._news: deque[tuple[_WorkerThread, Event]] = deque()
-        self._failures: dict[int, RemoteFailure] = {}
         self._slab: Slab | None = None
-        self._asked: Array = np.zeros(0, bool)
         self._hosts: list[EnvironmentHost] = []
         self._is_ending = False
+
+    def places(self) -> int | None:
+        """Returns `None`: any number of workers can be started."""
+        return None
+
+    def usual_workers(self) -> int:
+        """Returns how many workers there are unless told: one for each CPU."""
+        return available_cpus()
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Begins to start threads."""
@@ -80,7 +82,7 @@ class ThreadBackend:
             thread.start()
 
     def _tell(self, thread: _WorkerThread, event: Event | None) -> None:
-        """Takes what a thread has to say, and wakes whoever waits."""
+        """Notes an event of a thread, if there is one, and ends the pool's wait."""
         if event is not None:
             self._news.append((thread, event))
         self._bell.put(None)
@@ -88,67 +90,52 @@ class ThreadBackend:
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in ordinary memory."""
         self._slab = Slab(layout)
-        self._asked = np.zeros(layout.rows, bool)
-        self._worker_of_row = np.repeat(
-            np.arange(len(layout.blocks)),
-            [stop - first for first, stop in layout.blocks],
-        )
+        self._worker_of_row = layout.worker_of_row
         for thread in self._workers.values():
-            thread.bind(self._slab, self._failures)
+            thread.bind(self._slab)
         return self._slab
+
+    def publish(self, plate: bytes) -> None:
+        """Does nothing: other processes cannot see the rows."""
 
     def dispatch(self, rows: Array | None) -> None:
         """Wakes the threads whose rows were asked."""
         if rows is None:
-            self._asked[:] = True
             threads = list(self._workers.values())
         else:
-            self._asked[rows] = True
             workers = np.unique(self._worker_of_row[rows]).tolist()
-            threads = [self._workers[worker] for worker in workers]
+            threads = [self._workers[w] for w in workers if w in self._workers]
         for thread in threads:
             thread.wake()
 
-    def wait_events(self, timeout: float | None, count: int = 1) -> deque[Event]:
-        """Returns what has happened; what stays in the queue is returned again."""
+    def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
+        """Waits until something has happened, and returns the events."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._gather(count):
+        while not self._has_come(owing):
             left = _GLANCE if deadline is None else deadline - time.monotonic()
             if left <= 0 or self._is_ending:
-                self._gather(0)
                 break
-            # What woke it does not matter: all there is to know is looked at again.
+            # Which ring woke it does not matter, because all is looked at again.
             with contextlib.suppress(queue.Empty):
                 self._bell.get(timeout=min(left, _GLANCE))
         return self._queue
 
-    def _gather(self, count: int) -> bool:
-        """Queues the news and the rows that have answered; says if there are any."""
+    def _has_come(self, owing: int) -> bool:
+        # The slab first: what is told before a row is marked is among the news then.
+        has_come = self._slab is not None and self._slab.has_come(owing)
+        if self._news:
+            with uninterrupted():
+                self._take_news()
+        return has_come or bool(self._queue)
+
+    def _take_news(self) -> None:
         while self._news:
-            thread, event = self._news[0]
-            # Whoever was given up has nothing to say any more.
+            thread, event = self._news.popleft()
+            # A thread that was given up is not a worker any more.
             if self._workers.get(thread.job.worker) is thread:
-                self._queue.append(event)
                 if isinstance(event, Started) and self._slab is not None:
-                    thread.bind(self._slab, self._failures)
-            self._news.popleft()
-        if self._slab is None or self._queue:
-            return bool(self._queue)
-        rows = np.flatnonzero(self._asked & self._slab.answered_rows())
-        raised = self._slab.raised_rows(rows)
-        enough = min(count, int(np.count_nonzero(self._asked)))
-        if not rows.size or (rows.size < enough and not raised.size):
-            return False
-        whole = np.setdiff1d(rows, raised, assume_unique=True)
-        # First: interrupted here, they are asked again by whoever waits next.
-        self._asked[rows] = False
-        if whole.size:
-            self._queue.append(Finished(whole))
-        if raised.size:
-            self._queue.append(
-                Failed({row: self._failures[row] for row in raised.tolist()})
-            )
-        return True
+                    thread.bind(self._slab)
+                self._queue.append(event)
 
     def request(self, worker: int, request: Request) -> None:
         """Asks an idle worker something; the answer will be an event `Replied`."""
@@ -163,15 +150,12 @@ class ThreadBackend:
         self.start([job])
 
     def kill(self, worker: int) -> None:
-        """Gives a thread up: from now on nobody listens to it."""
+        """Gives a thread up: nothing that it does counts from now on."""
         thread = self._workers.pop(worker, None)
         if thread is None:
             return
         thread.give_up()
         self._given_up.append(thread)
-        if self._slab is not None:
-            first, stop = self._slab.layout.blocks[worker]
-            self._asked[first:stop] = False
         self._queue.append(Exited(worker, ExitReport(worker, os.getpid())))
 
     def resident(self, worker: int) -> int:
@@ -183,11 +167,11 @@ class ThreadBackend:
         return os.getpid()
 
     def is_worker(self) -> bool:
-        """Says whether the thread that asks is a worker."""
+        """True if the calling thread is a worker, which must not wait for the pool."""
         return threading.current_thread() in self._workers.values()
 
     def wake(self) -> None:
-        """Lets another thread that waits return at once."""
+        """Ends the wait of another thread: from now on `wait_events` does not wait."""
         self._is_ending = True
         self._bell.put(None)
 
@@ -212,7 +196,7 @@ class ThreadBackend:
         return []
 
     def forget(self) -> None:
-        """Holds nothing that a fork of the parent would have to close."""
+        """Does nothing: a fork of this process inherits no descriptors."""
 
 
 class _WorkerThread(threading.Thread):
@@ -231,8 +215,8 @@ class _WorkerThread(threading.Thread):
         self._orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_given_up = False
 
-    def bind(self, slab: Slab, failures: dict[int, RemoteFailure]) -> None:
-        self._orders.put(("bind", slab, failures))
+    def bind(self, slab: Slab) -> None:
+        self._orders.put(("bind", slab))
 
     def wake(self) -> None:
         self._orders.put(("run",))
@@ -255,7 +239,7 @@ class _WorkerThread(threading.Thread):
                 if not self._is_given_up:
                     self._tell(self, Exited(self.job.worker, self._report()))
             except BaseException:
-                # Nobody is to wait for a thread that is gone.
+                # Or the pool would wait for a thread that is gone.
                 self._tell(self, Exited(self.job.worker, self._report()))
                 raise
             finally:
@@ -284,8 +268,8 @@ class _WorkerThread(threading.Thread):
             if self._is_given_up:
                 return
             match order:
-                case ("bind", slab, failures):
-                    self._bind(runner, slab, failures)
+                case ("bind", slab):
+                    self._bind(runner, slab)
                     meters = memoryview(slab.meters[worker])
                 case ("ask", request):
                     self._tell(self, Replied(worker, runner.handle(request)))
@@ -294,13 +278,10 @@ class _WorkerThread(threading.Thread):
                     if runner.run_pending():
                         self._tell(self, None)
 
-    def _bind(
-        self, runner: EnvRunner, slab: Slab, failures: dict[int, RemoteFailure]
-    ) -> None:
+    def _bind(self, runner: EnvRunner, slab: Slab) -> None:
         def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
             self._leave_if_given_up()
-            for row in rows:
-                failures[row] = failure
+            self._tell(self, Raised(tuple(rows), failure))
 
         runner.bind(slab, self.job.worker, may_write=self._leave_if_given_up)
         runner.tell_failure = tell_failure

@@ -1,4 +1,4 @@
-"""Promises about arrays: what was returned belongs to the caller, and so do actions."""
+"""Promises about arrays: time steps and actions belong to the caller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit.autoreset import AutoReset
 from envkit.testing.contract.findings import Broken, broken, raised
 from envkit.testing.contract.recording import (
     Recording,
@@ -19,9 +18,10 @@ from envkit.testing.contract.recording import (
     snapshot,
 )
 from envkit.testing.contract.trial import Move, Trial
-from envkit.time_step import StepType
+from envkit.text import foreign
+from envkit.time_step import AutoReset, StepType
 from envkit.types import Array, NestedArray
-from envkit.wording import foreign
+from envkit.wrappers.findings import CHANGED_ACTION, OVERWRITTEN
 
 __all__ = [
     "expect_undamaged",
@@ -33,29 +33,27 @@ __all__ = [
     "unchanged_actions",
 ]
 
-# A ring buffer can hand out many interleaved views; looking at so many neighbours in
-# memory finds those that overlap without comparing all pairs.
+# The neighbours in memory that an array is compared with: a ring buffer can return many
+# interleaved views, and comparing all pairs takes too long.
 _NEIGHBOURS = 16
-# How long NumPy may ponder whether two interleaved views meet. NumPy's stubs know its
-# own two constants only.
+# The work that NumPy may spend on two interleaved views. `Any`, because its stubs know
+# its own two constants only.
 _EFFORT: Any = 10_000
 
 
 def kept_results(trial: Trial) -> None:
-    """Looks at whether time steps are still what they were, after all later calls."""
+    """A returned time step never changes."""
     expect_same_stream(
         trial.main,
         _now(trial.main),
         problem="A time step was overwritten after it was returned, in",
-        advice="Whoever keeps a time step, a replay buffer for one, finds a later one "
-        "in its place. Return a copy of an array that is written to again: "
-        "self._state.copy().",
+        advice=OVERWRITTEN,
         labels=("returned", "now"),
     )
 
 
 def _now(recording: Recording) -> Recording:
-    """Records what the results of a recording have become."""
+    """Records the results of a recording as they are now."""
     now = Recording(None)
     for call, result in zip(recording.calls, recording.results, strict=True):
         now.add(call, result)
@@ -63,7 +61,7 @@ def _now(recording: Recording) -> Recording:
 
 
 class _Span(NamedTuple):
-    """A writeable array and the memory it reaches over."""
+    """A writeable array and the first and last address of its memory."""
 
     low: int
     high: int
@@ -73,9 +71,9 @@ class _Span(NamedTuple):
 
 
 def separate_arrays(trial: Trial) -> None:
-    """Looks at whether writing to one returned array could change another."""
+    """No two returned arrays share memory."""
     main = trial.main
-    # Memory has its own order; the reader wants the pair that came first.
+    # Sorted, because the pair that came first tells a reader most.
     pairs = sorted(_overlaps(main), key=lambda pair: (pair[1].call, pair[0].call))
     if pairs:
         raise _shared(main, *pairs[0])
@@ -113,7 +111,7 @@ def _share(first: Array, second: Array) -> bool:
     try:
         return np.shares_memory(first, second, max_work=_EFFORT)
     except np.exceptions.TooHardError:
-        return False  # Nobody interleaves two arrays so cunningly by mistake.
+        return False  # No mistake interleaves two arrays in so complex a way.
 
 
 def _shared(main: Recording, first: _Span, second: _Span) -> Exception:
@@ -122,13 +120,11 @@ def _shared(main: Recording, first: _Span, second: _Span) -> Exception:
     return broken(
         f"Two returned arrays share their memory: {first.path} of "
         f"{main.place(first.call)} and {second.path} of {main.place(second.call)}.",
-        [
-            ("expected", "arrays that belong to the caller alone"),
-            ("got", f"{first.path} and {second.path} in the same memory"),
-        ],
         "Writing to one, to normalise it for instance, changes the other. Return a "
         "copy each time, or make the array read-only: array.setflags(write=False)."
         + (f" The time step is {other}." if other else ""),
+        expected="arrays that belong to the caller alone",
+        got=f"{first.path} and {second.path} in the same memory",
     )
 
 
@@ -140,24 +136,22 @@ def _check_rows(main: Recording) -> None:
             if leaf.size and leaf.ndim and len(leaf) > 1 and _share(leaf[:1], leaf[1:]):
                 raise broken(
                     f"The rows of {path} share their memory, in {main.place(index)}.",
-                    [
-                        ("expected", "one place in memory for each row"),
-                        ("got", f"an array with the strides {leaf.strides}"),
-                    ],
                     "Writing to one row changes the others: copy what broadcast_to "
                     "or as_strided returned.",
+                    expected="one place in memory for each row",
+                    got=f"an array with the strides {leaf.strides}",
                 )
 
 
 def own_arrays(trial: Trial) -> None:
-    """Looks at whether writing into returned arrays leaves the environment alone."""
+    """Writing into a returned array changes nothing later."""
     trial.need_repeatable()
 
     def write(move: Move) -> None:
         is_last = np.asarray(move.result.step_type) == StepType.LAST
         if trial.order is not AutoReset.NEXT_STEP and np.any(is_last):
-            return  # Where rows have ended, the others are shown once more.
-        # Not the step type, which PyEnvironment reads to know where an episode ends.
+            return  # The time steps of the other rows are returned once more.
+        # Not the step type, which PyEnvironment reads to find the end of an episode.
         for part in move.result[1:]:
             scribble(part)
 
@@ -178,10 +172,10 @@ def expect_undamaged(
     *,
     env: Any = None,
 ) -> Recording:
-    """Raises unless the stream stays the same whatever `write` does after each move.
+    """Returns a recording in which `write` follows each move.
 
-    A new environment is played unless one is given. Returns the recording, for those
-    who want to know more.
+    Raises `Broken` unless its stream is that of an undisturbed environment. A new
+    environment is played unless one is given.
     """
     try:
         written = trial.record(trial.new() if env is None else env, after=write)
@@ -215,12 +209,12 @@ def scribble(value: NestedArray) -> None:
 
 
 def unchanged_actions(trial: Trial) -> None:
-    """Looks at whether the environment leaves the actions it is given as they are."""
+    """Actions are left as they were given."""
     usual = trial.actor()
     given: list[Snapshot] = []
 
-    def act(time_step: Any) -> NestedArray:
-        action = usual(time_step)
+    def act(time_step: Any, env: Any) -> NestedArray:
+        action = usual(time_step, env)
         given.append(snapshot(action))
         return action
 
@@ -233,8 +227,7 @@ def unchanged_actions(trial: Trial) -> None:
             raise explain_difference(
                 f"step() changed the action it was given, in call {len(given)}.",
                 difference._replace(path=path),
-                "The action belongs to the caller, who may store it. Copy it before "
-                "changing it: np.clip(action, low, high) makes a new array.",
+                CHANGED_ACTION,
                 ("given", "after"),
             )
 
@@ -242,7 +235,7 @@ def unchanged_actions(trial: Trial) -> None:
 
 
 def released_actions(trial: Trial) -> None:
-    """Looks at whether an action can be reused by the caller once step() is over."""
+    """Writing into an action after step() changes nothing."""
     trial.need_repeatable()
 
     def write(move: Move) -> None:

@@ -1,97 +1,68 @@
-"""What a check can end with besides success: `Broken` or `Skipped`, and their texts."""
+"""A table of promises, how it is run, and the two exceptions that end a check."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-import numpy as np
+from envkit.testing.report import CheckFailed, EnvironmentReport, Outcome
+from envkit.wrappers.findings import paragraphs
 
-from envkit.specs.validation import describe
-from envkit.types import Array
+__all__ = [
+    "Broken",
+    "Check",
+    "Examination",
+    "Skipped",
+    "broken",
+    "checked_names",
+    "raised",
+    "refuses",
+    "run_checks",
+]
 
-__all__ = ["Broken", "Skipped", "broken", "is_short", "name_of", "raised", "show"]
-
-_NAMES = {0: "FIRST", 1: "MID", 2: "LAST"}
-
-# Frames of these are not the environment's.
+# Frames of these files are the checks' own, so no message blames them.
 _CONTRACT = Path(__file__).parent
-_HELPERS = (_CONTRACT.parent / "checks.py", Path(functools.__file__))
+_FUNCTOOLS = Path(functools.__file__)
 
 
 class Broken(Exception):
-    """An environment does not keep the promise that was looked at."""
+    """A check has found that its promise is broken."""
 
 
 class Skipped(Exception):
-    """A promise could not be looked at.
+    """A check cannot look at its promise in this environment.
 
     Attributes:
-        feature: What the environment would need to have for it, such as "seed"; empty
-            if the check simply does not concern it.
+        feature: The feature that the environment lacks for it, such as "seed"; empty
+            where the promise does not concern this environment.
     """
 
     def __init__(self, reason: str, feature: str = "") -> None:
-        """Keeps the reason, for the report."""
         super().__init__(reason)
         self.feature = feature
 
 
-def broken(problem: str, facts: Sequence[tuple[str, str]], advice: str) -> Broken:
-    """Builds a `Broken` of three paragraphs.
-
-    Example:
-        >>> facts = [("expected", "noon"), ("got", "one")]
-        >>> print(broken("It was late.", facts, "Hurry."))
-        It was late.
-        <BLANKLINE>
-          expected   noon
-          got        one
-        <BLANKLINE>
-        Hurry.
-    """
-    width = max((len(label) for label, _ in facts), default=0) + 3
-    lines = [f"  {label:<{width}}{fact}" for label, fact in facts]
-    return Broken("\n".join([problem, "", *lines, "", advice]))
+def broken(problem: str, advice: str, **facts: str) -> Broken:
+    """Builds a `Broken` of three paragraphs: problem, labelled facts, advice."""
+    return Broken(paragraphs(problem, advice, **facts))
 
 
-def show(value: Any) -> str:
-    """Summarises a value in one line; a few elements are shown as they are.
-
-    Example:
-        >>> show(np.float32(0.5)), show(np.array([[2, 3]], np.int32))
-        ('0.5 (float32)', '[[2, 3]] (int32)')
-    """
-    if isinstance(value, np.ndarray | np.generic) and is_short(value):
-        return f"{_elements(np.asarray(value)):.100} ({value.dtype})"
-    return describe(value)
-
-
-def is_short(array: Array | np.generic) -> bool:
-    """Says whether `show` writes out every element."""
-    return array.size <= 4
-
-
-def _elements(array: Array) -> str:
-    if array.dtype.hasobject:
-        return repr(array.tolist())
-    if array.ndim:
-        return f"[{', '.join(map(_elements, array))}]"
-    return str(array) if array.dtype.kind in "biufc" else repr(array.item())
-
-
-def name_of(step_type: Any) -> str:
-    """Returns the name of a step type; a number that is none is its own name."""
-    return _NAMES.get(int(step_type), str(step_type))
+def refuses(call: Callable[..., Any], *arguments: Any) -> bool:
+    """Returns true if a call raises an exception."""
+    try:
+        call(*arguments)
+    except Exception:
+        return True
+    return False
 
 
 def raised(error: Exception, call: str = "") -> Broken:
-    """Builds the `Broken` for an exception that nobody expected.
+    """Builds the `Broken` for an unexpected exception.
 
-    `call` names what was called, where the traceback would not tell.
+    `call` names the call, where the traceback does not.
     """
     entered, where = _places(error)
     subject = call or (f"{entered}()" if entered else "The environment")
@@ -103,7 +74,7 @@ def raised(error: Exception, call: str = "") -> Broken:
 
 
 def _places(error: Exception) -> tuple[str, str]:
-    """Finds which function the checks called, and where it went wrong in the end."""
+    """Returns the function that the checks called, and the line that raised."""
     entered = ""
     last: tuple[FrameType, int] | None = None
     step = error.__traceback__
@@ -121,4 +92,108 @@ def _places(error: Exception) -> tuple[str, str]:
 
 def _is_ours(frame: FrameType) -> bool:
     path = Path(frame.f_code.co_filename)
-    return path.parent == _CONTRACT or path in _HELPERS
+    return path.parent == _CONTRACT or path == _FUNCTOOLS
+
+
+class Check(NamedTuple):
+    """One promise, and the function that looks at it.
+
+    Attributes:
+        function: Called with the trial. Its name is that of the check, in reports and
+            in `skip`, and the first line of its docstring is the promise.
+        needs: The checks it rests on: if one of these fails, this one says nothing new.
+    """
+
+    function: Callable[[Any], None]
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the check."""
+        return self.function.__name__
+
+    @property
+    def promise(self) -> str:
+        """The promise in a few words."""
+        return (self.function.__doc__ or "").partition("\n")[0].removesuffix(".")
+
+
+class Examination(Protocol):
+    """What checks share: `run_checks` passes it to each of them."""
+
+    @property
+    def name(self) -> str:
+        """The name at the head of the report."""
+
+    def end_check(self, *, failed: bool) -> None:
+        """Frees what one check has made."""
+
+
+def run_checks(
+    checks: Sequence[Check],
+    trial: Examination,
+    *,
+    skip: Sequence[str] = (),
+    require: Sequence[str] = (),
+    on_outcome: Callable[[Outcome], None] | None = None,
+) -> EnvironmentReport:
+    """Runs checks in their order, and raises those that failed together."""
+    outcomes: list[Outcome] = []
+    causes: list[BaseException] = []
+    # The checks that failed, and those that rest on one of these.
+    dead: set[str] = set()
+    for check in checks:
+        name, blocking = check.name, [need for need in check.needs if need in dead]
+        status, text, cause = "skipped", "left out on request", None
+        if name not in skip:
+            if blocking:
+                text = f"rests on {blocking[0]!r}"
+            else:
+                status, text, cause = _run(check, trial, require)
+            if blocking or status == "failed":
+                dead.add(name)
+        if cause is not None:
+            causes.append(cause)
+        outcomes.append(Outcome(name, check.promise, status, text))
+        if on_outcome is not None:
+            on_outcome(outcomes[-1])
+    report = EnvironmentReport(trial.name, tuple(outcomes))
+    if report.failed:
+        raise CheckFailed.because(report) from (causes[0] if causes else None)
+    return report
+
+
+def _run(
+    check: Check, trial: Examination, require: Sequence[str]
+) -> tuple[str, str, BaseException | None]:
+    """Returns the status and the text of one check, and the exception behind it."""
+    status, text, cause = "failed", "", None
+    try:
+        check.function(trial)
+        status = "passed"
+    except Skipped as reason:
+        if reason.feature in require:
+            text = f"{reason}, and it is required: require=[{reason.feature!r}]."
+        else:
+            status, text = "skipped", str(reason)
+    except Broken as broken:
+        text, cause = str(broken), broken.__cause__
+    except Exception as error:
+        text, cause = str(raised(error)), error
+    finally:
+        trial.end_check(failed=status == "failed")
+    return status, text, cause
+
+
+def checked_names(
+    option: str, given: Sequence[str], known: Sequence[str]
+) -> Sequence[str]:
+    """Returns names that were given, if all of them are known."""
+    if isinstance(given, str):
+        raise TypeError(f"{option} must be a list of names, got {given!r}.")
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{option} has no name {unknown[0]!r}. The names are {', '.join(known)}."
+        )
+    return given

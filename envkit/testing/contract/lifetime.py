@@ -1,4 +1,4 @@
-"""Promises about an environment as an object: made, asked for its specs, closed."""
+"""Promises about an environment as an object: its construction, its specs, its end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from envkit import nest
 from envkit.async_environment import AsyncEnvironment
 from envkit.py_environment import PyEnvironment
-from envkit.specs.array_spec import ArraySpec
+from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
 from envkit.testing.contract.findings import Broken, Skipped, broken, raised
 from envkit.testing.contract.trial import Move, Trial, is_time_step
-from envkit.wording import foreign
+from envkit.text import foreign
 
 __all__ = ["close", "constructor", "interface", "specs", "stable_specs"]
 
@@ -37,12 +37,16 @@ _CALLS = (
     "time_step_spec",
 )
 
-# How many moves are followed by a look at the specs: enough for a short episode.
+# The moves that are followed by a look at the specs: enough for a short episode.
 _LOOKS = 30
+
+_LEAVE_TIME_STEP_SPEC = (
+    "Leave time_step_spec() to PyEnvironment, which puts the specs together."
+)
 
 
 def constructor(trial: Trial) -> None:
-    """Looks at whether each call makes another object."""
+    """Each call makes another environment."""
     try:
         first = trial.make()
     except Exception as error:
@@ -61,42 +65,48 @@ def constructor(trial: Trial) -> None:
     if isinstance(first, type):
         raise broken(
             f"make_env() returned the class {first.__name__}, not an environment.",
-            [("expected", "an environment"), ("got", f"the class {first.__name__}")],
             f"Pass the class itself, or call it: {first.__name__}().",
+            expected="an environment",
+            got=f"the class {first.__name__}",
         )
     if _missing_calls(first):
         # A forgotten return gives the same None twice, which is not the mistake.
-        raise Skipped("what make_env() returns is no environment")
+        raise Skipped("make_env() does not return an environment")
     if first is second:
         raise broken(
             f"make_env() returned the same {type(first).__name__} object twice.",
-            [("expected", "two environments"), ("got", "one environment, two times")],
             "Make the environment inside the function, so that each call makes one.",
+            expected="two environments",
+            got="one environment, two times",
         )
 
 
 def interface(trial: Trial) -> None:
-    """Looks at whether the object has what an environment has."""
+    """It has the methods of an environment."""
     env = trial.make()
     if isinstance(env, AsyncEnvironment):
         raise broken(
             f"{type(env).__name__} is an AsyncEnvironment.",
-            [("expected", "a PyEnvironment"), ("got", "send() and recv()")],
             "Check envkit.Blocking(env): it gives it step() and reset().",
+            expected="a PyEnvironment",
+            got="send() and recv()",
         )
     if env is None:
         raise broken(
-            "make_env() returned None, which is no environment.",
-            [("expected", "a PyEnvironment"), ("got", "None")],
+            "make_env() returned None, not an environment.",
             "Let the function end with the environment it has made: return env.",
+            expected="a PyEnvironment",
+            got="None",
         )
     missing = _missing_calls(env)
     missing += [name for name in ("batched", "batch_size") if not hasattr(env, name)]
     if missing:
         raise broken(
-            f"make_env() returned {describe(env)}, which lacks what environments have.",
-            [("expected", "a PyEnvironment"), ("missing", ", ".join(missing))],
+            f"make_env() returned {describe(env)}, which lacks parts of an "
+            "environment.",
             "Derive the class from envkit.PyEnvironment, or wrap the object.",
+            expected="a PyEnvironment",
+            missing=", ".join(missing),
         )
     _check_template(env)
     _check_batch_size(env)
@@ -107,7 +117,7 @@ def _missing_calls(env: Any) -> list[str]:
 
 
 def _check_template(env: Any) -> None:
-    """Catches what the base class refuses, if `__init__` forgets to call it."""
+    """Refuses what the base class refuses, in case `__init__` does not call it."""
     if not isinstance(env, PyEnvironment):
         return
     refuses = PyEnvironment._refuse_overridden_template
@@ -118,9 +128,10 @@ def _check_template(env: Any) -> None:
             if call in vars(owner) and "_takes_turns" not in vars(owner):
                 raise broken(
                     f"{owner.__name__} overrides {call}().",
-                    [("expected", f"_{call}()"), ("got", f"{call}()")],
                     f"{call}() belongs to PyEnvironment, which keeps the current time "
                     f"step there: rename it to _{call}().",
+                    expected=f"_{call}()",
+                    got=f"{call}()",
                 )
 
 
@@ -135,25 +146,24 @@ def _check_batch_size(env: Any) -> None:
     if not fits:
         raise broken(
             f"batch_size is {size!r}, which does not go with batched.",
-            [("expected", expected), ("got", repr(size))],
             "Override both properties in a batched environment, and neither in a "
             "single one.",
+            expected=expected,
+            got=repr(size),
         )
 
 
 def specs(trial: Trial) -> None:
-    """Looks at whether specs are nests of ArraySpecs, the same at every call."""
+    """The specs are nests of ArraySpecs, the same at every call."""
     env = trial.make()
     for name in ("observation", "action", "reward", "discount"):
         for path, leaf in nest.flatten_with_paths(getattr(env, f"{name}_spec")()):
             if not isinstance(leaf, ArraySpec):
                 raise broken(
-                    f"{nest.join(f'{name}_spec()', path)} is no ArraySpec.",
-                    [
-                        ("expected", "an ArraySpec"),
-                        ("got", foreign(env) or describe(leaf)),
-                    ],
+                    f"{nest.join(f'{name}_spec()', path)} is not an ArraySpec.",
                     "A spec is an ArraySpec or a BoundedArraySpec, or a nest of them.",
+                    expected="an ArraySpec",
+                    got=foreign(env) or describe(leaf),
                 )
     before = EnvironmentSpec.of(env)
     _expect_equal_specs(env, before, "the next call")
@@ -167,13 +177,11 @@ def _expect_equal_specs(env: Any, before: EnvironmentSpec, when: str) -> None:
     if difference is not None:
         part, text = difference
         raise broken(
-            f"{part}_spec() returned something else at {when}.",
-            [
-                ("first", f"{getattr(before, part)!r:.200}"),
-                ("then", f"{getattr(now, part)!r:.200}"),
-            ],
-            f"{text} Whoever asked once goes on with what was answered: build the "
-            "specs in __init__ and return them.",
+            f"{part}_spec() returned another spec at {when}.",
+            f"{text} Callers ask once and keep the spec: build the specs in __init__ "
+            "and return them.",
+            first=f"{getattr(before, part)!r:.200}",
+            then=f"{getattr(now, part)!r:.200}",
         )
 
 
@@ -181,36 +189,38 @@ def _check_time_step_spec(env: Any) -> None:
     spec = env.time_step_spec()
     if not is_time_step(spec):
         raise broken(
-            "time_step_spec() is no TimeStep.",
-            [("expected", "a TimeStep of specs"), ("got", describe(spec))],
-            "Leave time_step_spec() to PyEnvironment, which puts the specs together.",
+            "time_step_spec() did not return a TimeStep.",
+            _LEAVE_TIME_STEP_SPEC,
+            expected="a TimeStep of specs",
+            got=describe(spec),
         )
-    said = EnvironmentSpec(
+    told = EnvironmentSpec(
         spec.observation, env.action_spec(), spec.reward, spec.discount
     )
-    difference = said.difference(EnvironmentSpec.of(env))
+    difference = told.difference(EnvironmentSpec.of(env))
     if difference is not None:
         part, text = difference
+        facts = {
+            f"time_step_spec().{part}": f"{getattr(spec, part)!r:.200}",
+            f"{part}_spec()": f"{getattr(env, f'{part}_spec')()!r:.200}",
+        }
         raise broken(
             f"time_step_spec() and {part}_spec() disagree.",
-            [
-                (f"time_step_spec().{part}", f"{getattr(spec, part)!r:.200}"),
-                (f"{part}_spec()", f"{getattr(env, f'{part}_spec')()!r:.200}"),
-            ],
-            f"{text} Leave time_step_spec() to PyEnvironment, which puts the specs "
-            "together.",
+            f"{text} {_LEAVE_TIME_STEP_SPEC}",
+            **facts,
         )
     step_type = ArraySpec((), np.int32)
     if (spec.step_type.shape, spec.step_type.dtype) != ((), np.int32):
         raise broken(
             "time_step_spec() has another step type than all others.",
-            [("expected", f"{step_type}"), ("got", f"{spec.step_type}")],
-            "Leave time_step_spec() to PyEnvironment, which puts the specs together.",
+            _LEAVE_TIME_STEP_SPEC,
+            expected=f"{step_type}",
+            got=f"{spec.step_type}",
         )
 
 
 def stable_specs(trial: Trial) -> None:
-    """Looks at whether playing changes the specs."""
+    """Playing does not change the specs."""
     env = trial.new()
     before = EnvironmentSpec.of(env)
     calls = itertools.count()
@@ -225,7 +235,7 @@ def stable_specs(trial: Trial) -> None:
 
 
 def close(trial: Trial) -> None:
-    """Looks at whether closing works at any time, twice, and for one object only."""
+    """An environment closes at any time, and twice."""
     trial.make().close()
     _check_context_manager(trial)
     env = trial.new()
@@ -239,22 +249,21 @@ def close(trial: Trial) -> None:
     except Exception as error:
         raise broken(
             f"The second close() raised {type(error).__name__}.",
-            [("expected", "nothing happens"), ("got", f"{error!s:.200}")],
-            "Whoever closes cannot know who has closed before: let close() return "
-            "where there is nothing left to free.",
+            "A caller cannot know that the environment is closed already: let close() "
+            "return where there is nothing left to free.",
+            expected="nothing happens",
+            got=f"{error!s:.200}",
         ) from error
     if not trial.has_company:
         return
     try:
-        other.step(trial.actor()(time_step))
+        other.step(trial.actor()(time_step, other))
     except Exception as error:
         raise broken(
             "Closing one environment broke another.",
-            [
-                ("expected", "step() of the other goes on"),
-                ("got", f"{type(error).__name__}: {error!s:.200}"),
-            ],
             "Free only what belongs to this object.",
+            expected="step() of the other goes on",
+            got=f"{type(error).__name__}: {error!s:.200}",
         ) from error
 
 
@@ -275,12 +284,14 @@ def _check_context_manager(trial: Trial) -> None:
     if not entered_same:
         raise broken(
             "`with` does not give the environment.",
-            [("expected", "the environment itself"), ("got", describe(entered))],
             "End __enter__ with: return self.",
+            expected="the environment itself",
+            got=describe(entered),
         )
     if watched and not closed:
         raise broken(
             "Leaving a `with` block does not close the environment.",
-            [("expected", "one call of close()"), ("got", "none")],
             "Call self.close() in __exit__, or leave both methods to PyEnvironment.",
+            expected="one call of close()",
+            got="none",
         )

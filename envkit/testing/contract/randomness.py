@@ -1,22 +1,21 @@
-"""Promises about randomness: it comes from the seed, and from nowhere else."""
+"""Promises about randomness: it comes from the seed alone."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
-from envkit.testing.contract.findings import Skipped, broken
+from envkit.testing.contract.findings import Skipped, broken, refuses
 from envkit.testing.contract.recording import (
     Recording,
     expect_same_stream,
-    first_difference,
     same_bits,
 )
 from envkit.testing.contract.trial import Actor, Move, Trial
+from envkit.text import counted
 from envkit.types import NestedArray, Seed
 
 __all__ = [
@@ -42,14 +41,14 @@ def _seed(env: Any, seed: Seed) -> None:
 
 
 class _GlobalGenerators:
-    """Watches the generators that all of a program shares."""
+    """Watches the random generators that a whole program shares."""
 
     def __init__(self) -> None:
         self._before = self._states()
 
     @staticmethod
     def _states() -> dict[str, Any]:
-        numpys = np.random.get_state(legacy=False)  # noqa: NPY002  # is what is watched
+        numpys = np.random.get_state(legacy=False)  # noqa: NPY002  # it is watched
         assert isinstance(numpys, dict)  # legacy=False says so
         key = numpys["state"]["key"].tobytes(), numpys["state"]["pos"]
         return {
@@ -58,25 +57,23 @@ class _GlobalGenerators:
         }
 
     def check(self, call: str, place: str) -> None:
-        """Raises `Broken` if a generator has moved since the last look."""
+        """Raises `Broken` if a generator has moved since the last check."""
         before, self._before = self._before, self._states()
         for name, state in self._before.items():
             if state != before[name]:
                 raise broken(
                     f"{call} used a global random generator{place}.",
-                    [
-                        ("expected", "a generator of the environment's own"),
-                        ("got", f"{name} has moved"),
-                    ],
-                    f"Anything else in the program moves it too, so a seed promises "
+                    "Anything else in the program moves it too, so a seed promises "
                     f"nothing. {_FIX}",
+                    expected="a generator of the environment's own",
+                    got=f"{name} has moved",
                 )
 
 
 def global_random(trial: Trial) -> None:
-    """Looks at whether seed(), reset() and step() leave global generators alone."""
+    """Global random generators are left alone."""
     env = trial.make()
-    # Whoever seeds a generator with the same number once more would not be seen.
+    # Because seeding a generator with the same number once more does not move it.
     _scramble()
     watch = _GlobalGenerators()
     trial.seed_if_possible(env)
@@ -87,12 +84,12 @@ def global_random(trial: Trial) -> None:
         recording.add(move.call, move.result)
         watch.check(move.call, f", in {recording.place(len(recording) - 1)}")
 
-    # The policy draws from its own generator, so only the environment is seen.
+    # The policy draws from its own generator, so only the environment can move these.
     trial.record(env, after=look)
 
 
 def seeding(trial: Trial) -> None:
-    """Looks at whether the same seed and actions give the same stream, bit by bit."""
+    """The same seed and actions give the same stream."""
     first = trial.make()
     _seed(first, trial.seed)
     expected = trial.record(first, trial.past_end)
@@ -110,13 +107,13 @@ def seeding(trial: Trial) -> None:
 
 
 def _scramble() -> None:
-    """Moves the global generators; `undisturbed_globals` puts them back in the end."""
+    """Moves the global generators; `undisturbed_globals` restores them in the end."""
     np.random.random(7)  # noqa: NPY002  # the global generator is the subject
     random.random()  # an odd number of draws, so that no pair repeats by chance
 
 
 def independence(trial: Trial) -> None:
-    """Looks at whether environments of one process leave each other alone."""
+    """Environments of one process leave each other alone."""
     trial.need_company()
     trial.need_repeatable()
     other = trial.new()
@@ -136,13 +133,13 @@ def independence(trial: Trial) -> None:
 
 
 def reseeding(trial: Trial) -> None:
-    """Looks at whether seed() makes a used environment repeat what a new one does."""
+    """A used environment can be seeded again."""
     env = trial.make()
     _seed(env, trial.seed + 1)
     trial.record(env, actor=trial.actor(1))
     _seed(env, trial.seed)
     again = trial.record(env)
-    if _equal(trial.reference, again):
+    if trial.reference.equals(again):
         return
     trial.need_constancy()
     if not trial.stochastic:
@@ -160,13 +157,8 @@ def reseeding(trial: Trial) -> None:
     )
 
 
-def _equal(first: Recording, second: Recording) -> bool:
-    pairs = zip(first.copies, second.copies, strict=True)
-    return all(first_difference(*pair) is None for pair in pairs)
-
-
 def row_seeds(trial: Trial) -> None:
-    """Looks at whether one seed for a batch gives its rows different streams."""
+    """One seed gives each row its own stream."""
     rows = trial.need_batch()
     if rows == 1:
         raise Skipped("the batch has one row only")
@@ -180,26 +172,24 @@ def row_seeds(trial: Trial) -> None:
             return
     raise broken(
         f"All {rows} rows do the same after seed({trial.seed}).",
-        [
-            ("expected", "a stream of its own for each row"),
-            ("got", f"{rows} times the same stream, with each of 5 seeds"),
-        ],
         "A batch of copies teaches no more than one environment. "
         "envkit.seeding.seed_per_row(seed, batch_size) derives a seed for each row.",
+        expected="a stream of its own for each row",
+        got=f"{rows} times the same stream, with each of 5 seeds",
     )
 
 
 def _same_for_all_rows(trial: Trial) -> Actor:
     """Returns the usual policy with the action of the first row in every row."""
     usual = trial.actor()
-    if trial.chooses_actions:  # They may not be legal in another row.
+    if trial.chooses_actions:  # Its actions may not be legal in another row.
         return usual
 
     def repeat(leaf: Any) -> Any:
         return np.repeat(leaf[:1], len(leaf), axis=0)
 
-    def act(time_step: Any) -> NestedArray:
-        return nest.map_structure(repeat, usual(time_step))
+    def act(time_step: Any, env: Any) -> NestedArray:
+        return nest.map_structure(repeat, usual(time_step, env))
 
     return act
 
@@ -214,7 +204,7 @@ def _rows_agree(recording: Recording) -> bool:
 
 
 def seed_list(trial: Trial) -> None:
-    """Looks at whether a batch takes one seed for each row, and no other number."""
+    """A batch takes one seed for each row."""
     rows = trial.need_batch()
     seeds = list(range(trial.seed, trial.seed + rows))
     streams = []
@@ -229,18 +219,11 @@ def seed_list(trial: Trial) -> None:
         labels=("one", "the other"),
     )
     for wrong in (seeds[:-1], [*seeds, seeds[-1] + 1]):
-        _expect_refused(trial.make().seed, wrong, rows)
-
-
-def _expect_refused(seed: Callable[[Seed], Any], seeds: list[int], rows: int) -> None:
-    try:
-        seed(seeds)
-    except Exception:
-        return
-    noun = "seed" if len(seeds) == 1 else "seeds"
-    raise broken(
-        f"seed() accepted {len(seeds)} {noun} for {rows} rows.",
-        [("expected", "a ValueError"), ("got", "no exception")],
-        "A list has one seed for each row: envkit.seeding.seed_per_row(seed, "
-        "batch_size) checks that and returns them.",
-    )
+        if not refuses(trial.make().seed, wrong):
+            raise broken(
+                f"seed() accepted {counted(len(wrong), 'seed')} for {rows} rows.",
+                "A list has one seed for each row: envkit.seeding.seed_per_row(seed, "
+                "batch_size) checks that and returns them.",
+                expected="a ValueError",
+                got="no exception",
+            )

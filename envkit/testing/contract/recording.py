@@ -1,4 +1,4 @@
-"""What an environment returned, kept as it was, and how two such records differ."""
+"""`Recording`: keeps what an environment returned, and shows where two differ."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit.autoreset import AutoReset
 from envkit.errors import SpecError
-from envkit.testing.contract.findings import Broken, broken, is_short, show
-from envkit.time_step import StepType
+from envkit.testing.contract.findings import Broken, broken
+from envkit.time_step import AutoReset, StepType
 from envkit.types import Array
+from envkit.wrappers.findings import is_short, show
 
 __all__ = [
     "BEGINS",
     "Difference",
     "Recording",
     "Snapshot",
+    "expect_same",
     "expect_same_stream",
     "explain_difference",
     "first_difference",
+    "row_of",
     "same_bits",
     "snapshot",
 ]
 
 Snapshot: TypeAlias = tuple[tuple[str, Array], ...]
 
-# With which call the episodes after a `LAST` begin, if not with the next step.
+# The call with which the episode after a `LAST` begins, if not the next step.
 BEGINS = {
     AutoReset.SAME_STEP: "current_time_step()",
     AutoReset.DISABLED: "reset(mask)",
@@ -45,10 +47,11 @@ class Difference(NamedTuple):
 
     Attributes:
         path: The place, such as `observation['camera']`.
-        expected: What the first has there, as text.
-        got: What the second has there, as text.
-        element: Which element differs first; `None` if more than elements differ.
-        detail: A sentence about the elements; empty where it would say nothing new.
+        expected: The value of the first, as text.
+        got: The value of the second, as text.
+        element: The index of the first element that differs; `None` if the shapes or
+            dtypes do.
+        detail: A sentence about the elements; empty where the texts show them all.
     """
 
     path: str
@@ -59,8 +62,13 @@ class Difference(NamedTuple):
 
 
 def snapshot(value: Any) -> Snapshot:
-    """Copies every leaf of a nest, so that nobody can change it any more."""
+    """Copies every leaf of a nest, so that later writes do not change it."""
     return tuple((path, _copy(leaf)) for path, leaf in nest.flatten_with_paths(value))
+
+
+def row_of(copied: Snapshot, row: int) -> Snapshot:
+    """Returns one row of a snapshot of a batch."""
+    return tuple((path, leaf[row, ...]) for path, leaf in copied)
 
 
 def _copy(leaf: Any) -> Array:
@@ -69,7 +77,7 @@ def _copy(leaf: Any) -> Array:
 
 
 def first_difference(expected: Snapshot, got: Snapshot) -> Difference | None:
-    """Compares two snapshots bit by bit, so that NaN equals NaN; `None` if equal."""
+    """Returns where two snapshots differ bit by bit, so NaN equals NaN; else `None`."""
     for ours, theirs in itertools.zip_longest(expected, got):
         if ours is None or theirs is None or ours[0] != theirs[0]:
             path = (ours or theirs)[0]
@@ -84,7 +92,7 @@ def first_difference(expected: Snapshot, got: Snapshot) -> Difference | None:
 
 
 def same_bits(first: Array, second: Array) -> bool:
-    """Says whether two arrays are equal; a NaN equals itself."""
+    """Returns true if two arrays are equal; a NaN equals itself."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if first.dtype.hasobject:
@@ -93,8 +101,8 @@ def same_bits(first: Array, second: Array) -> bool:
 
 
 def _same_object(first: Any, second: Any) -> bool:
-    # NaN differs from itself, and so does an object from its copy unless its class
-    # says what equal means; containers with arrays in them cannot say.
+    # Pickles are compared as well, because NaN differs from itself, an object from its
+    # copy unless its class defines `==`, and containers of arrays raise.
     with contextlib.suppress(ValueError):
         if bool(np.all(first == second)):
             return True
@@ -108,12 +116,9 @@ def _difference(path: str, first: Array, second: Array) -> Difference:
     texts = show(first), show(second)
     if first.shape != second.shape or first.dtype != second.dtype:
         return Difference(path, *texts)
-    differs = np.array(
-        [
-            not same_bits(*pair)
-            for pair in zip(_elements(first), _elements(second), strict=True)
-        ]
-    ).reshape(first.shape)
+    # Arrays of one element each, because objects and NaN need `same_bits`.
+    pairs = zip(first.reshape(-1, 1), second.reshape(-1, 1), strict=True)
+    differs = np.array([not same_bits(*pair) for pair in pairs]).reshape(first.shape)
     index = tuple(int(i) for i in np.argwhere(differs)[0])
     if is_short(first):
         return Difference(path, *texts, index)
@@ -128,43 +133,40 @@ def _difference(path: str, first: Array, second: Array) -> Difference:
     )
 
 
-def _elements(array: Array) -> list[Array]:
-    flat = array.reshape(-1)
-    return [flat[i : i + 1] for i in range(flat.size)]
-
-
 class Recording:
-    """The answers of one environment in order, each as it was when it came.
+    """Keeps the time steps of one environment in order, with a copy of each.
 
     Attributes:
-        calls: What was called: "reset()", "step()", or what begins the episodes of
-            rows that have ended, as `BEGINS` says.
-        results: What was returned, which the environment may have changed since.
-        copies: What it was then.
+        calls: The calls: "reset()", "step()", or the one of `BEGINS` that begins the
+            episodes of rows that have ended.
+        results: The returned values, which the environment may have changed since.
+        copies: Copies from the moment of the return.
+        actions: Copies of the actions of a user's function, one for each call; empty
+            without one.
         error: The exception that ended the recording, if one did.
     """
 
     def __init__(self, rows: int | None) -> None:
-        """Begins an empty recording of a batch with so many rows, or of no batch."""
         self._rows = rows
         self._structure: nest.Structure | None = None
         self.calls: list[str] = []
         self.results: list[Any] = []
         self.copies: list[Snapshot] = []
+        self.actions: list[Snapshot] = []
         self.error: Exception | None = None
 
     def __len__(self) -> int:
         return len(self.results)
 
     def add(self, call: str, result: Any) -> None:
-        """Keeps one answer."""
+        """Keeps one returned value."""
         copied = self._copied(result)
         self.calls.append(call)
         self.results.append(result)
         self.copies.append(copied)
 
     def _copied(self, result: Any) -> Snapshot:
-        """Does what `snapshot` does, faster from the second time on."""
+        """Copies a value as `snapshot` does, faster from the second time on."""
         if self._structure is None:
             self._structure = nest.Structure(result)
         structure = self._structure
@@ -173,6 +175,11 @@ class Recording:
         except SpecError:
             return snapshot(result)
         return tuple(zip(structure.paths, map(_copy, leaves), strict=True))
+
+    def equals(self, other: Recording) -> bool:
+        """Returns true if another recording has the same time steps, bit by bit."""
+        pairs = zip(self.copies, other.copies, strict=True)
+        return all(first_difference(*pair) is None for pair in pairs)
 
     def part(self, index: int, name: str) -> Snapshot:
         """Returns the leaves of one field of a time step."""
@@ -183,7 +190,7 @@ class Recording:
         )
 
     def step_types(self, index: int) -> Array:
-        """Returns the step type of every row; of the only one, if it is no batch."""
+        """Returns the step type of every row; a single environment has one."""
         return self.part(index, "step_type")[0][1].reshape(-1)
 
     def moved(self, index: int) -> Array:
@@ -200,10 +207,11 @@ class Recording:
         return min(difference.element[0], self._rows - 1)
 
     def place(self, index: int, row: int | None = None) -> str:
-        """Says where in which episode an answer stands; `FIRST` is an episode's step 0.
+        """Returns the place of a time step: which step of which episode, in words.
 
-        A recording that did not begin with a reset counts its own steps, from 1. For a
-        batch as a whole there are no episodes, and its calls are counted.
+        The `FIRST` of an episode is its step 0. A recording that did not begin with a
+        reset counts its own steps, from 1. A batch as a whole has no episodes, so its
+        calls are counted.
         """
         if self._rows is not None and row is None:
             return f"call {index + 1}"
@@ -232,14 +240,22 @@ def explain_difference(
 ) -> Broken:
     """Builds the `Broken` for two values that should be equal."""
     at = f"{difference.path} = " if difference.path else ""
-    return broken(
-        problem,
-        [
-            (labels[0], f"{at}{difference.expected}"),
-            (labels[1], f"{at}{difference.got}"),
-        ],
-        " ".join(filter(None, [difference.detail, advice])),
-    )
+    facts = f"{at}{difference.expected}", f"{at}{difference.got}"
+    advice = f"{difference.detail} {advice}".lstrip()
+    return broken(problem, advice, **dict(zip(labels, facts, strict=True)))
+
+
+def expect_same(
+    expected: Snapshot,
+    got: Snapshot,
+    problem: str,
+    advice: str,
+    labels: tuple[str, str] = ("expected", "got"),
+) -> None:
+    """Raises `Broken` if two snapshots differ."""
+    difference = first_difference(expected, got)
+    if difference is not None:
+        raise explain_difference(problem, difference, advice, labels)
 
 
 def expect_same_stream(
@@ -249,15 +265,38 @@ def expect_same_stream(
     problem: str,
     advice: str,
     labels: tuple[str, str] = ("expected", "got"),
+    same_actions: bool = True,
 ) -> None:
-    """Raises `Broken` at the first answer in which two recordings differ.
+    """Raises `Broken` at the first time step in which two recordings differ.
 
-    `problem` is a clause that ends before the place: "the streams part in".
+    `problem` is a clause that ends before the place: "the streams part in". Without
+    `same_actions` the actions differ on purpose; otherwise those of a user's function
+    are compared first, because an environment is not to blame for other actions.
     """
     for index, (ours, theirs) in enumerate(
         zip(expected.copies, got.copies, strict=True)
     ):
         difference = first_difference(ours, theirs)
         if difference is not None:
+            if same_actions:
+                _expect_same_actions(expected, got, index, labels)
             place = expected.place(index, expected.row_of(difference))
             raise explain_difference(f"{problem} {place}.", difference, advice, labels)
+
+
+def _expect_same_actions(
+    expected: Recording, got: Recording, last: int, labels: tuple[str, str]
+) -> None:
+    """Raises `Broken` if a user's function has chosen other actions until a call."""
+    pairs = list(zip(expected.actions, got.actions, strict=True))[: last + 1]
+    for index, (ours, theirs) in enumerate(pairs):
+        difference = first_difference(ours, theirs)
+        if difference is not None:
+            raise explain_difference(
+                f"action_fn returned other actions after equal time steps, first for "
+                f"{expected.place(index)}.",
+                difference._replace(path=nest.join("action", difference.path)),
+                "So the environment cannot be compared. Let the actions depend on the "
+                "time step and the generator that action_fn is given alone.",
+                labels,
+            )

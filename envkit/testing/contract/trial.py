@@ -1,4 +1,4 @@
-"""`Trial`: makes environments for the checks, plays them, and remembers the outcome."""
+"""`Trial`: makes environments for the checks, plays them, and keeps the recordings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit.autoreset import AutoReset
-from envkit.specs.array_spec import BoundedArraySpec, is_continuous
+from envkit.legal_actions import RandomActions, moderate, names_legal_actions
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import Skipped
-from envkit.testing.contract.recording import BEGINS, Recording, first_difference
-from envkit.time_step import StepType, TimeStep
+from envkit.testing.contract.recording import BEGINS, Recording, snapshot
+from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [
@@ -30,21 +29,23 @@ __all__ = [
 ]
 
 ActionFn: TypeAlias = Callable[[TimeStep, np.random.Generator], NestedArray]
-Actor: TypeAlias = Callable[[TimeStep], NestedArray]
+# It is called with a time step, and the environment that has returned it.
+Actor: TypeAlias = Callable[[TimeStep, Any], NestedArray]
 
-# How many episodes every row ends in the recording that most checks look at, and how
-# many steps it has at least: enough to see what the second autoreset does.
+# The episodes that every row ends in the recording that most checks look at, and its
+# fewest steps: enough to show the second autoreset.
 _EPISODES = 3
 _FEWEST_STEPS = 30
-# How long two environments are compared at most, and where no episode ends.
+# The most steps over which two environments are compared, and the usual number where
+# no episode ends.
 _LONGEST_COMPARISON = 200
 _ENDLESS_COMPARISON = 60
-# How many actions are drawn at once.
+# The actions that are drawn at once.
 _BLOCK = 32
 
 
 class Move(NamedTuple):
-    """One call of a game: what was called with which action, and what it returned.
+    """One call of a game, its action, and the time step that it returned.
 
     Where a batch keeps another order of episodes than `NEXT_STEP`, the episodes after a
     `LAST` begin with a call of their own, `BEGINS`, in which no other row moves.
@@ -58,30 +59,32 @@ class Move(NamedTuple):
 class Trial:
     """One examination of a constructor: everything the checks share.
 
-    Every environment it makes is closed when the check that asked for it is over; one
-    of which a process may hold one at a time, when the next is made.
+    Each environment is closed when the check that asked for it is over; where a process
+    may hold one at a time, it is closed before the next is made.
     """
 
     def __init__(
         self,
         make_env: Callable[[], Any],
         *,
+        called: str,
         steps: int,
         seed: int,
         action_fn: ActionFn | None = None,
     ) -> None:
-        """Keeps the constructor and the options of `check_environment`."""
         self._make_env = make_env
+        self._called = called
         self._action_fn = action_fn
         self._open: list[Any] = []
         self._one_at_a_time = False
         self.steps = steps
         self.seed = seed
+        self._look_ahead()
 
     def make(self) -> Any:
         """Makes an environment as the user's constructor leaves it.
 
-        A check that holds another one goes on with both, after `need_company`.
+        A check that calls this while it holds another calls `need_company` first.
         """
         if self._one_at_a_time:
             self.close_all()
@@ -90,22 +93,24 @@ class Trial:
         self._open.append(env)
         return env
 
-    def look_ahead(self) -> None:
-        """Finds out what checks ask for while they hold an environment.
+    def _look_ahead(self) -> None:
+        """Computes the facts that checks ask for while they hold an environment.
 
-        Environments are made for that, which would close the one that is held, where a
-        process may hold one only. What goes wrong here is for a check to say.
+        They are needed early where a process may hold one environment only, because
+        making another would close it. An exception is for a check to report.
         """
-        for fact in ("order", "rows", "repeats_last", "time_step_spec", "main"):
+        facts = "order", "rows", "repeats_last", "time_step_spec", "legality", "main"
+        for fact in facts:
             with contextlib.suppress(Exception):
                 getattr(self, fact)
-            # The first environment that is made says whether it is alone.
+            # The first environment has told whether a process may hold two.
             if not self._one_at_a_time:
-                return
+                break
+        self.close_all()
 
     @property
     def has_company(self) -> bool:
-        """Whether a process may hold two of these environments."""
+        """True if a process may hold two of these environments."""
         return not self._one_at_a_time
 
     def need_company(self) -> None:
@@ -114,50 +119,55 @@ class Trial:
             raise Skipped("a process may hold one such environment (one_per_process)")
 
     def new(self) -> Any:
-        """Makes an environment and seeds it if it can be seeded.
-
-        Two of them should behave alike.
-        """
+        """Makes an environment and seeds it if it can be seeded, so that two agree."""
         env = self.make()
         self.seed_if_possible(env)
         return env
 
     def seed_if_possible(self, env: Any) -> None:
-        """Seeds an environment; whether that fails is for another check to say."""
+        """Seeds an environment; an exception is for another check to report."""
         with contextlib.suppress(Exception):
             env.seed(self.seed)
 
     def close_all(self) -> None:
-        """Closes what was made; whether that fails is for the check `close` to say."""
+        """Closes all environments; an exception is for the check `close` to report."""
         while self._open:
             with contextlib.suppress(Exception):
                 self._open.pop().close()
 
-    @functools.cached_property
+    def end_check(self, *, failed: bool) -> None:
+        """Closes the environments of one check."""
+        self.close_all()
+
+    @property
     def name(self) -> str:
-        """What the environment is called in texts."""
-        env = self.make()
+        """The name of the environment's class; the constructor's if that raises."""
+        try:
+            env = self.make()
+        except Exception:
+            return self._called
+        self.close_all()
         return (env if isinstance(env, type) else type(env)).__name__
 
     @functools.cached_property
     def order(self) -> AutoReset:
-        """When the episode after a `LAST` begins."""
+        """The order of episodes."""
         return AutoReset.kept_by(self.make())
 
     @functools.cached_property
     def rows(self) -> int | None:
-        """How many rows a batch has; `None` for a single environment."""
+        """The number of rows of a batch; `None` for a single environment."""
         env = self.make()
         return int(env.batch_size) if env.batched else None
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The dimensions that arrays have in front of their specs' own."""
+        """The dimensions of arrays in front of their specs' own."""
         return () if self.rows is None else (self.rows,)
 
     @functools.cached_property
     def repeats_last(self) -> bool:
-        """Whether a `LAST` may be followed by another one, which only pads."""
+        """True if a `LAST` may be followed by another one, which only pads."""
         return getattr(self.make(), "repeats_last", False) is True
 
     def need_batch(self) -> int:
@@ -181,23 +191,49 @@ class Trial:
         rng = np.random.default_rng([self.seed, stream])
         if self._action_fn is not None:
             action_fn = self._action_fn
-            # Some checks write into actions; the function may return one it keeps.
-            return lambda time_step: copy.deepcopy(action_fn(time_step, rng))
-        spec = nest.map_structure(_moderate, self.action_spec)
+            # A copy, because some checks write into actions.
+            return lambda time_step, env: copy.deepcopy(action_fn(time_step, rng))
+        if self.legality:
+            policy = RandomActions(self.action_spec, rng, self.rows)
+
+            def act(time_step: TimeStep, env: Any) -> NestedArray:
+                policy.env = env if self.legality == "info" else None
+                return policy(time_step)
+
+            return act
+        spec = nest.map_structure(moderate, self.action_spec)
         actions = _sampled(spec, rng, self.dims)
-        return lambda time_step: next(actions)
+        return lambda time_step, env: next(actions)
+
+    @functools.cached_property
+    def legality(self) -> str:
+        """The name of what names the legal actions: observation, info, or neither."""
+        env = self.make()
+        if names_legal_actions(env.observation_spec()):
+            return "observation"
+        with contextlib.suppress(Exception):
+            env.reset()
+            if names_legal_actions(env.get_info()):
+                return "info"
+        return ""
+
+    @property
+    def has_policy(self) -> bool:
+        """True if the user's function chooses the actions."""
+        return self._action_fn is not None
 
     @property
     def chooses_actions(self) -> bool:
-        """Whether the user's function chooses the actions."""
-        return self._action_fn is not None
+        """True if actions depend on time steps: legal ones, or those of a user."""
+        return self.has_policy or bool(self.legality)
 
     def first_action(self, stream: int = 0) -> NestedArray:
         """Returns an action for a step before any reset."""
-        return self.actor(stream)(self.new().reset() if self._action_fn else None)  # type: ignore[arg-type]  # random actions look at nothing
+        env = self.new()
+        return self.actor(stream)(env.reset() if self.chooses_actions else None, env)  # type: ignore[arg-type]  # other actions do not depend on it
 
     def play(self, env: Any, actor: Actor, *, begin: bool = True) -> Iterator[Move]:
-        """Yields one move after the other, for ever; the first is `reset` if asked."""
+        """Yields moves without end; the first is `reset` if asked."""
         if begin:
             result = env.reset()
             last = self._seen(result)
@@ -208,23 +244,23 @@ class Trial:
         while True:
             if begins is not None and np.any(ended := _ended(last)):
                 result = self.begin_rows(env, ended)
-                # Where all of them pad, none has begun.
+                # Where all of these rows pad, none of them has begun an episode.
                 if not self.repeats_last or np.any(ended & ~_ended(result)):
                     last = self._seen(result)
                     yield Move(begins, None, result)
-            action = actor(last)
+            action = actor(last, env)
             result = env.step(action)
             last = self._seen(result)
             yield Move("step()", action, result)
 
     def begin_rows(self, env: Any, ended: Array) -> Any:
-        """Returns where a batch stands when rows that ended have begun anew."""
+        """Returns the current time step once rows that ended have begun anew."""
         if AutoReset.kept_by(env) is AutoReset.DISABLED:
             return env.reset(ended)
         return env.current_time_step()
 
     def ready(self, env: Any) -> Any:
-        """Returns where an environment stands when all its rows can take a step."""
+        """Returns the current time step once all rows can take a step."""
         current = env.current_time_step()
         ended = _ended(current)
         if self.order is AutoReset.DISABLED and np.any(ended):
@@ -232,8 +268,8 @@ class Trial:
         return current
 
     def _seen(self, result: Any) -> Any:
-        # Some checks write into results; a policy has to see what was returned.
-        return result if self._action_fn is None else copy.deepcopy(result)
+        # A copy, because some checks write into results, which a policy must not see.
+        return copy.deepcopy(result) if self.chooses_actions else result
 
     def record(
         self,
@@ -244,11 +280,11 @@ class Trial:
         begin: bool = True,
         after: Callable[[Move], None] | None = None,
     ) -> Recording:
-        """Plays some steps and keeps the answers.
+        """Plays some steps and keeps the time steps.
 
         Args:
             env: The environment to play.
-            steps: How many steps; as many as `reference` has unless given.
+            steps: The number of steps; that of `reference` unless given.
             actor: The policy; the usual one unless given.
             begin: Whether to reset first.
             after: Called with each move, once its result was copied.
@@ -258,6 +294,8 @@ class Trial:
         count = (self.horizon if steps is None else steps) + begin
         for _, move in zip(range(count), moves, strict=False):
             recording.add(move.call, move.result)
+            if self.has_policy:
+                recording.actions.append(snapshot(move.action))
             if after is not None:
                 after(move)
         return recording
@@ -267,7 +305,7 @@ class Trial:
         """The recording that most checks look at.
 
         It ends when every row has ended some episodes, after `steps` steps, or with
-        the first exception or answer that is no time step at all.
+        the first exception or value that is not a time step.
         """
         recording = Recording(self.rows)
         ended: Any = 0
@@ -288,13 +326,13 @@ class Trial:
 
     @functools.cached_property
     def ends(self) -> list[Array]:
-        """For each answer of `main`, which rows of it are `LAST`."""
+        """For each time step of `main`, a mask of the rows that are `LAST`."""
         main = self.main
         return [main.step_types(i) == StepType.LAST for i in range(len(main))]
 
     @functools.cached_property
     def horizon(self) -> int:
-        """How many steps are compared: past the first end of every row, if near."""
+        """The number of steps to compare: past the first end of every row, if near."""
         played = len(self.main) - 1
         seen = np.logical_or.accumulate(self.ends)
         whole = np.flatnonzero(seen.all(axis=1))
@@ -304,24 +342,23 @@ class Trial:
 
     @functools.cached_property
     def past_end(self) -> int:
-        """How many steps it takes to see what follows the first end, however far."""
+        """The number of steps that show what follows the first end, however far."""
         some = np.flatnonzero([rows.any() for rows in self.ends])
         wanted = max(self.horizon, *some[:1] + 5, 0)
         return int(min(wanted, len(self.main) - 1))
 
     @functools.cached_property
     def reference(self) -> Recording:
-        """What a new environment does, to compare one that is disturbed with."""
+        """The recording of a new environment, to compare disturbed ones with."""
         return self.record(self.new())
 
     @functools.cached_property
     def repeatable(self) -> bool:
-        """Whether two new environments do the same."""
-        pairs = zip(self.reference.copies, self.record(self.new()).copies, strict=True)
-        return all(first_difference(*pair) is None for pair in pairs)
+        """True if two new environments return the same stream."""
+        return self.reference.equals(self.record(self.new()))
 
     def need_repeatable(self) -> None:
-        """Skips the check if there is nothing to compare an environment with."""
+        """Skips the check if no two environments can be compared."""
         if not self.repeatable:
             raise Skipped(
                 "two new environments differ, and without seed() nothing can make "
@@ -329,23 +366,22 @@ class Trial:
             )
 
     def need_constancy(self) -> None:
-        """Skips the check if what is shown depends on all that was shown before."""
+        """Skips the check if time steps depend on all earlier ones."""
         if getattr(self.make(), "adapts", False) is True:
             raise Skipped("the environment adapts to what it has seen")
 
     @functools.cached_property
     def stochastic(self) -> bool:
-        """Whether other seeds are seen to make a difference."""
+        """True if one of some other seeds makes a difference."""
         for seed in range(self.seed + 1, self.seed + 5):
             env = self.make()
             env.seed(seed)
-            pairs = zip(self.reference.copies, self.record(env).copies, strict=True)
-            if any(first_difference(*pair) is not None for pair in pairs):
+            if not self.reference.equals(self.record(env)):
                 return True
         return False
 
     def need_end(self) -> None:
-        """Skips the check if no episode was seen to end, and a step after it."""
+        """Skips the check if `main` has no end of an episode with a step after it."""
         if not np.any(self.ends[:-1]):
             raise self._no_end()
 
@@ -353,7 +389,7 @@ class Trial:
         return Skipped(f"no episode ended in {self.steps} steps", "episodes")
 
     def walk(self, env: Any, wanted: Callable[[Array], Any]) -> bool:
-        """Plays until the step types of all rows are as wanted; false if never."""
+        """Plays until the step types are as wanted; returns false if they never are."""
         moves = zip(range(self.steps + 1), self.play(env, self.actor()), strict=False)
         return any(
             wanted(np.asarray(move.result.step_type).reshape(-1)) for _, move in moves
@@ -372,7 +408,7 @@ def _ended(time_step: Any) -> Array:
 
 
 def is_time_step(value: Any) -> bool:
-    """Says whether a value is a `TimeStep`, of envkit or of anybody."""
+    """Returns true for a `TimeStep`, of envkit or of another library."""
     return (
         isinstance(value, tuple)
         and type(value).__name__ == "TimeStep"
@@ -380,27 +416,15 @@ def is_time_step(value: Any) -> bool:
     )
 
 
-def _moderate(spec: Any) -> Any:
-    """Narrows a float spec without bounds: nobody's dynamics survive 1e38."""
-    if not is_continuous(spec):
-        return spec
-    bounded = BoundedArraySpec.from_spec(spec)
-    lowest, highest = np.finfo(spec.dtype).min, np.finfo(spec.dtype).max
-    low, high = bounded.minimum, bounded.maximum
-    low = np.where(low == lowest, np.minimum(high, 0) - 1, low)
-    high = np.where(high == highest, np.maximum(low, 0) + 1, high)
-    return bounded.replace(minimum=low, maximum=high)
-
-
 def _sampled(
     spec: NestedSpec, rng: np.random.Generator, dims: tuple[int, ...]
 ) -> Iterator[NestedArray]:
-    """Draws actions for ever, many at once because one costs nearly as much."""
+    """Yields actions without end; draws many at once, which costs as much as one."""
     structure = nest.Structure(spec)
     while True:
         leaves = structure.flatten(sample_spec_nest(spec, rng, (_BLOCK, *dims)))
         for index in range(_BLOCK):
-            # Copies: whoever writes into one action does not touch another.
+            # Copies, because a write into one action must not reach another.
             yield structure.unflatten([leaf[index, ...].copy() for leaf in leaves])
 
 

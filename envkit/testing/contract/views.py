@@ -1,4 +1,4 @@
-"""Promises about render() and get_info(): looking at an environment changes nothing."""
+"""Promises about render() and get_info(): they return, and change nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.specs.info_spec import DeclaredInfo, info_spec_of
+from envkit.specs.environment_spec import DeclaredInfo, info_spec_of
 from envkit.specs.validation import describe
 from envkit.testing.contract.arrays import expect_undamaged, scribble
 from envkit.testing.contract.findings import Broken, Skipped, broken
 from envkit.testing.contract.recording import (
+    Snapshot,
+    expect_same,
     expect_same_stream,
-    explain_difference,
-    first_difference,
     snapshot,
 )
 from envkit.testing.contract.trial import Move, Trial
@@ -36,13 +36,12 @@ __all__ = [
     "render_stream",
 ]
 
-
-# Some pictures take long to draw, and what holds for so many holds for the others.
+# The calls after which every check looks, because some pictures take long to draw.
 _PICTURES = 10
 
 
 def _now_and_then(look: Callable[[], Any]) -> Callable[[Move], None]:
-    """Returns what looks after the first calls, and whenever an episode has ended."""
+    """Returns a function that looks after the first calls, and after each `LAST`."""
     calls = itertools.count()
 
     def after(move: Move) -> None:
@@ -69,7 +68,7 @@ def _get_info(env: Any) -> Any:
 
 
 def render(trial: Trial) -> None:
-    """Looks at whether rendering gives pictures, all through an episode."""
+    """Rendering returns pictures."""
     env = trial.new()
 
     def look() -> None:
@@ -78,16 +77,11 @@ def render(trial: Trial) -> None:
             rows = f"{trial.rows}, " if trial.dims else ""
             raise broken(
                 'render("rgb_array") did not return a picture.',
-                [
-                    (
-                        "expected",
-                        f"uint8 array of shape ({rows}height, width, 3)",
-                    ),
-                    ("got", describe(picture)),
-                ],
                 "One picture for each row, colours last, values from 0 to 255."
                 if trial.dims
                 else "Colours last, values from 0 to 255.",
+                expected=f"uint8 array of shape ({rows}height, width, 3)",
+                got=describe(picture),
             )
 
     trial.record(env, after=_now_and_then(look))
@@ -104,7 +98,7 @@ def _is_picture(picture: Any, dims: tuple[int, ...]) -> bool:
 
 
 def render_mode(trial: Trial) -> None:
-    """Looks at whether render() refuses a mode that does not exist."""
+    """render() refuses unknown modes."""
     env = trial.new()
     env.reset()
     _render(env)
@@ -114,14 +108,15 @@ def render_mode(trial: Trial) -> None:
         return
     raise broken(
         'render("no such mode") raised nothing.',
-        [("expected", "an exception"), ("got", describe(picture))],
         "A mistyped mode should not go unnoticed: raise a NotImplementedError that "
         "lists the modes there are.",
+        expected="an exception",
+        got=describe(picture),
     )
 
 
 def render_kept(trial: Trial) -> None:
-    """Looks at whether a picture stays as it is when others are made."""
+    """A picture never changes."""
     _expect_kept(
         trial,
         _render,
@@ -135,31 +130,30 @@ def _expect_kept(
     trial: Trial, look: Callable[[Any], Any], what: str, advice: str
 ) -> None:
     env = trial.new()
-    answers, copies = [], []
+    kept: list[tuple[Any, Snapshot]] = []
 
     def keep() -> None:
-        answers.append(look(env))
-        copies.append(snapshot(answers[-1]))
+        returned = look(env)
+        kept.append((returned, snapshot(returned)))
 
     trial.record(env, after=_now_and_then(keep))
-    for index, (answer, copied) in enumerate(zip(answers, copies, strict=True)):
-        difference = first_difference(copied, snapshot(answer))
-        if difference is not None:
-            raise explain_difference(
-                f"{what} {index + 1} of {len(answers)} was overwritten later.",
-                difference,
-                advice,
-                ("returned", "now"),
-            )
+    for number, (returned, copied) in enumerate(kept, 1):
+        expect_same(
+            copied,
+            snapshot(returned),
+            f"{what} {number} of {len(kept)} was overwritten later.",
+            advice,
+            ("returned", "now"),
+        )
 
 
 def render_stream(trial: Trial) -> None:
-    """Looks at whether rendering leaves the episode alone."""
+    """Rendering changes nothing."""
     expect_unmoved(trial, _render, "render()")
 
 
 def info(trial: Trial) -> None:
-    """Looks at whether get_info() answers at any time with something that pickles."""
+    """get_info() returns an info that pickles."""
     env = trial.new()
 
     def look() -> None:
@@ -168,16 +162,17 @@ def info(trial: Trial) -> None:
             pickle.loads(pickle.dumps(answer))
         except Exception as error:
             raise broken(
-                f"What get_info() returned does not pickle: {type(error).__name__}.",
-                [("expected", "bytes"), ("got", f"{error!s:.200}")],
+                f"The info of get_info() does not pickle: {type(error).__name__}.",
                 "It travels between processes: keep plain data in it.",
+                expected="bytes",
+                got=f"{error!s:.200}",
             ) from error
 
     trial.record(env, after=_now_and_then(look))
 
 
 def info_spec(trial: Trial) -> None:
-    """Looks at whether an info has what the environment declares."""
+    """An info has what the environment declares for it."""
     env = trial.new()
     try:
         spec = info_spec_of(env)
@@ -201,18 +196,18 @@ def info_spec(trial: Trial) -> None:
 
 
 def info_kept(trial: Trial) -> None:
-    """Looks at whether an info stays as it is when others are asked for."""
+    """An info never changes."""
     _expect_kept(
         trial,
         _info_nest,
         "Info",
-        "Whoever keeps an info finds a later one in its place: return a new one each "
+        "A caller that keeps it would hold a later one instead: return a new one each "
         "time, with copies of arrays that are written to again.",
     )
 
 
 def _info_nest(env: Any) -> Any:
-    """Returns the info, as one leaf where it is no nest: any keys will do in it."""
+    """Returns the info, as one leaf where its keys do not make a nest."""
     answer = _get_info(env)
     try:
         nest.flatten(answer)
@@ -224,7 +219,7 @@ def _info_nest(env: Any) -> Any:
 
 
 def info_stream(trial: Trial) -> None:
-    """Looks at whether infos, and writing into them, leave the episode alone."""
+    """get_info() changes nothing, nor does writing into an info."""
     expect_unmoved(trial, _get_info, "get_info()")
     env = trial.new()
     expect_undamaged(
@@ -238,7 +233,7 @@ def info_stream(trial: Trial) -> None:
 
 
 def expect_unmoved(trial: Trial, look: Callable[[Any], Any], call: str) -> None:
-    """Raises unless the stream is the same with and without looks in between."""
+    """Raises `Broken` unless the stream is the same with and without looks."""
     env = trial.new()
     looked_at = trial.record(env, after=_now_and_then(lambda: look(env)))
     trial.need_repeatable()
@@ -246,7 +241,7 @@ def expect_unmoved(trial: Trial, look: Callable[[Any], Any], call: str) -> None:
         trial.reference,
         looked_at,
         problem=f"Calling {call} changes what comes later, in",
-        advice="Looking must not touch. If it draws random numbers, give it a "
+        advice="A look must change nothing. If it draws random numbers, give it a "
         "generator of its own.",
         labels=("without", "with"),
     )

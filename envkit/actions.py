@@ -1,0 +1,357 @@
+"""`ActionRows`: checks a batch of actions as a whole and takes it apart by leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
+from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.text import counted
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = [
+    "ACCEPTED_KINDS",
+    "FLOATS",
+    "ActionRows",
+    "OwnActionRows",
+    "PythonNumbers",
+    "action_rows",
+    "given_floats",
+]
+
+_UNMOVED = "None of the environments has moved."
+# Which kinds of dtype may come where a kind is expected: what loses nothing.
+ACCEPTED_KINDS: dict[str, str] = {
+    "b": "b",
+    **dict.fromkeys("iu", "biu"),
+    "f": "biuf",
+    "c": "biufc",
+}
+
+
+# The dtypes of floats that an action may keep, see `ArraySpec.keeps_floats`.
+FLOATS = tuple(map(np.dtype, (np.float64, np.float32, np.float16)))
+
+
+class PythonNumbers(np.ndarray[Any, Any]):
+    """An array of float64 whose numbers came as Python's own, in lists.
+
+    NumPy computes with Python's numbers in another way than with its own: float32 plus
+    one of them stays float32. An environment that took lists may take one of this for
+    the list that it was, and to everything else it is an array.
+
+    Example:
+        >>> np.zeros(2).view(PythonNumbers).tolist()
+        [0.0, 0.0]
+    """
+
+
+class ActionRows:
+    """What a batch of actions must look like.
+
+    Example:
+        >>> actions = ActionRows(BoundedArraySpec((), np.int32, 0, 1), 3, "step()")
+        >>> actions.columns([0, 1, 1])
+        [array([0, 1, 1])]
+    """
+
+    def __init__(self, spec: NestedSpec, rows: int, call: str) -> None:
+        """Prepares for the actions of `rows` environments, which `call` was given."""
+        self.structure = nest.Structure(spec)
+        self._ranges = [_range(leaf) for leaf in self.structure.leaves]
+        self._rows = rows
+        self._subject = f"{call} was given an action that"
+
+    def columns(
+        self,
+        action: NestedArray,
+        *,
+        rows: Sequence[int] | Array | None = None,
+        ignored: Array | None = None,
+        bounds: bool = True,
+    ) -> list[Array]:
+        """Returns one array for each leaf, or raises before anything has moved.
+
+        They may be the caller's own arrays.
+
+        Args:
+            action: A batch of actions.
+            rows: Which rows they are for, if not one for each environment.
+            ignored: A mask of rows whose action is not used.
+            bounds: Whether to look whether integers are within their bounds.
+        """
+        # Hot: called once per batch step.
+        subject = self._subject
+        leaves = flatten_as(self.structure, action, subject=subject, root="action")
+        count = self._rows if rows is None else len(rows)
+        columns = []
+        for index, leaf in enumerate(leaves):
+            spec = self.structure.leaves[index]
+            if (
+                type(leaf) is np.ndarray
+                and leaf.dtype == spec.dtype
+                and leaf.shape == (count, *spec.shape)
+            ):
+                column = leaf
+            else:
+                column = self._converted(leaf, index, spec, count)
+            if bounds and spec.dtype.kind in "iu":
+                self._check_bounds(column, index, spec, count, ignored)
+            columns.append(column)
+        return columns
+
+    def _converted(self, leaf: Any, index: int, spec: ArraySpec, count: int) -> Array:
+        if spec.keeps_floats:
+            floats = given_floats(leaf)
+            if floats is not None and floats.shape == (count, *spec.shape):
+                return floats
+        kinds = ACCEPTED_KINDS.get(spec.dtype.kind, spec.dtype.kind)
+        is_object = spec.dtype.hasobject
+        column = _objects(leaf, spec, count) if is_object else as_array(leaf)
+        if not is_object and column.dtype.kind not in kinds:
+            # Of other objects a sentence can say what they are.
+            value: Any = leaf if column.dtype.hasobject else column
+            self._refuse(value, index, spec, count)
+        if column.shape != (count, *spec.shape):
+            self._refuse_length(leaf, column, index, spec, count)
+            self._refuse(column, index, spec, count)
+        if _loses(column, spec.dtype):
+            self._refuse(column, index, spec, count)
+        return column
+
+    def _check_bounds(
+        self,
+        column: Array,
+        index: int,
+        spec: ArraySpec,
+        count: int,
+        ignored: Array | None,
+    ) -> None:
+        """Refuses integers that are no choice, and those the dtype cannot hold.
+
+        Beyond the bounds of a float many policies go on purpose, and environments clip
+        what they do.
+        """
+        if ignored is not None and ignored.any():
+            column = column[~ignored]
+            count = len(column)
+        limits = self._ranges[index]
+        # Hot: what comparing arrays costs is most of a step of a single row.
+        is_one = limits is not None and column.size == 1
+        if is_one and limits[0] <= column.item() <= limits[1]:  # type: ignore[index]  # there are
+            return
+        if isinstance(spec, BoundedArraySpec):
+            low, high = spec.minimum, spec.maximum
+        elif column.dtype == spec.dtype:
+            return
+        else:
+            info = np.iinfo(spec.dtype)
+            low, high = np.asarray(info.min), np.asarray(info.max)
+        if not within(column, low, high):
+            self._refuse(column, index, spec, count)
+
+    def _refuse_length(
+        self, leaf: Any, column: Array, index: int, spec: ArraySpec, count: int
+    ) -> None:
+        """Names the number of actions that came, if that is wrong."""
+        expected = (count, *spec.shape)
+        if column.ndim != len(expected) or len(column) == count:
+            return
+        verb = "was" if len(column) == 1 else "were"
+        raise SpecError.does_not_fit(
+            self._subject,
+            path=nest.join("action", self.structure.paths[index]),
+            root="action",
+            expected=repr(spec.replace(shape=expected)),
+            got=describe(leaf),
+            reason=f"{counted(len(column), 'action')} {verb} given for "
+            f"{counted(count, 'environment')}.",
+            note=_UNMOVED,
+        )
+
+    def _refuse(self, value: Any, index: int, spec: ArraySpec, count: int) -> None:
+        is_number = spec.dtype.kind in "iufc"
+        if is_number and isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+            # Any integers will do, so the dtype is not what is wrong.
+            fits = within(value, *_limits(spec.dtype))
+            value = value.astype(spec.dtype) if fits else value
+        check_fits(
+            value,
+            spec,
+            subject=self._subject,
+            root="action",
+            path=self.structure.paths[index],
+            outer_dims=(count,),
+            context=_UNMOVED,
+        )
+
+
+class OwnActionRows(ActionRows):
+    """Refuses actions outside the bounds of their own row, where rows differ.
+
+    Example:
+        >>> few, many = (BoundedArraySpec((), np.int32, 0, n) for n in (1, 4))
+        >>> actions = OwnActionRows(many, [few, many], "step()")
+        >>> actions.columns([1, 4])
+        [array([1, 4])]
+        >>> actions.columns([2, 4])
+        Traceback (most recent call last):
+        envkit.errors.SpecError: step() was given an action of row 0 that does not ...
+    """
+
+    def __init__(self, spec: NestedSpec, own: Sequence[NestedSpec], call: str) -> None:
+        """Prepares for the actions of rows with these specs of their own."""
+        super().__init__(spec, len(own), call)
+        self._call = call
+        by_leaf = zip(*[nest.flatten(each) for each in own], strict=True)
+        self._own = list(by_leaf)
+        self._bounds = [_stacked_bounds(specs) for specs in self._own]
+
+    def columns(
+        self,
+        action: NestedArray,
+        *,
+        rows: Sequence[int] | Array | None = None,
+        ignored: Array | None = None,
+        bounds: bool = True,
+    ) -> list[Array]:
+        """Returns one array for each leaf, or raises before anything has moved.
+
+        The arguments are those of `ActionRows.columns`.
+        """
+        columns = super().columns(action, rows=rows, ignored=ignored, bounds=bounds)
+        if not bounds:
+            return columns
+        which = np.arange(self._rows) if rows is None else np.asarray(rows)
+        for leaf, limits in enumerate(self._bounds):
+            if limits is None:
+                continue
+            column = columns[leaf].astype(self.structure.leaves[leaf].dtype, copy=False)
+            inside = (column >= limits[0][which]) & (column <= limits[1][which])
+            outside = ~inside.reshape(len(column), -1).all(axis=1)
+            if ignored is not None:
+                outside &= ~ignored
+            for place in np.flatnonzero(outside)[:1].tolist():
+                self._refuse_own(column[place, ...], leaf, int(which[place]))
+        return columns
+
+    def _refuse_own(self, value: Array, leaf: int, row: int) -> None:
+        raise SpecError.does_not_fit(
+            f"{self._call} was given an action of row {row} that",
+            path=nest.join("action", self.structure.paths[leaf]),
+            root="action",
+            expected=repr(self._own[leaf][row]),
+            got=describe(value if value.ndim else value.item()),
+            reason=f"That is the spec of row {row}; the bounds of the batch are the "
+            "widest of all its rows.",
+            note=_UNMOVED,
+        )
+
+
+def _stacked_bounds(specs: Sequence[Any]) -> tuple[Array, Array] | None:
+    """Returns the bounds of a leaf by row; `None` if they are the same in all rows."""
+    if all(spec == specs[0] for spec in specs):
+        return None
+    bounded = [BoundedArraySpec.from_spec(spec) for spec in specs]
+    low = [np.broadcast_to(spec.minimum, spec.shape) for spec in bounded]
+    high = [np.broadcast_to(spec.maximum, spec.shape) for spec in bounded]
+    return np.stack(low), np.stack(high)
+
+
+def action_rows(spec: NestedSpec, own: Sequence[NestedSpec], call: str) -> ActionRows:
+    """Makes what looks at the actions of a batch.
+
+    Args:
+        spec: The batch's action spec.
+        own: That of each row.
+        call: Which call was given the actions.
+    """
+    if all(_equal(spec, each) for each in own):
+        return ActionRows(spec, len(own), call)
+    return OwnActionRows(spec, own, call)
+
+
+def _equal(first: NestedSpec, second: NestedSpec) -> bool:
+    return first is second or nest.flatten(first) == nest.flatten(second)
+
+
+def _range(spec: Any) -> tuple[Any, Any] | None:
+    """Returns the bounds as Python's numbers, if one holds for all elements."""
+    if not isinstance(spec, BoundedArraySpec) or spec.minimum.ndim or spec.maximum.ndim:
+        return None
+    return spec.minimum.item(), spec.maximum.item()
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return np.asarray(info.min), np.asarray(info.max)
+    return np.asarray(-np.inf), np.asarray(np.inf)
+
+
+def _objects(leaf: Any, spec: ArraySpec, count: int) -> Array:
+    """Returns an array of objects, one for each row, whatever the objects are."""
+    if isinstance(leaf, np.ndarray) and leaf.dtype == object:
+        return leaf
+    if spec.shape == () and hasattr(leaf, "__len__") and len(leaf) == count:
+        column = np.empty(count, object)
+        for row, value in enumerate(leaf):
+            column[row] = value
+        return column
+    try:
+        return np.array(leaf, object)  # as_array would make text of all
+    except ValueError:  # ragged
+        return np.array(None)
+
+
+def _loses(column: Array, dtype: np.dtype[Any]) -> bool:
+    """Returns True if something of a column would be lost on the way to a dtype."""
+    if column.dtype == dtype:
+        return False
+    if dtype.kind in "iu":
+        return not within(column, *_limits(dtype))
+    if dtype.kind in "fc":
+        # Finite numbers stay finite; that floats lose digits is accepted.
+        with np.errstate(over="ignore"):
+            return bool((np.isinf(column.astype(dtype)) & ~np.isinf(column)).any())
+    if dtype.kind in "mM":
+        return not np.can_cast(column.dtype, dtype, "safe")
+    return dtype.kind in "SU" and _is_cut_off(column, dtype)
+
+
+def _is_cut_off(column: Array, dtype: np.dtype[Any]) -> bool:
+    """Returns True if a text is longer than its place, where it would lose its end."""
+    if dtype.itemsize == 0 or column.dtype.itemsize <= dtype.itemsize:
+        return False
+    width = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+    return bool((np.char.str_len(column) > width).any())
+
+
+def given_floats(value: Any) -> Array | None:
+    """Returns numbers as floats of the width in which they came.
+
+    Integers become floats of the width that NumPy chooses when it adds them to float32.
+
+    Returns:
+        An array of one of the dtypes `FLOATS`, or `None` if `value` has other things
+        than real numbers.
+
+    Example:
+        >>> given_floats(np.zeros(2, np.float32)).dtype, given_floats([0.5]).dtype
+        (dtype('float32'), dtype('float64'))
+    """
+    array = value if isinstance(value, np.ndarray) else as_array(value)
+    if array.dtype in FLOATS:
+        return array
+    if array.dtype.kind in "biu":
+        return array.astype(np.result_type(array.dtype, np.float32))
+    if array.dtype.kind == "f":  # Bytes in another order, or more of them.
+        native = array.dtype.newbyteorder("=")
+        return array.astype(native if native in FLOATS else np.float64)
+    # Numbers of Python's, or rows of several widths.
+    return given_floats(array.tolist()) if array is value and array.ndim else None

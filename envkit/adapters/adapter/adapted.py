@@ -1,0 +1,689 @@
+"""`AdaptedEnvironment`: the environment around an author's object.
+
+```
+start ── reset ── step … step ── reset ── … ── close
+  │        └ seed, if one is due
+  └ when something is first needed, in the process that needs it
+```
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit import nest
+from envkit.adapters.adapter.inference import Inferred, explained, infer
+from envkit.adapters.adapter.legality import (
+    LegalActions,
+    action_converter,
+    names_of,
+    numbered,
+)
+from envkit.adapters.adapter.returned import Read, reset_reader, step_reader
+from envkit.adapters.foreign import ForeignEnvironment, number_of
+from envkit.adapters.state import (
+    Snapshot,
+    offer_of,
+    restore_snapshot,
+    take_snapshot,
+)
+from envkit.adapters.values import (
+    Converter,
+    Leaf,
+    array_leaf,
+    bounded_leaf,
+    compiled,
+    map_specs,
+)
+from envkit.arguments import as_discount
+from envkit.errors import SpecError
+from envkit.rows import copied_arrays
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
+from envkit.specs.environment_spec import checked_spec
+from envkit.specs.sampling import sample_spec_nest
+from envkit.specs.special import ObjectSpec
+from envkit.specs.validation import describe
+from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["AdaptedEnvironment", "AdapterState", "adapted_class", "start_again"]
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+_NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+# The environments by the identities of their authors, which have no attribute for it.
+_ENVIRONMENTS: weakref.WeakValueDictionary[int, AdaptedEnvironment] = (
+    weakref.WeakValueDictionary()
+)
+
+
+class AdapterState(NamedTuple):
+    """What an adapter holds at one moment.
+
+    Attributes:
+        kind: The name of its class.
+        attributes: What the author keeps: a snapshot, or what `get_state` returned.
+        offered: Whether the library's environment had to save its state.
+        beside: What the environment keeps.
+    """
+
+    kind: str
+    attributes: Any
+    offered: bool
+    beside: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """The specs of an adapter, and what converts between them and its author.
+
+    Attributes:
+        observation_spec: The specs of an observation, with the mask if it has one.
+        inferred: Whether they were told from observations.
+        read_observation: Makes observations of what the author returns.
+        copied: Copies such an observation.
+        kept: Returns what is kept of one, for an end without; `None` for nothing.
+        read_reward: Makes rewards.
+        read_discount: Makes discounts.
+        read_step: Reads what `step` returned.
+        to_action: Makes of an action what the author's `step` gets.
+        legal: Makes masks of legal actions, if the author says which are.
+        is_plain_reward: Whether a reward is one number, as float32.
+        nothing: The reward of a `FIRST`, read-only.
+        one: The discount of a `FIRST`, read-only.
+        over: The discount after a termination, read-only.
+        going_on: The discount of other time steps, read-only.
+    """
+
+    observation_spec: NestedSpec
+    inferred: bool
+    read_observation: Leaf
+    copied: Leaf
+    kept: Leaf
+    read_reward: Leaf
+    read_discount: Leaf
+    read_step: Callable[[Any], Read]
+    to_action: Leaf
+    legal: LegalActions | None
+    is_plain_reward: bool
+    nothing: NestedArray
+    one: NestedArray
+    over: NestedArray
+    going_on: NestedArray
+
+    def reward_of(self, read: Read) -> NestedArray:
+        """Returns the reward of a step."""
+        # Hot: called once per step.
+        if self.is_plain_reward:
+            if type(read.reward) in _NUMBERS:
+                return np.array(read.reward, np.float32)
+            number = number_of(read.reward)
+            if number is not None:
+                return np.array(number, np.float32)
+        return self.read_reward(read.reward)
+
+    def discount_of(self, read: Read) -> NestedArray:
+        """Returns the discount of a step."""
+        if read.terminated:
+            return self.over
+        if read.discount is None:
+            return self.going_on
+        return self.read_discount(read.discount)
+
+
+class AdaptedEnvironment(ForeignEnvironment):
+    """Shows an author's object as an environment; what calling an `Adapter` makes."""
+
+    def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
+        """Takes an author's object, and the arguments that it was made with."""
+        super().__init__(handle_auto_reset=True)
+        self._foreign = self._author = author
+        self._name = type(author).__name__
+        self._arguments = arguments
+        self._reset_parameters = frozenset(inspect.signature(author.reset).parameters)
+        self._started = False
+        self._plan: _Plan | None = None
+        # What a reset returned before a time step was asked for.
+        self._first: Read | None = None
+        # A copy of the last observation, for ends without one; returned arrays are
+        # the caller's. `None` where none was returned yet.
+        self._seen: NestedArray = None
+        _ENVIRONMENTS[id(author)] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles how the adapter was made and, once it is started, its state."""
+        state = self.get_state() if self._started else None
+        return _made_again, (type(self._author), *self._arguments, state)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Attributes that are read from the author's object are written there, too.
+        if name[0] == "_" or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._author, name, value)
+
+    @property
+    def author(self) -> Any:
+        """The author's object."""
+        return self._author
+
+    @property
+    def one_per_process(self) -> bool:
+        """True if a process may hold one such environment at a time."""
+        return bool(self._author.one_per_process)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """The names of the actions of the menu, in their order."""
+        count = self._count_actions()  # It may start what knows the menu.
+        return names_of(self._author.actions, count)
+
+    # The library's environment, from its start to its end.
+
+    def start(self) -> Any:  # an author's returns the library's environment
+        """Has the library make its environment, unless there is one."""
+        if self._started:
+            return
+        self._check_open("start")
+        instance = self._author.start()
+        if instance is not None:
+            self._author.env_instance = instance
+        self._started = True
+
+    def restart(self) -> TimeStep:
+        """Closes the library's environment, and begins an episode in a new one."""
+        self._close()
+        self._closed = False
+        return self.reset()
+
+    def _close(self) -> None:
+        if not self._started:
+            return
+        self._started, self._first = False, None
+        try:
+            self._author.close()
+        finally:
+            self._author.env_instance = None
+
+    def seed(self, seed: Seed) -> None:
+        """Seeds the library's environment at the next reset."""
+        if not self._has("seed") and not self._reset_has("seed"):
+            raise NotImplementedError(
+                f"{self._name} cannot be seeded: write seed(seed), which is called "
+                "before reset(), or let reset() take an argument seed."
+            )
+        super().seed(seed)
+        self._first = None
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns what the last step or reset said besides.
+
+        With `legal_actions` it has their mask, and at the end of an episode
+        `terminated` and `truncated`.
+        """
+        info: dict[str, Any] = copied_arrays(dict(self._info))
+        return info
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the spec of the mask, if there are `legal_actions`."""
+        plan = self._planned()
+        return {} if plan.legal is None else {"legal_actions": plan.legal.spec}
+
+    def _draw(self, mode: str) -> Any:
+        render = getattr(self._author, "render", None)
+        if render is None:
+            raise NotImplementedError(f"{self._name} cannot render.")
+        self.start()
+        if inspect.signature(render).parameters:
+            return render(mode)
+        if mode != "rgb_array":
+            raise ValueError(f"{self._name} renders 'rgb_array' only, not {mode!r}.")
+        return render()
+
+    def _reset_has(self, name: str) -> bool:
+        """Returns True if the author's `reset` has an argument of a name."""
+        return name in self._reset_parameters
+
+    def _has(self, verb: str) -> bool:
+        """Returns True if the author has written a method that is optional."""
+        return callable(getattr(self._author, verb, None))
+
+    # Episodes.
+
+    def _takes_options(self, rows: Array | None) -> bool:
+        return self._reset_has("options")
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        plan = self._planned()
+        read, self._first = self._first, None
+        # Where a clock goes on, that is past; and with options it begins otherwise.
+        if read is None or self._author.realtime or options is not None:
+            read = self._begin(options)
+        self._info = read.info
+        observation = self._observed(plan, read.observation, "reset")
+        self._seen = plan.kept(observation)
+        if plan.legal is not None:
+            mask = plan.legal(self._author.legal_actions(read.observation))
+            observation = self._with_mask(observation, mask)
+        reward = nest.map_structure(np.array, plan.nothing)
+        return TimeStep(_FIRST, reward, plan.one, observation)
+
+    def _begin(self, options: dict[str, Any] | None = None) -> Read:
+        """Has the author begin an episode, with the seed that is due."""
+        self._check_open("reset")
+        self.start()
+        # Without defaults it takes all that it names, whatever there is.
+        given = {"seed": self._next_seed, "options": options}
+        arguments = {name: given[name] for name in given if self._reset_has(name)}
+        if self._next_seed is not None and "seed" not in arguments:
+            self._author.seed(self._next_seed)
+        result = self._author.reset(**arguments)
+        self._next_seed = None
+        return reset_reader(self._name, self._author.reset_returns)(result)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        author = self._author
+        if not self._started:
+            self._check_open("step")
+        plan = self._plan or self._planned()
+        read = plan.read_step(author.step(plan.to_action(action)))
+        ended = read.terminated or read.truncated
+        self._info = read.info
+        if ended:
+            # Both can be true, and a discount tells only one.
+            flags = {"terminated": read.terminated, "truncated": read.truncated}
+            self._info = {**flags, **read.info}
+        if read.observation is None and ended:
+            observation = self._last_observation(plan)
+        else:
+            observation = self._observed(plan, read.observation, "step")
+            if not ended:
+                self._seen = plan.kept(observation)
+        if plan.legal is not None:
+            # After the end every action does the same: it begins an episode.
+            mask = (
+                plan.legal.all()
+                if ended
+                else plan.legal(author.legal_actions(read.observation))
+            )
+            observation = self._with_mask(observation, mask)
+        return TimeStep(
+            _LAST if ended else _MID,
+            plan.reward_of(read),
+            plan.discount_of(read),
+            observation,
+        )
+
+    def _observed(self, plan: _Plan, observation: Any, call: str) -> NestedArray:
+        try:
+            return plan.read_observation(observation)
+        except SpecError as error:
+            if not plan.inferred:
+                raise
+            raise explained(error, self._name, call, observation) from None
+
+    def _last_observation(self, plan: _Plan) -> NestedArray:
+        """Repeats the last observation: some libraries have none at the end."""
+        if self._seen is not None:
+            return self._seen
+        observation = self.current_time_step().observation
+        if self._author.observe_legal_actions:
+            observation = observation["observation"]
+        return plan.copied(observation)
+
+    def _with_mask(self, observation: Any, mask: Array) -> NestedArray:
+        self._info = {**self._info, "legal_actions": mask}
+        if not self._author.observe_legal_actions:
+            return observation
+        return {"observation": observation, "legal_actions": mask.copy()}
+
+    # Specs: declared, counted or inferred.
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of an observation, which may have to be seen for that."""
+        return self._planned().observation_spec
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action."""
+        if self._action_spec is None:
+            self._action_spec = self._declared("action_spec")
+        if self._action_spec is None:
+            count = self._count_actions()
+            self._action_spec = numbered(self._name, None, count)
+        return self._action_spec
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of the reward."""
+        return self._declared("reward_spec", REWARD_SPEC)
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the specs of the discount."""
+        return self._declared("discount_spec", DISCOUNT_SPEC)
+
+    def _declared(self, name: str, default: NestedSpec = None) -> NestedSpec:
+        """Returns declared specs, which may be known only after the start."""
+        try:
+            declared = self._asked(name)
+        # An author's method may raise anything as long as there is no environment.
+        except Exception:
+            if self._started:
+                raise
+            self.start()
+            declared = self._asked(name)
+        if declared is None:
+            return default
+        return checked_spec(declared, f"{self._name}.{name} is")
+
+    def _asked(self, name: str) -> Any:
+        value = getattr(self._author, name)
+        return value() if callable(value) else value
+
+    def _count_actions(self) -> int:
+        """Returns the number of actions, if they can be counted."""
+        author, name = self._author, self._name
+        spec = numbered(name, author.actions, author.num_actions)
+        declared = None if spec else self._declared("action_spec")
+        if _is_number_from_0(declared):
+            spec = declared
+        if spec is None and not self._started:
+            self.start()  # It may know.
+            spec = numbered(name, author.actions, author.num_actions)
+        if spec is None and declared is not None:
+            raise TypeError(
+                f"{name} has actions that cannot be counted, as they are not one "
+                f"integer from 0 on: {declared!r:.200}. Say how many there are: "
+                "num_actions = 4."
+            )
+        if spec is None:
+            raise TypeError(
+                f"{name} does not say what actions there are. Declare a list of them, "
+                "actions = [...], or how many there are, num_actions = 4, or the specs "
+                "of an action, action_spec = BoundedArraySpec(...)."
+            )
+        return int(spec.maximum) + 1
+
+    def _planned(self) -> _Plan:
+        if self._plan is None:
+            self._plan = self._make_plan()
+        return self._plan
+
+    def _make_plan(self) -> _Plan:
+        """Returns all specs; where they are inferred, an episode begins."""
+        author, name = self._author, self._name
+        to_action = action_converter(self.action_spec(), name, checked=author.checked)
+        legal = self._legality()
+        spec = self._declared("observation_spec")
+        inferred = spec is None
+        if inferred:
+            spec, leaves = self._inferred(legal)
+        else:
+            leaves = self._leaves(spec)
+        read_observation: Leaf = self._reader("observation", spec, leaves)
+        if author.fresh_arrays:
+            read_observation = _same
+        copied = compiled(map_specs(lambda leaf: np.array, spec))
+        if legal is not None and author.observe_legal_actions:
+            spec = {"observation": spec, "legal_actions": legal.spec}
+        reward_spec, discount_spec = self.reward_spec(), self.discount_spec()
+        return _Plan(
+            observation_spec=spec,
+            inferred=inferred,
+            read_observation=read_observation,
+            copied=copied,
+            kept=_nothing if author.fresh_arrays else copied,
+            read_reward=self._reader("reward", reward_spec, self._leaves(reward_spec)),
+            read_discount=self._reader(
+                "discount", discount_spec, self._leaves(discount_spec)
+            ),
+            read_step=step_reader(name, author.step_returns),
+            to_action=to_action,
+            legal=legal,
+            is_plain_reward=reward_spec is REWARD_SPEC,
+            nothing=_constants(reward_spec, 0.0),
+            one=_constants(discount_spec, 1.0),
+            over=_constants(discount_spec, 0.0),
+            going_on=_constants(discount_spec, as_discount(author.discount)),
+        )
+
+    def _leaves(self, spec: NestedSpec) -> Any:
+        """Returns what converts to declared specs, leaf by leaf."""
+
+        def leaf_of(leaf: ArraySpec) -> Leaf:
+            if isinstance(leaf, ObjectSpec):
+                return _object_leaf(leaf)
+            return bounded_leaf(leaf) if self._author.checked else array_leaf(leaf)
+
+        return map_specs(leaf_of, spec)
+
+    def _reader(self, part: str, spec: NestedSpec, leaves: Any) -> Converter:
+        """Returns a converter of what the author returns."""
+        article = "an" if part == "observation" else "a"
+        subject = f"{self._name} returned {article} {part} that"
+        return Converter(spec, leaves, subject=subject, root=part)
+
+    def _legality(self) -> LegalActions | None:
+        author = self._author
+        if author.legal_actions is not None:
+            return LegalActions(self._name, author.actions, self._count_actions())
+        if author.observe_legal_actions:
+            raise TypeError(
+                f"{self._name}.observe_legal_actions is set, and there is no method "
+                "legal_actions(observation)."
+            )
+        return None
+
+    def _inferred(self, legal: LegalActions | None) -> Inferred:
+        author = self._author
+        return infer(
+            self._observations(legal),
+            name=self._name,
+            floats=author.floats,
+            text_length=author.text_length,
+            max_lengths=author.max_lengths,
+        )
+
+    def _observations(self, legal: LegalActions | None) -> list[Any]:
+        """Returns what specs are inferred from: a first observation, or a trial run."""
+        steps = self._author.probe_steps
+        if steps and not self._author.can_be_made_again:
+            # There is only this one, whose episode and seed are then yet to come.
+            seed = self._next_seed
+            observations = self._probe(steps, legal)
+            self._next_seed = seed
+            return observations
+        if self._first is None:
+            self._first = self._begin()
+        if not steps:
+            return [self._first.observation]
+        args, kwargs = self._arguments
+        with type(self._author)(*args, **kwargs) as other:
+            return [self._first.observation, *other._probe(steps, legal)]
+
+    def _probe(self, steps: int, legal: LegalActions | None) -> list[Any]:
+        """Plays random legal actions, and returns what was observed."""
+        author, rng = self._author, np.random.default_rng(0)
+        read_step = step_reader(self._name, author.step_returns)
+        spec = self.action_spec()
+        to_action = action_converter(spec, self._name, checked=False)
+        observations = [self._begin().observation]
+        for _ in range(steps):
+            if legal is not None:
+                places = np.flatnonzero(legal(author.legal_actions(observations[-1])))
+                action = rng.choice(places) if len(places) else 0
+            else:
+                action = sample_spec_nest(spec, rng)
+            read = read_step(author.step(to_action(action)))
+            if read.observation is not None:
+                observations.append(read.observation)
+            if read.terminated or read.truncated:
+                observations.append(self._begin().observation)
+        return observations
+
+    # The state: what the author saves, or all that the author's object holds.
+
+    def _get_state(self) -> AdapterState:
+        author = self._author
+        self._check_open("get_state")
+        self.start()
+        if self._has("get_state"):
+            attributes, offered = author.get_state(), False
+        else:
+            attributes, offered = self._saved()
+        beside = self._info, self._next_seed, self._first
+        return AdapterState(type(author).__qualname__, attributes, offered, beside)
+
+    def _saved(self) -> tuple[Snapshot, bool]:
+        """Saves the author's attributes, the library's environment with them.
+
+        Functions and classes that the adapter was made with are no part of its state.
+
+        Returns:
+            The snapshot, and whether the library's environment had to save its state.
+        """
+        name, kept = self._name, self._kept()
+        # Not the author's object, whose methods are no offer to save a state.
+        holder = types.SimpleNamespace(**vars(self._author))
+        try:
+            return take_snapshot(holder, name, layers=[holder], kept=kept), False
+        except NotImplementedError as error:
+            cause = error.__cause__
+            instance = self._author.env_instance
+            if hasattr(instance, "__dict__") and offer_of(instance) is not None:
+                layers = [holder, instance]
+                return take_snapshot(holder, name, layers=layers, kept=kept), True
+        raise NotImplementedError(
+            f"{name} cannot save its state: something that it holds does not pickle: "
+            f"{cause}. If the library can save states, write get_state() and "
+            "set_state(state), which ask it to."
+        ) from cause
+
+    def _set_state(self, state: Any) -> None:
+        author = self._author
+        self._check_open("set_state")
+        kind = type(author).__qualname__
+        if not isinstance(state, AdapterState) or state.kind != kind:
+            of = state.kind if isinstance(state, AdapterState) else describe(state)
+            raise ValueError(f"{kind} was given the state of another adapter: {of}.")
+        self._planned()  # To infer specs later would begin another episode.
+        self._seen = None
+        self.start()
+        if self._has("set_state"):
+            author.set_state(state.attributes)
+        else:
+            holder = types.SimpleNamespace(**vars(author))
+            layers = [holder, author.env_instance] if state.offered else [holder]
+            restore_snapshot(
+                holder, self._name, state.attributes, layers=layers, kept=self._kept()
+            )
+            vars(author).clear()
+            vars(author).update(vars(holder))
+        self._info, self._next_seed, self._first = state.beside
+
+    def _kept(self) -> list[Any]:
+        """Lists the objects that a state leaves out, in an order that does not change.
+
+        They are the author's object, functions and classes that it was made with, and
+        classes that do not pickle by name: those of a program's main script, in a
+        worker.
+        """
+        args, kwargs = self._arguments
+        given = [*args, *(kwargs[name] for name in sorted(kwargs))]
+        classes = {
+            name: value
+            for owner in type(self._author).__mro__
+            for method in vars(owner).values()
+            for name, value in getattr(method, "__globals__", {}).items()
+            if isinstance(value, type) and not _is_found(value)
+        }
+        by_name = [classes[name] for name in sorted(classes)]
+        return [self._author, *filter(callable, given), *by_name]
+
+
+def adapted_class(
+    cls: type, base: type[AdaptedEnvironment] = AdaptedEnvironment
+) -> type[AdaptedEnvironment]:
+    """Returns the class of the environments around objects of an author's class.
+
+    It is called what the author's is called, which is what messages say.
+    """
+    names = ("__module__", "__qualname__", "__doc__")
+    return type(
+        cls.__name__,
+        (base,),
+        {name: getattr(cls, name) for name in names},
+    )
+
+
+def start_again(author: Any) -> None:
+    """Closes the library's environment of an author, and starts another."""
+    environment = _ENVIRONMENTS[id(author)]
+    environment._close()
+    environment._closed = False
+    environment.start()
+
+
+def _made_again(
+    cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any
+) -> Any:
+    environment = cls(*args, **kwargs)
+    if state is not None:
+        environment.set_state(state)
+    return environment
+
+
+def _same(observation: NestedArray) -> NestedArray:
+    return observation
+
+
+def _nothing(observation: NestedArray) -> None:
+    return None
+
+
+def _is_number_from_0(spec: NestedSpec) -> bool:
+    return (
+        isinstance(spec, BoundedArraySpec)
+        and spec.shape == ()
+        and is_discrete(spec)
+        and int(spec.minimum) == 0
+    )
+
+
+def _object_leaf(spec: ObjectSpec) -> Leaf:
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            value = value[()]
+        if not spec.contains(value):
+            raise SpecError
+        # The library goes on with its own.
+        return ObjectSpec.wrap(copy.deepcopy(value))
+
+    return convert
+
+
+def _constants(spec: NestedSpec, number: float) -> NestedArray:
+    """Makes arrays of one number that many time steps share, read-only therefore."""
+
+    def leaf_of(leaf: ArraySpec) -> Any:
+        array = np.full(leaf.shape, number, leaf.dtype)
+        array.setflags(write=False)
+        return array
+
+    return map_specs(leaf_of, spec)
+
+
+def _is_found(kind: type) -> bool:
+    """Returns True if a class is found by its name, as pickle looks for it."""
+    found: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is kind

@@ -1,0 +1,369 @@
+"""What observations look like, told from some of them: specs and what converts.
+
+| a part of an observation            | its spec                                       |
+|-------------------------------------|------------------------------------------------|
+| an array, or what NumPy makes one   | `ArraySpec` of its shape and dtype             |
+| `bool`, `int`, `float`              | `ArraySpec` without dimensions                 |
+| a list or tuple of numbers          | `ArraySpec`, an array                          |
+| a string                            | `TextSpec` of a fixed width                    |
+| any other dictionary, list or tuple | the same, part by part                         |
+| a list that `max_lengths` names     | `{"length": ..., "values": ...}`               |
+
+Several observations give one spec that all of them fit: an integer that is a fraction
+elsewhere becomes a float.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from envkit import nest
+from envkit.adapters.values import (
+    Converter,
+    Leaf,
+    array_leaf,
+    map_specs,
+    rebuilt,
+)
+from envkit.errors import SpecError
+from envkit.nest import is_namedtuple, join
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
+from envkit.specs.batching import add_outer_dims_nest
+from envkit.specs.special import TextSpec
+from envkit.specs.validation import check_fits, describe
+from envkit.text import listed
+from envkit.types import Array, NestedSpec
+
+__all__ = ["Inferred", "MaxLengths", "explained", "infer"]
+
+_ROOT = "observation"
+
+# The most elements of a list; for lists in dictionaries, by their keys; or with the
+# spec of an element.
+Most: TypeAlias = "int | tuple[int, NestedSpec]"
+MaxLengths: TypeAlias = "Most | Mapping[str, Most]"
+
+
+class Inferred(NamedTuple):
+    """Has the specs that observations tell.
+
+    Attributes:
+        spec: The nest of specs.
+        leaves: The nest of functions that convert, for a `Converter`.
+    """
+
+    spec: NestedSpec
+    leaves: Any
+
+
+def infer(
+    observations: Sequence[Any],
+    *,
+    name: str,
+    floats: npt.DTypeLike = np.float64,
+    text_length: int = 256,
+    max_lengths: MaxLengths | None = None,
+) -> Inferred:
+    """Tells the specs of observations.
+
+    Args:
+        observations: One, or several that one spec is to fit.
+        name: Whose they are, for messages.
+        floats: What float64 becomes.
+        text_length: How long strings are at most.
+        max_lengths: Of which lists the length varies, and how long they are at most.
+
+    Example:
+        >>> first = {"speed": 0.5, "path": [(1, 2), (3, 4)], "lives": 3}
+        >>> infer([first], name="Game").spec["path"]
+        ArraySpec(shape=(2, 2), dtype=int64, name='path')
+
+    Raises:
+        SpecError: No spec can be told; the message says what to do.
+    """
+    inference = _Inference(name, np.dtype(floats), text_length, max_lengths)
+    return inference.tell(list(observations), _ROOT, _ROOT)
+
+
+def explained(error: SpecError, name: str, call: str, observation: Any) -> SpecError:
+    """Adds to an error where the specs came from, and so what to do.
+
+    Args:
+        error: What was raised for an observation that does not fit.
+        name: Whose it is.
+        call: What returned it.
+        observation: The observation.
+    """
+    note = (
+        f"{name}.{call}() returned it. The specs were inferred from the first reset; "
+        "if both are right, declare observation_spec(), or see max_lengths, floats, "
+        "text_length and probe_steps in the documentation of Adapter."
+    )
+    if isinstance(observation, tuple) and len(observation) == 2:
+        note += (
+            " If an observation has two parts, and reset() returns no info, declare "
+            'reset_returns = "observation".'
+        )
+    longer = SpecError(f"{error}\n\n{note}")
+    longer.path, longer.reason = error.path, error.reason
+    return longer
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Inference:
+    name: str
+    floats: np.dtype[Any]
+    text_length: int
+    max_lengths: MaxLengths | None
+
+    def tell(self, values: list[Any], path: str, key: str) -> Inferred:
+        """Returns the specs at one place, of all values that were seen there."""
+        most = self._most(path, key)
+        if most is not None:
+            return self._tell_padded(values, path, key, most)
+        if any(isinstance(value, Mapping) for value in values):
+            return self._tell_mapping(values, path)
+        if all(isinstance(value, list | tuple) for value in values) and not all(
+            map(_is_array, values)
+        ):
+            return self._tell_sequence(values, path, key)
+        return self._tell_leaf(values, path, key)
+
+    def _most(self, path: str, key: str) -> Most | None:
+        if isinstance(self.max_lengths, Mapping):
+            return self.max_lengths.get(key)
+        return self.max_lengths if path == _ROOT else None
+
+    def _tell_mapping(self, values: list[Any], path: str) -> Inferred:
+        keys = list(values[0]) if isinstance(values[0], Mapping) else []
+        for value in values:
+            if not isinstance(value, Mapping) or value.keys() != set(keys):
+                what = list(value) if isinstance(value, Mapping) else describe(value)
+                raise self._cannot(
+                    path,
+                    f"dictionaries with the same keys: {listed(keys)}",
+                    f"once also {what}",
+                    "Give each key a value at all times.",
+                )
+        parts = {
+            part: self.tell(
+                [value[part] for value in values],
+                f"{path}[{part!r}]",
+                part if isinstance(part, str) else repr(part),
+            )
+            for part in keys
+        }
+        return Inferred(
+            {part: told.spec for part, told in parts.items()},
+            {part: told.leaves for part, told in parts.items()},
+        )
+
+    def _tell_sequence(self, values: list[Any], path: str, key: str) -> Inferred:
+        lengths = {len(value) for value in values}
+        if len(lengths) > 1:
+            raise self._ragged(
+                path, key, f"lists of {listed(sorted(lengths))} elements"
+            )
+        first = values[0]
+        if any(_is_only_numbers(value) for value in values):
+            raise self._ragged(path, key, "a list whose rows differ in length")
+        names = first._fields if is_namedtuple(first) else None
+        told = [
+            self.tell(
+                [value[index] for value in values],
+                join(path, names[index]) if names else f"{path}[{index}]",
+                names[index] if names else key,
+            )
+            for index in range(len(first))
+        ]
+        return Inferred(
+            rebuilt(first, [part.spec for part in told]),
+            rebuilt(first, [part.leaves for part in told]),
+        )
+
+    def _tell_leaf(self, values: list[Any], path: str, key: str) -> Inferred:
+        arrays = [self._as_array(value, path) for value in values]
+        shapes = list(dict.fromkeys(array.shape for array in arrays))
+        if len(shapes) > 1:
+            raise self._ragged(path, key, f"arrays of the shapes {listed(shapes)}")
+        kinds = {array.dtype.kind for array in arrays}
+        if "U" in kinds:
+            if kinds != {"U"}:
+                raise self._cannot(
+                    path, "values of one kind", "text and numbers", _DECLARE
+                )
+            # Others may be longer.
+            width = max(self.text_length, *(a.dtype.itemsize // 4 for a in arrays))
+            text = TextSpec(shapes[0], f"<U{width}", key)
+            return Inferred(text, array_leaf(text))
+        dtype = np.result_type(*(array.dtype for array in arrays))
+        if dtype == np.float64:
+            dtype = self.floats
+        spec = ArraySpec(shapes[0], dtype, key)
+        return Inferred(spec, self._leaf(spec, path))
+
+    def _leaf(self, spec: ArraySpec, path: str) -> Leaf:
+        """Returns what converts numbers, for which lists are as good as arrays."""
+        convert = array_leaf(spec)
+        below = path.removeprefix(_ROOT)
+
+        def convert_list(value: Any) -> Array:
+            # Hot: called once per leaf and step.
+            try:
+                return convert(value)  # type: ignore[no-any-return]  # it makes arrays
+            except SpecError:
+                if isinstance(value, list | tuple) and _is_array(value):
+                    subject = f"{self.name} returned an observation that"
+                    array = as_array(value)
+                    check_fits(array, spec, subject=subject, root=_ROOT, path=below)
+                raise
+
+        return convert_list
+
+    def _as_array(self, value: Any, path: str) -> Array:
+        if value is None:
+            raise self._cannot(
+                path, _KNOWN, "None", "Give it a value of one shape at all times."
+            )
+        array = as_array(value)
+        if array.dtype.kind not in "biufcUS":
+            remedy = _DECLARE
+            if dataclasses.is_dataclass(value):
+                remedy = f"Return dataclasses.asdict(...) of it. {_DECLARE}"
+            raise self._cannot(path, _KNOWN, describe(value), remedy)
+        return array
+
+    def _tell_padded(
+        self, values: list[Any], path: str, key: str, most: Most
+    ) -> Inferred:
+        length, element_spec = most if isinstance(most, tuple) else (most, None)
+        for value in values:
+            if not hasattr(value, "__len__") or isinstance(value, str | Mapping):
+                raise self._cannot(
+                    path, "a list, as max_lengths says", describe(value), _DECLARE
+                )
+        elements = [element for value in values for element in value]
+        elements = elements or _elements_of_empty(values)
+        if element_spec is not None:
+            told = Inferred(element_spec, None)
+        elif elements:
+            told = self.tell(elements, f"{path}[...]", f"{key}[...]")
+        else:
+            raise self._cannot(
+                path,
+                "an element, to see what it looks like",
+                "an empty list",
+                "Declare the spec of an element beside the length: max_lengths = "
+                f"{self._in_class(path, key, f'({length}, ArraySpec((), np.float32))')}"
+                "; or let probe_steps = 100 look for one.",
+            )
+        spec = {
+            "length": BoundedArraySpec((), np.int64, 0, length, "length"),
+            "values": add_outer_dims_nest(told.spec, (length,)),
+        }
+        return Inferred(
+            spec, _padded_leaf(told.spec, told.leaves, length, self.name, path)
+        )
+
+    def _ragged(self, path: str, key: str, got: str) -> SpecError:
+        mapping = self._in_class(path, key, "10")
+        return self._cannot(
+            path,
+            "arrays of one shape",
+            got,
+            f"If the length varies, max_lengths = {mapping} in the class makes an "
+            f"array of at most 10 elements, and their number. {_DECLARE}",
+        )
+
+    @staticmethod
+    def _in_class(path: str, key: str, most: str) -> str:
+        return most if path == _ROOT else f"{{{key!r}: {most}}}"
+
+    def _cannot(self, path: str, expected: str, got: str, remedy: str) -> SpecError:
+        place = f" at {path}" if path != _ROOT else ""
+        error = SpecError(
+            f"{self.name} returns observations whose spec cannot be inferred{place}."
+            f"\n\n  expected   {expected}\n  got        {got}\n\n{remedy}"
+        )
+        error.path = path
+        return error
+
+
+_KNOWN = "numbers, strings, arrays; dictionaries, lists and tuples of them"
+_DECLARE = (
+    "observation_spec() in the class declares what there is, with ObjectSpec() for "
+    "values that are not arrays."
+)
+
+
+def _elements_of_empty(values: Sequence[Any]) -> list[Array]:
+    """Returns an element of each empty array that tells its shape and dtype."""
+    return [
+        np.zeros(value.shape[1:], value.dtype)
+        for value in values
+        # `np.array([])` tells neither.
+        if isinstance(value, np.ndarray) and (value.ndim > 1 or value.dtype != float)
+    ]
+
+
+def _is_array(value: Any) -> bool:
+    """Returns True if a list or tuple is one array: of numbers alone, rows alike."""
+    return _is_only_numbers(value) and as_array(value).dtype.kind != "O"
+
+
+def _is_only_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return not is_namedtuple(value) and all(map(_is_only_numbers, value))
+    return isinstance(value, numbers.Number | np.generic) and not isinstance(value, str)
+
+
+def _padded_leaf(
+    element_spec: NestedSpec, leaves: Any, most: int, name: str, path: str
+) -> Leaf:
+    """Returns a function that makes `{"length": ..., "values": ...}` of a list.
+
+    Args:
+        element_spec: The specs of an element.
+        leaves: What converts an element; `None` for what its specs say.
+        most: How many elements there are at most.
+        name: Whose lists they are, for messages.
+        path: Where in an observation they are.
+    """
+    if leaves is None:
+        leaves = map_specs(array_leaf, element_spec)
+    convert = Converter(
+        element_spec,
+        leaves,
+        subject=f"{name} returned an element of a list that",
+        root=path,
+        path=f"{path}[...]",
+    )
+
+    def empty(spec: Any) -> Any:
+        return np.zeros((most, *spec.shape), spec.dtype)
+
+    def pad(value: Any) -> dict[str, Any]:
+        if not hasattr(value, "__len__") or isinstance(value, str):
+            raise SpecError(
+                f"{name} returned {describe(value)} at {path}, where it returned a "
+                "list before."
+            )
+        if len(value) > most:
+            raise SpecError(
+                f"{name} returned a list of {len(value)} elements at {path}; "
+                f"max_lengths says that there are at most {most}."
+            )
+        rows = map_specs(empty, element_spec)
+        arrays = nest.flatten(rows)
+        for index, element in enumerate(value):
+            for array, part in zip(arrays, nest.flatten(convert(element)), strict=True):
+                array[index] = part
+        return {"length": np.array(len(value), np.int64), "values": rows}
+
+    return pad

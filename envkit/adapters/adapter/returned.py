@@ -1,0 +1,282 @@
+"""What an author's `step` and `reset` return, read whatever shape it has.
+
+```
+step     (observation, reward, done)
+         (observation, reward, done, info)                      Gym
+         (observation, reward, terminated, truncated)
+         (observation, reward, terminated, truncated, info)     Gymnasium; Result
+         a time step of envkit, dm_env, TF-Agents or PySC2
+reset    observation
+         (observation, info)
+         a time step
+```
+
+A tuple of two whose second part is a dictionary is an observation and an info. Where
+that is wrong, and where a library has an order of its own, an author declares what the
+parts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import numpy as np
+
+from envkit.errors import SpecError
+from envkit.specs.validation import describe
+
+__all__ = ["Declared", "Read", "Result", "reset_reader", "step_reader"]
+
+Declared: TypeAlias = str | Sequence[str | None]
+
+_PARTS = ("observation", "reward", "done", "terminated", "truncated", "info")
+_STEP_FORMS = (
+    "(observation, reward, done)",
+    "(observation, reward, done, info)",
+    "(observation, reward, terminated, truncated)",
+    "(observation, reward, terminated, truncated, info)",
+    "Result(observation, reward, terminated=..., truncated=..., info=...)",
+    "a time step",
+)
+
+
+class Result(NamedTuple):
+    """Has the parts of a step, for an `Adapter` to return.
+
+    Attributes:
+        observation: What there is to see now.
+        reward: What the action brought.
+        terminated: Whether the episode has come to its own end.
+        truncated: Whether it was cut off; what would have followed is worth something.
+        info: What else there is to know.
+
+    Example:
+        >>> Result(7, -1.0, truncated=True).info is None
+        True
+    """
+
+    observation: Any
+    reward: Any = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: Mapping[str, Any] | None = None
+
+
+class Read(NamedTuple):
+    """Has the parts of a result, whatever form it had."""
+
+    observation: Any
+    reward: Any = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: Mapping[str, Any] = {}
+    # Of a time step, which may have one of its own.
+    discount: Any = None
+
+
+def step_reader(name: str, declared: Declared | None) -> Callable[[Any], Read]:
+    """Returns a function that reads what `step` returned.
+
+    Args:
+        name: Whose step it is, for messages.
+        declared: What the parts are, in their order; `None` to tell by their number.
+
+    Example:
+        >>> read = step_reader("Game", "reward, observation, done")
+        >>> read((1.0, 7, True))[:3]
+        (7, 1.0, True)
+    """
+    if declared is not None:
+        return _declared_reader(name, "step", declared)
+
+    def read(result: Any) -> Read:
+        # Hot: called once per step.
+        if not isinstance(result, tuple | list):
+            if hasattr(result, "step_type"):
+                return _of_time_step(name, "step", result)
+            _refuse_step(name, result)
+        if len(result) == 5:
+            observation, reward, terminated, truncated, info = result
+        elif hasattr(result, "step_type"):  # Ours has four fields.
+            return _of_time_step(name, "step", result)
+        elif len(result) == 3:
+            observation, reward, terminated = result
+            truncated, info = False, None
+        elif len(result) == 4:
+            observation, reward, done, last = result
+            terminated, truncated, info = _of_four(done, last)
+        elif len(result) == 1 and hasattr(result[0], "step_type"):
+            return _of_time_step(name, "step", result[0])
+        else:
+            _refuse_step(name, result)
+        if info is _UNKNOWN:
+            _refuse_step(name, result)
+        return Read(
+            observation,
+            reward,
+            terminated if type(terminated) is bool else _flag(name, terminated, "done"),
+            truncated if type(truncated) is bool else _flag(name, truncated, "done"),
+            _as_info(name, "step", info),
+        )
+
+    return read
+
+
+_UNKNOWN = object()
+
+
+def _of_four(done: Any, last: Any) -> tuple[Any, Any, Any]:
+    """Returns terminated, truncated and info of values that end with these two."""
+    if isinstance(last, bool | np.bool_):
+        return done, last, None
+    if last is None or not isinstance(last, Mapping):
+        return done, False, last if last is None else _UNKNOWN
+    # How Gym says that a limit ended the episode and nothing else.
+    limited = bool(last.get("TimeLimit.truncated", False))
+    return (False, done, last) if limited else (done, False, last)
+
+
+def reset_reader(name: str, declared: Declared | None) -> Callable[[Any], Read]:
+    """Returns a function that reads what `reset` returned.
+
+    Args:
+        name: Whose reset it is, for messages.
+        declared: What the parts are; "observation" for one that is not to be taken
+            apart, and `None` to tell by their look.
+
+    Example:
+        >>> reset_reader("Game", None)((7, {"lives": 3}))[::4]
+        (7, {'lives': 3})
+        >>> reset_reader("Game", "observation")((7, {"lives": 3})).observation
+        (7, {'lives': 3})
+    """
+    if declared is not None:
+        return _declared_reader(name, "reset", declared)
+
+    def read(result: Any) -> Read:
+        if hasattr(result, "step_type"):
+            return _of_time_step(name, "reset", result)
+        if isinstance(result, tuple):
+            if len(result) == 1 and hasattr(result[0], "step_type"):
+                return _of_time_step(name, "reset", result[0])
+            if len(result) == 2 and isinstance(result[1], Mapping):
+                return Read(result[0], info=dict(result[1]))
+        if result is None:
+            raise SpecError(
+                f"{name}.reset() returned None; it returns the first observation. Did "
+                "a return statement get lost?"
+            )
+        return Read(result)
+
+    return read
+
+
+def _declared_reader(name: str, call: str, declared: Declared) -> Callable[[Any], Read]:
+    parts = _parts_of(name, call, declared)
+    if parts == ["observation"]:
+        return lambda result: Read(result)
+
+    def read(result: Any) -> Read:
+        if not isinstance(result, tuple | list) or len(result) != len(parts):
+            raise SpecError(
+                f"{name}.{call}() returned {describe(result)}.\n\n"
+                f"  expected   ({', '.join(map(str, parts))}), as {call}_returns says"
+            )
+        given = dict(zip(parts, result, strict=True))
+        ends = given.get("done", False), given.get("terminated", False)
+        truncated = given.get("truncated", False)
+        return Read(
+            given["observation"],
+            given.get("reward", 0.0),
+            any(_flag(name, end, "done") for end in ends),
+            _flag(name, truncated, "truncated"),
+            _as_info(name, call, given.get("info")),
+        )
+
+    return read
+
+
+def _parts_of(name: str, call: str, declared: Declared) -> list[str | None]:
+    given = declared
+    if isinstance(given, str):
+        given = given.replace(",", " ").split()
+    parts = [None if part == "_" else part for part in given]
+    named = [part for part in parts if part is not None]
+    unknown = [part for part in named if part not in _PARTS]
+    if unknown or "observation" not in named or len(set(named)) < len(named):
+        raise ValueError(
+            f"{name}.{call}_returns must name the parts of what {call}() returns in "
+            "their order, one of them the observation, got "
+            f"{declared!r}. The parts are {', '.join(_PARTS)}, and _ for one that is "
+            "not used."
+        )
+    return parts
+
+
+def _of_time_step(name: str, call: str, step: Any) -> Read:
+    """Reads a time step of any library: they differ in what a `FIRST` has."""
+    kinds = np.asarray(step.step_type)
+    if kinds.shape:
+        raise SpecError(
+            f"{name}.{call}() returned a time step of a batch of {len(kinds)}; an "
+            "Adapter is one environment. Return the time step of one row."
+        )
+    kind = int(kinds)
+    if call == "reset" or kind == 0:
+        if call == "step":
+            raise SpecError(
+                f"{name}.step() returned a FIRST time step. The step that ends an "
+                "episode returns a LAST, and envkit calls reset() for the next episode."
+            )
+        return Read(step.observation)
+    discount = 1.0 if step.discount is None else step.discount
+    over = kind == 2
+    ended = over and not np.any(discount)
+    reward = 0.0 if step.reward is None else step.reward
+    return Read(step.observation, reward, ended, over and not ended, {}, discount)
+
+
+def _flag(name: str, value: Any, part: str) -> bool:
+    array = np.asarray(value)
+    if array.size == 1 and (
+        array.dtype == np.bool_ or (array.dtype.kind in "iu" and array in (0, 1))
+    ):
+        return bool(array)
+    raise SpecError(
+        f"{name}.step() returned {describe(value)} for {part}, which is True or "
+        "False.\n\n"
+        f"{_how_to_declare('step')}"
+    )
+
+
+def _as_info(name: str, call: str, info: Any) -> Mapping[str, Any]:
+    if info is None:
+        return {}
+    if not isinstance(info, Mapping):
+        raise SpecError(
+            f"{name}.{call}() returned {describe(info)} for info, which is a "
+            f"dictionary.\n\n{_how_to_declare(call)}"
+        )
+    return dict(info)
+
+
+def _how_to_declare(call: str) -> str:
+    return (
+        "If the parts come in another order, declare it in the class: "
+        f'{call}_returns = "reward, observation, done".'
+    )
+
+
+def _refuse_step(name: str, result: Any) -> NoReturn:
+    forms = "\n             ".join(_STEP_FORMS)
+    reason = (
+        "Did a return statement get lost?"
+        if result is None
+        else _how_to_declare("step")
+    )
+    raise SpecError(
+        f"{name}.step() returned {describe(result)}.\n\n"
+        f"  expected   {forms}\n\n"
+        f"{reason}"
+    )

@@ -1,1 +1,0 @@
-"""What the adapters of ale-py are made of."""

@@ -1,0 +1,138 @@
+"""Environments of bsuite, the behaviour suite, by their ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envkit.adapters.dm_env import DmEnvWrapper
+from envkit.adapters.foreign import require
+from envkit.errors import MissingDependencyError
+from envkit.py_environment import PyEnvironment
+
+__all__ = ["is_available", "load", "load_by_id", "names"]
+
+_MODES = ("csv", "terminal")
+
+
+def is_available() -> bool:
+    """Returns whether bsuite is installed."""
+    try:
+        _require("bsuite")
+    except MissingDependencyError:
+        return False
+    return True
+
+
+def load(
+    bsuite_id: str,
+    record: bool = True,
+    save_path: str | None = None,
+    logging_mode: str = "csv",
+    overwrite: bool = False,
+) -> PyEnvironment:
+    """Makes an environment of bsuite, as an envkit environment.
+
+    The number of an experiment's episodes is the environment's attribute
+    `bsuite_num_episodes`. Results are recorded in the format of bsuite's analysis.
+
+    Args:
+        bsuite_id: The experiment and its setting, such as `"deep_sea/7"`.
+        record: Whether results are recorded.
+        save_path: The folder that they are recorded in, for `"csv"`.
+        logging_mode: `"csv"`, or `"terminal"` to have them logged.
+        overwrite: Whether a file of the same experiment may be overwritten.
+
+    Raises:
+        ValueError: There is no such experiment, or results have nowhere to go.
+    """
+    _require(f"The environment {bsuite_id!r}")
+    from bsuite import bsuite, sweep
+
+    if record:
+        _check_record(save_path, logging_mode)
+    if bsuite_id not in sweep.SETTINGS:
+        raise ValueError(_unknown(bsuite_id, sweep.SETTINGS))
+    name, _ = bsuite.unpack_bsuite_id(bsuite_id)
+    # Not their load_from_id, because it prints the name.
+    env = bsuite.load(name, sweep.SETTINGS[bsuite_id])
+    if record:
+        env = _recorded(env, bsuite_id, save_path, logging_mode, overwrite)
+    return DmEnvWrapper(env)
+
+
+def load_by_id(
+    bsuite_id: str,
+    record: bool | None = None,
+    save_path: str | None = None,
+    logging_mode: str = "csv",
+    overwrite: bool = False,
+) -> PyEnvironment:
+    """Makes an environment as `load` does, and records results only if asked to.
+
+    `envkit.make("bsuite:catch/0")` calls this.
+
+    Args:
+        bsuite_id: The experiment and its setting.
+        record: Whether results are recorded; `None` for yes if there is a `save_path`,
+            or another `logging_mode` than `"csv"`.
+        save_path: The folder that they are recorded in.
+        logging_mode: `"csv"`, or `"terminal"` to have them logged.
+        overwrite: Whether a file of the same experiment may be overwritten.
+    """
+    if record is None:
+        record = save_path is not None or logging_mode != "csv"
+    return load(bsuite_id, record, save_path, logging_mode, overwrite)
+
+
+def names() -> list[str]:
+    """Lists the ids of all experiments, in the order of bsuite's sweep.
+
+    Example:
+        >>> names()[:2]
+        ['bandit/0', 'bandit/1']
+    """
+    _require("suite_bsuite")
+    from bsuite import sweep
+
+    return list(sweep.SWEEP)
+
+
+def _check_record(save_path: str | None, logging_mode: str) -> None:
+    if logging_mode not in _MODES:
+        raise ValueError(
+            f"logging_mode must be 'csv' or 'terminal', got {logging_mode!r}."
+        )
+    if logging_mode == "csv" and save_path is None:
+        raise ValueError(
+            "save_path is None, so there is no folder to record results in. Name one, "
+            "or pass record=False."
+        )
+
+
+def _unknown(bsuite_id: str, known: Any) -> str:
+    experiments = sorted({name.partition("/")[0] for name in known})
+    experiment, _, _ = str(bsuite_id).partition("/")
+    if experiment in experiments:
+        count = sum(name.startswith(f"{experiment}/") for name in known)
+        return (
+            f"There is no experiment {bsuite_id!r} in bsuite: those of {experiment!r} "
+            f"go from '{experiment}/0' to '{experiment}/{count - 1}'."
+        )
+    return (
+        f"There is no experiment {bsuite_id!r} in bsuite: write 'name/number', such as "
+        f"'catch/0'. The names are {', '.join(experiments)}."
+    )
+
+
+def _recorded(
+    env: Any, bsuite_id: str, save_path: str | None, logging_mode: str, overwrite: bool
+) -> Any:
+    from bsuite.logging import csv_logging, terminal_logging
+
+    if logging_mode == "terminal":
+        return terminal_logging.wrap_environment(env)
+    return csv_logging.wrap_environment(env, bsuite_id, save_path, overwrite)
+
+
+def _require(needed_by: str) -> None:
+    require("bsuite", needed_by=needed_by, extra="bsuite")

@@ -1,0 +1,100 @@
+"""pygame's display: there is one in a process, and one game may have it.
+
+A second game would resize it, draw over the first one's picture and take its keys out
+of the queue; both would go on with wrong numbers. So the wrapper that has it is noted
+here until it is closed or forgotten.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import weakref
+from typing import Any
+
+from envkit.window import WINDOW, surface
+
+__all__ = [
+    "blank_of",
+    "close",
+    "forget_keys",
+    "give_back",
+    "put_blank",
+    "take",
+]
+
+_lock = threading.Lock()
+# Who has it, and in which process: a fork copies this note, but no game.
+_holder: tuple[int, weakref.ref[Any]] | None = None
+
+
+def take(owner: object) -> None:
+    """Notes that `owner` has the display.
+
+    Raises:
+        RuntimeError: Another one has it.
+    """
+    global _holder
+    if WINDOW.is_open:
+        raise RuntimeError(
+            "An environment shows its picture in a window, and pygame has one display "
+            "for all of a process: a game of PLE would draw over it. Close that "
+            "environment first, or run the game in a worker process: "
+            "ParallelPyEnvironment([make_game])."
+        )
+    with _lock:
+        if _is_held():
+            # An owner that only a cycle of references keeps is not used any more.
+            gc.collect()
+        if _is_held():
+            raise RuntimeError(
+                "There is a game of PLE in this process already, and pygame has one "
+                "display for all of a process: two games would draw over each other "
+                "and take each other's keys. Close the first one, or give each game "
+                "a worker process of its own: "
+                "ParallelPyEnvironment([make_game] * 8, num_workers=8)."
+            )
+        _holder = os.getpid(), weakref.ref(owner)
+
+
+def give_back(owner: object) -> None:
+    """Notes that the display is free, if `owner` has it."""
+    global _holder
+    with _lock:
+        if _holder is not None and _holder[1]() is owner:
+            _holder = None
+
+
+def close(owner: object) -> None:
+    """Closes the display and notes that it is free, if `owner` has it."""
+    if _holder is not None and _holder[1]() is owner:
+        if surface() is not None:
+            sys.modules["pygame"].display.quit()
+        give_back(owner)
+
+
+def _is_held() -> bool:
+    return (
+        _holder is not None and _holder[0] == os.getpid() and _holder[1]() is not None
+    )
+
+
+def blank_of() -> Any:
+    """Returns a copy of what is shown; `None` if nothing is."""
+    shown = surface()
+    return None if shown is None else shown.copy()
+
+
+def put_blank(blank: Any) -> None:
+    """Shows what `blank_of` returned."""
+    shown = surface()
+    if blank is not None and shown is not None:
+        shown.blit(blank, (0, 0))
+
+
+def forget_keys() -> None:
+    """Empties the queue of keys that were pressed and not looked at."""
+    if surface() is not None:
+        sys.modules["pygame"].event.clear()

@@ -1,1 +1,0 @@
-"""What the adapters of dm_env and dm_control are made of."""

@@ -1,1 +1,0 @@
-"""What `VizDoomWrapper` is made of: games, buttons and what a state shows."""

@@ -1,0 +1,373 @@
+"""`ForeignEnvironment`, and what else the adapters of all libraries have in common.
+
+How the end of an episode reads in Gymnasium and PettingZoo, as two flags, and at times
+in an info:
+
+| time step                                  | terminated | truncated |
+|--------------------------------------------|------------|-----------|
+| `LAST` with discount 0                     | true       | false     |
+| `LAST` with a discount above 0             | false      | true      |
+| `LAST` whose info has both flags           | as it says | as it says |
+| any other                                  | false      | false     |
+
+An info has both flags, `terminated` and `truncated`, where an environment can end in
+both ways at once, or discounts by 0 without ending. There they are not repeated in the
+info that Gymnasium gets. A discount that does not follow from the flags is in it as
+`discount`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from envkit.adapters.state import restore_snapshot, take_snapshot
+from envkit.errors import ClosedError, MissingDependencyError, SpecError
+from envkit.py_environment import PyEnvironment, SpecifiedEnvironment
+from envkit.rows import hand_options
+from envkit.seeding import checked_seeds
+from envkit.specs.validation import describe
+from envkit.text import listed
+from envkit.time_step import flags_in
+from envkit.types import Array, Seed
+
+__all__ = [
+    "ForeignEnvironment",
+    "LateBase",
+    "as_info",
+    "check_render_mode",
+    "constant",
+    "drawn_seed",
+    "forwarded",
+    "forwarded_to_library",
+    "handed_options",
+    "limited_and_wrapped",
+    "number_of",
+    "require",
+    "reward_of",
+    "take_flags",
+]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ForeignEnvironment(SpecifiedEnvironment):
+    """Is the base of environments that another library steps.
+
+    A subclass implements `_reset` and `_step`; its `__init__` sets these attributes:
+
+    | attribute                           | which                                    |
+    |-------------------------------------|------------------------------------------|
+    | `_foreign`                          | the environment of the library           |
+    | `_name`                             | its name in messages                     |
+    | `_observation_spec`, `_action_spec` | the specs                                |
+    | `_reward_spec`, `_discount_spec`    | the specs, unless one float32 is right   |
+    | `_batch_size`                       | the number of rows, of a batch           |
+
+    The next `_reset` takes `_next_seed`. Public attributes that the subclass does not
+    have are those of `_foreign`.
+    """
+
+    # On the class, so that an object that is not made yet can be closed and copied.
+    _foreign: Any = None
+    _name = "The environment"
+    _info: Mapping[Any, Any] = {}
+    _next_seed: int | None = None
+    _closed = False
+    # The attributes that a state has beside what the library's environment holds.
+    _in_state: ClassVar[tuple[str, ...]] = ("_info", "_next_seed")
+
+    def __getattr__(self, name: str) -> Any:
+        return forwarded(self, lambda: self._foreign, name)
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment at the next reset; later resets let it go on."""
+        self._noted_seed = seed
+        (own,) = checked_seeds(seed, 1)
+        # To most libraries no seed means to go on with the old generator.
+        self._next_seed = drawn_seed() if own is None else own
+
+    def get_info(self) -> Any:
+        """Returns what the library tells of the current time step besides.
+
+        It is empty before the first reset.
+        """
+        return dict(self._info)
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns what the environment renders, in the mode that it was made with."""
+        self._check_open("render")
+        picture = self._draw(mode)
+        return np.array(picture) if mode == "rgb_array" else picture
+
+    def _draw(self, mode: str) -> Any:
+        """Returns a picture as the library draws it, which may be its own array."""
+        check_render_mode(self._foreign, self._name, mode)
+        return self._foreign.render()
+
+    def close(self) -> None:
+        """Closes the environment; calling it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+
+    def _close(self) -> None:
+        """Closes the library's environment, if that can be closed; called once."""
+        close = getattr(self._foreign, "close", None)
+        if callable(close):
+            close()
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise ClosedError.used(type(self).__name__, call)
+
+    def _get_state(self) -> Any:
+        beside = [getattr(self, name) for name in self._in_state]
+        return take_snapshot(self._foreign, self._name, beside)
+
+    def _set_state(self, state: Any) -> None:
+        beside = restore_snapshot(self._foreign, self._name, state)
+        for name, value in zip(self._in_state, beside, strict=True):
+            setattr(self, name, value)
+
+
+def drawn_seed() -> int:
+    """Returns a fresh seed, for libraries that take `None` for no seed at all."""
+    return int(np.random.SeedSequence().generate_state(1)[0])
+
+
+def constant(number: float) -> Array:
+    """Makes a discount that many time steps share, which is read-only therefore."""
+    array = np.array(number, np.float32)
+    array.setflags(write=False)
+    return array
+
+
+def require(package: str, *, needed_by: str, extra: str) -> None:
+    """Raises unless a package is installed; does not import it.
+
+    Args:
+        package: What would be imported.
+        needed_by: Who needs it, as the sentence begins.
+        extra: The extra of envkit that installs it.
+
+    Example:
+        >>> require("numpy", needed_by="This example", extra="test")
+
+    Raises:
+        MissingDependencyError: It is not; the message has the command that helps.
+    """
+    spec = importlib.util.find_spec(package)
+    # Without an origin it is a folder that happens to have the name.
+    if spec is None or spec.origin is None:
+        raise MissingDependencyError.needed_by(needed_by, package=package, extra=extra)
+
+
+def forwarded(adapter: Any, wrapped_env: Callable[[], Any], name: str) -> Any:
+    """Returns an attribute of an environment, for the `__getattr__` of its adapter.
+
+    Args:
+        adapter: The adapter, which does not have the attribute.
+        wrapped_env: Returns the environment.
+        name: The attribute; private ones are not forwarded.
+    """
+    # Besides, copy and pickle ask for some before there is an environment.
+    if not name.startswith("_"):
+        try:
+            return getattr(wrapped_env(), name)
+        except AttributeError:
+            pass
+    raise AttributeError(f"{type(adapter).__name__!r} object has no attribute {name!r}")
+
+
+def forwarded_to_library(
+    adapter: Any, wrapped_env: Callable[[], Any], name: str
+) -> Any:
+    """Returns an attribute of an environment of envkit, to programs of a library.
+
+    Names that `PyEnvironment` has are not forwarded, because a program that asks an
+    environment of Gymnasium for `seed` means that of the old Gym.
+    """
+    if hasattr(PyEnvironment, name):
+        raise AttributeError(
+            f"{type(adapter).__name__!r} object has no attribute {name!r}; "
+            "wrapped_env() has."
+        )
+    return forwarded(adapter, wrapped_env, name)
+
+
+def as_info(info: Any) -> dict[str, Any]:
+    """Returns the info of an environment as Gymnasium has it: a dictionary."""
+    # Hot: called once per step.
+    if type(info) is dict or isinstance(info, Mapping):
+        return dict(info)
+    # Environments of the old Gym have none for a beginning.
+    return {} if info is None else {"info": info}
+
+
+def take_flags(info: dict[str, Any]) -> tuple[bool, bool] | None:
+    """Takes the two flags out of an info, if it has both.
+
+    Example:
+        >>> import numpy as np
+        >>> info = {"terminated": np.array(True), "truncated": np.array(False), "a": 1}
+        >>> take_flags(info), info
+        ((True, False), {'a': 1})
+        >>> take_flags({"truncated": True}) is None
+        True
+    """
+    # Hot: called once per step.
+    flags = flags_in(info)
+    if flags is None:
+        return None
+    del info["terminated"], info["truncated"]
+    return bool(flags[0]), bool(flags[1])
+
+
+def number_of(reward: Any) -> float | None:
+    """Returns a reward as a number, if it is one, of whatever kind.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> number_of(Fraction(1, 2)), number_of(np.array([3])), number_of("3")
+        (0.5, 3.0, None)
+    """
+    array = np.asarray(reward)
+    if array.dtype == object and hasattr(reward, "__float__"):
+        return float(reward)
+    is_one = array.size == 1 and array.dtype.kind in "biuf"
+    return float(array.reshape(())) if is_one else None
+
+
+def reward_of(env: ForeignEnvironment, reward: Any, library: str) -> float:
+    """Returns a reward of a library's environment as a number, which it must be."""
+    number = number_of(reward)
+    if number is not None:
+        return number
+    raise SpecError.does_not_fit(
+        f"{env._name} returned a reward that",
+        path="",
+        expected=repr(env.reward_spec()),
+        got=describe(reward),
+        reason=f"A reward of a {library} environment is one number.",
+    )
+
+
+def check_render_mode(
+    env: Any, name: str, mode: str, library: str = "Gymnasium"
+) -> None:
+    """Raises unless an environment of a library was made with this `render_mode`."""
+    made_with = getattr(env, "render_mode", None)
+    if made_with != mode:
+        how = f"with render_mode={made_with!r}" if made_with else "without one"
+        modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
+        remedy = f"Make it with render_mode={mode!r}."
+        if modes and mode not in modes:
+            remedy = f"Its modes are: {listed(map(repr, modes))}."
+        raise NotImplementedError(
+            f"{name} cannot render {mode!r}: the render_mode of a {library} "
+            f"environment is chosen when it is made, and this one was made {how}. "
+            f"{remedy}"
+        )
+
+
+@contextlib.contextmanager
+def handed_options(env: Any, options: Any, rows: Array | None = None) -> Iterator[None]:
+    """Hands options to an environment for a reset, and takes back what is left.
+
+    Programs for Gymnasium and PettingZoo pass options to what has none. Of those that
+    are lost so, a line in the log tells.
+
+    Args:
+        env: The environment.
+        options: Those of a single one, or a list with those of each row; `None` or an
+            empty dictionary for none.
+        rows: In a batch, a mask of the rows that are to be reset; `None` for all.
+    """
+    is_by_row = isinstance(options, list)
+    given = [own for own in options if own] if is_by_row else options
+    try:
+        if given:
+            hand_options(env, options, rows)
+    except NotImplementedError as error:
+        reason = str(error).partition("\n")[0]
+        _LOGGER.warning(
+            "reset(options=...) has not reached %s: %s", type(env).__name__, reason
+        )
+    try:
+        yield
+    finally:
+        if given:
+            hand_options(env, None, rows)
+
+
+def limited_and_wrapped(
+    env: PyEnvironment,
+    max_episode_steps: int | None,
+    time_limit_wrapper: Callable[[PyEnvironment, int], PyEnvironment],
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]],
+) -> PyEnvironment:
+    """Puts a limit around an environment, if there is one, and then the wrappers."""
+    if max_episode_steps is not None and max_episode_steps > 0:
+        env = time_limit_wrapper(env, max_episode_steps)
+    for wrap in env_wrappers:
+        env = wrap(env)
+    return env
+
+
+Self = TypeVar("Self", bound="LateBase")
+
+
+class LateBase:
+    """Gets a base class of another library, which is imported when one is made.
+
+    An object is of a class with the same name that inherits from both. What the other
+    library has is then found by `super()`, too.
+
+    Example:
+        >>> class Settings(LateBase):
+        ...     @classmethod
+        ...     def _load_base(cls):
+        ...         from collections import UserDict
+        ...         return UserDict
+        >>> settings = Settings(speed=2)
+        >>> settings["speed"], type(settings).__name__, isinstance(settings, Settings)
+        (2, 'Settings', True)
+    """
+
+    @classmethod
+    def _load_base(cls) -> type:
+        """Imports the library and returns the class."""
+        raise NotImplementedError
+
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+        """Makes an object of the completed class."""
+        made: Self = super().__new__(_completed(cls))  # type: ignore[arg-type]  # a class is hashable
+        return made
+
+    # Pickle cannot find the completed class by its name, so it is made again.
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _new, (type(self).__mro__[1],), self.__getstate__()
+
+    def __getstate__(self) -> Any:
+        return vars(self)
+
+
+@functools.cache
+def _completed(cls: Any) -> Any:
+    """Returns the class with its base."""
+    base = cls._load_base()
+    if issubclass(cls, base):
+        return cls
+    names = ("__module__", "__qualname__", "__doc__")
+    return type(cls.__name__, (cls, base), {name: getattr(cls, name) for name in names})
+
+
+def _new(cls: Any) -> Any:
+    return cls.__new__(cls)

@@ -1,1 +1,0 @@
-"""What gin needs to know of envkit."""

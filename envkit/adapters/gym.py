@@ -1,0 +1,867 @@
+"""Environments of the old Gym, of every age, as envkit environments.
+
+Gym changed its interface several times. Environments and wrappers of every age are
+still around, and wrappers of one age stand around environments of another:
+
+```
+            reset returns            step returns  seeds            pictures
+to 0.21     observation              4 values      seed(n)          render(mode)
+to 0.25     observation              4 values      reset(seed=n)    render(mode)
+0.26        (observation, info)      5 values      reset(seed=n)    render()
+```
+
+The wrapper sees what a method has returned, and reads off its signature what it takes.
+No version is asked for, and Gym need not be installed.
+
+Its spaces had no dtypes for a long time, and its environments did not keep to those
+that they had. Therefore the dtypes of specs are those of TF-Agents unless others are
+chosen, and observations are converted to them.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from envkit.adapters.foreign import (
+    ForeignEnvironment,
+    constant,
+    drawn_seed,
+    limited_and_wrapped,
+    require,
+    reward_of,
+)
+from envkit.adapters.gymnasium import members, spaces
+from envkit.adapters.gymnasium.members import from_member
+from envkit.adapters.gymnasium.spaces import kind_of_space
+from envkit.adapters.gymnasium.suite import id_without_module
+from envkit.adapters.gymnasium.wrapper import (
+    check_single,
+    name_of,
+    set_attribute,
+)
+from envkit.adapters.state import layers_of
+from envkit.adapters.values import Converter, Leaf, array_leaf, bounded_leaf
+from envkit.arguments import as_discount
+from envkit.errors import CallOrderError, SpecError
+from envkit.py_environment import PyEnvironment
+from envkit.seeding import checked_seeds
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.text import listed
+from envkit.time_step import StepType, TimeStep, restart, termination, truncation
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wrappers import TimeLimit
+
+__all__ = [
+    "GymWrapper",
+    "action_converter",
+    "load",
+    "names",
+    "observation_converter",
+    "reset_takes_seed",
+    "spec_from_gym_space",
+    "wrap_env",
+]
+
+_MID = StepType.MID
+_NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+
+class GymWrapper(ForeignEnvironment):
+    """Makes an envkit environment of one written for Gym, of whatever age.
+
+    | Gym                                         | time step                      |
+    |---------------------------------------------|--------------------------------|
+    | `reset`, with an info or without            | `FIRST`, reward 0, discount 1  |
+    | 4 values, not `done`                        | `MID`, discount as given       |
+    | 4 values, `done`                            | `LAST`, discount 0             |
+    | ... and `TimeLimit.truncated` in the info   | `LAST`, discount as given      |
+    | 5 values                                    | as with Gymnasium              |
+
+    Gym itself is not needed. Public attributes that the wrapper does not have are those
+    of the environment.
+
+    Example:
+        >>> class Space:
+        ...     n, shape = 2, ()
+        >>> class Coin:  # An environment of Gym looks like this.
+        ...     observation_space = action_space = Space()
+        ...     def reset(self):
+        ...         return 0
+        ...     def step(self, action):
+        ...         return action, 1.0, action == 1, {}
+        >>> env = GymWrapper(Coin())
+        >>> [int(env.step(1).step_type) for _ in range(4)]
+        [0, 2, 0, 2]
+    """
+
+    # `None` before the first reset, as in TF-Agents.
+    _info: Any = None
+    _in_state = ("_info", "_next_seed", "_done")
+
+    def __init__(
+        self,
+        gym_env: Any,
+        discount: float = 1.0,
+        spec_dtype_map: Mapping[type, Any] | None = None,
+        match_obs_space_dtype: bool = True,
+        auto_reset: bool = True,
+        simplify_box_bounds: bool = True,
+        render_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            gym_env: A single environment.
+            discount: The discount of steps that do not terminate the episode.
+            spec_dtype_map: The dtypes to use in the specs, by class of space, such as
+                `{gym.spaces.Discrete: np.int32}`.
+            match_obs_space_dtype: Whether observations are converted to the dtypes of
+                their specs. If not, they may have other dtypes than their specs.
+            auto_reset: Whether the step after the end of an episode begins the next.
+                If not, it is an error.
+            simplify_box_bounds: Whether bounds that are the same for every element
+                become a single number in the specs.
+            render_kwargs: Keyword arguments for the environment's `render`.
+        """
+        check_single(gym_env, adapter="GymWrapper", library="Gym")
+        super().__init__(handle_auto_reset=auto_reset)
+        self._foreign = gym_env
+        self._name = name_of(gym_env)
+        self._discount = as_discount(discount)
+        self._discount_array = constant(self._discount)
+        self._render_kwargs = dict(render_kwargs or {})
+        self._observation_spec = spec_from_gym_space(
+            gym_env.observation_space,
+            spec_dtype_map,
+            simplify_box_bounds,
+            "observation",
+        )
+        self._action_spec = spec_from_gym_space(
+            gym_env.action_space, spec_dtype_map, simplify_box_bounds, "action"
+        )
+        self._to_observation = observation_converter(
+            gym_env.observation_space,
+            self._observation_spec,
+            subject=f"{self._name} returned an observation that",
+            to_dtype=match_obs_space_dtype,
+        )
+        self._to_action = action_converter(
+            gym_env.action_space,
+            self._action_spec,
+            subject="GymWrapper.step() was given an action that",
+        )
+        # To take the usual path of an observation that is one array.
+        is_one = isinstance(self._observation_spec, ArraySpec)
+        self._plain_dtype = self._observation_spec.dtype if is_one else None
+        self._plain_shape = self._observation_spec.shape if is_one else None
+        self._ending_keys = _ending_keys(self._observation_spec)
+        # The current time step when the environment was seeded.
+        self._seeded_at: TimeStep | None = None
+        self._done = True
+
+    @property
+    def gym(self) -> Any:
+        """The environment of Gym."""
+        return self._foreign
+
+    @property
+    def done(self) -> bool:
+        """True if the episode has ended, or none has begun yet."""
+        return self._done
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment, from the next reset on.
+
+        Returns:
+            What the environment's `seed` returned, or 0 if that is nothing.
+        """
+        calls, passes = _calls_seed(self._foreign), reset_takes_seed(self._foreign)
+        if not calls and not passes:
+            raise NotImplementedError(
+                f"{self._name} cannot be seeded: it has no seed(), and its reset() "
+                "takes no seed."
+            )
+        self._noted_seed = seed
+        (number,) = checked_seeds(seed, 1)
+        if number is None:
+            number = drawn_seed()
+        self._next_seed = number
+        self._seeded_at = self._current_time_step
+        answer = self._foreign.seed(number) if calls else None
+        return 0 if answer is None else answer
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Sets an attribute of the environment, in whichever of its wrappers it is.
+
+        Args:
+            name: The attribute.
+            value: The new value.
+            force: Whether to set it on the outermost wrapper if none has it.
+        """
+        return set_attribute(self._foreign, name, value, force=force)
+
+    def get_info(self) -> Any:
+        """Returns the environment's info for the current time step.
+
+        It is `None` before the first reset, and after a reset that returns an
+        observation alone, as in the first 25 versions of Gym. At the end of an episode
+        it has `terminated` and `truncated`, too.
+        """
+        return dict(self._info) if isinstance(self._info, Mapping) else self._info
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns what the environment renders.
+
+        Args:
+            mode: What to return, such as "rgb_array" or "human". Where the mode is
+                chosen when the environment is made, this must be the same.
+        """
+        self._check_open("render")
+        if not hasattr(self._foreign, "render"):
+            raise NotImplementedError(
+                f"{self._name} cannot render: it has no render()."
+            )
+        made_with = getattr(self._foreign, "render_mode", None)
+        if made_with is None and _render_takes_mode(self._foreign):
+            self._check_mode(mode)
+            picture = self._foreign.render(mode, **self._render_kwargs)
+        elif made_with == mode:
+            picture = self._foreign.render(**self._render_kwargs)
+        else:
+            self._refuse_mode(mode, made_with)
+        return picture.copy() if isinstance(picture, np.ndarray) else picture
+
+    def _takes_options(self, rows: Array | None) -> bool:
+        return _reset_takes_options(self._foreign)
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        self._check_open("reset")
+        seed = self._next_seed
+        if seed is not None and not reset_takes_seed(self._foreign):
+            # Once more, because steps since seed() have used random numbers.
+            if self._seeded_at is not self._current_time_step:
+                self._foreign.seed(seed)
+            seed = None
+        given = {"seed": seed, "options": options}
+        # An argument without a default is passed even if it is `None`.
+        result = self._foreign.reset(
+            **{
+                name: value
+                for name, value in given.items()
+                if value is not None or _reset_needs(self._foreign, name)
+            }
+        )
+        self._next_seed = self._seeded_at = None
+        observation, self._info = self._split(result)
+        self._done = False
+        return restart(self._to_observation(observation))
+
+    def _split(self, result: Any) -> tuple[Any, Any]:
+        """Returns the observation and the info of what `reset` returned."""
+        if (
+            isinstance(result, tuple)
+            and len(result) == 2
+            and isinstance(result[1], Mapping)
+            # A pair that ends in a dictionary may be an observation itself.
+            and result[1].keys() != self._ending_keys
+        ):
+            return result
+        return result, None
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._closed or self._done:
+            self._refuse_step()
+        result = self._foreign.step(self._to_action(action))
+        if not isinstance(result, tuple | list) or not 4 <= len(result) <= 5:
+            self._refuse_result(result)
+        if len(result) == 4:
+            gym_observation, reward, done, self._info = result
+            truncated = done and _is_cut(self._info)
+            terminated = done and not truncated
+        else:
+            gym_observation, reward, terminated, truncated, self._info = result
+        if type(reward) not in _NUMBERS:
+            reward = reward_of(self, reward, "Gym")
+        # The common case of what the converter does, without calling it.
+        if (
+            type(gym_observation) is np.ndarray
+            and gym_observation.dtype == self._plain_dtype
+            and gym_observation.shape == self._plain_shape
+        ):
+            observation = gym_observation.copy()
+        else:
+            observation = self._to_observation(gym_observation)
+        if terminated or truncated:
+            return self._last(observation, reward, bool(terminated), bool(truncated))
+        # What `transition` returns for a number, without looking for tensors.
+        return TimeStep(
+            _MID, np.array(reward, np.float32), self._discount_array, observation
+        )
+
+    def _last(
+        self, observation: NestedArray, reward: Any, terminated: bool, truncated: bool
+    ) -> TimeStep:
+        self._done = True
+        # Both can be true, and a discount tells only one.
+        flags = {"terminated": terminated, "truncated": truncated}
+        if self._info is None:
+            self._info = flags
+        elif isinstance(self._info, Mapping):
+            self._info = {**flags, **self._info}
+        if terminated:
+            return termination(observation, reward)
+        return truncation(observation, reward, self._discount)
+
+    def _refuse_result(self, result: Any) -> NoReturn:
+        raise SpecError(
+            f"{self._name}.step() returned {describe(result)}; in Gym it returns the "
+            "tuple (observation, reward, done, info), and since 0.26 (observation, "
+            "reward, terminated, truncated, info)."
+        )
+
+    def _refuse_step(self) -> NoReturn:
+        self._check_open("step")
+        raise CallOrderError(
+            f"The episode of {self._name} has ended, and this GymWrapper was made with "
+            "auto_reset=False. Call reset()."
+        )
+
+    def _check_mode(self, mode: str) -> None:
+        metadata = getattr(self._foreign, "metadata", None) or {}
+        known = metadata.get("render_modes") or metadata.get("render.modes")
+        # Checked if the environment lists its modes, because some of Gym's own close
+        # the standard output in an unknown mode.
+        if known and mode not in known:
+            raise NotImplementedError(
+                f"{self._name} cannot render {mode!r}: its metadata has the modes "
+                f"{listed(map(repr, known))}."
+            )
+
+    def _refuse_mode(self, mode: str, made_with: Any) -> NoReturn:
+        how = f"with render_mode={made_with!r}" if made_with else "without one"
+        raise NotImplementedError(
+            f"{self._name} cannot render {mode!r}: the render_mode of this environment "
+            f"is chosen when it is made, and it was made {how}. Make it with "
+            f"render_mode={mode!r}."
+        )
+
+    def _set_state(self, state: Any) -> None:
+        super()._set_state(state)
+        # So the next reset seeds once more.
+        self._seeded_at = None
+
+
+def _is_cut(info: Any) -> bool:
+    """Returns True if the limit of Gym's TimeLimit has ended the episode."""
+    return isinstance(info, Mapping) and bool(info.get("TimeLimit.truncated", False))
+
+
+def _ending_keys(spec: NestedSpec) -> Any:
+    """Returns the keys of a dictionary that is the second of two in an observation."""
+    if isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[1], dict):
+        return spec[1].keys()
+    return None
+
+
+_Parameters: TypeAlias = Mapping[str, inspect.Parameter]
+
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+def _calls_seed(env: Any) -> bool:
+    """Returns True if `seed()` must be called to seed an environment.
+
+    Gym's base class has had one until 0.25. From 0.22 on it seeds nothing that
+    `reset(seed=...)` does not seed, too, and warns that it is going to disappear.
+    """
+    if not callable(getattr(env, "seed", None)):
+        return False
+    if not reset_takes_seed(env):
+        return True
+    return any(_has_own_seed(layer) for layer in layers_of(env))
+
+
+def reset_takes_seed(env: Any) -> bool:
+    """Returns True if `reset` takes a seed, through all wrappers.
+
+    Most wrappers of every age pass all arguments on, so the innermost decides. If that,
+    too, takes any argument, it takes a seed unless it has a `seed()`.
+    """
+    wrappers, innermost = _resets(env)
+    if not _all_take(wrappers, "seed"):
+        return False
+    if "seed" in innermost:
+        return True
+    return _takes_anything(innermost) and not callable(getattr(env, "seed", None))
+
+
+def _reset_takes_options(env: Any) -> bool:
+    """Returns True if `reset` takes options, through all wrappers; since Gym 0.22."""
+    wrappers, innermost = _resets(env)
+    return _all_take([*wrappers, innermost], "options")
+
+
+def _reset_needs(env: Any, name: str) -> bool:
+    """Returns True if `reset` has an argument of this name without a default.
+
+    Wrappers must pass it on to the innermost environment.
+    """
+    wrappers, innermost = _resets(env)
+    known = innermost.get(name)
+    is_needed = known is not None and known.default is known.empty
+    return is_needed and _all_take(wrappers, name)
+
+
+def _resets(env: Any) -> tuple[list[_Parameters], _Parameters]:
+    """Returns the parameters of every wrapper's `reset`, and of the innermost's."""
+    *wrappers, innermost = [_parameters(layer, "reset") for layer in layers_of(env)]
+    return wrappers, innermost
+
+
+def _all_take(resets: list[_Parameters], name: str) -> bool:
+    return all(name in known or _takes_anything(known) for known in resets)
+
+
+def _render_takes_mode(env: Any) -> bool:
+    """Returns True if `render` takes the mode, and not the constructor."""
+    for layer in layers_of(env):
+        known = _parameters(layer, "render")
+        if "mode" in known or any(p.kind in _POSITIONAL for p in known.values()):
+            return True
+        if all(p.kind is not p.VAR_POSITIONAL for p in known.values()):
+            return False
+    return True
+
+
+def _has_own_seed(layer: Any) -> bool:
+    method = getattr(layer, "seed", None)
+    # Those of Gym's own classes do nothing, or call the next layer.
+    return getattr(method, "__module__", None) not in ("gym.core", "gymnasium.core")
+
+
+def _parameters(layer: Any, method: str) -> _Parameters:
+    try:
+        return inspect.signature(getattr(layer, method)).parameters
+    except (TypeError, ValueError):  # Compiled code may have no signature.
+        return inspect.signature(lambda *args, **kwargs: None).parameters
+
+
+def _takes_anything(parameters: _Parameters) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+Dtypes: TypeAlias = Mapping[type, Any]
+
+
+def spec_from_gym_space(
+    space: Any,
+    dtype_map: Dtypes | None = None,
+    simplify_box_bounds: bool = True,
+    name: str | None = None,
+) -> NestedSpec:
+    """Makes the specs that the members of a space of Gym fit, as arrays.
+
+    `Discrete` becomes int64, `MultiDiscrete` and `MultiBinary` int32, as in TF-Agents;
+    `Box` keeps its dtype. `Dict` becomes a dictionary with the keys in the space's
+    order, `Tuple` a tuple. Others, which only late versions of Gym have, become what
+    they become with Gymnasium.
+
+    Args:
+        space: A space of Gym, or anything that has the attributes of one.
+        dtype_map: The dtypes other than these to use, by class of space.
+        simplify_box_bounds: Whether bounds that are the same for every element of a
+            `Box` are kept as a single number.
+        name: The name of the spec; in a nest, what the names begin with.
+
+    Raises:
+        ValueError: It is not a space.
+
+    Example:
+        >>> class Discrete:  # gym.spaces.Discrete has these attributes, too.
+        ...     n, shape = 3, ()
+        >>> spec_from_gym_space(Discrete(), name="action")
+        BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=2, name='action')
+        >>> spec_from_gym_space(Discrete(), {Discrete: np.uint8}).dtype
+        dtype('uint8')
+    """
+    return _spec(space, dtype_map or {}, simplify_box_bounds, name, name or "")
+
+
+def _spec(
+    space: Any, dtypes: Dtypes, simplify: bool, name: str | None, path: str
+) -> NestedSpec:
+    def below(child: Any, part: str, place: str) -> NestedSpec:
+        child_name = part if name is None else f"{name}/{part}"
+        return _spec(child, dtypes, simplify, child_name, f"{path}{place}")
+
+    kind = _kind(space)
+    if kind == "Dict":
+        children = space.spaces.items()
+        return {key: below(child, str(key), f"[{key!r}]") for key, child in children}
+    if kind == "Tuple":
+        return tuple(
+            below(child, f"tuple_{index}", f"[{index}]")
+            for index, child in enumerate(space.spaces)
+        )
+    if not kind:
+        raise _no_space(space, path)
+    if kind not in _SPECS:
+        return spaces.spec_from_gym_space(space, simplify, name)
+    dtype = _chosen_dtype(dtypes, space)
+    return _SPECS[kind](space, dtype, simplify, name)
+
+
+def _kind(space: Any) -> str:
+    """Names the class of Gym's spaces that this is one of, by name or by attributes."""
+    kind = kind_of_space(space)
+    if kind:
+        return kind
+    if hasattr(space, "spaces"):
+        return "Dict" if isinstance(space.spaces, Mapping) else "Tuple"
+    if hasattr(space, "nvec"):
+        return "MultiDiscrete"
+    if hasattr(space, "low") and hasattr(space, "high"):
+        return "Box"
+    if hasattr(space, "n"):
+        return "MultiBinary" if getattr(space, "shape", None) else "Discrete"
+    return ""
+
+
+def _no_space(space: Any, path: str) -> SpecError:
+    place = f" at {path}" if path else ""
+    error = SpecError(
+        f"The space{place} is {describe(space)}, which is not a space of Gym."
+    )
+    error.path = path
+    return error
+
+
+def _chosen_dtype(dtypes: Dtypes, space: Any) -> Any:
+    """Returns the dtype that was chosen for a space, or `None`."""
+    for kind in type(space).__mro__:
+        if kind in dtypes:
+            return np.dtype(dtypes[kind])
+    return None
+
+
+def _box(space: Any, chosen: Any, simplify: bool, name: str | None) -> ArraySpec:
+    own = getattr(space, "dtype", None)
+    dtype = _first(chosen, own, np.float32)
+    if dtype.kind not in "iuf":  # Only numbers have bounds.
+        return ArraySpec(_shape(space), dtype, name)
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    if simplify and _all_same(low) and _all_same(high):
+        low, high = low.flat[0], high.flat[0]
+    return BoundedArraySpec(_shape(space), dtype, low, high, name)
+
+
+def _discrete(space: Any, chosen: Any, simplify: bool, name: str | None) -> ArraySpec:
+    low = int(getattr(space, "start", 0))
+    high = low + int(space.n) - 1
+    return BoundedArraySpec((), _first(chosen, np.int64), low, high, name)
+
+
+def _multi_discrete(
+    space: Any, chosen: Any, simplify: bool, name: str | None
+) -> ArraySpec:
+    high = np.asarray(space.nvec) - 1
+    shape = high.shape
+    if _all_same(high):
+        high = high.flat[0]
+    return BoundedArraySpec(shape, _first(chosen, np.int32), 0, high, name)
+
+
+def _multi_binary(
+    space: Any, chosen: Any, simplify: bool, name: str | None
+) -> ArraySpec:
+    return BoundedArraySpec(_shape(space), _first(chosen, np.int32), 0, 1, name)
+
+
+_SPECS: dict[str, Callable[[Any, Any, bool, str | None], ArraySpec]] = {
+    "Box": _box,
+    "Discrete": _discrete,
+    "MultiBinary": _multi_binary,
+    "MultiDiscrete": _multi_discrete,
+}
+
+
+def _first(*dtypes: Any) -> np.dtype[Any]:
+    given: np.dtype[Any] = np.dtype(next(d for d in dtypes if d is not None))
+    return given
+
+
+def _shape(space: Any) -> tuple[int, ...]:
+    shape = getattr(space, "shape", None)
+    if shape is None:
+        # Early ones have no shape, only their arguments.
+        shape = np.shape(space.low) if hasattr(space, "low") else np.ravel(space.n)
+    return tuple(int(size) for size in shape)
+
+
+def _all_same(array: Array) -> bool:
+    return bool(array.size and (array == array.flat[0]).all())
+
+
+def observation_converter(
+    space: Any, spec: NestedSpec, *, subject: str, to_dtype: bool = True
+) -> Converter:
+    """Returns a function that makes new arrays of an observation.
+
+    Args:
+        space: A space of Gym.
+        spec: What `spec_from_gym_space` made of it.
+        subject: What an observation is, as the sentence of an error begins.
+        to_dtype: Whether arrays change their dtype to that of the spec. They do where
+            their values survive that, but for the digits of a fraction. If not, any
+            dtype will do.
+    """
+
+    def leaf(space: Any, spec: Any, path: str) -> Leaf:
+        if _kind(space) not in _SPECS:
+            return from_member(space, spec, subject=subject, root=path)
+        return _converted_leaf(spec) if to_dtype else _shaped_leaf(spec)
+
+    root = "observation"
+    leaves = _leaves(space, spec, root, leaf)
+    return Converter(spec, leaves, subject=subject, root=root)
+
+
+def _leaves(
+    space: Any, spec: Any, path: str, leaf: Callable[[Any, Any, str], Leaf]
+) -> Any:
+    """Makes a nest of functions, one for each space that is not a nest of others."""
+    kind = _kind(space)
+    if kind == "Dict":
+        return {
+            key: _leaves(child, spec[key], f"{path}[{key!r}]", leaf)
+            for key, child in space.spaces.items()
+        }
+    if kind == "Tuple":
+        return tuple(
+            _leaves(child, spec[index], f"{path}[{index}]", leaf)
+            for index, child in enumerate(space.spaces)
+        )
+    return leaf(space, spec, path)
+
+
+def _converted_leaf(spec: ArraySpec) -> Leaf:
+    """Does what `array_leaf` does, and takes whole numbers of floats for integers."""
+    convert = array_leaf(spec)
+    if spec.dtype.kind not in "iu":
+        return convert
+
+    def convert_whole(value: Any) -> Array:
+        try:
+            return convert(value)  # type: ignore[no-any-return]  # it makes arrays
+        except SpecError:
+            whole = _whole(value, spec)
+            if whole is None:
+                raise
+            return whole
+
+    return convert_whole
+
+
+def _whole(value: Any, spec: ArraySpec) -> Array | None:
+    """Returns an array of floats as integers, if that is what they are."""
+    try:
+        given = np.asarray(value)
+    except ValueError:  # Rows that differ in length.
+        return None
+    if given.shape != spec.shape or given.dtype.kind != "f":
+        return None
+    # Values that are too large, or not a number, become others, which is seen below.
+    with np.errstate(invalid="ignore"):
+        array = given.astype(spec.dtype)
+    return array if (array == given).all() else None
+
+
+def _shaped_leaf(spec: ArraySpec) -> Leaf:
+    def convert(value: Any) -> Array:
+        try:
+            array = np.array(value)
+        except ValueError:  # Rows that differ in length.
+            raise SpecError from None
+        if array.shape != spec.shape or array.dtype == object:
+            raise SpecError
+        return array
+
+    return convert
+
+
+def action_converter(space: Any, spec: NestedSpec, *, subject: str) -> Converter:
+    """Returns a function that makes members of a space of what fits its spec.
+
+    A choice becomes a number of Python: old environments look it up in dictionaries.
+
+    Args:
+        space: A space of Gym.
+        spec: What `spec_from_gym_space` made of it.
+        subject: What an action is, as the sentence of an error begins.
+    """
+
+    def leaf(space: Any, spec: Any, path: str) -> Leaf:
+        kind = _kind(space)
+        if kind not in _SPECS:
+            return members.action_converter(space, spec, subject=subject, root=path)
+        return _choice_leaf(spec) if kind == "Discrete" else _array_leaf(space, spec)
+
+    root = "action"
+    leaves = _leaves(space, spec, root, leaf)
+    return Converter(spec, leaves, subject=subject, root=root)
+
+
+def _choice_leaf(spec: BoundedArraySpec) -> Leaf:
+    low, high = int(spec.minimum), int(spec.maximum)
+    convert_other = bounded_leaf(spec)
+
+    def convert(value: Any) -> int:
+        # Hot: called once per step.
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = int(convert_other(value))
+        if not low <= number <= high:
+            raise SpecError
+        return number
+
+    return convert
+
+
+def _array_leaf(space: Any, spec: ArraySpec) -> Leaf:
+    convert = bounded_leaf(spec)
+    own = getattr(space, "dtype", None)
+    if own is None or np.dtype(own) == spec.dtype:
+        return convert
+    dtype = np.dtype(own)
+
+    def convert_back(value: Any) -> Array:
+        array: Array = convert(value)
+        return array.astype(dtype)
+
+    return convert_back
+
+
+def load(
+    environment_name: str,
+    discount: float = 1.0,
+    max_episode_steps: int | None = None,
+    gym_env_wrappers: Sequence[Callable[[Any], Any]] = (),
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    spec_dtype_map: Mapping[type, Any] | None = None,
+    gym_kwargs: Mapping[str, Any] | None = None,
+    render_kwargs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> PyEnvironment:
+    """Makes an environment of Gym by its id, as an envkit environment.
+
+    `TimeLimit` takes the place of Gym's own limit of steps, because most versions
+    of Gym do not tell an episode that was cut from one that ended.
+
+    Args:
+        environment_name: The id, with its module if that has to be imported first:
+            `"my_package:Maze-v0"`.
+        discount: The discount of steps that do not terminate the episode.
+        max_episode_steps: After how many steps an episode is truncated; `None` for
+            what the id is registered with, 0 for no limit.
+        gym_env_wrappers: What to wrap Gym's environment in, innermost first.
+        env_wrappers: What to wrap envkit's environment in, innermost first.
+        spec_dtype_map: The dtypes to use in the specs, by class of space.
+        gym_kwargs: Keyword arguments for the environment's constructor.
+        render_kwargs: Keyword arguments for the environment's `render`.
+        **kwargs: More of those for its constructor.
+    """
+    require("gym", needed_by=f"The environment {environment_name!r}", extra="gym")
+    spec = _spec_of(environment_name)
+    if max_episode_steps is None:
+        max_episode_steps = spec.max_episode_steps
+    return wrap_env(
+        _make(spec, **(gym_kwargs or {}), **kwargs),
+        discount=discount,
+        max_episode_steps=max_episode_steps,
+        gym_env_wrappers=gym_env_wrappers,
+        env_wrappers=env_wrappers,
+        spec_dtype_map=spec_dtype_map,
+        render_kwargs=render_kwargs,
+    )
+
+
+def names() -> list[str]:
+    """Lists the ids that are registered with Gym in this process.
+
+    Example:
+        >>> "CartPole-v1" in names()  # doctest: +SKIP
+        True
+    """
+    require("gym", needed_by="suite_gym", extra="gym")
+    import gym
+
+    registry = gym.envs.registry
+    # A dictionary since 0.26, and an object that holds one before.
+    return sorted(getattr(registry, "env_specs", registry))
+
+
+def wrap_env(
+    gym_env: Any,
+    discount: float = 1.0,
+    max_episode_steps: int | None = None,
+    gym_env_wrappers: Sequence[Callable[[Any], Any]] = (),
+    time_limit_wrapper: Callable[[PyEnvironment, int], PyEnvironment] = TimeLimit,
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    spec_dtype_map: Mapping[type, Any] | None = None,
+    auto_reset: bool = True,
+    render_kwargs: Mapping[str, Any] | None = None,
+) -> PyEnvironment:
+    """Makes an envkit environment of one of Gym's, with wrappers of both.
+
+    Args:
+        gym_env: The environment; Gym itself need not be installed.
+        discount: The discount of steps that do not terminate the episode.
+        max_episode_steps: After how many steps an episode is truncated; `None` or 0
+            for no limit.
+        gym_env_wrappers: What to wrap Gym's environment in, innermost first.
+        time_limit_wrapper: What limits the steps: `(env, max_episode_steps)`.
+        env_wrappers: What to wrap envkit's environment in, innermost first.
+        spec_dtype_map: The dtypes to use in the specs, by class of space.
+        auto_reset: Whether the step after the end of an episode begins the next.
+        render_kwargs: Keyword arguments for the environment's `render`.
+    """
+    for wrap_gym in gym_env_wrappers:
+        gym_env = wrap_gym(gym_env)
+    env: PyEnvironment = GymWrapper(
+        gym_env,
+        discount=discount,
+        spec_dtype_map=spec_dtype_map,
+        auto_reset=auto_reset,
+        render_kwargs=render_kwargs,
+    )
+    return limited_and_wrapped(env, max_episode_steps, time_limit_wrapper, env_wrappers)
+
+
+def _spec_of(name: str) -> Any:
+    """Returns the specification that is registered under an id."""
+    import gym
+
+    return gym.spec(id_without_module(name))
+
+
+def _make(spec: Any, **kwargs: Any) -> Any:
+    """Makes an environment without the wrappers that Gym adds by default."""
+    # A copy, because the versions differ in the arguments of a limit.
+    spec = copy.copy(spec)
+    spec.max_episode_steps = None
+    if hasattr(spec, "disable_env_checker"):
+        # It fails with NumPy 2, where a name is missing that it uses.
+        spec.disable_env_checker = True
+    return spec.make(**kwargs)

@@ -1,0 +1,1 @@
+"""Environments and vector environments of Gymnasium, both ways."""

@@ -1,0 +1,539 @@
+"""Infos of the rows of a batch, as Gymnasium has them and as envkit has them.
+
+A vector environment of Gymnasium has one dictionary of arrays. Beside the array `key`
+may stand a mask `_key` of the rows that have it; without one all have it. Dictionaries
+within are made likewise. `VectorInfos` takes them apart.
+
+A batch of envkit has infos in one of two forms, of which Gymnasium's are made.
+`ColumnInfos` are a dictionary of arrays with an element for each row, in which nothing
+is done row by row. `DictInfos` are a dictionary for each row that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from envkit import nest
+from envkit.adapters.foreign import as_info, take_flags
+from envkit.errors import SpecError
+from envkit.rows import copied_arrays
+from envkit.specs.arrays import as_array
+from envkit.specs.batching import stacked_infos
+from envkit.time_step import FLAGS
+from envkit.types import Array
+
+__all__ = [
+    "ColumnInfos",
+    "DictInfos",
+    "Infos",
+    "InfosOfSome",
+    "RowInfos",
+    "VectorInfos",
+    "block_infos",
+    "final_observations",
+    "row_infos",
+]
+
+
+Infos = dict[str, Any]
+
+# Integers beyond int64, such as seeds, are objects.
+_MOST = 2**63
+# The kinds of dtypes that are put together, each as the widest of them.
+_NUMBERS = "biufc"
+
+
+class _Flags(NamedTuple):
+    """The flags in infos.
+
+    Attributes:
+        given: The rows whose info has both.
+        terminated: The rows with a true `terminated`.
+        truncated: The rows with a true `truncated`.
+    """
+
+    given: Array
+    terminated: Array
+    truncated: Array
+
+
+class RowInfos(Protocol):
+    """The infos of the rows of a batch."""
+
+    def take_flags(self) -> _Flags | None:
+        """Takes the two flags out, where there are both; `None` if nowhere."""
+
+    def add_to(self, infos: Infos, rows: Array) -> Infos:
+        """Adds the infos of the masked rows to a dictionary, and returns it."""
+
+    def by_row(self) -> list[Infos]:
+        """Returns a dictionary for each row, as it would be without the others."""
+
+
+class ColumnInfos:
+    """Infos that are arrays with an element for each row.
+
+    Example:
+        >>> infos = ColumnInfos({"steps": np.array([4, 9])}, rows=2)
+        >>> infos.add_to({}, np.array([False, True]))
+        {'steps': array([0, 9]), '_steps': array([False,  True])}
+    """
+
+    def __init__(self, columns: Mapping[str, Any], rows: int) -> None:
+        """Takes infos; values that are not arrays have an element for each row, too."""
+        self._columns = dict(columns)
+        self._rows = rows
+
+    def take_flags(self) -> _Flags | None:
+        """Takes the two flags out, if both are there."""
+        pair = [self._columns.get(name) for name in FLAGS]
+        if not all(
+            isinstance(flag, np.ndarray)
+            and flag.dtype == np.bool_
+            and flag.shape == (self._rows,)
+            for flag in pair
+        ):
+            return None
+        for name in FLAGS:
+            del self._columns[name]
+        return _Flags(np.ones(self._rows, bool), *pair)  # type: ignore[arg-type]  # arrays
+
+    def add_to(self, infos: Infos, rows: Array) -> Infos:
+        """Adds the infos of the masked rows to a dictionary, and returns it."""
+        if rows.any():
+            for key, column in self._columns.items():
+                self._add(infos, key, column, rows)
+        return infos
+
+    def by_row(self) -> list[Infos]:
+        """Returns a dictionary for each row."""
+        everyone = np.ones(self._rows, bool)
+        return _infos_by_row(self.add_to({}, everyone), self._rows)
+
+    def _add(self, infos: Infos, key: str, column: Any, rows: Array) -> None:
+        before, mask = infos.get(key), infos.get(f"_{key}")
+        if isinstance(column, Mapping) and not isinstance(before, np.ndarray):
+            nested = before or {}
+            for name, child in column.items():
+                self._add(nested, name, child, rows)
+            infos[key] = nested
+        else:
+            infos[key] = self._put_into(column, before, rows)
+        infos[f"_{key}"] = rows.copy() if mask is None else mask | rows
+
+    def _put_into(self, column: Any, before: Any, rows: Array) -> Array:
+        """Returns an array of what the masked rows have, and the others had before."""
+        values = self._as_array(column)
+        if rows.all():
+            return values
+        place: Array = before
+        if not isinstance(before, np.ndarray):
+            place = _empty(self._rows, values.shape[1:], values.dtype)
+        elif (before.shape, before.dtype) != (values.shape, values.dtype):
+            own = {row: values[row] for row in np.flatnonzero(rows).tolist()}
+            return _array_of(own, before, self._rows)
+        place[rows] = values[rows]
+        return place
+
+    def _as_array(self, column: Any) -> Array:
+        """Returns an array with an element for each row."""
+        if isinstance(column, np.ndarray):
+            has_rows = column.shape[:1] == (self._rows,)
+            if column.dtype.kind in _NUMBERS:
+                # Some batches have one number for all.
+                return column if has_rows else np.repeat(column[None], self._rows, 0)
+            if has_rows and column.ndim > 1 and not column.dtype.hasobject:
+                return column
+        # To Gymnasium, single texts and lists are objects like any other.
+        values = np.empty(self._rows, object)
+        for row in range(self._rows):
+            values[row] = _row_of(column, row)
+        return values
+
+
+class InfosOfSome:
+    """Infos of which only those of some rows count.
+
+    Example:
+        >>> discounts = ColumnInfos({"discount": np.array([0.5, 1.0])}, rows=2)
+        >>> discounts = InfosOfSome(discounts, np.array([True, False]))
+        >>> discounts.add_to({}, np.ones(2, bool))
+        {'discount': array([0.5, 0. ]), '_discount': array([ True, False])}
+    """
+
+    def __init__(self, infos: RowInfos, rows: Array) -> None:
+        """Takes infos, and a mask of the rows that have them."""
+        self._infos = infos
+        self._rows = rows
+
+    def take_flags(self) -> _Flags | None:
+        """Takes the two flags out, where there are both; `None` if nowhere."""
+        flags = self._infos.take_flags()
+        return None if flags is None else flags._replace(given=flags.given & self._rows)
+
+    def add_to(self, infos: Infos, rows: Array) -> Infos:
+        """Adds what is masked both times to a dictionary, and returns it."""
+        return self._infos.add_to(infos, rows & self._rows)
+
+    def by_row(self) -> list[Infos]:
+        """Returns a dictionary for each row, which is empty for the others."""
+        pairs = zip(self._infos.by_row(), self._rows.tolist(), strict=True)
+        return [info if counts else {} for info, counts in pairs]
+
+
+class DictInfos:
+    """Infos that are a dictionary for each of some rows.
+
+    They are joined as by Gymnasium's `_add_info`, but no fraction is cut off where
+    another row has an integer.
+
+    Example:
+        >>> by_row = {0: {"lives": 3}, 2: {"lives": 2.5, "name": "Ada"}}
+        >>> infos = DictInfos(by_row, rows=3)
+        >>> for key, value in infos.add_to({}, np.ones(3, bool)).items():
+        ...     print(key, value)
+        lives [3.  0.  2.5]
+        _lives [ True False  True]
+        name [None None 'Ada']
+        _name [False False  True]
+    """
+
+    def __init__(self, by_row: Mapping[int, dict[str, Any]], rows: int) -> None:
+        """Takes infos.
+
+        Args:
+            by_row: For some rows, the info.
+            rows: How many rows there are.
+        """
+        self._by_row = by_row
+        self._rows = rows
+
+    def take_flags(self) -> _Flags | None:
+        """Takes the two flags out, where there are both; `None` if nowhere."""
+        taken = {row: take_flags(info) for row, info in self._by_row.items()}
+        found = {row: flags for row, flags in taken.items() if flags is not None}
+        if not found:
+            return None
+        flags = _Flags(*(np.zeros(self._rows, bool) for _ in _Flags._fields))
+        for row, (terminated, truncated) in found.items():
+            flags.given[row] = True
+            flags.terminated[row] = terminated
+            flags.truncated[row] = truncated
+        return flags
+
+    def add_to(self, infos: Infos, rows: Array) -> Infos:
+        """Adds the infos of the masked rows to a dictionary, and returns it."""
+        by_key: dict[str, dict[int, Any]] = {}
+        for row, info in self._by_row.items():
+            if rows[row]:
+                for key, value in info.items():
+                    by_key.setdefault(key, {})[row] = value
+        for key, values in by_key.items():
+            before = infos.get(key)
+            are_dicts = all(isinstance(value, dict) for value in values.values())
+            if are_dicts and not isinstance(before, np.ndarray):
+                nested = DictInfos(values, self._rows)
+                infos[key] = nested.add_to(before or {}, rows)
+            else:
+                infos[key] = _array_of(values, before, self._rows)
+            mask = infos.setdefault(f"_{key}", np.zeros(self._rows, bool))
+            mask[list(values)] = True
+        return infos
+
+    def by_row(self) -> list[Infos]:
+        """Returns copies of the dictionaries, and empty ones for the other rows."""
+        # Environments go on writing to arrays that they have returned.
+        return [copied_arrays(self._by_row.get(row, {})) for row in range(self._rows)]
+
+
+def _array_of(values: dict[int, Any], before: Any, rows: int) -> Array:
+    """Returns an array with the values of some rows, and of others those before."""
+    shape, dtype = _common(list(values.values()))
+    if isinstance(before, np.ndarray):
+        if before.shape[1:] == shape and _go_together(before.dtype, dtype):
+            dtype = np.result_type(dtype, before.dtype)
+        else:
+            shape, dtype = (), np.dtype(object)
+    array = _empty(rows, shape, dtype)
+    if isinstance(before, np.ndarray):
+        for row in range(rows):
+            array[row] = before[row]
+    for row, value in values.items():
+        array[row] = value
+    return array
+
+
+def _go_together(*dtypes: np.dtype[Any]) -> bool:
+    """Returns True if one array can hold the values of all these dtypes unchanged."""
+    if any(dtype.hasobject for dtype in dtypes):
+        return False
+    kinds = {"n" if dtype.kind in _NUMBERS else dtype.kind for dtype in dtypes}
+    return len(set(dtypes)) == 1 or (len(kinds) == 1 and kinds != {"V"})
+
+
+def _common(values: list[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Returns the shape and the dtype of an array's elements that hold these values."""
+    are_numbers = all(
+        type(value) in {float, bool}
+        or isinstance(value, np.number)
+        or (type(value) is int and -_MOST <= value < _MOST)
+        for value in values
+    )
+    if are_numbers:
+        kinds = {np.dtype(type(value)) for value in values}
+        return (), np.result_type(*kinds)
+    are_arrays = all(isinstance(value, np.ndarray) for value in values)
+    if are_arrays and len({value.shape for value in values}) == 1:
+        kinds = {value.dtype for value in values}
+        if len(kinds) == 1 or _go_together(*kinds):
+            return values[0].shape, np.result_type(*kinds)
+    # To Gymnasium, texts and lists are objects like any other.
+    return (), np.dtype(object)
+
+
+def row_infos(given: Any, rows: int) -> RowInfos:
+    """Returns the infos of a batch, in either form.
+
+    Args:
+        given: A dictionary of arrays, or a list with an info for each row.
+        rows: The number of rows.
+    """
+    if isinstance(given, list | tuple) and len(given) == rows:
+        by_row = {row: as_info(info) for row, info in enumerate(given)}
+        return DictInfos(by_row, rows)
+    return ColumnInfos(as_info(given), rows)
+
+
+def block_infos(
+    given: Sequence[Any], blocks: Sequence[range], rows: int, batched: Sequence[bool]
+) -> RowInfos:
+    """Returns the infos of some environments of a batch, of one or more rows each.
+
+    Args:
+        given: The result of `get_info` of each.
+        blocks: The rows of each.
+        rows: The number of rows of the batch.
+        batched: For each, whether it is a batch itself, perhaps of one row.
+    """
+    are_columns = all(batched) and all(isinstance(info, Mapping) for info in given)
+    if are_columns and sum(map(len, blocks)) == rows:
+        try:
+            return ColumnInfos(nest.map_structure(_joined, *given), rows)
+        except (SpecError, TypeError, ValueError):  # They are not alike.
+            pass
+    by_row = {
+        row: as_info(_info_of_row(info, index, len(block)) if is_batch else info)
+        for info, block, is_batch in zip(given, blocks, batched, strict=True)
+        for index, row in enumerate(block)
+    }
+    return DictInfos(by_row, rows)
+
+
+def _info_of_row(info: Any, row: int, rows: int) -> Any:
+    """Returns one row's part of a batch's info, in either form."""
+    if isinstance(info, list | tuple) and len(info) == rows:
+        return info[row]
+    return _row_of(info, row)
+
+
+def _joined(*parts: Any) -> Array:
+    return np.concatenate(parts)
+
+
+def _row_of(column: Any, row: int) -> Any:
+    """Returns one row of a nest of arrays."""
+    if isinstance(column, Mapping):
+        return {key: _row_of(value, row) for key, value in column.items()}
+    if isinstance(column, list | tuple):
+        return type(column)([_row_of(value, row) for value in column])
+    array = as_array(column)
+    if array.ndim == 0:  # It is the same for all.
+        return column
+    element = array[row]
+    if isinstance(element, np.ndarray):
+        return element.copy()
+    return element.item() if array.dtype.kind in "SU" else element
+
+
+def _empty(rows: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Returns an array of the values of rows without such an info."""
+    if dtype.hasobject:
+        return np.full((rows, *shape), None, object)
+    return np.zeros((rows, *shape), dtype)
+
+
+# The keys of the end of an episode that has been left already; the longer one was
+# used before 1.0.
+_FINAL_OBSERVATIONS = ("final_obs", "final_observation")
+_FINAL_INFO = "final_info"
+_ENDS = (*_FINAL_OBSERVATIONS, _FINAL_INFO)
+
+
+class VectorInfos:
+    """Keeps the infos of a vector environment, to be taken apart when they are read.
+
+    To keep them costs nothing, because most of the time they are not read.
+    """
+
+    def __init__(self, rows: int) -> None:
+        """Begins without infos."""
+        self._rows = rows
+        self._infos: Mapping[str, Any] = {}
+        # The infos of the next episode, of rows that have begun it already.
+        self._begun: Mapping[str, Any] | None = None
+        # The rows that were terminated and truncated, as the bytes of two masks; `None`
+        # before the first reset.
+        self._flags: tuple[bytes, bytes] | None = None
+        none = bytes(rows)
+        self._none = none, none
+        # The infos of rows that were reset alone since.
+        self._later: dict[int, Infos] = {}
+
+    def reset_rows(self, infos: Mapping[str, Any], mask: Array) -> None:
+        """Keeps the infos of a reset of some rows."""
+        by_row = _with_flags(_infos_by_row(infos, self._rows))
+        for row in np.flatnonzero(mask).tolist():
+            self._later[row] = by_row[row]
+
+    def step(
+        self,
+        infos: Mapping[str, Any],
+        terminated: bytes | None = None,
+        truncated: bytes | None = None,
+    ) -> None:
+        """Keeps the infos of a step, or of a reset of all rows.
+
+        Args:
+            infos: The infos of the vector environment.
+            terminated: The rows that were terminated, as the bytes of a mask; `None`
+                for both if no episode has ended.
+            truncated: The rows that were truncated.
+        """
+        # Hot: called once per batch step.
+        self._infos = infos
+        self._begun = None
+        self._flags = self._none
+        if terminated is not None and truncated is not None:
+            self._flags = terminated, truncated
+        if self._later:
+            self._later = {}
+
+    def begin(self, infos: Mapping[str, Any]) -> None:
+        """Keeps infos that belong to the next episode of rows that have ended."""
+        self._begun = infos
+
+    def shown(self) -> Infos | list[Infos]:
+        """Returns the infos of the time step that was returned last."""
+        return stacked_infos(self._shown())
+
+    def standing(self) -> Infos | list[Infos]:
+        """Returns the infos of the current time step."""
+        by_row = self._shown()
+        if self._begun is not None and self._flags is not None:
+            begun = _with_flags(_infos_by_row(self._begun, self._rows))
+            for row in _rows_in(self._flags):
+                by_row[row] = self._later.get(row, begun[row])
+        return stacked_infos(by_row)
+
+    def _shown(self) -> list[Infos]:
+        by_row = _infos_by_row(self._infos, self._rows)
+        if self._flags is None:
+            return by_row
+        finals = _final_infos(self._infos, self._rows)
+        if finals is not None:
+            for row in _rows_in(self._flags):
+                by_row[row] = finals[row]
+        terminated, truncated = (list(map(bool, flags)) for flags in self._flags)
+        by_row = _with_flags(by_row, terminated, truncated)
+        return [self._later.get(row, info) for row, info in enumerate(by_row)]
+
+
+def _rows_in(flags: tuple[bytes, bytes]) -> list[int]:
+    """Returns the rows whose episode has ended."""
+    return [row for row, pair in enumerate(zip(*flags, strict=True)) if any(pair)]
+
+
+def _infos_by_row(infos: Mapping[str, Any], rows: int) -> list[Infos]:
+    """Returns the infos of each row as a dictionary.
+
+    Those of the end of an episode that has been left already are not in it.
+
+    Example:
+        >>> infos = {"lives": np.array([3, 0]), "_lives": np.array([True, False])}
+        >>> _infos_by_row({**infos, "score": np.array([7, 8])}, rows=2)
+        [{'lives': np.int64(3), 'score': np.int64(7)}, {'score': np.int64(8)}]
+    """
+    found: list[Infos] = [{} for _ in range(rows)]
+    for key, value in infos.items():
+        if key in _ENDS or _is_mask(key, infos, rows):
+            continue
+        values = _values(value, rows)
+        for row in _rows_that_have(key, infos, rows):
+            item = values[row]
+            found[row][key] = item.copy() if isinstance(item, np.ndarray) else item
+    return found
+
+
+def _final_infos(infos: Mapping[str, Any], rows: int) -> list[Infos] | None:
+    """Returns the infos of the ends of episodes that have been left already.
+
+    There are some only where vector environments reset in the same step.
+    """
+    value = infos.get(_FINAL_INFO)
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return _infos_by_row(value, rows)
+    # Before 1.0 it is an array of dictionaries.
+    return [dict(info or {}) for info in value]
+
+
+def final_observations(infos: Mapping[str, Any]) -> Any:
+    """Returns the final observations of episodes that have been left already."""
+    for name in _FINAL_OBSERVATIONS:
+        if name in infos:
+            return infos[name]
+    return None
+
+
+def _with_flags(
+    by_row: list[Infos],
+    terminated: Sequence[bool] | None = None,
+    truncated: Sequence[bool] | None = None,
+) -> list[Infos]:
+    """Adds the two flags to the info of each row."""
+    none = [False] * len(by_row)
+    flags = zip(by_row, terminated or none, truncated or none, strict=True)
+    return [{"terminated": one, "truncated": two, **row} for row, one, two in flags]
+
+
+def _is_mask(key: Any, infos: Mapping[str, Any], rows: int) -> bool:
+    return (
+        isinstance(key, str)
+        and key.startswith("_")
+        and key[1:] in infos
+        and getattr(infos[key], "shape", None) == (rows,)
+    )
+
+
+def _rows_that_have(key: Any, infos: Mapping[str, Any], rows: int) -> Sequence[int]:
+    mask = f"_{key}"
+    if mask in infos and _is_mask(mask, infos, rows):
+        return np.flatnonzero(infos[mask]).tolist()
+    return range(rows)
+
+
+def _values(value: Any, rows: int) -> Sequence[Any]:
+    """Returns the value of each row."""
+    if isinstance(value, Mapping):
+        return _infos_by_row(value, rows)
+    has_rows = isinstance(value, list | tuple) or np.ndim(value) > 0
+    if has_rows and not isinstance(value, str | bytes) and len(value) == rows:
+        is_boolean = getattr(value, "dtype", None) == np.bool_ and np.ndim(value) == 1
+        # Python's booleans, because those of NumPy would be in an array of objects.
+        return value.tolist() if is_boolean else value  # type: ignore[no-any-return]  # it has one for each
+    # One value for all rows.
+    return [value] * rows

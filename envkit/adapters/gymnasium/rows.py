@@ -1,0 +1,497 @@
+"""The attributes, infos and endings of the rows of a batch.
+
+Rows may be environments in workers, environments in this process, or all rows one
+object, whose attributes are then those of each row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from envkit.adapters.foreign import handed_options
+from envkit.adapters.gymnasium.infos import (
+    InfosOfSome,
+    RowInfos,
+    block_infos,
+    row_infos,
+)
+from envkit.text import counted, listed
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray
+from envkit.wrappers.base import set_attribute
+
+__all__ = [
+    "BatchRows",
+    "Ends",
+    "Rows",
+    "blocks_of",
+    "call_rows",
+    "check_call",
+    "check_infos",
+    "chosen_rows",
+    "envs_of",
+    "get_rows",
+    "own_or_first",
+    "set_rows",
+    "values_by_row",
+]
+
+
+def call_rows(
+    env: Any, name: str, args: tuple[Any, ...] = (), kwargs: Any = None
+) -> tuple[Any, ...]:
+    """Calls a method of every environment; an attribute that is none is returned.
+
+    Example:
+        >>> from envkit import BatchedPyEnvironment
+        >>> from envkit.testing import CountingEnv
+        >>> env = BatchedPyEnvironment([CountingEnv(), CountingEnv()])
+        >>> call_rows(env, "get_info"), call_rows(env, "batched")
+        (({}, {}), (False, False))
+    """
+    kwargs = kwargs or {}
+    check_call(name)
+    if _is_in_workers(env):
+        return _by_row(env, _ask_workers(env, name, args, kwargs))
+    results = [
+        found(*args, **kwargs) if callable(found := getattr(one, name)) else found
+        for one in _objects(env)
+    ]
+    return _by_row(env, results)
+
+
+def check_call(name: str) -> None:
+    """Raises for methods that move environments, because the batch has to know."""
+    if name in ("reset", "step", "close"):
+        raise ValueError(
+            f"call({name!r}) would move environments behind the batch's back. Use "
+            f"{name}() itself."
+        )
+
+
+def get_rows(env: Any, name: str) -> tuple[Any, ...]:
+    """Returns an attribute of every environment."""
+    if _is_in_workers(env):
+        return _by_row(env, env.access(name))
+    return _by_row(env, [getattr(one, name) for one in _objects(env)])
+
+
+def set_rows(env: Any, name: str, values: Any) -> None:
+    """Sets an attribute of every environment.
+
+    Args:
+        env: The batch.
+        name: The attribute.
+        values: A list or a tuple with one for each row, or one for all.
+    """
+    is_one = not isinstance(values, list | tuple)
+    by_env = _by_env(env, name, values_by_row(values, env.batch_size))
+    if not _is_in_workers(env):
+        for one, value in zip(_objects(env), by_env, strict=True):
+            set_attribute(one, name, value)
+    elif is_one:
+        _set_in_workers(env, name, values)
+    else:
+        for index, value in enumerate(by_env):
+            _set_in_workers(env, name, value, [index])
+
+
+def values_by_row(values: Any, rows: int) -> Sequence[Any]:
+    """Returns a value for each row of what `set_rows` is given."""
+    if not isinstance(values, list | tuple):
+        return [values] * rows
+    if len(values) != rows:
+        raise ValueError(
+            f"{counted(len(values), 'value')} for {counted(rows, 'environment')}. Pass "
+            "a list with one for each, or a single value for all."
+        )
+    return values
+
+
+def envs_of(env: Any) -> list[Any] | None:
+    """Returns a batch's environments, or handles on them, if it has some."""
+    envs = getattr(env, "envs", None)
+    if isinstance(envs, list) and envs and hasattr(envs[0], "time_step_spec"):
+        return envs
+    return None
+
+
+def own_or_first(env: Any, name: str) -> Any:
+    """Returns a batch's attribute, or that of its first environment, or `None`."""
+    own = getattr(env, name, None)
+    envs = envs_of(env)
+    return own if own is not None or envs is None else getattr(envs[0], name, None)
+
+
+def blocks_of(env: Any) -> list[range] | None:
+    """Returns the rows of each of a batch's environments, if it has some.
+
+    In a pool an environment may be a batch itself, of several rows.
+    """
+    envs = envs_of(env)
+    if envs is None:
+        return None
+    if len(envs) == env.batch_size:
+        return [range(row, row + 1) for row in range(len(envs))]
+    rows = [getattr(handle, "rows", None) for handle in envs]
+    return [block for block in rows if isinstance(block, range)]
+
+
+def _is_in_workers(env: Any) -> bool:
+    return callable(getattr(env, "call", None)) and callable(
+        getattr(env, "access", None)
+    )
+
+
+def _objects(env: Any) -> list[Any]:
+    envs = envs_of(env)
+    return [env] if envs is None else envs
+
+
+def _by_row(env: Any, results: Sequence[Any]) -> tuple[Any, ...]:
+    """Repeats what an environment of several rows has answered."""
+    if len(results) == env.batch_size:
+        return tuple(results)
+    blocks = blocks_of(env) or [range(env.batch_size)]
+    return tuple(
+        result for result, block in zip(results, blocks, strict=True) for _ in block
+    )
+
+
+def _by_env(env: Any, name: str, values: Sequence[Any]) -> list[Any]:
+    """Returns one value for each environment, which may have several rows."""
+    blocks = blocks_of(env) or [range(env.batch_size)]
+    chosen = []
+    for block in blocks:
+        first = values[block.start]
+        if any(values[row] is not first for row in block):
+            raise ValueError(
+                f"Rows {block.start} to {block.stop - 1} are one object, which cannot "
+                f"have several values of {name!r}. Pass one value for all of them."
+            )
+        chosen.append(first)
+    return chosen
+
+
+def _ask_workers(env: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
+    try:
+        return env.call(name, *args, **kwargs)  # type: ignore[no-any-return]  # a list
+    except TypeError as error:
+        if args or kwargs or "object is not callable" not in str(error):
+            raise
+        return env.access(name)  # type: ignore[no-any-return]  # a list
+
+
+def _set_in_workers(
+    env: Any, name: str, value: Any, env_ids: Sequence[int] | None = None
+) -> None:
+    """Sets an attribute of environments that are asked with `call` and `access`."""
+    if getattr(env, "vector_env", None) is None:
+        env.set_attr(name, value, env_ids=env_ids)
+    else:  # The `set_attr` of Gymnasium's takes a value for each row, and no rows.
+        env.call("set_wrapper_attr", name, value, env_ids=env_ids)
+
+
+def chosen_rows(env: Any, rows: Sequence[int]) -> Any:
+    """Returns some rows of a batch, for `call_rows`, `get_rows` and `set_rows`.
+
+    Raises:
+        ValueError: These rows are not environments of their own.
+
+    Example:
+        >>> from envkit import BatchedPyEnvironment
+        >>> from envkit.adapters.gymnasium.rows import get_rows
+        >>> from envkit.testing import CountingEnv
+        >>> env = BatchedPyEnvironment([CountingEnv(), CountingEnv(), CountingEnv()])
+        >>> get_rows(chosen_rows(env, [2, 0]), "batched")
+        (False, False)
+    """
+    if list(rows) == list(range(env.batch_size)):
+        return env
+    # Not if it is only forwarded: a wrapper may be what the attribute is set on.
+    if all(callable(getattr(type(env), name, None)) for name in ("call", "access")):
+        envs = envs_of(env)
+        if envs is None or len(envs) == env.batch_size:
+            return _InWorkers(env, rows)
+    else:
+        envs = envs_of(env)
+        if envs is not None and len(envs) == env.batch_size:
+            return _InThisProcess([envs[row] for row in rows])
+    raise ValueError(
+        f"{type(env).__name__} has several rows in one object, which cannot be asked "
+        f"about rows {listed(rows)} alone. Leave the indices out."
+    )
+
+
+class _InThisProcess:
+    """Environments that can be asked at once."""
+
+    def __init__(self, envs: list[Any]) -> None:
+        self.envs = envs
+        self.batch_size = len(envs)
+
+
+class _InWorkers:
+    """Environments that a pool asks for their answers."""
+
+    def __init__(self, env: Any, rows: Sequence[int]) -> None:
+        self._env = env
+        self._rows = list(rows)
+        self.batch_size = len(self._rows)
+
+    def call(
+        self,
+        name: str,
+        *args: Any,
+        env_ids: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        ids = self._ids(env_ids)
+        return self._env.call(name, *args, env_ids=ids, **kwargs)  # type: ignore[no-any-return]  # a list
+
+    def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
+        return self._env.access(name, env_ids=self._ids(env_ids))  # type: ignore[no-any-return]  # a list
+
+    def set_attr(
+        self, name: str, value: Any, env_ids: Sequence[int] | None = None
+    ) -> None:
+        _set_in_workers(self._env, name, value, self._ids(env_ids))
+
+    def _ids(self, env_ids: Sequence[int] | None) -> list[int]:
+        if env_ids is None:
+            return self._rows
+        return [self._rows[index] for index in env_ids]
+
+
+_LOGGER = logging.getLogger(__name__)
+
+_INFOS = ("all", "final", "none")
+
+# Where episodes were terminated, and where truncated.
+Ends = tuple[Array, Array]
+
+
+def check_infos(infos: Any) -> None:
+    """Raises unless `infos` is one of the three words."""
+    if infos not in _INFOS:
+        raise ValueError(
+            f"infos must be one of {', '.join(map(repr, _INFOS))}, got {infos!r:.80}."
+        )
+
+
+class Rows(Protocol):
+    """The infos, attributes and endings of the rows of a batch."""
+
+    def prepared(
+        self, mask: Array, seeds: list[int | None], options: list[Any]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Hands seeds and options to the masked rows for a reset inside the context.
+
+        Args:
+            mask: The rows.
+            seeds: For each row its seed, or `None`.
+            options: For each row, its options, or `None`.
+        """
+
+    def observation(self, time_step: TimeStep) -> NestedArray:
+        """Returns the observation, in arrays."""
+
+    def infos(self, shown: TimeStep, ended: Array) -> RowInfos | None:
+        """Returns the infos of a step; `None` if they are not read."""
+
+    def begun_infos(
+        self, now: TimeStep, rows: Array, *, at_once: bool
+    ) -> RowInfos | None:
+        """Returns the infos of rows that have just begun.
+
+        Args:
+            now: The current time step.
+            rows: A mask of them.
+            at_once: Whether they began in the step that ended the episode before.
+        """
+
+    def ends(self, shown: TimeStep, ended: Array, infos: RowInfos | None) -> Ends:
+        """Returns the rows that were terminated, and those that were truncated.
+
+        It takes the flags out of the infos.
+        """
+
+    def call(self, name: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of every environment."""
+
+    def get(self, name: str) -> tuple[Any, ...]:
+        """Returns an attribute of every environment."""
+
+    def set(self, name: str, values: Any) -> None:
+        """Sets an attribute of every environment."""
+
+
+class BatchRows:
+    """The rows of any batch, single object or pool."""
+
+    def __init__(self, env: Any, wanted: str) -> None:
+        """Takes a batch.
+
+        Args:
+            env: The batch.
+            wanted: Which infos are read.
+        """
+        self._env = env
+        self._name = type(env).__name__
+        self._rows = int(env.batch_size)
+        self._everyone = np.ones(self._rows, bool)
+        self._wanted = wanted
+        # Not if it is only forwarded, because a wrapper may have infos of its own.
+        is_pool = isinstance(getattr(type(env), "num_workers", None), property)
+        # The rows of each of a pool's environments.
+        self._blocks = blocks_of(env) if is_pool else None
+        # Whether each of those is a batch itself, which may have one row.
+        self._batched: list[bool] = []
+        if is_pool and wanted != "none":
+            self._batched = list(env.access("batched"))
+        # Whether its workers note which rows have an info.
+        notes = getattr(type(env), "rows_with_info", None)
+        self._is_noted = is_pool and callable(notes) and wanted != "none"
+        if self._is_noted:
+            env.rows_with_info()  # From now on its workers note them.
+
+    def prepared(
+        self, mask: Array, seeds: list[int | None], options: list[Any]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Seeds, and hands on options.
+
+        Programs for Gymnasium seed every environment, and pass options to those that
+        take none. A line in the log tells of seeds and options that are lost so.
+        """
+        try:
+            self._seed(mask, seeds)
+        except NotImplementedError as error:
+            reason = str(error).partition("\n")[0]
+            _LOGGER.warning("reset(seed=...) has not seeded %s: %s", self._name, reason)
+        return handed_options(self._env, options, None if mask.all() else mask)
+
+    def _seed(self, mask: Array, seeds: list[int | None]) -> None:
+        rows = [row for row, seed in enumerate(seeds) if mask[row] and seed is not None]
+        if not rows:
+            return
+        if len(rows) == self._rows:
+            self._env.seed(seeds)
+            return
+        if not self._env.seeds_rows:
+            raise ValueError(
+                f"{counted(len(rows), 'seed')} for {counted(self._rows, 'row')} of "
+                f"{self._name}, which seeds all of them or none."
+            )
+        masked = zip(seeds, mask.tolist(), strict=True)
+        self._env._hand_seeds([own if begins else None for own, begins in masked])
+
+    def observation(self, time_step: TimeStep) -> NestedArray:
+        """Returns the observation."""
+        return time_step.observation
+
+    def infos(self, shown: TimeStep, ended: Array) -> RowInfos | None:
+        """Reads the infos of all rows, or of those that ended."""
+        # Hot: called once per batch step.
+        if self._wanted == "all":
+            return self._ask(self._everyone)
+        if self._wanted == "final" and np.count_nonzero(ended):
+            found = self._ask(ended)
+            return None if found is None else InfosOfSome(found, ended)
+        return None
+
+    def begun_infos(
+        self, now: TimeStep, rows: Array, *, at_once: bool
+    ) -> RowInfos | None:
+        """Reads the infos of rows that have just begun."""
+        if self._wanted == "none" or (at_once and self._wanted != "all"):
+            return None
+        if at_once and hasattr(self._env, "current_info"):
+            return row_infos(self._env.current_info(), self._rows)
+        return self._ask(rows, has_left=at_once)
+
+    def _ask(self, rows: Array, *, has_left: bool = False) -> RowInfos | None:
+        """Reads the infos of the batch, or of its environments with these rows.
+
+        Args:
+            rows: A mask of the rows.
+            has_left: Whether to read those of the beginning of an episode, where the
+                batch still has those of the end before it.
+        """
+        try:
+            if self._blocks is None:
+                return row_infos(self._env.get_info(), self._rows)
+            return self._asked(self._blocks, rows, has_left)
+        except NotImplementedError:  # There are none.
+            self._wanted = "none"
+            return None
+
+    def _asked(
+        self, blocks: list[range], rows: Array, has_left: bool
+    ) -> RowInfos | None:
+        """Reads the infos of the environments of a pool."""
+        # Hot: called once per batch step, and most of the time there is no info.
+        noted = self._everyone
+        if self._is_noted:
+            noted = self._env.rows_with_info(begun=has_left)
+        told = rows & noted
+        if not np.count_nonzero(told):
+            return None
+        are_rows = not any(self._batched)
+        if not has_left and (noted.all() or not are_rows) and self._tells_of_the_end():
+            given = self._env.get_info()
+            # Where some are batches themselves, it is a list with one for each.
+            if are_rows:
+                return row_infos(given, self._rows)
+            return block_infos(given, blocks, self._rows, self._batched)
+        # The infos of batches become one, so those of all rows are read.
+        chosen = told if are_rows else rows
+        envs = [
+            env
+            for env, block in enumerate(blocks)
+            if chosen[block.start : block.stop].any()
+        ]
+        if has_left or not self._is_noted:
+            given = self._env.call("get_info", env_ids=envs)
+        else:
+            given = self._env.get_infos(envs)
+        return block_infos(
+            given,
+            [blocks[env] for env in envs],
+            self._rows,
+            [self._batched[env] for env in envs],
+        )
+
+    def _tells_of_the_end(self) -> bool:
+        # In this order the environments have begun anew, and the pool has their ends.
+        return getattr(self._env.autoreset, "value", "") == "same_step"
+
+    def ends(self, shown: TimeStep, ended: Array, infos: RowInfos | None) -> Ends:
+        """Decides by the discounts, unless infos have the flags."""
+        # Hot: called once per batch step.
+        flags = None if infos is None else infos.take_flags()
+        if not np.count_nonzero(ended):
+            return ended.copy(), ended.copy()
+        terminated = ended & (np.asarray(shown.discount) == 0.0)
+        truncated = ended ^ terminated
+        if flags is not None:
+            told = ended & flags.given & (flags.terminated | flags.truncated)
+            terminated = np.where(told, flags.terminated, terminated)
+            truncated = np.where(told, flags.truncated, truncated)
+        return terminated, truncated
+
+    def call(self, name: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of every environment."""
+        return call_rows(self._env, name, args, kwargs)
+
+    def get(self, name: str) -> tuple[Any, ...]:
+        """Returns an attribute of every environment."""
+        return get_rows(self._env, name)
+
+    def set(self, name: str, values: Any) -> None:
+        """Sets an attribute of every environment."""
+        set_rows(self._env, name, values)

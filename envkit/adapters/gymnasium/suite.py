@@ -1,0 +1,155 @@
+"""Environments of Gymnasium by name."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from envkit.adapters.foreign import limited_and_wrapped, require
+from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
+from envkit.py_environment import PyEnvironment
+from envkit.wrappers.limits import TimeLimit
+
+__all__ = ["id_without_module", "load", "names", "wrap_env"]
+
+
+def load(
+    environment_name: str,
+    discount: float = 1.0,
+    max_episode_steps: int | None = None,
+    gym_env_wrappers: Sequence[Callable[[Any], Any]] = (),
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    gym_kwargs: Mapping[str, Any] | None = None,
+    render_kwargs: Mapping[str, Any] | None = None,
+    max_lengths: Any = None,
+    **kwargs: Any,
+) -> PyEnvironment:
+    """Makes an environment of Gymnasium by its id, as an envkit environment.
+
+    `envkit.make("gymnasium:CartPole-v1")` calls this. Gymnasium's own limit of steps is
+    left out, and envkit's `TimeLimit` takes its place.
+
+    Args:
+        environment_name: The id, with its module if that has to be imported first:
+            `"ale_py:ALE/Pong-v5"`.
+        discount: The discount of steps that do not terminate the episode.
+        max_episode_steps: After how many steps an episode is truncated; `None` for
+            what the id is registered with, 0 for no limit.
+        gym_env_wrappers: What to wrap Gymnasium's environment in, innermost first.
+        env_wrappers: What to wrap envkit's environment in, innermost first.
+        gym_kwargs: Keyword arguments for `gymnasium.make`.
+        render_kwargs: More of them, for those that concern pictures.
+        max_lengths: How long members of `Sequence` and `Graph` spaces may be, as for
+            `GymnasiumWrapper`.
+        **kwargs: Still more of them.
+
+    Example:
+        >>> env = load("CartPole-v1", max_episode_steps=2)
+        >>> [int(env.step(0).step_type) for _ in range(4)]
+        [0, 1, 2, 0]
+        >>> env.close()
+    """
+    require(
+        "gymnasium",
+        needed_by=f"The environment {environment_name!r}",
+        extra="gymnasium",
+    )
+    spec = _spec_of(environment_name)
+    if max_episode_steps is None:
+        max_episode_steps = spec.max_episode_steps
+    return wrap_env(
+        _make_without_limit(
+            spec, {**(gym_kwargs or {}), **(render_kwargs or {}), **kwargs}
+        ),
+        discount=discount,
+        max_episode_steps=max_episode_steps,
+        gym_env_wrappers=gym_env_wrappers,
+        env_wrappers=env_wrappers,
+        max_lengths=max_lengths,
+    )
+
+
+def names() -> list[str]:
+    """Lists the ids that are registered with Gymnasium in this process.
+
+    Example:
+        >>> "CartPole-v1" in names()
+        True
+    """
+    require("gymnasium", needed_by="suite_gymnasium", extra="gymnasium")
+    import gymnasium
+
+    return sorted(gymnasium.registry)
+
+
+def wrap_env(
+    gym_env: Any,
+    discount: float = 1.0,
+    max_episode_steps: int | None = None,
+    gym_env_wrappers: Sequence[Callable[[Any], Any]] = (),
+    time_limit_wrapper: Callable[[PyEnvironment, int], PyEnvironment] = TimeLimit,
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    auto_reset: bool = True,
+    *,
+    max_lengths: Any = None,
+) -> PyEnvironment:
+    """Makes an envkit environment of one of Gymnasium's, with wrappers of both.
+
+    Args:
+        gym_env: The environment.
+        discount: The discount of steps that do not terminate the episode.
+        max_episode_steps: After how many steps an episode is truncated; `None` or 0
+            for no limit but the environment's own.
+        gym_env_wrappers: What to wrap Gymnasium's environment in, innermost first.
+        time_limit_wrapper: What limits the steps: `(env, max_episode_steps)`.
+        env_wrappers: What to wrap envkit's environment in, innermost first.
+        auto_reset: Whether the step after the end of an episode begins the next.
+        max_lengths: As for `GymnasiumWrapper`.
+
+    Example:
+        >>> import gymnasium
+        >>> env = wrap_env(gymnasium.make("Pendulum-v1"), max_episode_steps=3)
+        >>> type(env).__name__, env.duration
+        ('TimeLimit', 3)
+        >>> env.close()
+    """
+    for wrap_gym in gym_env_wrappers:
+        gym_env = wrap_gym(gym_env)
+    env: PyEnvironment = GymnasiumWrapper(
+        gym_env, discount, auto_reset, max_lengths=max_lengths
+    )
+    return limited_and_wrapped(env, max_episode_steps, time_limit_wrapper, env_wrappers)
+
+
+def _spec_of(name: str) -> Any:
+    """Returns what an id is registered with."""
+    import gymnasium
+
+    bare_name = id_without_module(name)
+    try:
+        return gymnasium.spec(bare_name)
+    except gymnasium.error.Error:
+        # Without a version the newest is meant, which only `make` finds; it also
+        # explains best what is wrong with a name.
+        env = gymnasium.make(bare_name)
+        env.close()
+        return env.spec
+
+
+def _make_without_limit(spec: Any, kwargs: Mapping[str, Any]) -> Any:
+    import gymnasium
+
+    # Before 1.0 Gymnasium had no number that means no limit.
+    spec = copy.deepcopy(spec)
+    spec.max_episode_steps = None
+    return gymnasium.make(spec, **kwargs)
+
+
+def id_without_module(name: str) -> str:
+    """Imports the module that stands before an id, if one does; returns the id."""
+    module, _, bare_name = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return bare_name

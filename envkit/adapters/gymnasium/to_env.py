@@ -1,0 +1,291 @@
+"""`PyToGymnasium`: an environment of envkit as one of Gymnasium's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from envkit import nest
+from envkit.adapters.foreign import (
+    LateBase,
+    as_info,
+    forwarded_to_library,
+    handed_options,
+    require,
+    take_flags,
+)
+from envkit.adapters.gymnasium.members import from_member, to_member
+from envkit.adapters.gymnasium.rows import own_or_first
+from envkit.adapters.gymnasium.spaces import space_from_spec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.wrappers.base import set_attribute
+
+__all__ = ["PyToGymnasium", "check_scalars", "metadata_of", "render_mode_of"]
+
+_LOGGER = logging.getLogger(__name__)
+_MID, _FIRST = StepType.MID, StepType.FIRST
+
+
+class PyToGymnasium(LateBase):
+    """Makes an environment of Gymnasium of one of envkit's.
+
+    It is a `gymnasium.Env`.
+
+    | envkit                             | Gymnasium                                   |
+    |------------------------------------|---------------------------------------------|
+    | `seed`, `reset`                    | `reset(seed=...)`                           |
+    | `LAST` with discount 0             | terminated                                  |
+    | `LAST` with a discount above 0     | truncated                                   |
+    | `get_info`                         | the info; its flags, where it has both, are |
+    |                                    | the flags                                   |
+    | a discount that is neither         | `info["discount"]`                          |
+
+    After the end of an episode `step` is an error until `reset`. Public attributes that
+    only the environment has, and not all of envkit's have, are the adapter's too.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = PyToGymnasium(Catch(), render_mode="rgb_array")
+        >>> env.observation_space, env.action_space
+        (Box(0.0, 1.0, (10, 5), float32), Discrete(3))
+        >>> observation, info = env.reset(seed=7)
+        >>> observation, reward, terminated, truncated, info = env.step(1)
+        >>> reward, terminated, truncated, info["episode_steps"]
+        (0.0, False, False, array(1))
+    """
+
+    @classmethod
+    def _load_base(cls) -> type:
+        require("gymnasium", needed_by="PyToGymnasium", extra="gymnasium")
+        import gymnasium
+
+        return gymnasium.Env
+
+    def __init__(self, env: Any, render_mode: str | None = None) -> None:
+        """Wraps an environment; closing the adapter closes it.
+
+        Args:
+            env: A single environment of envkit's.
+            render_mode: The mode in which `render` draws. `None` for the mode that the
+                environment itself was made with, if it has one.
+        """
+        _check_single(env)
+        self._env = env
+        self._name = type(env).__name__
+        check_scalars(env, "PyToGymnasium")
+        self.render_mode = render_mode_of(env, render_mode)
+        self.metadata = metadata_of(env, self.render_mode)
+        self.observation_space = space_from_spec(env.observation_spec())
+        self.action_space = space_from_spec(env.action_spec())
+        self._compile()
+        # Whether the reward is one number and not an array.
+        self._has_number = env.reward_spec().shape == ()
+        self._has_info = True
+        self._is_over = True
+
+    def _compile(self) -> None:
+        """Makes the functions that convert."""
+        self._to_observation = to_member(
+            self.observation_space, self._env.observation_spec()
+        )
+        spec = self._env.action_spec()
+        to_action = from_member(
+            self.action_space,
+            spec,
+            subject="PyToGymnasium.step() was given an action that",
+            root="action",
+            bounded=True,
+            kept=True,
+        )
+        self._to_action = _integers_first(spec, to_action)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Functions do not pickle.
+        compiled = ("_to_observation", "_to_action")
+        return {key: value for key, value in vars(self).items() if key not in compiled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._compile()
+
+    def __getattr__(self, name: str) -> Any:
+        return forwarded_to_library(self, self.wrapped_env, name)
+
+    def wrapped_env(self) -> Any:
+        """Returns envkit's environment."""
+        return self._env
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Sets an attribute: of the adapter if it has it itself, else further inside.
+
+        Args:
+            name: The attribute.
+            value: The new value.
+            force: Whether to set it if neither has it.
+        """
+        own = name in vars(self) or hasattr(type(self), name)
+        if not (force or own or hasattr(self._env, name)):
+            return False
+        if own:
+            setattr(self, name, value)
+        else:
+            set_attribute(self._env, name, value)
+        return True
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode.
+
+        Args:
+            seed: The seed of the environment, if it is to be seeded before.
+            options: The options of this reset. If the environment takes none, they are
+                not used, and a line in the log says so.
+        """
+        super().reset(seed=seed)  # type: ignore[misc]  # Gymnasium's, which comes late
+        if seed is not None:
+            self._seed(seed)
+        with handed_options(self._env, options):
+            time_step = self._env.reset()
+        self._is_over = False
+        _, _, info = self._ends(time_step)
+        return self._to_observation(time_step.observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Applies an action."""
+        # Hot: called once per step.
+        if self._is_over:
+            self._refuse_step()
+        time_step = self._env.step(self._to_action(action))
+        terminated, truncated, info = self._ends(time_step)
+        if terminated or truncated:
+            self._is_over = True
+        reward = time_step.reward
+        if self._has_number:
+            reward = float(reward)
+        observation = self._to_observation(time_step.observation)
+        return observation, reward, terminated, truncated, info
+
+    def render(self) -> Any:
+        """Returns what the environment renders in the adapter's mode."""
+        if self.render_mode is None:
+            raise NotImplementedError(
+                f"PyToGymnasium({self._name}) was made without a render_mode, so it "
+                'does not render. Make it with render_mode="rgb_array".'
+            )
+        return self._env.render(self.render_mode)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+    def _seed(self, seed: int) -> None:
+        try:
+            self._env.seed(seed)
+        except NotImplementedError as error:
+            # Not an error, because programs for Gymnasium seed every environment.
+            reason = str(error).partition("\n")[0]
+            _LOGGER.warning("reset(seed=...) has not seeded %s: %s", self._name, reason)
+
+    def _ends(self, time_step: TimeStep) -> tuple[bool, bool, dict[str, Any]]:
+        """Returns both flags and the info of a time step."""
+        # Hot: comparing arrays costs more than asking which object it is.
+        info = self._info()
+        flags = take_flags(info)
+        step_type, discount = time_step.step_type, float(time_step.discount)
+        if step_type is _MID or step_type is _FIRST or not time_step.is_last():
+            if discount != 1.0:
+                info["discount"] = discount
+            return False, False, info
+        terminated, truncated = discount == 0.0, discount != 0.0
+        if flags is not None and any(flags):
+            terminated, truncated = flags
+        if discount != (0.0 if terminated else 1.0):
+            info["discount"] = discount
+        return terminated, truncated, info
+
+    def _info(self) -> dict[str, Any]:
+        if self._has_info:
+            try:
+                return as_info(self._env.get_info())
+            except NotImplementedError:
+                self._has_info = False
+        return {}
+
+    def _refuse_step(self) -> NoReturn:
+        from gymnasium.error import ResetNeeded
+
+        raise ResetNeeded(
+            f"PyToGymnasium({self._name}).step() was called before reset(), or after "
+            "the end of an episode. Call reset() first."
+        )
+
+
+def _integers_first(spec: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a converter of actions with a short way for integers."""
+    if not isinstance(spec, BoundedArraySpec) or spec.shape or spec.dtype.kind != "i":
+        return convert
+    low, high, dtype = int(spec.minimum), int(spec.maximum), spec.dtype
+
+    def to_action(value: Any) -> Any:
+        # Hot: called once per step.
+        kind = type(value)
+        if (kind is int or kind is np.int64) and low <= value <= high:
+            return np.array(value, dtype)
+        return convert(value)
+
+    return to_action
+
+
+def check_scalars(env: Any, adapter: str) -> None:
+    """Raises for rewards and discounts that Gymnasium does not have."""
+    for name in ("reward", "discount"):
+        spec = getattr(env, f"{name}_spec")()
+        if nest.is_nested(spec) or (name == "discount" and spec.shape != ()):
+            raise ValueError(
+                f"{adapter} was given {type(env).__name__}, whose {name}_spec() is "
+                f"{_text_of(spec)}; in Gymnasium the {name} is one "
+                f"{'array' if name == 'reward' else 'number'}."
+            )
+
+
+def metadata_of(env: Any, render_mode: str | None) -> dict[str, Any]:
+    """Returns the metadata of an environment as Gymnasium has it."""
+    given = own_or_first(env, "metadata")
+    metadata: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
+    modes = list(metadata.get("render_modes") or ())
+    if render_mode is not None and render_mode not in modes:
+        modes.append(render_mode)
+    # The frame rate is a default, because envkit has none.
+    return {"render_fps": 30, **metadata, "render_modes": modes}
+
+
+def render_mode_of(env: Any, given: str | None) -> str | None:
+    """Returns the mode to render in: the one given, or else the environment's own.
+
+    That of a batch is what its first environment was made with.
+    """
+    mode = own_or_first(env, "render_mode") if given is None else given
+    return mode if isinstance(mode, str) else None
+
+
+def _text_of(spec: Any) -> str:
+    return repr(spec) if isinstance(spec, ArraySpec) else describe(spec)
+
+
+def _check_single(env: Any) -> None:
+    if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        raise TypeError(
+            f"PyToGymnasium was given {what}, which is not an environment of envkit's."
+        )
+    if env.batched:
+        raise ValueError(
+            f"PyToGymnasium was given {type(env).__name__}, which is a batch: "
+            "PyToGymnasiumVector takes those."
+        )

@@ -1,0 +1,978 @@
+"""`GymnasiumVectorWrapper`: a vector environment of Gymnasium as a batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from envkit import nest
+from envkit.actions import ActionRows, PythonNumbers
+from envkit.adapters.foreign import (
+    ForeignEnvironment,
+    constant,
+    drawn_seed,
+    forwarded,
+    require,
+)
+from envkit.adapters.gymnasium.infos import VectorInfos, final_observations
+from envkit.adapters.gymnasium.kinds import (
+    check_shared_memory,
+    finish_resets,
+    kind_of_vector_env,
+    order_of,
+    restore_vector_state,
+    take_vector_state,
+)
+from envkit.adapters.gymnasium.members import from_member, from_members, to_members
+from envkit.adapters.gymnasium.spaces import (
+    OneOf,
+    keeping_floats,
+    kind_of_space,
+    spec_from_gym_space,
+)
+from envkit.adapters.gymnasium.wrapper import name_of
+from envkit.arguments import as_discount
+from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.rows import options_copy
+from envkit.seeding import checked_seeds, seed_per_row
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, within
+from envkit.specs.special import TextSpec
+from envkit.specs.validation import check_fits, describe
+from envkit.text import listed
+from envkit.time_step import AutoReset, StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["GymnasiumVectorWrapper", "VectorActions"]
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+_NEXT, _SAME, _DISABLED = AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DISABLED
+_ZERO, _ONE = constant(0.0), constant(1.0)
+_NO_ROWS = np.zeros(0, np.intp)
+_NO_ROWS.setflags(write=False)
+_ARRAY, _BOOLEAN, _INTEGER = np.ndarray, np.dtype(np.bool_), np.dtype(np.int64)
+_OBJECT = np.dtype(object)
+# More choices than that are not kept in a table.
+_MANY = 1 << 16
+_MASK = "reset_mask"
+# `call` refuses these because the wrapper keeps the time steps.
+_MOVES = frozenset(["reset", "step", "close"])
+_NEEDED = ("reset", "step", "num_envs", "single_observation_space", "action_space")
+_STEP = "GymnasiumVectorWrapper.step()"
+_new_tuple: Callable[..., TimeStep] = tuple.__new__
+
+
+class GymnasiumVectorWrapper(ForeignEnvironment):
+    """Makes a batch of a vector environment of Gymnasium, of whatever kind.
+
+    A row's time steps are those of a `GymnasiumWrapper`, and the observation of a
+    `LAST` is the final one. `autoreset` is when the next episode begins:
+
+    | `autoreset_mode` there       | `autoreset` | after a `LAST` in a row             |
+    |------------------------------|-------------|-------------------------------------|
+    | NEXT_STEP                    | NEXT_STEP   | the next step returns its `FIRST`   |
+    | SAME_STEP                    | SAME_STEP   | `current_time_step()` has the next  |
+    |                              |             | `FIRST`, where the next step begins |
+    | DISABLED                     | SAME_STEP   | likewise                            |
+    | DISABLED, `auto_reset=False` | DISABLED    | `reset(mask)` begins the next; a    |
+    |                              |             | step before that is an error        |
+
+    A vector environment steps all its rows, so none can be held while others step, and
+    only one whose mode is DISABLED resets some of them: there `reset` takes a mask.
+
+    Public attributes that the wrapper does not have, such as `set_attr`, are those of
+    the vector environment.
+
+    Example:
+        >>> import gymnasium
+        >>> env = GymnasiumVectorWrapper(gymnasium.make_vec("CartPole-v1", num_envs=3))
+        >>> env.seed(7)
+        >>> env.reset().observation.shape, env.step([0, 1, 1]).reward
+        ((3, 4), array([1., 1., 1.], dtype=float32))
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        vector_env: Any,
+        discount: float = 1.0,
+        auto_reset: bool = True,
+        simplify_box_bounds: bool = True,
+        *,
+        reset_options: Mapping[str, Any] | None = None,
+        autoreset_mode: Any = None,
+        reward_dtype: Any = np.float32,
+    ) -> None:
+        """Wraps a vector environment; closing the wrapper closes it.
+
+        Args:
+            vector_env: A vector environment of Gymnasium.
+            discount: The discount of steps that do not terminate an episode.
+            auto_reset: Whether the wrapper begins the next episode of a row where the
+                vector environment does not: where its mode is DISABLED.
+            simplify_box_bounds: Whether bounds that are the same for every element
+                become a single number in the specs.
+            reset_options: The `options` that resets pass on; see `set_reset_options`.
+            autoreset_mode: The vector environment's `AutoresetMode`, where its metadata
+                does not have it.
+            reward_dtype: The dtype of rewards. Those of most vector environments are
+                float64, which float32 rounds.
+        """
+        require("gymnasium", needed_by="GymnasiumVectorWrapper", extra="gymnasium")
+        _check_vector_env(vector_env)
+        super().__init__()
+        self._foreign = vector_env
+        self._name = name_of(vector_env)
+        self._batch_size = int(vector_env.num_envs)
+        own = order_of(vector_env, autoreset_mode)
+        if own is not _DISABLED and not auto_reset:
+            raise ValueError(
+                f"GymnasiumVectorWrapper was given auto_reset=False with {self._name}, "
+                f"which resets itself: its autoreset_mode is {own.name}. Make it "
+                "with AutoresetMode.DISABLED."
+            )
+        # A vector environment that resets nothing itself takes a mask.
+        self._has_masks = own is _DISABLED
+        self._order = _SAME if self._has_masks and auto_reset else own
+        # Gymnasium's own take a seed for each row. Others have one generator for all
+        # rows, as far as can be known, and take one integer.
+        self._is_seeded_by_row = bool(kind_of_vector_env(vector_env))
+        self._reward_spec = ArraySpec((), reward_dtype, "reward")
+        check_shared_memory(vector_env, self._name)
+        space, actions = (
+            vector_env.single_observation_space,
+            vector_env.single_action_space,
+        )
+        self._observation_spec = _spec_of_all_rows(
+            spec_from_gym_space(space, simplify_box_bounds, "observation"),
+            vector_env.observation_space,
+        )
+        self._action_spec = keeping_floats(
+            spec_from_gym_space(actions, simplify_box_bounds, "action")
+        )
+        self._steps = _Steps(
+            vector_env,
+            own,
+            name=self._name,
+            adapter=type(self).__name__,
+            observation_spec=self._observation_spec,
+            actions=VectorActions(actions, self._action_spec, self._batch_size),
+            reward_dtype=self._reward_spec.dtype,
+            discount=as_discount(discount),
+            begins_after_step=self._has_masks and auto_reset,
+        )
+        self._steps.options = _own_options(reset_options)
+
+    @property
+    def vector_env(self) -> Any:
+        """The vector environment of Gymnasium."""
+        return self._foreign
+
+    @property
+    def autoreset(self) -> AutoReset:
+        """When the episode after a `LAST` begins.
+
+        It may be changed to SAME_STEP or DISABLED, where the vector environment's mode
+        is DISABLED.
+        """
+        return self._order
+
+    @autoreset.setter
+    def autoreset(self, order: AutoReset | str) -> None:
+        self._check_open("autoreset")
+        order = AutoReset.of(order)
+        if order is self._order:
+            return
+        if not self._has_masks or order is _NEXT:
+            raise ValueError(
+                f"GymnasiumVectorWrapper cannot keep AutoReset.{order.name}: the "
+                f"autoreset_mode of {self._name} is "
+                f"{'DISABLED' if self._has_masks else self._order.name}. Make it with "
+                f"AutoresetMode.{order.name}."
+            )
+        self._order = order
+        self._begin_as_ordered()
+
+    @property
+    def _changes_order(self) -> bool:  # type: ignore[override]  # it is only read
+        return self._has_masks
+
+    def _move_plainly(self, plainly: bool) -> None:
+        super()._move_plainly(plainly)
+        if self._has_masks:
+            self._begin_as_ordered()
+
+    def _begin_as_ordered(self) -> None:
+        if self._current_time_step is not None:
+            # Before the change, because the rows stay where they are.
+            self._current_time_step = self.current_time_step()
+        is_same = self._order is _SAME and not self._moves_plainly
+        self._steps.begin_after_step(is_same)
+
+    @property
+    def resets_rows(self) -> bool:
+        """True if `reset` takes a mask: where nothing else begins episodes."""
+        return self._has_masks
+
+    @property
+    def seeds_rows(self) -> bool:
+        """True for Gymnasium's own vector environments: each row takes a seed."""
+        return self._is_seeded_by_row
+
+    @property
+    def holds_rows(self) -> bool:
+        """False: a vector environment steps all its rows."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        # Its `envs` are not environments of envkit, as those of batches are.
+        if name == "envs":
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'envs'; its "
+                "vector_env may have."
+            )
+        try:
+            return forwarded(self, lambda: self._foreign, name)
+        except AttributeError:
+            # Gymnasium's wrappers forward the attributes of `VectorEnv` alone.
+            return forwarded(self, lambda: self._foreign.unwrapped, name)
+
+    def seed(self, seed: Seed) -> None:
+        """Seeds each row at the next reset: with its own stream, or with its own seed.
+
+        The rows of a `SyncVectorEnv` or `AsyncVectorEnv` have generators of their own.
+        Others take one seed for all rows: an integer goes there as it is, and of one
+        seed for each row one is made. Episodes that vector environments begin
+        themselves are not seeded.
+        """
+        self._noted_seed = seed
+        as_rows = seed_per_row if self._is_seeded_by_row else checked_seeds
+        # To Gymnasium no seed means to go on with the old generator.
+        seeds: list[Any] = [
+            drawn_seed() if own is None else own
+            for own in as_rows(seed, self._steps.rows)
+        ]
+        if self._is_seeded_by_row:
+            self._steps.seeds = seeds
+        elif np.ndim(seed) == 0:  # type: ignore[arg-type]  # None has no dimension
+            self._steps.seeds = seeds[0]
+        else:
+            # One seed that depends on all.
+            self._steps.seeds = int(np.random.SeedSequence(seeds).generate_state(1)[0])
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        before = self._steps.seeds
+        if not isinstance(before, list):
+            before = [None] * len(seeds)
+        self._steps.seeds = [
+            old if new is None else new for old, new in zip(before, seeds, strict=True)
+        ]
+
+    def set_reset_options(self, options: Mapping[str, Any] | None) -> None:
+        """Chooses the `options` that the next reset and all later ones pass on.
+
+        Vector environments do not use them for episodes that they begin themselves; the
+        wrapper does where it begins them, because the mode is DISABLED.
+
+        Args:
+            options: The options, in the environments' words; `None` passes none.
+        """
+        self._steps.options = _own_options(options)
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        _options_of_all(options, rows)  # Refuses those that differ.
+        super()._take_options(options, rows)
+
+    def get_info(self) -> Any:
+        """Returns the infos stacked, or a list of them where they cannot be.
+
+        They belong to the time step that was returned last, also where the next episode
+        has begun since. Each row has `terminated` and `truncated` beside the
+        environment's own. Before the first reset they are empty.
+        """
+        return self._steps.infos.shown()
+
+    def current_info(self) -> Any:
+        """Returns the infos that belong to the `current_time_step()`.
+
+        They differ from `get_info()` where an episode has ended and the next begun.
+        """
+        return self._steps.infos.standing()
+
+    def call(
+        self,
+        name: str,
+        *args: Any,
+        env_ids: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Calls a method of the rows' environments, and returns the results.
+
+        An attribute that is not a method is returned. A vector environment that has no
+        environments in it is asked once, and its answer is that of all rows.
+
+        Args:
+            name: The method.
+            *args: The method's arguments.
+            env_ids: Which rows; only a `SyncVectorEnv` can ask some alone.
+            **kwargs: The method's arguments by name.
+        """
+        self._check_open("call")
+        if name in _MOVES:
+            raise ValueError(
+                f"call({name!r}) would move environments behind the wrapper's back. "
+                f"Use {name}() itself."
+            )
+        env, kind, ids = self._asked(name, env_ids)
+        if kind == "SyncVectorEnv":
+            found = [_attribute(env.envs[row], name) for row in ids]
+            return [one(*args, **kwargs) if callable(one) else one for one in found]
+        if ids != list(range(self._steps.rows)):
+            raise ValueError(
+                f"call() was given env_ids, and {type(env).__name__} can only be asked "
+                "as a whole: leave them out."
+            )
+        if kind == "AsyncVectorEnv":
+            return list(env.call(name, *args, **kwargs))
+        answer = getattr(env, name)
+        return [answer(*args, **kwargs) if callable(answer) else answer] * len(ids)
+
+    def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Returns an attribute of the rows' environments."""
+        self._check_open("access")
+        env, kind, ids = self._asked(name, env_ids)
+        if kind == "SyncVectorEnv":
+            return [_attribute(env.envs[row], name) for row in ids]
+        if kind == "AsyncVectorEnv":
+            values = env.get_attr(name)
+            return [values[row] for row in ids]
+        return [getattr(env, name)] * len(ids)
+
+    def _asked(
+        self, name: str, env_ids: Sequence[int] | None
+    ) -> tuple[Any, str, list[int]]:
+        """Returns the innermost vector environment, its kind, and the rows to ask."""
+        if name.startswith("_"):
+            raise AttributeError(
+                f"{name!r} is private to the environment; only public names are "
+                "forwarded."
+            )
+        rows = self._steps.rows
+        ids = list(range(rows) if env_ids is None else env_ids)
+        for env in ids:
+            if not 0 <= env < rows:
+                raise ValueError(
+                    f"env_ids has {env}; there are {rows} environments, 0 to "
+                    f"{rows - 1}."
+                )
+        env = self._foreign.unwrapped
+        return env, kind_of_vector_env(env), ids
+
+    def current_time_step(self) -> TimeStep:
+        """Returns the time step at which the rows stand, for a policy to act on.
+
+        Where an episode has ended and the next begun, that is the next one's `FIRST`.
+        """
+        return self._steps.standing(super().current_time_step())
+
+    def _reset(self, options: list[Any] | None = None) -> TimeStep:
+        self._check_open("reset")
+        return self._steps.reset(_options_of_all(options, None))
+
+    def _reset_rows(self, mask: Array, options: list[Any] | None = None) -> TimeStep:
+        self._check_open("reset")
+        if not self._has_masks:
+            raise NotImplementedError(
+                f"{self._name} cannot reset single rows, as it resets itself: its "
+                f"autoreset_mode is {self._order.name}. Make it with "
+                "AutoresetMode.DISABLED."
+            )
+        return self._steps.reset_rows(mask, _options_of_all(options, mask))
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._steps.step(action)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        held = np.flatnonzero(~stepping)
+        raise NotImplementedError(
+            f"{self._name} cannot step without {_rows(held)}: a vector environment of "
+            "Gymnasium steps all its rows. envkit's BatchedPyEnvironment and "
+            "ParallelPyEnvironment can step some."
+        )
+
+    def _close(self) -> None:
+        self._steps.is_closed = True
+        self._foreign.close()
+
+    def _get_state(self) -> Any:
+        return take_vector_state(self._foreign, self._name, self._steps.state)
+
+    def _set_state(self, state: Any) -> None:
+        self._steps.state = restore_vector_state(self._foreign, self._name, state)
+
+
+class _Steps:
+    """Steps a vector environment, and makes time steps of its results.
+
+    | its order | the next episode begins                                            |
+    |-----------|--------------------------------------------------------------------|
+    | NEXT_STEP | with the next step, which returns its `FIRST`                      |
+    | SAME_STEP | with the step that ends one, whose observation is among the infos  |
+    | DISABLED  | right after that step, by a reset here, or with a reset of the row |
+
+    It is an object of its own because a class that forwards attributes finds its own in
+    several times the time, and a step reads many.
+
+    Attributes:
+        infos: The infos of the vector environment.
+        rows: The number of rows.
+        seeds: The seeds of the next reset: one for each row, or one for all.
+        options: The options of all resets.
+        is_closed: Whether a step is an error.
+    """
+
+    def __init__(
+        self,
+        vector_env: Any,
+        own: AutoReset,
+        *,
+        name: str,
+        adapter: str,
+        observation_spec: NestedSpec,
+        actions: VectorActions,
+        reward_dtype: Any,
+        discount: float,
+        begins_after_step: bool,
+    ) -> None:
+        self.rows = rows = int(vector_env.num_envs)
+        self.infos = VectorInfos(rows)
+        self.seeds: list[int | None] | int | None = None
+        self.options: dict[str, Any] | None = None
+        self.is_closed = False
+        self._vector_env = vector_env
+        self._own = own
+        self._begins_next = own is _NEXT
+        self._begins_after_step = begins_after_step
+        self._waits = own is _DISABLED and not begins_after_step
+        self._name = name
+        self._adapter = adapter
+        self._actions = actions
+        self._structure = nest.Structure(observation_spec)
+        space = vector_env.single_observation_space
+        self._to_observations = from_members(
+            space,
+            observation_spec,
+            rows,
+            subject=f"{name} returned an observation that",
+            root="observation",
+        )
+        subject = f"{name} returned a final observation that"
+        self._to_final = from_member(
+            space, observation_spec, subject=subject, root="observation"
+        )
+        self._to_finals = from_members(
+            space, observation_spec, rows, subject=subject, root="observation"
+        )
+        # To take the usual path of an observation that is one array.
+        is_one = isinstance(observation_spec, ArraySpec)
+        self._plain_dtype = observation_spec.dtype if is_one else None
+        self._plain_shape = (rows, *observation_spec.shape) if is_one else None
+        self._shape = (rows,)
+        self._reward_dtype = reward_dtype
+        self._no_reward = np.zeros((), reward_dtype)
+        # The parts that most steps return, to be copied.
+        self._mids = np.full(rows, _MID, np.int32)
+        self._discounts = np.full(rows, discount, np.float32)
+        self._is_discounted = discount != 1.0
+        # The rows whose episode has ended, and the batch of observations with those of
+        # the next one, if it has begun.
+        self._ended_rows = _NO_ROWS
+        self._begun: NestedArray = None
+
+    @property
+    def state(self) -> Any:
+        """The attributes on which later time steps depend."""
+        return self.seeds, self.options, self.infos, self._ended_rows, self._begun
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.seeds, self.options, self.infos, self._ended_rows, self._begun = state
+
+    def begin_after_step(self, after_step: bool) -> None:
+        """Chooses whether the next episodes begin here, or when rows are reset."""
+        self._begins_after_step = after_step
+        self._waits = not after_step
+        if self._begun is not None:
+            self._ended_rows, self._begun = _NO_ROWS, None
+
+    @property
+    def _ended(self) -> Array:
+        """A mask of the rows whose episode has ended."""
+        mask = np.zeros(self.rows, bool)
+        mask[self._ended_rows] = True
+        return mask
+
+    def reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        """Begins an episode in every row."""
+        if self._begins_next and len(self._ended_rows):
+            finish_resets(self._vector_env, self._ended_rows)
+        observation, infos = self._begin(None, options)
+        self.infos.step(infos)
+        self._ended_rows = self._ended_rows[:0]
+        return self._first(observation)
+
+    def reset_rows(
+        self, mask: Array, options: dict[str, Any] | None = None
+    ) -> TimeStep:
+        """Begins an episode in the masked rows; the others' parts mean nothing."""
+        observation, infos = self._begin(mask, options)
+        self.infos.reset_rows(infos, mask)
+        self._ended_rows = self._ended_rows[~mask[self._ended_rows]]
+        return self._first(observation)
+
+    def _begin(
+        self, mask: Array | None, options: dict[str, Any] | None = None
+    ) -> tuple[NestedArray, Any]:
+        """Resets all rows, or some; returns observations and infos."""
+        if options is None:
+            # A copy, because Gymnasium's own take the mask out of the dictionary.
+            options = copy.deepcopy(self.options)
+        seeds: Any = self.seeds
+        later = None
+        if mask is not None:
+            options = {**(options or {}), _MASK: mask.copy()}
+            if isinstance(seeds, list):
+                pairs = list(zip(seeds, mask.tolist(), strict=True))
+                later = [None if masked else own for own, masked in pairs]
+                seeds = [own if masked else None for own, masked in pairs]
+        result = self._vector_env.reset(seed=seeds, options=options)
+        self.seeds = later
+        if not isinstance(result, tuple) or len(result) != 2:
+            self._refuse_result("reset", result, "(observations, infos)")
+        return self._to_observations(result[0]), result[1]
+
+    def _first(self, observation: NestedArray) -> TimeStep:
+        return TimeStep(
+            np.full_like(self._mids, _FIRST),
+            np.zeros(self.rows, self._reward_dtype),
+            np.ones(self.rows, np.float32),
+            observation,
+        )
+
+    def step(self, action: NestedArray) -> TimeStep:
+        """Applies an action to each row, except those that begin an episode instead."""
+        # Hot: called once per batch step. In most steps of a large batch some row
+        # begins, and some row ends. Indices of rows take half of the time that a mask
+        # takes, and to write an array of shape () takes half of the time of a number.
+        begun = self._ended_rows if self._begins_next else _NO_ROWS
+        if self.is_closed or (self._waits and len(self._ended_rows)):
+            self._refuse_step()
+        observation, reward, terminated, truncated, infos = self._read(
+            self._vector_env.step(self._actions.members(action, begun))
+        )
+        # A search of bytes takes a fifth of the time that one of an array takes.
+        truncated_bytes = truncated.tobytes()
+        has_cut = b"\1" in truncated_bytes
+        ended = np.logical_or(terminated, truncated) if has_cut else terminated
+        step_type, discount = self._mids.copy(), self._discounts.copy()
+        if len(begun):
+            if b"\1" in ended[begun].tobytes():
+                self._refuse_end(begun[ended[begun]])
+            step_type[begun] = _FIRST
+            reward[begun] = self._no_reward
+            if self._is_discounted:
+                discount[begun] = _ONE
+        (rows,) = ended.nonzero()
+        self._ended_rows = rows
+        self._begun = None
+        # As the class does it, without a frame.
+        time_step = _new_tuple(TimeStep, (step_type, reward, discount, observation))
+        if not len(rows):
+            self.infos.step(infos)
+            return time_step
+        step_type[rows] = _LAST
+        # An episode that ends in both ways is terminated.
+        discount[terminated if has_cut else rows] = _ZERO
+        self.infos.step(infos, terminated.tobytes(), truncated_bytes)
+        if self._begins_next and not infos:
+            return time_step
+        return self._with_next(time_step, infos)
+
+    def _read(self, result: Any) -> tuple[NestedArray, Array, Array, Array, Any]:
+        """Checks the result of a step, and returns its parts.
+
+        Observations and rewards are copies, because vector environments reuse their
+        arrays. The flags are arrays of booleans, which the next step may change.
+        """
+        # Hot: called once per batch step. The first case of each part is the usual one;
+        # to compare by identity is quicker than by equality.
+        try:
+            observation, reward, terminated, truncated, infos = result
+        except (TypeError, ValueError):
+            self._refuse_result(
+                "step", result, "(observations, rewards, terminated, truncated, infos)"
+            )
+        shape = self._shape
+        if (
+            type(observation) is _ARRAY
+            and observation.dtype is self._plain_dtype
+            and observation.shape == self._plain_shape
+        ):
+            # In its order in memory, because to change it takes twice as long.
+            observation = observation.copy("K")
+        else:
+            observation = self._to_observations(observation)
+        if (
+            type(reward) is _ARRAY
+            and reward.dtype is self._reward_dtype
+            and reward.shape == shape
+        ):
+            reward = reward.copy()
+        else:
+            reward = self._as_rewards(reward)
+        if not (
+            type(terminated) is _ARRAY
+            and type(truncated) is _ARRAY
+            and terminated.dtype is _BOOLEAN
+            and truncated.dtype is _BOOLEAN
+            and terminated.shape == shape == truncated.shape
+        ):
+            terminated, truncated = self._as_flags(terminated, truncated)
+        return observation, reward, terminated, truncated, infos
+
+    def _as_rewards(self, reward: Any) -> Array:
+        array = np.asarray(reward)
+        if array.shape != self._shape or array.dtype.kind not in "biuf":
+            raise SpecError(
+                f"{self._name}.step() returned {describe(reward)} as rewards; in "
+                f"Gymnasium these are an array of shape {self._shape}, with a number "
+                "for each row."
+            )
+        return array.astype(self._reward_dtype)
+
+    def _as_flags(self, terminated: Any, truncated: Any) -> tuple[Array, Array]:
+        """Makes arrays of numbers, lists, and one flag for all rows."""
+        ended = np.logical_or(terminated, truncated)
+        if ended.shape != self._shape or ended.dtype != _BOOLEAN:
+            raise SpecError(
+                f"{self._name}.step() says with {describe(terminated)} and "
+                f"{describe(truncated)} which episodes have ended; in Gymnasium these "
+                f"are two arrays of shape {self._shape}, with a boolean for each row."
+            )
+        first, second = (
+            np.broadcast_to(np.asarray(flag).astype(_BOOLEAN), self._shape)
+            for flag in (terminated, truncated)
+        )
+        return first, second
+
+    def _with_next(self, time_step: TimeStep, infos: Any) -> TimeStep:
+        """Begins the next episodes that begin now, and finds final observations."""
+        if self._own is _SAME:
+            self._begun = time_step.observation
+            self.infos.begin(infos)
+            final = self._with_finals(time_step.observation, infos)
+            return time_step._replace(observation=final)
+        if self._begins_after_step:
+            self._begun, begun_infos = self._begin(self._ended)
+            self.infos.begin(begun_infos)
+        elif self._begins_next and final_observations(infos) is not None:
+            raise SpecError(
+                f"{self._name} returned final observations in its infos: its "
+                "autoreset_mode is NEXT_STEP, where they are the observations "
+                "themselves. If it resets with the same step, pass "
+                "autoreset_mode='SameStep'."
+            )
+        return time_step
+
+    def _with_finals(self, observation: NestedArray, infos: Any) -> NestedArray:
+        """Returns observations with the final ones in the rows that have ended.
+
+        Those of a vector environment that resets in the same step are among its infos:
+        one for each row in an array of objects, or all in one batch.
+        """
+        final, rows = final_observations(infos), self._ended_rows.tolist()
+        is_by_row = isinstance(final, list) or getattr(final, "dtype", None) == _OBJECT
+        missing = [
+            row for row in rows if final is None or (is_by_row and final[row] is None)
+        ]
+        if missing:
+            raise SpecError(
+                f"{self._name} ended the episodes of {_rows(np.array(missing))} and "
+                "did not return their final observations: its autoreset_mode is "
+                "SAME_STEP, which has them in infos['final_obs']. If it resets with "
+                "the next step, pass autoreset_mode='NextStep'."
+            )
+        if not is_by_row:
+            return self._merged(self._ended, self._to_finals(final), observation)
+        leaves = [np.array(leaf) for leaf in self._structure.flatten(observation)]
+        for row in rows:
+            values = self._structure.flatten(self._to_final(final[row]))
+            for leaf, value in zip(leaves, values, strict=True):
+                # With the dots, because an object would be put there in its array.
+                leaf[row, ...] = value
+        return self._structure.unflatten(leaves)
+
+    def _merged(
+        self, mask: Array, masked: NestedArray, other: NestedArray
+    ) -> NestedArray:
+        """Returns the masked rows of one batch with the other rows of another."""
+        flatten = self._structure.flatten
+        return self._structure.unflatten(
+            [
+                np.where(mask.reshape(-1, *[1] * (np.ndim(ours) - 1)), ours, theirs)
+                for ours, theirs in zip(flatten(masked), flatten(other), strict=True)
+            ]
+        )
+
+    def standing(self, shown: TimeStep) -> TimeStep:
+        """Returns the current time step, given the one that was returned last."""
+        if self._begun is None or not len(self._ended_rows):
+            return shown
+        ended = self._ended
+        return TimeStep(
+            np.where(ended, _FIRST, shown.step_type),
+            np.where(ended, self._no_reward, shown.reward),
+            np.where(ended, _ONE, shown.discount),
+            self._merged(ended, self._begun, shown.observation),
+        )
+
+    def _refuse_step(self) -> NoReturn:
+        if self.is_closed:
+            raise ClosedError.used(self._adapter, "step")
+        raise CallOrderError(
+            f"step() was called after the episode of {_rows(self._ended_rows)} of "
+            f"{self._name} ended, and this {self._adapter} was made with "
+            "auto_reset=False. Call reset(mask) for them first; none of the "
+            "environments has moved."
+        )
+
+    def _refuse_end(self, rows: Array) -> NoReturn:
+        raise SpecError(
+            f"{self._name} ended the episodes of {_rows(rows)} in two steps in a row: "
+            "its autoreset_mode is NEXT_STEP, where the second of these steps begins "
+            "the next. If it resets with the same step, pass autoreset_mode='SameStep'."
+        )
+
+    def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
+        raise SpecError(
+            f"{self._name}.{call}() returned {describe(result)}; in Gymnasium it "
+            f"returns the tuple {expected}."
+        )
+
+
+def _rows(rows: Array) -> str:
+    return f"{'row' if rows.size == 1 else 'rows'} {listed(rows)}"
+
+
+def _own_options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Returns a copy of the options of resets."""
+    own = options_copy(options)
+    if own is not None and _MASK in own:
+        raise ValueError(
+            "The options of a reset have a 'reset_mask', which says which rows are "
+            "reset this once. Call reset(mask) for that."
+        )
+    return own
+
+
+def _options_of_all(options: Any, rows: Array | None) -> dict[str, Any] | None:
+    """Returns the one dictionary of a reset, given one for each row."""
+    if options is None:
+        return None
+    asked = [own for row, own in enumerate(options) if rows is None or rows[row]]
+    if any(own != asked[0] for own in asked):
+        raise NotImplementedError(
+            "A vector environment of Gymnasium's is reset with the same options in all "
+            "rows. Pass one dictionary. envkit's pools, and vectorize(), make "
+            "environments with options of their own."
+        )
+    return _own_options(asked[0])
+
+
+class VectorActions:
+    """Checks a batch of actions, and makes a member of a batched space of it.
+
+    Example:
+        >>> from gymnasium import spaces
+        >>> spec = BoundedArraySpec((), np.int64, 0, 2)
+        >>> VectorActions(spaces.Discrete(3), spec, rows=2).members([0, 2])
+        array([0, 2])
+    """
+
+    def __init__(self, space: Any, spec: NestedSpec, rows: int) -> None:
+        """Compiles the checks.
+
+        Args:
+            space: The space of one row's action.
+            spec: Its specs.
+            rows: The number of rows.
+        """
+        self._rows = rows
+        self._columns = ActionRows(spec, rows, _STEP)
+        self._structure = self._columns.structure
+        self._to_members: Callable[[Any], Any] = to_members(space, spec)
+        self._choices = _choices(spec)
+        self._shape = (rows,)
+
+    def members(self, action: NestedArray, unused: Sequence[int] | Array = ()) -> Any:
+        """Checks actions, and returns them in arrays of their own.
+
+        Args:
+            action: A batch of actions.
+            unused: The rows whose action is not used. The vector environment gets any
+                that fits for these.
+        """
+        # Hot: called once per batch step. The first case is the usual one. To look
+        # choices up takes a fifth of the time that comparisons take; a negative one
+        # counts from the end and comes back as another one.
+        if (
+            self._choices is not None
+            and type(action) is np.ndarray
+            and action.dtype is _INTEGER
+            and action.shape == self._shape
+        ):
+            try:
+                chosen = self._choices[action]
+                if chosen.tobytes() == action.tobytes():
+                    return chosen
+            except IndexError:
+                pass  # The next lines tell which is wrong.
+        ignored = None
+        if len(unused):
+            ignored = np.zeros(self._rows, bool)
+            ignored[unused] = True
+        columns = self._columns.columns(action, ignored=ignored)
+        if ignored is not None:
+            columns = [
+                self._without_ignored(*pair, ignored)
+                for pair in zip(columns, self._structure.leaves, strict=True)
+            ]
+        for index, column in enumerate(columns):
+            self._check_further(index, column, ignored)
+        own = [
+            _own(*pair) for pair in zip(columns, self._structure.leaves, strict=True)
+        ]
+        return self._to_members(self._structure.unflatten(own))
+
+    def _without_ignored(self, column: Array, spec: ArraySpec, ignored: Array) -> Array:
+        """Replaces the actions of rows that begin an episode by ones that fit."""
+        if not isinstance(spec, BoundedArraySpec):
+            return column
+        if spec.keeps_floats:
+            column = column.copy()
+            column[ignored] = np.clip(0, spec.minimum, spec.maximum)
+            return column
+        where = ignored.reshape(-1, *[1] * len(spec.shape))
+        return np.where(where, spec.minimum, column)
+
+    def _check_further(self, index: int, column: Array, ignored: Array | None) -> None:
+        """Checks what `ActionRows` leaves to environments: bounds of floats, text."""
+        spec = self._structure.leaves[index]
+        if isinstance(spec, BoundedArraySpec) and spec.dtype.kind == "f":
+            if within(column, spec.minimum, spec.maximum):
+                return
+        elif not isinstance(spec, TextSpec):
+            return
+        column = column if ignored is None else column[~ignored]
+        check_fits(
+            column.astype(spec.dtype),
+            spec,
+            subject=f"{_STEP} was given an action that",
+            root="action",
+            path=self._structure.paths[index],
+            outer_dims=column.shape[:1],
+        )
+
+
+def _own(column: Array, spec: ArraySpec) -> Any:
+    """Returns a copy of a column, as a vector environment takes it."""
+    if type(column) is PythonNumbers:
+        return column.tolist()
+    return np.array(column, None if spec.keeps_floats else spec.dtype)
+
+
+def _choices(spec: NestedSpec) -> Array | None:
+    """Returns the table of choices, if an action is one of a few from 0."""
+    is_one = isinstance(spec, BoundedArraySpec) and spec.shape == ()
+    if is_one and spec.dtype == _INTEGER and spec.minimum == 0 <= spec.maximum < _MANY:
+        return np.arange(int(spec.maximum) + 1, dtype=_INTEGER)
+    return None
+
+
+def _spec_of_all_rows(spec: NestedSpec, batch_space: Any) -> NestedSpec:
+    """Widens the bounds of one row's spec to those of all rows, where they differ.
+
+    Args:
+        spec: The specs of the first row.
+        batch_space: The space of the whole batch.
+
+    Example:
+        >>> import numpy as np
+        >>> from gymnasium import spaces
+        >>> spec = BoundedArraySpec((), np.float32, 0.0, 1.0)
+        >>> both = spaces.Box(np.float32([0, -5]), np.float32([1, 2]))
+        >>> _spec_of_all_rows(spec, both)
+        BoundedArraySpec(shape=(), dtype=float32, minimum=-5.0, maximum=2.0)
+    """
+    if isinstance(spec, dict):
+        return {
+            key: _spec_of_all_rows(child, batch_space.spaces[key])
+            for key, child in spec.items()
+        }
+    if isinstance(spec, tuple) and not isinstance(spec, OneOf):
+        pairs = zip(spec, batch_space.spaces, strict=True)
+        return tuple(_spec_of_all_rows(*pair) for pair in pairs)
+    bounds = _bounds_of_rows(batch_space)
+    if not isinstance(spec, BoundedArraySpec) or bounds is None:
+        return spec
+    low, high = bounds
+    if low.shape[1:] != spec.shape:
+        return spec
+    wide = spec.replace(
+        minimum=_simplified(low.min(axis=0), spec.minimum),
+        maximum=_simplified(high.max(axis=0), spec.maximum),
+    )
+    return spec if wide == spec else wide
+
+
+def _bounds_of_rows(space: Any) -> tuple[Array, Array] | None:
+    kind = kind_of_space(space)
+    if kind == "Box":
+        return space.low, space.high
+    if kind == "MultiDiscrete":
+        return space.start, space.start + (space.nvec - 1)
+    return None
+
+
+def _simplified(bound: Array, like: Array) -> Any:
+    """Makes a single number of a bound where it was one and can still be one."""
+    if like.ndim == 0 and (bound == bound.flat[0]).all():
+        return bound.flat[0]
+    return bound
+
+
+def _attribute(env: Any, name: str) -> Any:
+    # Before 0.29 wrappers forward attributes.
+    getter = getattr(env, "get_wrapper_attr", None)
+    return getattr(env, name) if getter is None else getter(name)
+
+
+def _check_vector_env(env: Any) -> None:
+    """Refuses what is not a vector environment."""
+    if not isinstance(env, type) and all(hasattr(env, name) for name in _NEEDED):
+        return
+    what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+    is_single = not isinstance(env, type) and hasattr(env, "observation_space")
+    hint = (
+        "GymnasiumWrapper takes a single environment."
+        if is_single
+        else "gymnasium.make_vec(...) makes one."
+    )
+    raise TypeError(
+        f"GymnasiumVectorWrapper was given {what}, which is not a vector environment "
+        f"of Gymnasium. {hint}"
+    )

@@ -1,0 +1,362 @@
+"""`GymnasiumWrapper`: an environment of Gymnasium as an envkit environment."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from envkit.adapters.foreign import (
+    ForeignEnvironment,
+    constant,
+    require,
+    reward_of,
+)
+from envkit.adapters.gymnasium.members import action_converter, from_member
+from envkit.adapters.gymnasium.spaces import (
+    MaxLengths,
+    keeping_floats,
+    spec_from_gym_space,
+)
+from envkit.arguments import as_discount
+from envkit.errors import CallOrderError, SpecError
+from envkit.rows import options_copy
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import NestedArray
+
+__all__ = [
+    "GymnasiumWrapper",
+    "check_single",
+    "known_to_reset",
+    "name_of",
+    "set_attribute",
+]
+
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+_NUMBERS = frozenset([float, int, np.float32, np.float64])
+
+
+_ZERO, _ONE = constant(0.0), constant(1.0)
+
+
+class GymnasiumWrapper(ForeignEnvironment):
+    """Makes an envkit environment of one of Gymnasium's.
+
+    | Gymnasium                        | time step                                  |
+    |----------------------------------|--------------------------------------------|
+    | `reset`                          | `FIRST`, reward 0, discount 1              |
+    | `step`, neither flag             | `MID`, discount as given to the wrapper    |
+    | `step`, truncated                | `LAST`, discount as given to the wrapper   |
+    | `step`, terminated, or both      | `LAST`, discount 0                         |
+
+    Public attributes that the wrapper does not have are those of the environment.
+
+    Example:
+        >>> import gymnasium
+        >>> env = GymnasiumWrapper(gymnasium.make("CartPole-v1"))
+        >>> env.seed(7)
+        >>> env.reset().observation.dtype, env.step(1).reward
+        (dtype('float32'), array(1., dtype=float32))
+        >>> env.close()
+    """
+
+    _in_state = ("_info", "_next_seed", "_ended", "_reset_options", "_next_options")
+
+    def __init__(
+        self,
+        gym_env: Any,
+        discount: float = 1.0,
+        auto_reset: bool = True,
+        simplify_box_bounds: bool = True,
+        reset_options: Mapping[str, Any] | None = None,
+        reward_dtype: Any = np.float32,
+        *,
+        max_lengths: Any = None,
+    ) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            gym_env: A single environment of Gymnasium.
+            discount: The discount of steps that do not terminate the episode.
+            auto_reset: Whether the step after the end of an episode begins the next.
+                If not, it is an error.
+            simplify_box_bounds: Whether bounds that are the same for every element
+                become a single number in the specs.
+            reset_options: The `options` that every reset passes to the environment,
+                automatic resets included; see `set_reset_options`.
+            reward_dtype: The dtype of rewards. Those of most environments are float64,
+                which float32 rounds.
+            max_lengths: The largest number of elements of members of `Sequence` and
+                `Graph` spaces, which are padded then, as for `spec_from_gym_space`.
+                Otherwise they stay objects.
+        """
+        require("gymnasium", needed_by="GymnasiumWrapper", extra="gymnasium")
+        check_single(gym_env, adapter="GymnasiumWrapper", library="Gymnasium")
+        super().__init__(handle_auto_reset=auto_reset)
+        self._foreign = gym_env
+        self._name = name_of(gym_env)
+        self._reward_spec = ArraySpec((), reward_dtype, "reward")
+        self._reward_dtype = self._reward_spec.dtype
+        self._discount_array = constant(as_discount(discount))
+        lengths = MaxLengths(max_lengths)
+        self._observation_spec = spec_from_gym_space(
+            gym_env.observation_space,
+            simplify_box_bounds,
+            "observation",
+            max_lengths=lengths,
+        )
+        self._action_spec = keeping_floats(
+            spec_from_gym_space(
+                gym_env.action_space,
+                simplify_box_bounds,
+                "action",
+                max_lengths=lengths,
+            )
+        )
+        lengths.check_all_used()
+        self._to_observation = from_member(
+            gym_env.observation_space,
+            self._observation_spec,
+            subject=f"{self._name} returned an observation that",
+            root="observation",
+        )
+        self._to_action = action_converter(
+            gym_env.action_space,
+            self._action_spec,
+            subject="GymnasiumWrapper.step() was given an action that",
+            root="action",
+        )
+        # To take the usual path of an observation that is one array.
+        is_one = isinstance(self._observation_spec, ArraySpec)
+        self._plain_dtype = self._observation_spec.dtype if is_one else None
+        self._plain_shape = self._observation_spec.shape if is_one else None
+        self._reset_options = self._next_options = options_copy(reset_options)
+        self._known_to_reset = known_to_reset(gym_env)
+        self._ended = False
+
+    @property
+    def gym(self) -> Any:
+        """The environment of Gymnasium."""
+        return self._foreign
+
+    def __getattr__(self, name: str) -> Any:
+        # Private names are not forwarded because copy and pickle ask for some before
+        # there is an environment.
+        if not name.startswith("_"):
+            try:
+                return self._foreign.get_wrapper_attr(name)
+            except AttributeError:
+                pass
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+        )
+
+    def set_reset_options(
+        self, options: Mapping[str, Any] | None, *, always: bool = False
+    ) -> None:
+        """Chooses the `options` that the next reset passes to the environment.
+
+        They are part of the state.
+
+        Args:
+            options: The options, in the environment's words; `None` passes none.
+            always: Whether they are for all later resets, too, automatic ones
+                included. Otherwise the wrapper goes on with the `reset_options` that it
+                was made with.
+
+        Example:
+            >>> import gymnasium
+            >>> env = GymnasiumWrapper(gymnasium.make("CartPole-v1"))
+            >>> env.set_reset_options({"low": 0.01, "high": 0.02})
+            >>> observation = env.reset().observation
+            >>> bool((observation >= 0.01).all())
+            True
+            >>> env.close()
+        """
+        self._next_options = options_copy(options)
+        if always:
+            self._reset_options = self._next_options
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Sets an attribute of the environment, in whichever of its wrappers it is.
+
+        Args:
+            name: The attribute.
+            value: The new value.
+            force: Whether to set it on the outermost wrapper if none has it.
+        """
+        return set_attribute(self._foreign, name, value, force=force)
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns the environment's info for the current time step.
+
+        At the end of an episode it has `terminated` and `truncated`, too. Before the
+        first reset it is empty.
+        """
+        self._check_info()
+        return dict(self._info)
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        self._check_open("reset")
+        if options is None:
+            # A copy, because an environment may change its options.
+            options = copy.deepcopy(self._next_options)
+        given = {"seed": self._next_seed, "options": options}
+        given = {name: value for name, value in given.items() if value is not None}
+        result = self._foreign.reset(**{**self._known_to_reset, **given})
+        self._next_seed, self._next_options = None, self._reset_options
+        if not isinstance(result, tuple) or len(result) != 2:
+            self._refuse_result("reset", result, "(observation, info)")
+        observation, self._info = result
+        self._ended = False
+        reward = np.zeros((), self._reward_dtype)
+        return TimeStep(_FIRST, reward, _ONE, self._to_observation(observation))
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._closed or self._ended:
+            self._refuse_step()
+        result = self._foreign.step(self._to_action(action))
+        try:
+            gym_observation, reward, terminated, truncated, self._info = result
+        except (TypeError, ValueError):
+            self._refuse_result(
+                "step", result, "(observation, reward, terminated, truncated, info)"
+            )
+        if type(reward) not in _NUMBERS:
+            reward = reward_of(self, reward, "Gymnasium")
+        if terminated or truncated:
+            self._ended = True
+            self._check_info()
+            # Both can be true, and a discount tells only one.
+            flags = {"terminated": bool(terminated), "truncated": bool(truncated)}
+            self._info = {**flags, **self._info}
+        # The common case of what the converter does, without calling it.
+        if (
+            type(gym_observation) is np.ndarray
+            and gym_observation.dtype is self._plain_dtype
+            and gym_observation.shape == self._plain_shape
+        ):
+            observation = gym_observation.copy()
+        else:
+            observation = self._to_observation(gym_observation)
+        # What `transition` and its like return for a number, without looking for
+        # tensors: a third of what this wrapper costs would be that.
+        return TimeStep(
+            _LAST if self._ended else _MID,
+            np.array(reward, self._reward_dtype),
+            _ZERO if terminated else self._discount_array,
+            observation,
+        )
+
+    def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
+        raise SpecError(
+            f"{self._name}.{call}() returned {describe(result)}; in Gymnasium it "
+            f"returns the tuple {expected}. Environments written for the old Gym "
+            "return other ones."
+        )
+
+    def _check_info(self) -> None:
+        # Called where the info is used, because a check in every step costs time.
+        if not isinstance(self._info, Mapping):
+            raise SpecError(
+                f"{self._name} returned {describe(self._info)} for an info; in "
+                "Gymnasium it must be a dictionary, which may be empty."
+            )
+
+    def _refuse_step(self) -> NoReturn:
+        self._check_open("step")
+        raise CallOrderError(
+            f"The episode of {self._name} has ended, and this GymnasiumWrapper was "
+            "made with auto_reset=False. Call reset()."
+        )
+
+
+def known_to_reset(env: Any) -> dict[str, None]:
+    """Returns the arguments that every `reset` gets by name: `None` for each.
+
+    Gymnasium's own vectors always pass a seed and options, so environments that were
+    written for them may have no defaults. An argument that `reset` lacks is left out.
+
+    Example:
+        >>> class Forgetful:
+        ...     def reset(self, seed): ...
+        >>> known_to_reset(Forgetful())
+        {'seed': None}
+    """
+    both = dict.fromkeys(("seed", "options"))
+    try:
+        parameters = inspect.signature(env.reset).parameters
+    except (TypeError, ValueError):  # Compiled code may have no signature.
+        return both
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return both
+    return {name: None for name in both if name in parameters}
+
+
+def check_single(env: Any, *, adapter: str, library: str) -> None:
+    """Raises unless this can be a single environment of the library."""
+    # Of the innermost, because some wrappers warn about unknown attributes.
+    if hasattr(getattr(env, "unwrapped", env), "single_observation_space"):
+        raise TypeError(
+            f"{adapter} was given the vector environment {type(env).__name__}; it "
+            "takes a single environment."
+        )
+    needed = ("reset", "step", "observation_space", "action_space")
+    missing = [name for name in needed if not hasattr(env, name)]
+    if missing or isinstance(env, type):
+        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        raise TypeError(
+            f"{adapter} was given {what}, which is not an environment of {library}. "
+            f"{library.lower()}.make(...) makes one."
+        )
+
+
+def name_of(env: Any) -> str:
+    """Returns the id that an environment is registered with, or its class's name."""
+    registered_as = getattr(getattr(env, "spec", None), "id", None)
+    return registered_as or type(getattr(env, "unwrapped", env)).__name__
+
+
+def set_attribute(env: Any, name: str, value: Any, *, force: bool = True) -> bool:
+    """Sets an attribute where it is, and if it is nowhere, on the outermost wrapper.
+
+    Environments of Gymnasium know how since 1.0; for older ones this does the same.
+
+    Args:
+        env: The environment.
+        name: The attribute.
+        value: The new value.
+        force: Whether to set it on the outermost wrapper if none has it.
+
+    Returns:
+        Whether it was set.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> inner = SimpleNamespace(gravity=9.8)
+        >>> set_attribute(SimpleNamespace(env=inner), "gravity", 1.6), inner
+        (True, namespace(gravity=1.6))
+    """
+    # Not what older wrappers forward; and 1.0 knows no force.
+    if force and hasattr(type(env), "set_wrapper_attr"):
+        env.set_wrapper_attr(name, value)
+        return True
+    layers = [env]
+    while (inner := getattr(layers[-1], "__dict__", {}).get("env")) is not None:
+        layers.append(inner)
+    owners = [layer for layer in layers if _is_own(layer, name)]
+    if not (owners or force):
+        return False
+    setattr((owners or layers)[0], name, value)
+    return True
+
+
+def _is_own(layer: Any, name: str) -> bool:
+    return name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name)

@@ -1,1 +1,0 @@
-"""What the adapters of Gymnasium's vector environments are made of."""

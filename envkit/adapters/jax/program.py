@@ -1,0 +1,447 @@
+"""`RowProgram`: a functional environment for many rows at once, compiled by JAX.
+
+An environment is two pure functions of one row:
+
+```
+reset(key, params) -> observation, state
+step(key, state, action, params) -> observation, state, reward, terminated, truncated,
+                                    info
+```
+
+The program makes three of them, for all rows: `begin_all`, `begin_some` and `move`,
+which steps some rows, begins episodes in others and holds the rest. Each is compiled
+when it is first called with a number of rows, and never again for that number.
+
+Every row has a key of its own. A move of the row splits it in two: one half is the
+row's new key, the other is what `reset` or `step` gets. So what a row does depends on
+its seed and its actions, and not on the other rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit.errors import SpecError
+from envkit.specs.validation import describe
+from envkit.time_step import StepType
+
+__all__ = [
+    "Answer",
+    "RowProgram",
+    "Rows",
+    "Shapes",
+    "Streams",
+    "drawn",
+    "from_arrays",
+    "host_copy",
+    "keys_of",
+    "on_device",
+    "plain_nest",
+    "program_for",
+    "to_arrays",
+]
+
+
+class Streams(NamedTuple):
+    """Where the rows' random numbers come from, an element for each row.
+
+    Attributes:
+        key: What the next move splits.
+        next_key: What takes its place when the row next begins, if it is seeded.
+        seeded: Whether it was seeded since it began.
+    """
+
+    key: Any
+    next_key: Any
+    seeded: Any
+
+
+def keys_of(seeds: Sequence[int | None]) -> Any:
+    """Returns a key for each seed: `jax.random.PRNGKey(seed)`, or a fresh one."""
+    if None in seeds:
+        seeds = np.random.SeedSequence().generate_state(len(seeds)).tolist()
+    # JAX takes no more of an integer either.
+    words = np.array([seed & 0xFFFFFFFF for seed in seeds], np.uint32)  # type: ignore[operator]  # none is None
+    return _keys_of_words()(words)
+
+
+@functools.cache
+def _keys_of_words() -> Callable[..., Any]:
+    import jax
+
+    compiled: Callable[..., Any] = jax.jit(jax.vmap(jax.random.PRNGKey))
+    return compiled
+
+
+def drawn(streams: Streams, begins: Any, moves: Any) -> tuple[Streams, Any]:
+    """Returns a key for each row, and what the streams are after that."""
+    import jax
+    import jax.numpy as jnp
+
+    takes_next = (begins & streams.seeded)[:, None]
+    key = jnp.where(takes_next, streams.next_key, streams.key)
+    halves = jax.vmap(jax.random.split)(key)
+    return (
+        Streams(
+            jnp.where(moves[:, None], halves[:, 0], streams.key),
+            streams.next_key,
+            streams.seeded & ~begins,
+        ),
+        halves[:, 1],
+    )
+
+
+_FIRST, _MID, _LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
+
+
+class Rows(NamedTuple):
+    """Where the rows stand, an element for each row.
+
+    Attributes:
+        state: The state of the environment.
+        ended: Whether the episode has ended, so that the next step begins another.
+        terminated: Whether it has terminated.
+        truncated: Whether it was truncated.
+        info: What the environment says besides; zeros after a beginning.
+    """
+
+    state: Any
+    ended: Any
+    terminated: Any
+    truncated: Any
+    info: Any
+
+
+class Answer(NamedTuple):
+    """The time step of all rows, on the device; that of held rows is not used."""
+
+    step_type: Any
+    reward: Any
+    discount: Any
+    observation: Any
+
+
+class Shapes(NamedTuple):
+    """The shapes and dtypes of one row's observation and reward."""
+
+    observation: Any
+    reward: Any
+
+
+# An environment without state is worth keeping: what was compiled for it serves every
+# batch that is made of it.
+@functools.lru_cache(maxsize=64)
+def program_for(
+    reset: Callable[..., Any], step: Callable[..., Any], reward_dtype: Any
+) -> RowProgram:
+    """Returns the program of two functions, the same for the same functions."""
+    return RowProgram(reset, step, reward_dtype)
+
+
+class RowProgram:
+    """The compiled functions of an environment."""
+
+    def __init__(
+        self, reset: Callable[..., Any], step: Callable[..., Any], reward_dtype: Any
+    ) -> None:
+        """Prepares; nothing is compiled yet.
+
+        Args:
+            reset: The first function of the environment.
+            step: The second; its result may have `done` in place of the two flags.
+            reward_dtype: What rewards become.
+        """
+        import jax
+
+        self._reset_row = reset
+        self._step_row = step
+        self._reward_dtype = reward_dtype
+        self.begin_all = jax.jit(self._begin_all)
+        self.begin_some = jax.jit(self._begin_some)
+        self.move = jax.jit(self._move)
+        # Compiled or not, what JAX has looked at once it remembers.
+        self._look = jax.jit(self._run_both)
+
+    def shapes(self, name: str, params: Any, action: Any) -> Shapes:
+        """Runs both functions without numbers, to see what they return.
+
+        Args:
+            name: What to call the environment in an error.
+            params: Its parameters.
+            action: An action of one row.
+
+        Raises:
+            SpecError: They do not fit together.
+        """
+        (observation, state), stepped = self._look.eval_shape(params, action)
+        _check_same(name, "observation", observation, stepped[0])
+        _check_same(name, "state", state, stepped[1])
+        return Shapes(observation, stepped[2])
+
+    def _run_both(self, params: Any, action: Any) -> tuple[Any, Any]:
+        """Resets and steps one row."""
+        import jax
+
+        key = jax.random.PRNGKey(0)
+        began = self._reset(key, params)
+        return began, self._step(key, began[1], action, params)
+
+    def _reset(self, key: Any, params: Any) -> tuple[Any, Any]:
+        observation, state = self._reset_row(key, params)
+        return plain_nest(observation), state
+
+    def _step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
+        import jax.numpy as jnp
+
+        result = self._step_row(key, state, action, params)
+        if not isinstance(result, tuple) or len(result) not in (5, 6):
+            raise SpecError(
+                f"The step of a functional environment returned {describe(result)}. It "
+                "returns the tuple (observation, state, reward, terminated, truncated, "
+                "info), or with done in place of the two flags."
+            )
+        observation, state, reward, terminated, *rest = result
+        truncated = rest[0] if len(rest) == 2 else False
+        return (
+            plain_nest(observation),
+            state,
+            jnp.asarray(reward, self._reward_dtype),
+            jnp.asarray(terminated).astype(bool),
+            jnp.asarray(truncated).astype(bool),
+            rest[-1],
+        )
+
+    def _begin_all(
+        self, params: Any, streams: Streams, action: Any
+    ) -> tuple[Streams, Rows, Any]:
+        """Begins an episode in every row."""
+        import jax
+        import jax.numpy as jnp
+
+        none = jnp.zeros(streams.seeded.shape, bool)
+        streams, keys = drawn(streams, ~none, ~none)
+        observation, state = self._reset_rows(keys, params)
+        # Only how the info looks is of interest, so that there is one.
+        info = jax.eval_shape(self._step_rows, keys, state, action, params)[-1]
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
+        return streams, _firm(Rows(state, none, none, none, zeros)), observation
+
+    def _begin_some(
+        self, params: Any, streams: Streams, rows: Rows, mask: Any
+    ) -> tuple[Streams, Rows, Any]:
+        """Begins an episode in the masked rows; only their observations count."""
+        streams, keys = drawn(streams, mask, mask)
+        observation, state = self._reset_rows(keys, params)
+        return streams, _firm(_begun(rows, mask, state)), observation
+
+    def _move(
+        self,
+        params: Any,
+        streams: Streams,
+        rows: Rows,
+        action: Any,
+        stepping: Any,
+        beginning: Any,
+        discount: Any,
+    ) -> tuple[Streams, Rows, Answer]:
+        """Steps some rows, or begins their next episode where one has ended."""
+        import jax
+        import jax.numpy as jnp
+
+        begins = beginning | (stepping & rows.ended)
+        goes = stepping & ~rows.ended
+        streams, keys = drawn(streams, begins, begins | goes)
+        observation, state, reward, terminated, truncated, info = self._step_rows(
+            keys, rows.state, action, params
+        )
+        stepped = Rows(state, terminated | truncated, terminated, truncated, info)
+        rows = _chosen(goes, stepped, rows)
+
+        def with_beginnings(_: None) -> tuple[Any, Rows]:
+            first, began = self._reset_rows(keys, params)
+            return _chosen(begins, first, observation), _begun(rows, begins, began)
+
+        # To begin may cost more than to step, and in most steps no row does.
+        observation, rows = jax.lax.cond(
+            begins.any(), with_beginnings, lambda _: (observation, rows), None
+        )
+        after = jnp.where(rows.ended, _LAST, _MID)
+        goes_on = goes.reshape(-1, *[1] * (reward.ndim - 1))
+        answer = Answer(
+            jnp.where(begins, _FIRST, after).astype(jnp.int32),
+            jnp.where(goes_on, reward, jnp.zeros_like(reward)),
+            # What ends both ways at once is a termination.
+            jnp.where(begins, 1.0, jnp.where(rows.terminated, 0.0, discount)).astype(
+                jnp.float32
+            ),
+            observation,
+        )
+        return streams, _firm(rows), answer
+
+    def _reset_rows(self, keys: Any, params: Any) -> Any:
+        import jax
+
+        return jax.vmap(self._reset, in_axes=(0, None))(keys, params)
+
+    def _step_rows(self, keys: Any, state: Any, action: Any, params: Any) -> Any:
+        import jax
+
+        step = jax.vmap(self._step, in_axes=(0, 0, 0, None))
+        return step(keys, state, action, params)
+
+
+def _begun(rows: Rows, mask: Any, state: Any) -> Rows:
+    """Returns the rows after an episode has begun in some."""
+    import jax
+    import jax.numpy as jnp
+
+    zeros = jax.tree.map(jnp.zeros_like, rows.info)
+    return Rows(
+        _chosen(mask, state, rows.state),
+        rows.ended & ~mask,
+        rows.terminated & ~mask,
+        rows.truncated & ~mask,
+        _chosen(mask, zeros, rows.info),
+    )
+
+
+def _chosen(mask: Any, ours: Any, theirs: Any) -> Any:
+    """Takes the masked rows from one tree, and the others from another."""
+    import jax
+    import jax.numpy as jnp
+
+    def choose(our: Any, their: Any) -> Any:
+        return jnp.where(mask.reshape(-1, *[1] * (our.ndim - 1)), our, their)
+
+    return jax.tree.map(choose, ours, theirs)
+
+
+def _firm(rows: Rows) -> Rows:
+    """Gives every leaf a dtype of its own.
+
+    Python's numbers in a state have one that yields to others. A step that got them
+    would be compiled twice: for what `reset` returns, and for what it returns itself.
+    """
+    import jax
+
+    def firm(leaf: Any) -> Any:
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return leaf
+        return jax.lax.convert_element_type(leaf, leaf.dtype)
+
+    firm_rows: Rows = jax.tree.map(firm, rows)
+    return firm_rows
+
+
+def _check_same(name: str, what: str, first: Any, second: Any) -> None:
+    """Raises unless `reset` and `step` return the same kind of thing."""
+    import jax
+
+    ours, theirs = jax.tree.structure(first), jax.tree.structure(second)
+    if ours != theirs:
+        _refuse(name, what, str(ours), str(theirs))
+    pairs = zip(
+        jax.tree_util.tree_flatten_with_path(first)[0],
+        jax.tree.leaves(second),
+        strict=True,
+    )
+    for (path, our), their in pairs:
+        if (our.shape, our.dtype) != (their.shape, their.dtype):
+            place = f"{what}{jax.tree_util.keystr(path)}"
+            _refuse(name, place, _described(our), _described(their))
+
+
+def _described(leaf: Any) -> str:
+    return f"array of shape {leaf.shape}, dtype {leaf.dtype}"
+
+
+def _refuse(name: str, what: str, first: str, second: str) -> None:
+    raise SpecError(
+        f"reset and step of {name} return different things as the {what}.\n\n"
+        f"  reset   {first}\n"
+        f"  step    {second}\n\n"
+        "JAX compiles both into one function, so they have to agree."
+    )
+
+
+def plain_nest(tree: Any) -> Any:
+    """Makes dictionaries of dataclasses, which envkit's nests do not know.
+
+    Example:
+        >>> @dataclasses.dataclass
+        ... class Seen:
+        ...     near: int
+        >>> plain_nest((Seen(1), [2]))
+        ({'near': 1}, [2])
+    """
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = [field.name for field in dataclasses.fields(tree)]
+        return {name: plain_nest(getattr(tree, name)) for name in names}
+    if isinstance(tree, Mapping):
+        return {key: plain_nest(child) for key, child in tree.items()}
+    if isinstance(tree, list | tuple):
+        children = [plain_nest(child) for child in tree]
+        if hasattr(tree, "_make"):
+            return tree._make(children)
+        return tuple(children) if isinstance(tree, tuple) else children
+    return tree
+
+
+def host_copy(tree: Any) -> Any:
+    """Brings a tree here from the device at once, into arrays that may be changed."""
+    import jax
+
+    # What JAX gives is read-only, and on a CPU it is the device's own memory.
+    return jax.tree.map(np.array, jax.device_get(tree))
+
+
+def on_device(tree: Any) -> Any:
+    """Brings a tree to JAX's default device."""
+    import jax
+
+    return jax.device_put(tree)
+
+
+def to_arrays(tree: Any) -> list[Any]:
+    """Returns the leaves of a tree as NumPy's arrays.
+
+    Random keys that JAX has a dtype for come with the name of their kind.
+    """
+    import jax
+
+    leaves = jax.tree.leaves(tree)
+    data = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
+    arrays = [np.array(array) for array in jax.device_get(data)]
+    return [
+        (str(jax.random.key_impl(leaf)), array) if _is_key(leaf) else array
+        for leaf, array in zip(leaves, arrays, strict=True)
+    ]
+
+
+def from_arrays(arrays: list[Any], like: Any) -> Any:
+    """Makes a tree on the device of what `to_arrays` returned.
+
+    Args:
+        arrays: The leaves.
+        like: A tree of the same structure.
+    """
+    import jax
+
+    placed = [
+        jax.random.wrap_key_data(leaf[1], impl=leaf[0])
+        if isinstance(leaf, tuple)
+        else jax.device_put(leaf)
+        for leaf in arrays
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), placed)
+
+
+def _is_key(leaf: Any) -> bool:
+    import jax
+
+    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))

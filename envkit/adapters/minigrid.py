@@ -1,0 +1,184 @@
+"""Environments of MiniGrid, those of BabyAI among them, by name."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from envkit import registry
+from envkit.adapters.foreign import require
+from envkit.adapters.gymnasium import suite as suite_gymnasium
+from envkit.py_environment import PyEnvironment
+from envkit.window import prepare_sdl
+
+__all__ = ["load", "names", "with_text_missions"]
+
+_PREFIXES = ("MiniGrid-", "BabyAI-")
+_VERSION = re.compile(r"-v\d+$")
+# The most missions that are measured one by one; of more, the longest words are.
+_FEW = 10_000
+# BabyAI makes up its missions with a grammar: of four instructions at most, "put the
+# purple object in front of you next to ..." each, which are some 340 characters.
+_GRAMMAR_LENGTH = 400
+_GRAMMAR_LETTERS = f" ,{string.ascii_lowercase}"
+
+
+def load(
+    environment_name: str,
+    discount: float = 1.0,
+    max_episode_steps: int | None = None,
+    gym_env_wrappers: Sequence[Callable[[Any], Any]] = (),
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    gym_kwargs: Mapping[str, Any] | None = None,
+    render_kwargs: Mapping[str, Any] | None = None,
+    mission_length: int | None = None,
+    **kwargs: Any,
+) -> PyEnvironment:
+    """Makes an environment of MiniGrid or BabyAI, as an envkit environment.
+
+    `envkit.make("minigrid:MiniGrid-Empty-5x5-v0")` calls this. The mission is text of
+    a fixed width, which travels between processes as numbers do.
+
+    Args:
+        environment_name: The id. `MiniGrid-` or `BabyAI-` may be left out, and so may
+            the version, where there is only one that can be meant.
+        discount: What later rewards are worth.
+        max_episode_steps: After how many steps an episode is truncated; `None` or 0
+            for the limit that is part of most of these environments.
+        gym_env_wrappers: What to wrap Gymnasium's environment in, innermost first:
+            those of `minigrid.wrappers`, for example.
+        env_wrappers: What to wrap envkit's environment in, innermost first.
+        gym_kwargs: Keyword arguments for `gymnasium.make`.
+        render_kwargs: More of them, for those that concern pictures.
+        mission_length: The maximal length of missions; `None` for the longest that the
+            environment has, or 400 in BabyAI, which makes them up.
+        **kwargs: Still more keyword arguments for `gymnasium.make`.
+    """
+    _prepare(f"The environment {environment_name!r}")
+    as_text = functools.partial(with_text_missions, length=mission_length)
+    return suite_gymnasium.load(
+        _full_id(environment_name, _registered()),
+        discount=discount,
+        max_episode_steps=max_episode_steps,
+        gym_env_wrappers=(*gym_env_wrappers, as_text),
+        env_wrappers=env_wrappers,
+        gym_kwargs=gym_kwargs,
+        render_kwargs=render_kwargs,
+        **kwargs,
+    )
+
+
+def names() -> list[str]:
+    """Lists the ids of all environments of MiniGrid and BabyAI.
+
+    Example:
+        >>> "MiniGrid-Empty-5x5-v0" in names()
+        True
+    """
+    _prepare("suite_minigrid")
+    return sorted(_registered())
+
+
+def _prepare(needed_by: str) -> None:
+    require("minigrid", needed_by=needed_by, extra="minigrid")
+    # Because MiniGrid imports pygame, which prints a greeting.
+    prepare_sdl(shows_window=True)
+
+
+def with_text_missions(gym_env: Any, length: int | None = None) -> Any:
+    """Declares missions as text, because their own space is unknown to Gymnasium.
+
+    Args:
+        gym_env: An environment of MiniGrid, with or without wrappers.
+        length: The maximal length of missions; `None` for the longest that there is.
+    """
+    import gymnasium
+
+    space = _with_text(gym_env.observation_space, length)
+    if space is gym_env.observation_space:  # Some wrappers leave the mission out.
+        return gym_env
+    wrapped: Any = gymnasium.Wrapper(gym_env)
+    wrapped.observation_space = space
+    return wrapped
+
+
+def _registered() -> list[str]:
+    import gymnasium
+    import minigrid
+
+    def known() -> list[str]:
+        return [name for name in gymnasium.registry if name.startswith(_PREFIXES)]
+
+    # Gymnasium imports MiniGrid automatically, unless plugins are switched off.
+    if not known():
+        minigrid.register_minigrid_envs()
+    return known()
+
+
+def _full_id(name: str, registered: Iterable[str]) -> str:
+    """Returns the id that a name stands for, which may lack its ends."""
+    registered = list(registered)
+    if name in registered:
+        return name
+    meant = [full for full in registered if name in _short_names(full)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ValueError(
+            f"{name!r} may stand for {' or '.join(meant)}. Write which one is meant."
+        )
+    known = [*registered, *(full.split("-", 1)[1] for full in registered)]
+    raise ValueError(
+        f"MiniGrid has no environment named {name!r}."
+        f"{registry.suggestion(name, known)} The ids are those that "
+        'gymnasium.registry has with "MiniGrid-" and "BabyAI-".'
+    )
+
+
+def _short_names(full: str) -> set[str]:
+    without_prefix = full.split("-", 1)[1]
+    return {
+        without_prefix,
+        _VERSION.sub("", full),
+        _VERSION.sub("", without_prefix),
+    }
+
+
+def _with_text(space: Any, length: int | None) -> Any:
+    from gymnasium import spaces
+    from minigrid.core.mission import MissionSpace
+
+    if isinstance(space, MissionSpace):
+        longest, letters = _measured(space)
+        return spaces.Text(
+            longest if length is None else length, min_length=0, charset=letters
+        )
+    if isinstance(space, spaces.Dict):
+        parts = {key: _with_text(part, length) for key, part in space.spaces.items()}
+        if any(parts[key] is not part for key, part in space.spaces.items()):
+            return spaces.Dict(parts)
+    return space
+
+
+def _measured(space: Any) -> tuple[int, str]:
+    """Returns the maximal length of missions, and their letters."""
+    if type(space).__name__ == "BabyAIMissionSpace":
+        return _GRAMMAR_LENGTH, _GRAMMAR_LETTERS
+    words = space.ordered_placeholders or []
+    if math.prod(map(len, words)) > _FEW:
+        # Each word in its place, beside the longest of all others.
+        longest = [max(place, key=len) for place in words]
+        choices: Iterable[Sequence[str]] = (
+            [*longest[:index], word, *longest[index + 1 :]]
+            for index, place in enumerate(words)
+            for word in place
+        )
+    else:
+        choices = itertools.product(*words)
+    missions = [space.mission_func(*choice) for choice in choices]
+    return max(map(len, missions)), "".join(sorted(set("".join(missions))))

@@ -1,1 +1,0 @@
-"""What the adapters of TF-Agents are made of."""

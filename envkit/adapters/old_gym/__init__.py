@@ -1,1 +1,0 @@
-"""What the adapter of the old Gym is made of."""

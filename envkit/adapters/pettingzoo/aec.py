@@ -1,0 +1,215 @@
+"""`PettingZooAECWrapper`: a game of PettingZoo in which agents take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from envkit.adapters.foreign import as_info
+from envkit.adapters.pettingzoo.layouts import (
+    AxisLayout,
+    DictLayout,
+    OneLayout,
+)
+from envkit.adapters.pettingzoo.players import GameEnvironment, is_aec, kept_infos
+from envkit.errors import SpecError
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.time_step import StepType, TimeStep
+from envkit.types import NestedArray
+
+__all__ = ["PettingZooAECWrapper"]
+
+
+class PettingZooAECWrapper(GameEnvironment):
+    """Makes an envkit environment of a game for several agents who take turns.
+
+    Each step is the decision of one agent. What PettingZoo asks for besides, steps
+    without an action for agents that have ended, the wrapper does itself.
+
+    | part of the time step            | with `agents="turn"`, where agents are alike |
+    |----------------------------------|----------------------------------------------|
+    | `observation["agent"]`           | whose turn it is: a place in                 |
+    |                                  | `possible_agents`                            |
+    | `observation["observation"]`     | what that agent observes                     |
+    | `observation["action_mask"]`     | which of its actions are legal, if the game  |
+    |                                  | tells                                        |
+    | `observation["alive"]`           | who is still in the game                     |
+    | `reward`                         | what each agent earned by this step          |
+    | `discount`                       | 0 for each agent whose game terminated       |
+    | `step_type`                      | `LAST` when the last agent has ended         |
+
+    With `agents="dict"` all agents' observations, masks, actions, rewards and discounts
+    stand under their names, and only the action of the agent whose turn it is counts.
+
+    An agent may end when it is not its turn. Its final observation is then in its part
+    of `get_info()`, as `final_observation`, and with `agents="dict"` in the observation
+    itself. Public attributes that the wrapper does not have, such as `state()` and
+    `observe(agent)`, are those of the game.
+
+    Example:
+        >>> from pettingzoo.classic.tictactoe.tictactoe import env as tictactoe
+        >>> env = PettingZooAECWrapper(tictactoe)
+        >>> first = env.reset().observation
+        >>> int(first["agent"]), first["action_mask"].tolist()
+        (0, [1, 1, 1, 1, 1, 1, 1, 1, 1])
+        >>> second = env.step(4).observation
+        >>> int(second["agent"]), second["action_mask"].tolist()
+        (1, [1, 1, 1, 1, 0, 1, 1, 1, 1])
+        >>> env.close()
+    """
+
+    _layouts: ClassVar = {"turn": AxisLayout, "dict": DictLayout}
+
+    def __init__(
+        self,
+        env_or_factory: Any,
+        agents: str = "turn",
+        *,
+        possible_agents: Sequence[Any] | None = None,
+        discount: float = 1.0,
+        action_mask: str = "auto",
+        reset_options: Mapping[str, Any] | None = None,
+        reward_dtype: Any = np.float32,
+    ) -> None:
+        """Wraps a game; closing the wrapper closes it.
+
+        Args:
+            env_or_factory: An `AECEnv`, a `ParallelEnv`, whose agents then decide one
+                after the other, or something to call that makes either.
+            agents: Whether an observation is that of the agent whose turn it is, or
+                those of all by name: "turn" or "dict".
+            possible_agents: As for `PettingZooWrapper`.
+            discount: As for `PettingZooWrapper`.
+            action_mask: As for `PettingZooWrapper`.
+            reset_options: As for `PettingZooWrapper`.
+            reward_dtype: As for `PettingZooWrapper`.
+        """
+        super().__init__(
+            env_or_factory,
+            agents,
+            possible_agents=possible_agents,
+            discount=discount,
+            action_mask=action_mask,
+            reset_options=reset_options,
+            reward_dtype=reward_dtype,
+        )
+        self._shows_all = agents == "dict"
+        self._turn = 0
+        last = len(self._agents) - 1
+        self._compile(self._layout if self._shows_all else OneLayout(self._agents[:1]))
+        self._observation_spec = {
+            "agent": BoundedArraySpec((), np.int64, 0, last, "agent"),
+            **self._observation_spec,
+        }
+
+    def _of_kind(self, game: Any) -> Any:
+        if is_aec(game):
+            return game
+        from pettingzoo.utils.conversions import parallel_to_aec
+
+        return parallel_to_aec(game)
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        game = self._foreign
+        game.reset(**self._reset_arguments(options))
+        self._begin(game.agents)
+        self._keep_infos()
+        self._turn = self._place_of(game.agent_selection)
+        # An agent may be out of the game before it begins.
+        self._take_out_the_ended()
+        self._check_has_agents()
+        self._look_around()
+        rewards, discounts = self._first_numbers()
+        return TimeStep(StepType.FIRST, rewards, discounts, self._observation())
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        self._check_open("step")
+        game = self._foreign
+        choices = self._split_action(action)
+        choice = choices[self._turn] if self._shows_all else choices[0]
+        game.step(self._players[self._turn].to_action(choice))
+        rewards = self._rewards(dict(game.rewards), [True] * len(self._agents))
+        self._keep_infos()
+        self._turn = self._place_of(game.agent_selection)
+        self._take_out_the_ended()
+        self._look_around()
+        return TimeStep(
+            StepType.LAST if self._roster.is_over else StepType.MID,
+            rewards,
+            self._discounts(),
+            self._observation(),
+        )
+
+    def _take_out_the_ended(self) -> None:
+        """Makes the steps without an action that PettingZoo asks for."""
+        game = self._foreign
+        while True:
+            self._follow_ends()
+            if not game.agents:
+                return
+            agent = game.agent_selection
+            if not (game.terminations[agent] or game.truncations[agent]):
+                self._turn = self._place_of(agent)
+                return
+            game.step(None)
+            if agent in game.agents:
+                raise SpecError(
+                    f"{self._name}.step(None) left {agent!r} in its list `agents`, "
+                    "although the game has ended for it. Games call "
+                    "self._was_dead_step(action) for that."
+                )
+
+    def _follow_ends(self) -> None:
+        """Keeps how the game ended for some agents, and what they saw last."""
+        game = self._foreign
+        self._check_known(game.agents)
+        ended = self._roster.go_on(game.agents, game.terminations, game.truncations)
+        for place in ended:
+            agent = self._agents[place]
+            if agent in game.agents:
+                self._look(place, game.observe(agent), self._info.get(agent))
+            if not self._shows_all:
+                final = self._sights[place].observation
+                self._info[agent] = {
+                    "final_observation": final,
+                    **as_info(self._info.get(agent)),
+                }
+        self._flag(ended, game.terminations, game.truncations)
+
+    def _look_around(self) -> None:
+        """Keeps what the agents see that are to be shown."""
+        if self._roster.is_over:
+            return
+        alive = self._roster.alive
+        places = [place for place, is_alive in enumerate(alive) if is_alive]
+        for place in places if self._shows_all else [self._turn]:
+            agent = self._agents[place]
+            self._look(place, self._foreign.observe(agent), self._info.get(agent))
+
+    def _keep_infos(self) -> None:
+        self._info = kept_infos(self._foreign.infos)
+
+    def _masks(self) -> list[Any]:
+        if self._shows_all:
+            return super()._masks()
+        # When it is another's turn an agent can do nothing.
+        masks = [player.neutral.mask for player in self._players]
+        masks[self._turn] = self._sights[self._turn].mask
+        return masks
+
+    def _observation(self) -> dict[str, NestedArray]:
+        sights = self._sights if self._shows_all else [self._sights[self._turn]]
+        return {"agent": np.array(self._turn, np.int64), **self._shown(sights)}
+
+    def _place_of(self, agent: Any) -> int:
+        self._check_known([agent])
+        return self._agents.index(agent)
+
+    def _kept(self) -> tuple[Any, ...]:
+        return *super()._kept(), self._turn
+
+    def _take_back(self, kept: tuple[Any, ...]) -> None:
+        *others, self._turn = kept
+        super()._take_back(tuple(others))

@@ -1,0 +1,177 @@
+"""`PettingZooWrapper`: a game of PettingZoo in which all agents act at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from envkit.adapters.pettingzoo.layouts import AxisLayout, DictLayout
+from envkit.adapters.pettingzoo.players import (
+    GameEnvironment,
+    is_aec,
+    kept_infos,
+    name_of_game,
+)
+from envkit.errors import SpecError
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import NestedArray
+
+__all__ = ["PettingZooWrapper"]
+
+
+class PettingZooWrapper(GameEnvironment):
+    """Makes an envkit environment of a game for several agents who act at once.
+
+    There is one time step for all of them. With `agents="axis"`, for agents that are
+    alike, each array has a dimension of agents in front; with `agents="dict"` each
+    agent's part stands under its name.
+
+    | part of the time step            | what it is                                 |
+    |----------------------------------|--------------------------------------------|
+    | `observation["observation"]`     | what each agent observes; of one that has  |
+    |                                  | ended, its final observation again         |
+    | `observation["alive"]`           | who acts next                              |
+    | `observation["action_mask"]`     | which actions are legal, if the game tells |
+    | `reward`                         | what each earned; 0 for who takes no part  |
+    | `discount`                       | 0 for each agent whose game terminated     |
+    | `step_type`                      | `LAST` when the last agent has ended       |
+
+    The actions of agents that are not alive are ignored. `AgentTimeSteps` shows the
+    same as a time step for each agent. Public attributes that the wrapper does not
+    have, such as `state()`, are those of the game.
+
+    Example:
+        >>> from pettingzoo.classic.rps.rps import parallel_env
+        >>> env = PettingZooWrapper(lambda: parallel_env(max_cycles=3))
+        >>> env.possible_agents, env.action_spec().shape
+        (['player_0', 'player_1'], (2,))
+        >>> first = env.reset()
+        >>> env.step([0, 1]).reward
+        array([-1.,  1.], dtype=float32)
+        >>> env.close()
+    """
+
+    _layouts: ClassVar = {"axis": AxisLayout, "dict": DictLayout}
+
+    def __init__(
+        self,
+        env_or_factory: Any,
+        agents: str = "axis",
+        *,
+        possible_agents: Sequence[Any] | None = None,
+        discount: float = 1.0,
+        action_mask: str = "auto",
+        reset_options: Mapping[str, Any] | None = None,
+        reward_dtype: Any = np.float32,
+    ) -> None:
+        """Wraps a game; closing the wrapper closes it.
+
+        Args:
+            env_or_factory: A `ParallelEnv`, an `AECEnv` that PettingZoo can convert to
+                one, or something to call that makes either.
+            agents: How the agents' parts lie: "axis" or "dict".
+            possible_agents: All agents that may take part, for games that do not name
+                them, and for another order.
+            discount: What later rewards are worth to an agent after every step that
+                does not terminate its game.
+            action_mask: "auto" for masks that are in the agents' observations, beside
+                an `observation`; "info" for those in their infos; "none" leaves masks
+                where they are.
+            reset_options: What every reset passes to the game as its `options`, those
+                at the end of an episode among them.
+            reward_dtype: What rewards are made of. PettingZoo's are of any kind, and
+                float32 rounds some.
+        """
+        super().__init__(
+            env_or_factory,
+            agents,
+            possible_agents=possible_agents,
+            discount=discount,
+            action_mask=action_mask,
+            reset_options=reset_options,
+            reward_dtype=reward_dtype,
+        )
+        self._compile(self._layout)
+
+    def _of_kind(self, game: Any) -> Any:
+        if not is_aec(game):
+            return game
+        if not getattr(game, "metadata", {}).get("is_parallelizable", False):
+            raise TypeError(
+                f"{self._adapter} was given {name_of_game(game)}, whose agents take "
+                "turns: its metadata does not say that it is_parallelizable. "
+                "PettingZooAECWrapper takes it as it is."
+            )
+        from pettingzoo.utils.conversions import aec_to_parallel
+
+        return aec_to_parallel(game)
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        result = self._foreign.reset(**self._reset_arguments(options))
+        if not isinstance(result, tuple) or len(result) != 2:
+            self._refuse_result("reset", result, "(observations, infos)")
+        observations, infos = result
+        self._begin(self._foreign.agents)
+        self._check_has_agents()
+        self._see(observations, infos, self._roster.alive)
+        rewards, discounts = self._first_numbers()
+        return TimeStep(StepType.FIRST, rewards, discounts, self._shown(self._sights))
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        self._check_open("step")
+        acting = self._roster.alive[:]
+        parts = zip(self._players, self._split_action(action), acting, strict=True)
+        actions = {
+            player.agent: player.to_action(part) for player, part, acts in parts if acts
+        }
+        result = self._foreign.step(actions)
+        if not isinstance(result, tuple) or len(result) != 5:
+            self._refuse_result(
+                "step",
+                result,
+                "(observations, rewards, terminations, truncations, infos)",
+            )
+        observations, rewards, terminations, truncations, infos = result
+        present = self._foreign.agents
+        self._check_known(present)
+        ended = self._roster.go_on(present, terminations, truncations)
+        taking_part = [
+            acts or is_alive
+            for acts, is_alive in zip(acting, self._roster.alive, strict=True)
+        ]
+        self._see(observations, infos, taking_part)
+        self._flag(ended, terminations, truncations)
+        return TimeStep(
+            StepType.LAST if self._roster.is_over else StepType.MID,
+            self._rewards(rewards, taking_part),
+            self._discounts(),
+            self._shown(self._sights),
+        )
+
+    def _see(
+        self,
+        observations: Mapping[Any, Any],
+        infos: Mapping[Any, Any] | None,
+        taking_part: Sequence[bool],
+    ) -> None:
+        """Keeps what the agents see that take part."""
+        self._info = kept_infos(infos)
+        for place, takes_part in enumerate(taking_part):
+            agent = self._agents[place]
+            if takes_part and agent in observations:
+                self._look(place, observations[agent], self._info.get(agent))
+            elif self._roster.alive[place]:
+                raise SpecError(
+                    f"{self._name} returned no observation of {agent!r}, which is one "
+                    "of its agents."
+                )
+
+    def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
+        raise SpecError(
+            f"{self._name}.{call}() returned {describe(result)}; in PettingZoo it "
+            f"returns the tuple {expected}. Older versions of PettingZoo returned "
+            "other ones."
+        )

@@ -1,0 +1,814 @@
+"""PLE: games of the PyGame Learning Environment as environments of envkit.
+
+`load` makes a game by its name, and `PLEWrapper` adapts one. What a game shows of its
+state becomes arrays of fixed shapes:
+
+| in the state           | in the observation                                          |
+|------------------------|-------------------------------------------------------------|
+| a number of any type   | an array without dimensions, of one dtype for all           |
+| a tuple of numbers     | an array                                                    |
+| an array               | an array of the same dtype                                  |
+| a list, of any length  | `{"length": n, "values": array}`, padded with zeros         |
+| a dictionary           | a dictionary, with its keys in alphabetical order           |
+
+A number that is an integer in one frame is a float in the next in most games, hence one
+dtype. A saved state has all that the PLE and the game hold, with the pixels of their
+surfaces; the display stays the one that the process has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import io
+import numbers
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from envkit import registry
+from envkit.adapters import display
+from envkit.adapters.adapter import Adapter
+from envkit.adapters.adapter.adapted import AdaptedEnvironment
+from envkit.adapters.foreign import forwarded, limited_and_wrapped, require
+from envkit.adapters.state import reduced_drawing
+from envkit.adapters.values import Converter, Leaf, array_leaf
+from envkit.arguments import as_discount
+from envkit.errors import MissingDependencyError, SpecError
+from envkit.py_environment import PyEnvironment
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.types import Array, NestedArray, NestedSpec
+from envkit.window import prepare_sdl, surface
+from envkit.wrappers.limits import TimeLimit
+
+__all__ = ["GAMES", "PLEWrapper", "as_ple", "load", "names", "require_ple"]
+
+
+# Those of PLE that run on Python 3; others go by the name of their class, too.
+GAMES = (
+    "Catcher",
+    "FlappyBird",
+    "MonsterKong",
+    "Pixelcopter",
+    "Pong",
+    "PuckWorld",
+    "Snake",
+    "WaterWorld",
+)
+
+
+def load(
+    environment_name: str,
+    observation: str | None = None,
+    max_episode_steps: int | None = None,
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    game_kwargs: Mapping[str, Any] | None = None,
+    ple_kwargs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> PyEnvironment:
+    """Makes a game of PLE by its name, as an envkit environment.
+
+    `envkit.make("ple:Catcher")` calls this.
+
+    Args:
+        environment_name: The class of the game: "Catcher", "FlappyBird", and so on.
+        observation: "state", "screen" or "both"; `None` for the state, or the screen
+            of a game that has no state.
+        max_episode_steps: After how many steps an episode is truncated; `None` or 0
+            for no limit: PLE has none of its own.
+        env_wrappers: What to wrap envkit's environment in, innermost first.
+        game_kwargs: What to make the game with: `{"width": 128, "height": 128}`.
+        ple_kwargs: What to make its PLE with: `{"frame_skip": 4}`.
+        **kwargs: What `PLEWrapper` takes besides.
+    """
+    require_ple(f"The game {environment_name!r}")
+    prepare_sdl((ple_kwargs or {}).get("display_screen", False))
+    make_game = _class_of(environment_name)
+    if observation is None:
+        observation = "screen" if environment_name == "MonsterKong" else "state"
+    env: PyEnvironment = PLEWrapper(
+        # Games touch pygame's display as soon as they are made, so the wrapper does it.
+        functools.partial(make_game, **(game_kwargs or {})),
+        observation=observation,
+        ple_kwargs=ple_kwargs,
+        **kwargs,
+    )
+    return limited_and_wrapped(env, max_episode_steps, TimeLimit, env_wrappers)
+
+
+def names() -> list[str]:
+    """Lists the games, if PLE is installed: the `GAMES`."""
+    require_ple("suite_ple")
+    return list(GAMES)
+
+
+def _class_of(name: str) -> Callable[..., Any]:
+    module_name = f"ple.games.{name.lower()}"
+    try:
+        module: Any = _import_quietly(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        module = None
+    if not hasattr(module, name):
+        raise ValueError(
+            f"PLE has no game named {name!r}.{registry.suggestion(name, GAMES)} Its "
+            f"games are {', '.join(GAMES)}; of one of your own, give the class to "
+            "PLEWrapper."
+        )
+    return getattr(module, name)  # type: ignore[no-any-return]  # a class
+
+
+_OBSERVATIONS = ("state", "screen", "both")
+
+
+class _PlayedGame(AdaptedEnvironment):
+    """Shows a game of PLE that runs from the beginning."""
+
+    def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
+        super().__init__(author, arguments)
+        self.start()
+
+    def get_info(self) -> dict[str, float | int]:
+        """Returns what PLE tells besides: lives, score and the number of the frame."""
+        self._check_open("get_info")
+        ple = self._author.ple
+        info: dict[str, float | int] = {
+            "frame_number": int(ple.getFrameNumber()),
+            "score": float(ple.score()),
+        }
+        if hasattr(ple.game, "lives"):
+            # 0 or -1 in games that have no lives, and a float in others.
+            info["lives"] = float(ple.lives())
+        return info
+
+
+class PLEWrapper(Adapter, environment=_PlayedGame):
+    """Makes an envkit environment of a game of PLE.
+
+    | PLE                        | envkit                                             |
+    |----------------------------|----------------------------------------------------|
+    | `reset_game`               | `FIRST`, reward 0, discount 1                      |
+    | `act(key)`                 | `MID`, and `LAST` with discount 0 if `game_over`   |
+    | `getActionSet()`           | actions from 0, in the same order, no-op last      |
+    | `getGameState()`           | a dictionary of arrays, keys in alphabetical order |
+    | `getScreenRGB()`           | uint8, `(height, width, 3)`                        |
+
+    pygame has one display for all of a process, so there is one `PLEWrapper` in a
+    process at a time. Games side by side need a worker process each.
+
+    Public attributes that the wrapper does not have are those of PLE. A seed also makes
+    the game what it was when it was made, because some games of PLE keep things from
+    one episode to the next. Without a seed it is PLE's `rng` that counts, 24 unless
+    `ple_kwargs` say otherwise.
+
+    Attributes:
+        action_names: What the key of each action is called, `"noop"` for none.
+    """
+
+    fresh_arrays = True
+
+    def __init__(
+        self,
+        game: Any,
+        *,
+        observation: str = "state",
+        grayscale: bool = False,
+        max_lengths: Mapping[str, int | tuple[int, ...] | None] | None = None,
+        state_dtype: Any = np.float64,
+        opening_frames: int = 0,
+        discount: float = 1.0,
+        ple_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Wraps a game; closing the wrapper closes pygame's display.
+
+        Args:
+            game: A PLE, a game of PLE, or something to call that makes one of the two,
+                such as the game's class.
+            observation: "state" for the numbers that the game tells, "screen" for its
+                picture, "both" for a dictionary of the two.
+            grayscale: Whether pictures are gray: of shape `(height, width)`.
+            max_lengths: How many elements the lists in the state have at most, by
+                their keys: `{"snake_body": 200}`. A tuple is the whole shape, and
+                `None` is for a list that always has the same length. Where nothing is
+                said there is room for 100, or four times what is there at first.
+            state_dtype: What numbers of the state are made of.
+            opening_frames: How many frames pass, without a key, before the first time
+                step of an episode. Games draw when they are stepped, so without any
+                the first picture is empty.
+            discount: What later rewards are worth.
+            ple_kwargs: What to make a PLE of a game with: `{"frame_skip": 4}`.
+        """
+        _check_observation(observation)
+        self._given = game, ple_kwargs or {}
+        self._observes = observation
+        self._grayscale = bool(grayscale)
+        self._said = max_lengths or {}, state_dtype
+        self._opening_frames = _checked_frames(opening_frames)
+        self.discount = as_discount(discount)
+        self._as_made: _SavedGame | None = None
+        self._used = False
+
+    def start(self) -> Any:
+        """Makes the PLE, which `env_instance` is until the wrapper is closed."""
+        display.take(self)
+        try:
+            self._ple = as_ple(*self._given)
+            self._ple.init()
+            self._name = type(self._ple.game).__name__
+            self._keys = _keys_of(self._ple, self._name)
+            self.actions = tuple(map(_key_name, self._keys))
+            self._blank = display.blank_of()
+            if self._blank is None:  # It draws elsewhere, so others may do the same.
+                display.give_back(self)
+            self._read = self._compile(*self._said)
+        except BaseException:
+            display.give_back(self)
+            raise
+        return self._ple
+
+    def __getattr__(self, name: str) -> Any:
+        return forwarded(self, lambda: self._ple, name)
+
+    def _compile(self, max_lengths: _MaxLengths, dtype: Any) -> Converter:
+        """Returns what reads observations; sets the specs."""
+        parts: dict[str, _StateReader] = {}
+        if self._observes != "state":
+            shape = self._picture().shape
+            spec = BoundedArraySpec(shape, np.uint8, 0, 255, "screen")
+            parts["screen"] = _StateReader(spec, array_leaf(spec))
+        if self._observes != "screen":
+            parts["state"] = _state_reader(
+                self._first_state(),
+                name=self._name,
+                dtype=dtype,
+                max_lengths=max_lengths,
+            )
+        elif max_lengths:
+            raise ValueError(
+                "PLEWrapper was given max_lengths, which are for lists in the state, "
+                'and observation="screen", in which there are none.'
+            )
+        if self._observes == "both":
+            seen: NestedSpec = {key: part.spec for key, part in parts.items()}
+            leaves: Any = {key: part.leaves for key, part in parts.items()}
+        else:
+            (part,) = parts.values()
+            seen, leaves = part.spec, part.leaves
+        self.observation_spec = seen  # type: ignore[method-assign]  # a value does
+        subject = f"{self._name} has shown what"
+        return Converter(seen, leaves, subject=subject, root="observation")
+
+    def _first_state(self) -> Any:
+        try:
+            return self._ple.getGameState()
+        except ValueError as error:
+            raise ValueError(
+                f"{self._name} has no state to observe, as some games of PLE have "
+                'none: its picture is all there is. Pass observation="screen".'
+            ) from error
+
+    @property
+    def ple(self) -> Any:
+        """The PLE."""
+        return self._ple
+
+    @property
+    def realtime(self) -> bool:  # type: ignore[override]  # of the game
+        """True if the game runs at its own speed: made with `force_fps=False`."""
+        return not self._ple.force_fps
+
+    @property
+    def one_per_process(self) -> bool:
+        """True if the game is drawn on pygame's display, of which a process has one."""
+        return self._blank is not None
+
+    def render(self, mode: str) -> Array:  # type: ignore[override]  # an author's
+        """Returns the picture."""
+        if mode != "rgb_array":
+            raise NotImplementedError(
+                f"PLEWrapper cannot render {mode!r}, only 'rgb_array'. PLE shows a "
+                "window if it is made with display_screen=True."
+            )
+        return _upright(self._ple.getScreenRGB())
+
+    def close(self) -> None:
+        """Closes pygame's display, if the game is drawn there."""
+        if self._blank is not None:
+            display.close(self)
+
+    def reset(self, seed: int | None = None) -> NestedArray:  # type: ignore[override]  # an author's
+        """Begins an episode."""
+        if self._used and seed is not None and self._as_made is not None:
+            _restore_game(self._ple, self._as_made)
+        elif not self._used:
+            self._remember()
+        if seed is not None:
+            # setRNG does nothing once there is a generator.
+            rng = np.random.RandomState(_as_word(seed))
+            self._ple.rng = self._ple.game.rng = rng
+        self._used = True
+        # What the last episode has left would be seen, and its keys be pressed.
+        display.put_blank(self._blank)
+        if self._blank is not None:
+            display.forget_keys()
+        if self.realtime:
+            _restart_clock(self._ple.game)
+        self._ple.reset_game()
+        for _ in range(self._opening_frames):
+            self._ple.act(None)
+        return self._observation()
+
+    def _remember(self) -> None:
+        """Keeps what the game is like before its first episode."""
+        try:
+            self._as_made = _save_game(self._ple, None)
+        except NotImplementedError:  # Then seeds are all that a seed brings back.
+            self._as_made = None
+
+    def step(self, action: int) -> tuple[NestedArray, float, bool]:  # type: ignore[override]  # an author's
+        """Presses a key for a frame."""
+        # Hot: called once per step.
+        reward = self._ple.act(self._keys[action])
+        over = bool(self._ple.game_over())
+        return self._observation(), reward, over
+
+    def _observation(self) -> NestedArray:
+        # Hot: called once per step.
+        try:
+            return self._seen()
+        except SpecError as error:
+            if self._observes == "screen":
+                raise
+            raise _explained(error) from error.__cause__
+
+    def _seen(self) -> NestedArray:
+        if self._observes == "state":
+            return self._read(self._ple.getGameState())
+        if self._observes == "screen":
+            return self._read(self._picture())
+        state = self._ple.getGameState()
+        return self._read({"screen": self._picture(), "state": state})
+
+    def _picture(self) -> Array:
+        if self._grayscale:
+            return _upright(self._ple.getScreenGrayscale())
+        return _upright(self._ple.getScreenRGB())
+
+    def get_state(self) -> _SavedGame:
+        """Saves the game."""
+        return _save_game(self._ple, (self._used, self._as_made))
+
+    def set_state(self, state: _SavedGame) -> None:
+        """Brings back a saved game."""
+        self._used, self._as_made = _restore_game(self._ple, state)
+
+
+def _check_observation(observation: Any) -> None:
+    if observation not in _OBSERVATIONS:
+        raise ValueError(
+            f'observation must be "state", "screen" or "both", got {observation!r}.'
+        )
+
+
+def _checked_frames(frames: Any) -> int:
+    if not isinstance(frames, numbers.Integral) or frames < 0:
+        raise ValueError(
+            "opening_frames must be a number of frames, 0 for none, got "
+            f"{describe(frames)}."
+        )
+    return int(frames)
+
+
+def _upright(picture: Any) -> Array:
+    """Returns a picture with its rows first, as pictures are everywhere else."""
+    return np.array(np.swapaxes(picture, 0, 1), np.uint8, order="C")
+
+
+def _restart_clock(game: Any) -> None:
+    """Lets the first frame of an episode begin now, however long the pause was."""
+    if getattr(game, "clock", None) is not None:
+        game.clock.tick()
+
+
+def _as_word(seed: int) -> int:
+    if seed < 2**32:
+        return seed
+    return int(np.random.SeedSequence(seed).generate_state(1)[0])
+
+
+_OF_PLE = ("act", "game_over", "getActionSet", "init", "reset_game")
+_OF_GAME = ("_setup", "game_over", "getScore", "reset", "step")
+
+
+def require_ple(needed_by: str) -> None:
+    """Raises unless PLE and pygame are installed; imports neither."""
+    require("pygame", needed_by=needed_by, extra="ple")
+    spec = importlib.util.find_spec("ple")
+    if spec is None or spec.origin is None:
+        error = MissingDependencyError(
+            f"{needed_by} needs PLE, which is not installed, and which no package "
+            "registry has. Clone github.com/ntasfi/PyGame-Learning-Environment and "
+            'install that folder: pip install "envkit[ple]" -e '
+            "PyGame-Learning-Environment"
+        )
+        error.package, error.extra = "ple", "ple"
+        raise error
+
+
+def _import_quietly(name: str) -> Any:
+    """Imports a module of PLE, without the lines it prints about its games of Doom.
+
+    These need a library that is gone; each process that plays would print them.
+    """
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            return importlib.import_module(name)
+    finally:
+        # What other threads and modules have printed meanwhile is kept.
+        for line in printed.getvalue().splitlines(keepends=True):
+            if not line.lower().startswith("couldn't import doom"):
+                print(line, end="")
+
+
+def as_ple(game: Any, ple_kwargs: Mapping[str, Any]) -> Any:
+    """Returns the PLE that `game` is, makes, or is to be played in.
+
+    Args:
+        game: A PLE, a game, or something to call that makes one of the two.
+        ple_kwargs: What to make a PLE of a game with.
+
+    Raises:
+        TypeError: It is something else, or a PLE and was given keyword arguments.
+    """
+    made = game
+    if isinstance(game, type) or (callable(game) and not _has(game, _OF_PLE)):
+        # A class of games shows no window unless its PLE is told to; a function may
+        # know better.
+        unknown = None if not _has(game, _OF_GAME) else False
+        prepare_sdl(ple_kwargs.get("display_screen", unknown))
+        made = game()
+    if _has(made, _OF_PLE):
+        if ple_kwargs:
+            raise TypeError(
+                "PLEWrapper was given a PLE, and ple_kwargs, which are for making "
+                f"one: {', '.join(ple_kwargs)}. Pass them to PLE, or give PLEWrapper "
+                "the game."
+            )
+        return made
+    if isinstance(made, type) or not _has(made, _OF_GAME):
+        how = "made" if made is not game else "was given"
+        raise TypeError(
+            f"PLEWrapper {how} {describe(made)}, which is neither a PLE nor a game of "
+            "PLE. PLEWrapper(Catcher), PLEWrapper(PLE(Catcher())) and "
+            "PLEWrapper(lambda: PLE(Catcher())) are all right."
+        )
+    return _ple_of(made, ple_kwargs)
+
+
+def _has(value: Any, names: tuple[str, ...]) -> bool:
+    return all(hasattr(value, name) for name in names)
+
+
+def _ple_of(game: Any, ple_kwargs: Mapping[str, Any]) -> Any:
+    require_ple("PLEWrapper")
+    prepare_sdl(ple_kwargs.get("display_screen", False))
+    # Some games run at one speed only, and PLE refuses another.
+    fixed = getattr(game, "allowed_fps", None)
+    usual = {} if fixed is None else {"fps": fixed}
+    return _import_quietly("ple").PLE(game, **{**usual, **ple_kwargs})
+
+
+def _keys_of(ple: Any, name: str) -> list[int | None]:
+    """Returns the keys in the order in which PLE tells them; `None` for no key."""
+    try:
+        keys = list(ple.getActionSet())
+    except NameError as error:
+        raise TypeError(
+            f"{name} has its actions in {describe(ple.game.actions)}; PLE plays games "
+            'that have them in a dictionary, such as {"left": K_a}.'
+        ) from error
+    if not keys:
+        raise ValueError(
+            f"{name} has no actions: neither keys, nor the no-op that PLE adds unless "
+            "it is made with add_noop_action=False."
+        )
+    return keys
+
+
+def _key_name(key: int | None) -> str:
+    """Returns what a key is called."""
+    if key is None:
+        return "noop"
+    pygame = sys.modules.get("pygame")
+    # It knows names only while there is a display.
+    if pygame is None or not pygame.display.get_init():
+        return f"key {key}"
+    return pygame.key.name(key) or f"key {key}"
+
+
+_MaxLengths: TypeAlias = Mapping[str, "int | tuple[int, ...] | None"]
+
+# The room for the elements of a list that max_lengths does not name, if a multiple of
+# those that are there at first is not more.
+_ROOM = 100
+_TIMES = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _StateReader:
+    """The specs of a state, and a nest of functions that read one."""
+
+    spec: NestedSpec
+    leaves: Any
+
+
+def _state_reader(
+    state: Any, *, name: str, dtype: Any, max_lengths: _MaxLengths
+) -> _StateReader:
+    """Looks at the first state of a game, and returns what reads all of them.
+
+    Args:
+        state: What `getGameState` returned.
+        name: What to call the game in errors.
+        dtype: What numbers are made of.
+        max_lengths: How many elements lists have at most: by the key in the state, or
+            by a path such as `"creep_pos/GOOD"`. A tuple is the whole shape, and
+            `None` says that a list always has the same length.
+    """
+    makers = _Makers(name, np.dtype(dtype), max_lengths)
+    reader = makers.make(state, (), None)
+    makers.check_all_used()
+    return reader
+
+
+def _explained(error: SpecError) -> SpecError:
+    """Adds to an error what to do, unless it says so itself."""
+    if not error.reason:
+        return error
+    longer = SpecError(
+        f"{error}\n\nThe specs are those of the first state of the game. Where later "
+        "ones differ, give PLE a state_preprocessor, which makes an array of the state."
+    )
+    longer.path, longer.reason = error.path, error.reason
+    return longer
+
+
+class _Makers:
+    """Makes readers of the parts of a state."""
+
+    def __init__(self, name: str, dtype: Any, max_lengths: _MaxLengths) -> None:
+        self._name = name
+        self._dtype = dtype
+        self._max_lengths = dict(max_lengths)
+        self._unused = set(max_lengths)
+        self._lists: list[str] = []
+        for path, length in self._max_lengths.items():
+            _check_length(path, length)
+
+    def make(
+        self, value: Any, path: tuple[Any, ...], element: tuple[int, ...] | None
+    ) -> _StateReader:
+        if isinstance(value, Mapping):
+            return self._dict(value, path)
+        if isinstance(value, list):
+            return self._list(value, path, element)
+        leaf_name = _text(path) or "state"
+        array = _as_numbers(value, self._name, _text(path))
+        if isinstance(value, np.ndarray):
+            spec = ArraySpec(array.shape, array.dtype, leaf_name)
+        else:
+            spec = ArraySpec(array.shape, self._dtype, leaf_name)
+        return _StateReader(spec, array_leaf(spec))
+
+    def _dict(self, value: Mapping[Any, Any], path: tuple[Any, ...]) -> _StateReader:
+        keys = sorted(value, key=str)
+        # Lists side by side are of one kind, as the creeps of WaterWorld are: one that
+        # is empty at first takes its elements' shape from another.
+        elements = {
+            _as_numbers(child, self._name, _text((*path, key))).shape[1:]
+            for key, child in value.items()
+            if isinstance(child, list) and child
+        }
+        alike = elements.pop() if len(elements) == 1 and path else None
+        parts = {key: self.make(value[key], (*path, key), alike) for key in keys}
+        return _StateReader(
+            {key: part.spec for key, part in parts.items()},
+            {key: part.leaves for key, part in parts.items()},
+        )
+
+    def _list(
+        self, value: list[Any], path: tuple[Any, ...], alike: tuple[int, ...] | None
+    ) -> _StateReader:
+        place = _text(path)
+        self._lists.append(place)
+        array = _as_numbers(value, self._name, place)
+        element = array.shape[1:] if value else alike or ()
+        said = self._said(path)
+        if said is None:
+            spec = ArraySpec(array.shape, self._dtype, place or "state")
+            return _StateReader(spec, array_leaf(spec))
+        if isinstance(said, tuple):
+            room, *rest = said
+            element = tuple(rest)
+        else:
+            room = said or max(_ROOM, _TIMES * len(value))
+        values = ArraySpec((room, *element), self._dtype, f"{place}/values")
+        length = BoundedArraySpec((), np.int64, 0, room, f"{place}/length")
+        return _StateReader(
+            {"length": length, "values": values},
+            _padding_leaf(self._name, place, values),
+        )
+
+    def _said(self, path: tuple[Any, ...]) -> int | tuple[int, ...] | None:
+        """Returns what `max_lengths` says of a list; 0 if it says nothing."""
+        for place in _places(path):
+            if place in self._max_lengths:
+                self._unused.discard(place)
+                return self._max_lengths[place]
+        return 0
+
+    def check_all_used(self) -> None:
+        for path in sorted(self._unused):
+            lists = ", ".join(map(repr, self._lists)) or "none"
+            raise ValueError(
+                f"max_lengths has {path!r}, and there is no list of that name in the "
+                f"state of {self._name}. Its lists are: {lists}."
+            )
+
+
+def _padding_leaf(name: str, place: str, spec: ArraySpec) -> Leaf:
+    room, *rest = spec.shape
+    element = tuple(rest)
+    dtype = spec.dtype
+
+    def convert(value: Any) -> dict[str, Any]:
+        # Hot: called once per list and step.
+        if not isinstance(value, list | tuple | np.ndarray):
+            raise SpecError
+        count = len(value)
+        if count > room:
+            bigger = (2 * count, *element) if element else 2 * count
+            raise SpecError(
+                f"{name} has a state with {count} elements at {place!r}, and there is "
+                f"room for {room}. Make room with "
+                f"max_lengths={{{place!r}: {bigger}}}."
+            )
+        values = np.zeros(spec.shape, dtype)
+        if count:
+            values[:count] = _elements(value, count)
+        return {"length": np.array(count, np.int64), "values": values}
+
+    def _elements(value: Any, count: int) -> Array:
+        array = _as_numbers(value, name, place)
+        if array.shape != (count, *element):
+            shape = array.shape[1:]
+            raise SpecError(
+                f"{name} has a state with elements of shape {shape} at {place!r}, and "
+                f"its first state said {element}. Say it with "
+                f"max_lengths={{{place!r}: {(room, *shape)}}}, or give PLE a "
+                "state_preprocessor."
+            )
+        return array
+
+    return convert
+
+
+def _as_numbers(value: Any, name: str, place: str) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # Rows that differ in length.
+        array = np.empty((), object)
+    if array.dtype.kind not in "biuf":
+        where = f" at {place!r}" if place else ""
+        raise SpecError(
+            f"{name} has a state with {describe(value)}{where}, which is not made of "
+            "numbers. Give PLE a state_preprocessor, which makes an array of the "
+            'state, or observe the "screen".'
+        )
+    return array
+
+
+def _text(path: tuple[Any, ...]) -> str:
+    return "/".join(map(str, path))
+
+
+def _places(path: tuple[Any, ...]) -> Iterator[str]:
+    """Yields the names that a list goes by, its own first."""
+    for end in range(len(path), 0, -1):
+        yield _text(path[:end])
+
+
+def _check_length(path: str, length: Any) -> None:
+    sizes = length if isinstance(length, tuple) else (length,)
+    if length is not None and not all(
+        isinstance(size, numbers.Integral) and int(size) > 0 for size in sizes or (0,)
+    ):
+        raise ValueError(
+            f"max_lengths[{path!r}] must be a number of elements, a shape, or None for "
+            f"a list that always has the same length, got {length!r}."
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _SavedGame:
+    """All that a PLE and its game hold at one moment.
+
+    Attributes:
+        game: The class of the game.
+        content: What they hold, pickled.
+    """
+
+    game: str
+    content: bytes
+
+
+def _save_game(ple: Any, beside: Any) -> _SavedGame:
+    """Saves a game, and something beside it.
+
+    Raises:
+        NotImplementedError: Something that the game holds cannot be saved.
+    """
+    name = type(ple.game).__qualname__
+    buffer = io.BytesIO()
+    pickler = _Pickler(buffer, _staying(ple))
+    held = vars(ple), vars(ple.game), display.blank_of(), beside
+    # Whatever an attribute raises when it is pickled, it means the same.
+    try:
+        pickler.dump(held)
+    except Exception as error:
+        raise NotImplementedError(
+            f"{name} cannot save its state. A state is all that PLE and the game "
+            f"hold, and one of these things does not pickle: {error}"
+        ) from error
+    return _SavedGame(name, buffer.getvalue())
+
+
+def _restore_game(ple: Any, saved: _SavedGame) -> Any:
+    """Brings back a game, and returns what was saved beside it.
+
+    Raises:
+        ValueError: It is another game.
+    """
+    name = type(ple.game).__qualname__
+    if saved.game != name:
+        raise ValueError(f"{name} was given the state of another game: {saved.game}.")
+    staying = _staying(ple)
+    loaded = _Unpickler(io.BytesIO(saved.content), staying).load()
+    of_ple, of_game, shown, beside = loaded
+    for owner, attributes in ((ple, of_ple), (staying["game"], of_game)):
+        vars(owner).clear()
+        vars(owner).update(attributes)
+    display.put_blank(shown)
+    return beside
+
+
+def _staying(ple: Any) -> dict[str, Any]:
+    """Returns what is referred to by a name: these stay the objects they are."""
+    return {
+        "ple": ple,
+        "game": ple.game,
+        "display": surface(),
+        # Most are functions without a place to be found at.
+        "state_preprocessor": getattr(ple, "state_preprocessor", None),
+    }
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles what stays as a name, and surfaces by their pixels."""
+
+    def __init__(self, file: io.BytesIO, staying: dict[str, Any]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._names = {
+            id(value): name for name, value in staying.items() if value is not None
+        }
+        self._pygame = sys.modules.get("pygame")
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return self._names.get(id(obj))
+
+    def reducer_override(self, obj: Any) -> Any:
+        pygame = self._pygame
+        if pygame is not None and isinstance(obj, pygame.Surface) and obj.get_parent():
+            # Its rows are parts of another one's; those of a copy lie side by side.
+            obj = obj.copy()
+        return reduced_drawing(obj)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Puts what stays where its name is."""
+
+    def __init__(self, file: io.BytesIO, staying: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._staying = staying
+
+    def persistent_load(self, name: str) -> Any:
+        return self._staying[name]

@@ -1,1 +1,0 @@
-"""What `envkit.adapters.ple_wrapper` is made of."""

@@ -1,0 +1,594 @@
+"""`PySC2Wrapper`: an environment of PySC2, StarCraft II, as an envkit environment."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import numpy as np
+
+from envkit.adapters.foreign import ForeignEnvironment
+from envkit.adapters.pysc2.actions import (
+    Calls,
+    Function,
+    as_pysc2,
+    functions_of,
+    unwrapped,
+)
+from envkit.adapters.pysc2.observations import MASK, Lengths, Observer, Variable
+from envkit.adapters.pysc2.python3 import prepare
+from envkit.adapters.values import Converter, bounded_leaf, map_specs
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.special import ObjectSpec
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+
+__all__ = ["Actions", "Illegal", "PySC2Wrapper"]
+
+Actions: TypeAlias = Literal["structured", "passthrough"]
+Illegal: TypeAlias = Literal["raise", "noop", "pass"]
+
+# The game takes no larger ones.
+_SEEDS = 2**32
+_STEP_TYPES = {0: StepType.FIRST, 1: StepType.MID, 2: StepType.LAST}
+_NO_OP = 0
+_ROOM_FOR_UNITS = 1024
+_REFUSED = "PySC2Wrapper.step() was given an action that"
+_METHODS = ("reset", "step", "observation_spec", "action_spec")
+_CHOICES = {
+    "actions": ("structured", "passthrough"),
+    "agents": ("first", "all"),
+    "illegal": ("raise", "noop", "pass"),
+    "variable": ("pad", "object"),
+}
+
+
+class PySC2Wrapper(ForeignEnvironment):
+    """Makes an envkit environment of one of PySC2's.
+
+    | PySC2                            | time step                                    |
+    |----------------------------------|----------------------------------------------|
+    | `FIRST`, discount 0              | `FIRST`, reward 0, discount 1                |
+    | `LAST`, won or lost              | `LAST`, discount 0                           |
+    | `LAST`, out of time              | `LAST`, the discount as it was               |
+    | one time step for each agent     | that of the first, or one with a place for   |
+    |                                  | each agent in observation, action and reward |
+
+    Public attributes that the wrapper does not have, such as `save_replay`, `map_name`
+    and `action_delays`, are those of the environment.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        agents: Literal["first", "all"] = "first",
+        others: Callable[[Any], Any] | None = None,
+        actions: Actions = "structured",
+        illegal: Illegal = "raise",
+        observations: Collection[str] | None = None,
+        variable: Variable = "pad",
+        max_lengths: Mapping[str, int] | None = None,
+        step_mul: int | None = None,
+        render_layer: str = "player_relative",
+    ) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            env: An environment of PySC2, or a function that makes one. For that PySC2
+                is prepared, see `envkit.adapters.pysc2.prepare`. If the function takes
+                `random_seed`, the wrapper can be seeded.
+            agents: Whose environment it is. With "first" it looks like that of one
+                agent. With "all" observation and action are tuples with a part for
+                each agent, and the reward is an array with a number for each.
+            others: What the other agents do if it is that of the first: called with
+                the time step of each, as PySC2 has it, and returns an action of
+                PySC2's. Unless given they do nothing.
+            actions: "structured" for a dictionary of bounded integers, "passthrough"
+                for PySC2's own function calls as objects.
+            illegal: What a structured action does whose function is not among the
+                available ones: "raise", be a "noop", or "pass" to PySC2.
+            observations: The names of those that are wanted; `None` for all.
+            variable: What becomes of arrays whose length varies: "pad" to make room
+                for the most and put the length beside it, or "object".
+            max_lengths: How much there is room for: `{"feature_units": 512}`.
+            step_mul: How many steps of the game a step takes; `None` for as many as
+                the environment was made with.
+            render_layer: Which layer of the screen `render` draws without colours.
+        """
+        _check_choices(
+            actions=actions, agents=agents, illegal=illegal, variable=variable
+        )
+        super().__init__(handle_auto_reset=True)
+        prepare()
+        from pysc2.lib.actions import FunctionCall
+
+        self._make_call = FunctionCall
+        self._make_env = _constructor_of(env)
+        self._foreign = env if self._make_env is None else _made_by(self._make_env())
+        self._name = type(self._foreign).__name__
+        self._for_all = agents == "all"
+        self._others = others
+        self._sides = self._sides_of(
+            actions=actions,
+            illegal=illegal,
+            observations=observations,
+            variable=variable,
+            max_lengths=max_lengths,
+        )
+        self._declared = self._declared_of(
+            self._sides if self._for_all else self._sides[:1]
+        )
+        self._masks: list[Array] = []
+        self._observation_spec = self._for_agents(
+            [side.observation_spec for side in self._sides]
+        )
+        self._action_spec = self._for_agents([side.action_spec for side in self._sides])
+        if self._for_all:
+            self._reward_spec = ArraySpec((len(self._sides),), np.float32, "reward")
+        self._step_mul = step_mul
+        self._render_layer = render_layer
+        # PySC2's time steps of now, one for each agent.
+        self._theirs: tuple[Any, ...] = ()
+
+    def _sides_of(
+        self,
+        *,
+        observations: Collection[str] | None,
+        max_lengths: Mapping[str, int] | None,
+        **options: Any,
+    ) -> list[_AgentSide]:
+        shapes, action_specs = (
+            self._foreign.observation_spec(),
+            self._foreign.action_spec(),
+        )
+        _check_names("observations", observations, shapes)
+        _check_names("max_lengths", max_lengths, shapes)
+        return [
+            _AgentSide(
+                agent_shapes,
+                action_spec,
+                name=self._name,
+                place=f"[{index}]" if self._for_all else "",
+                observations=observations,
+                max_lengths=max_lengths,
+                **options,
+            )
+            for index, (agent_shapes, action_spec) in enumerate(
+                zip(shapes, action_specs, strict=True)
+            )
+        ]
+
+    @property
+    def pysc2(self) -> Any:
+        """The environment of PySC2."""
+        return self._foreign
+
+    def wrapped_env(self) -> Any:
+        """Returns the environment of PySC2, as wrappers do."""
+        return self._foreign
+
+    @property
+    def realtime(self) -> bool:
+        """True if the game goes on between steps, 22.4 of its own steps a second."""
+        env = self._foreign
+        # PySC2's own wrappers have what they wrap under this name.
+        while not hasattr(env, "_realtime") and hasattr(env, "_env"):
+            env = env._env
+        return bool(getattr(env, "_realtime", False))
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """What the first agent can do: a function's place is its number."""
+        functions = self._sides[0].functions
+        return () if functions is None else functions.functions
+
+    def _for_agents(self, parts: list[Any]) -> Any:
+        return tuple(parts) if self._for_all else parts[0]
+
+    def seed(self, seed: Seed) -> None:
+        """Has the next reset make a new environment with another `random_seed`.
+
+        That begins a new game, which takes longer than a reset. It does not concern
+        what PySC2 draws with Python's own generator: races, and maps among several.
+        """
+        if self._make_env is None or not _takes_seed(self._make_env):
+            raise NotImplementedError(
+                f"{self._name} cannot be seeded: PySC2 takes a seed when an "
+                "environment is made. Give PySC2Wrapper a function that takes "
+                "random_seed, such as functools.partial(SC2Env, map_name=...)."
+            )
+        super().seed(seed)
+        assert self._next_seed is not None  # It is drawn where none was given.
+        self._next_seed %= _SEEDS
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns the numbers that PySC2 tells of the current time step.
+
+        `game_loop`, `score` and `map_name`, as far as they are observed, and the
+        `action_mask`, if the observation has one; in real time `action_delays`, too:
+        how many actions came how many steps of the game late. Scores and delays of all
+        agents are lists, and masks are the rows of an array. Before the first reset it
+        is empty.
+        """
+        if not self._theirs:
+            return {}
+        info = _seen_in(self._theirs[0].observation)
+        if MASK in self._declared:
+            info[MASK] = np.array(self._masks if self._for_all else self._masks[0])
+        if self._for_all and "score" in info:
+            info["score"] = [_seen_in(t.observation)["score"] for t in self._theirs]
+        if self.realtime:
+            info["action_delays"] = self._for_agents(self._foreign.action_delays())
+        return info
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what each info has: the mask, and numbers of the game.
+
+        Masks of all agents are declared if there are as many functions for each.
+        """
+        return dict(self._declared)
+
+    def _declared_of(self, sides: Sequence[_AgentSide]) -> dict[str, Any]:
+        shapes = self._foreign.observation_spec()[0]
+        specs = {}
+        if "game_loop" in shapes:
+            specs["game_loop"] = ArraySpec((), np.int64, "game_loop")
+        if "score_cumulative" in shapes and not self._for_all:
+            specs["score"] = ArraySpec((), np.int64, "score")
+        masks = [
+            side.observation_spec.get(MASK)
+            for side in sides
+            if isinstance(side.observation_spec, dict)
+        ]
+        if len(masks) == len(sides) and masks[0] and masks == masks[:1] * len(masks):
+            agents = (len(sides),) if self._for_all else ()
+            specs[MASK] = masks[0].replace(shape=(*agents, *masks[0].shape))
+        return specs
+
+    def render(self, mode: str = "rgb_array") -> Array:
+        """Returns a picture of the first agent's screen.
+
+        These are its colours, if it observes them, and otherwise a layer of features
+        in the colours that PySC2 has for it. A window is PySC2's own affair: its
+        `visualize=True` opens one.
+        """
+        self._check_open("render")
+        if mode != "rgb_array":
+            raise ValueError(f"{self._name} renders 'rgb_array' only, not {mode!r}.")
+        first = self._theirs[0].observation if self._theirs else {}
+        picture = _picture_of(first, self._render_layer)
+        if picture is None and self._theirs:
+            raise NotImplementedError(
+                f"{self._name} cannot render: its first agent observes no screen. Give "
+                "it an interface format with rgb_screen or feature_screen."
+            )
+        if picture is None:
+            self.current_time_step()  # It says that reset() comes first.
+        return picture  # type: ignore[return-value]  # the line before raises
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        if self._next_seed is not None and self._make_env is not None:
+            self._foreign.close()
+            self._foreign = _made_by(self._make_env(random_seed=self._next_seed))
+            self._next_seed = None
+        return self._convert(self._foreign.reset(), "reset")
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        self._check_open("step")
+        calls = self._calls(action)
+        if self._step_mul is None:
+            return self._convert(self._foreign.step(calls), "step")
+        return self._convert(self._foreign.step(calls, step_mul=self._step_mul), "step")
+
+    def _calls(self, action: NestedArray) -> list[Any]:
+        """Returns PySC2's action for each agent."""
+        now = [theirs.observation for theirs in self._theirs]
+        if self._for_all:
+            self._check_count(action)
+            return [
+                side.act(part, seen, self._make_call)
+                for side, part, seen in zip(self._sides, action, now, strict=True)
+            ]
+        first, *rest = self._sides
+        calls = [first.act(action, now[0], self._make_call)]
+        for side, theirs in zip(rest, self._theirs[1:], strict=True):
+            if self._others is None:
+                calls.append(side.rest(self._make_call))
+            else:
+                calls.append(self._others(theirs))
+        return calls
+
+    def _check_count(self, action: Any) -> None:
+        count = len(self._sides)
+        if not isinstance(action, list | tuple) or len(action) != count:
+            raise SpecError.does_not_fit(
+                "PySC2Wrapper.step() was given an action that",
+                path="action",
+                root="action",
+                expected=f"a tuple of {count} actions",
+                got=describe(action),
+                reason="There is one action for each agent.",
+            )
+
+    def _convert(self, theirs: Any, call: str) -> TimeStep:
+        # Hot: called once per step.
+        try:
+            time_steps = tuple(theirs)
+            kinds = {int(each.step_type) for each in time_steps}
+            step_types = [_STEP_TYPES[kind] for kind in kinds]
+            discounts = {float(each.discount) for each in time_steps}
+        except (AttributeError, KeyError, TypeError):
+            self._refuse(call, describe(theirs))
+        if len(time_steps) != len(self._sides):
+            self._refuse(call, f"{len(time_steps)} time steps")
+        # PySC2 has one clock and one end for all its agents.
+        if len(kinds) > 1 or len(discounts) > 1:
+            self._refuse(call, "time steps of which some end and some do not")
+        self._theirs = time_steps
+        (step_type,), (discount,) = step_types, discounts
+        rewards = [each.reward for each in time_steps]
+        if step_type is StepType.FIRST:
+            rewards, discount = [0.0] * len(rewards), 1.0
+        return TimeStep(
+            step_type,
+            np.array(rewards if self._for_all else rewards[0], np.float32),
+            np.array(discount, np.float32),
+            self._observed(),
+        )
+
+    def _observed(self) -> Any:
+        sides = self._sides if self._for_all else self._sides[:1]
+        seen = [
+            side.observe(theirs.observation)
+            for side, theirs in zip(sides, self._theirs, strict=False)
+        ]
+        if MASK in self._declared:
+            self._masks = [each[MASK].copy() for each in seen]
+        return self._for_agents(seen)
+
+    def _refuse(self, call: str, what: str) -> NoReturn:
+        raise SpecError(
+            f"{self._name}.{call}() returned {what}; an environment of PySC2 returns a "
+            f"time step for each of its agents, here {len(self._sides)}."
+        )
+
+    def _get_state(self) -> Any:
+        raise NotImplementedError(
+            f"{self._name} cannot save its state: StarCraft II has no way to go back "
+            "into a game. save_replay(folder) saves what has happened, to look at."
+        )
+
+    def _set_state(self, state: Any) -> None:
+        self._get_state()
+
+
+class _AgentSide:
+    """Converts the observations and the actions of one agent.
+
+    Attributes:
+        observation_spec: The specs of an observation.
+        action_spec: The specs of an action.
+        observe: Makes an observation of one of PySC2's.
+        functions: What the agent can do; `None` if it sends messages.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        action_spec: Any,
+        *,
+        name: str,
+        place: str,
+        actions: Actions,
+        illegal: Illegal,
+        observations: Collection[str] | None,
+        variable: Variable,
+        max_lengths: Lengths | None,
+    ) -> None:
+        """Reads the specs of PySC2.
+
+        Args:
+            shapes: The agent's part of `observation_spec`.
+            action_spec: The agent's part of `action_spec`.
+            name: What the environment is called in errors.
+            place: Where in nests of all agents this one is, such as `[1]`.
+            actions: What form its actions have.
+            illegal: What happens when it calls a function that is not available.
+            observations: Which observations are wanted; `None` for all.
+            variable: What becomes of arrays whose length varies.
+            max_lengths: How much there is room for in these.
+        """
+        units = (max_lengths or {}).get("raw_units", _ROOM_FOR_UNITS)
+        self.functions = functions_of(action_spec, units=units)
+        self.observe = Observer(
+            shapes,
+            subject=f"{name} returned an observation that",
+            path=f"observation{place}",
+            functions=0 if self.functions is None else len(self.functions.functions),
+            names=observations,
+            lengths=max_lengths,
+            variable=variable,
+        )
+        self.observation_spec = self.observe.spec
+        self._illegal = illegal
+        self._path = f"action{place}"
+        self.action_spec: NestedSpec
+        self._read: Converter | None = None
+        if actions == "structured" and self.functions is not None:
+            self.action_spec = self.functions.spec()
+            self._read = Converter(
+                self.action_spec,
+                map_specs(bounded_leaf, self.action_spec),
+                subject=_REFUSED,
+                root="action",
+                path=place,
+            )
+        else:
+            self.action_spec = ObjectSpec(name="action", kind=Calls(self.functions))
+
+    def act(self, action: NestedArray, now: Any, make_call: Callable[..., Any]) -> Any:
+        """Returns what PySC2 takes for an action.
+
+        Args:
+            action: The agent's action.
+            now: PySC2's observation, which says what is available.
+            make_call: PySC2's `FunctionCall`.
+        """
+        # Hot: called once per agent and step.
+        if self._read is None:
+            return as_pysc2(self._passed(unwrapped(action)), make_call)
+        assert self.functions is not None  # Otherwise actions are not structured.
+        number, arguments = self.functions.call(self._read(action))
+        legal = now.get("available_actions") if self._illegal != "pass" else None
+        if legal is not None and number not in legal:
+            if self._illegal == "raise":
+                raise ValueError(self.functions.refusal(number, legal))
+            return make_call(_NO_OP, [])
+        return make_call(number, arguments)
+
+    def rest(self, make_call: Callable[..., Any]) -> Any:
+        """Returns what PySC2 takes for doing nothing."""
+        return [] if self.functions is None else make_call(_NO_OP, [])
+
+    def _passed(self, value: Any) -> Any:
+        spec = self.action_spec
+        if isinstance(spec, ObjectSpec) and not spec.contains(value):
+            raise SpecError.does_not_fit(
+                _REFUSED,
+                path=self._path,
+                root="action",
+                expected="a FunctionCall, a pair (function, arguments), a message, or "
+                "a list of these",
+                got=describe(value),
+                reason="A FunctionCall is made by pysc2.lib.actions, for example "
+                "FUNCTIONS.Move_screen('now', [23, 38]).",
+            )
+        return value
+
+
+def _check_choices(**choices: str) -> None:
+    """Raises unless each argument has one of the values that there are.
+
+    Example:
+        >>> _check_choices(agents="both")
+        Traceback (most recent call last):
+        ValueError: agents must be one of 'first', 'all', got 'both'.
+    """
+    for name, value in choices.items():
+        if value not in _CHOICES[name]:
+            raise ValueError(
+                f"{name} must be one of {', '.join(map(repr, _CHOICES[name]))}, got "
+                f"{value!r}."
+            )
+
+
+def _check_names(
+    argument: str,
+    names: Collection[str] | None,
+    agents: Sequence[Mapping[str, Any]],
+) -> None:
+    """Raises unless an argument names observations that there are.
+
+    Args:
+        argument: What it is called.
+        names: The names, if any are given.
+        agents: What each agent observes, as PySC2 says it.
+    """
+    if isinstance(names, str):
+        raise TypeError(
+            f"{argument} must be a list of names, got the string {names!r}: pass "
+            f"[{names!r}]."
+        )
+    known = {name for shapes in agents for name in shapes}
+    if "available_actions" in known:
+        known.add(MASK)
+    unknown = sorted(set(names or ()) - known)
+    if unknown:
+        raise ValueError(
+            f"{argument} has {unknown[0]!r}, which PySC2 does not observe here. There "
+            f"are {', '.join(sorted(known))}."
+        )
+
+
+def _constructor_of(env: Any) -> Callable[..., Any] | None:
+    """Returns a function that makes environments; `None` if it is one already."""
+    if not isinstance(env, type) and _is_environment(env):
+        return None
+    if callable(env):
+        return env  # type: ignore[no-any-return]  # callable() says so
+    raise TypeError(
+        f"PySC2Wrapper was given {describe(env)}, which is neither an environment of "
+        "PySC2 nor a function that makes one."
+    )
+
+
+def _made_by(env: Any) -> Any:
+    """Returns what a function made, if that is an environment."""
+    if not _is_environment(env):
+        raise TypeError(
+            f"PySC2Wrapper was given a function that returned {describe(env)}, which "
+            "is not an environment of PySC2."
+        )
+    return env
+
+
+def _is_environment(env: Any) -> bool:
+    return all(callable(getattr(env, name, None)) for name in _METHODS)
+
+
+def _takes_seed(make_env: Callable[..., Any]) -> bool:
+    """True if a function takes `random_seed`."""
+    try:
+        parameters = inspect.signature(make_env).parameters
+    except (TypeError, ValueError):  # It does not tell.
+        return False
+    return "random_seed" in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+
+
+def _seen_in(observation: Any) -> dict[str, Any]:
+    """Returns what an info says of an observation of PySC2's."""
+    if not isinstance(observation, Mapping):  # A message of the game.
+        observation = observation.observation
+        score = observation.score.score
+        return {"game_loop": int(observation.game_loop), "score": int(score)}
+    info: dict[str, Any] = {}
+    if "game_loop" in observation:
+        info["game_loop"] = int(observation["game_loop"][0])
+    if "score_cumulative" in observation:
+        info["score"] = int(observation["score_cumulative"][0])
+    if "map_name" in observation:
+        info["map_name"] = observation["map_name"]
+    return info
+
+
+def _picture_of(observation: Any, layer: str) -> Array | None:
+    """Draws the screen of an agent.
+
+    Args:
+        observation: PySC2's own.
+        layer: Which layer of the screen is drawn where there are no colours.
+
+    Returns:
+        A picture of dtype uint8; `None` if the agent has no screen.
+    """
+    if not isinstance(observation, dict):
+        return None
+    if "rgb_screen" in observation:
+        return np.asarray(observation["rgb_screen"]).astype(np.uint8)
+    if "feature_screen" not in observation:
+        return None
+    from pysc2.lib import features
+
+    feature = getattr(features.SCREEN_FEATURES, layer)
+    plane = np.asarray(observation["feature_screen"])[feature.index]
+    # Values that the game has come to know since have no colours.
+    known = np.clip(plane, 0, feature.scale - 1)
+    return np.array(feature.color(known), np.uint8)

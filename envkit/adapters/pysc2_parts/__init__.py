@@ -1,1 +1,0 @@
-"""What the adapter of PySC2 is made of."""

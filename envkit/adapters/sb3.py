@@ -1,0 +1,358 @@
+"""`to_sb3`: environments of envkit as a `VecEnv` of Stable-Baselines3."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.adapters.foreign import LateBase, require
+from envkit.adapters.gymnasium.infos import RowInfos
+from envkit.adapters.gymnasium.members import to_member, to_members
+from envkit.adapters.gymnasium.rows import (
+    BatchRows,
+    call_rows,
+    check_infos,
+    chosen_rows,
+    envs_of,
+    get_rows,
+    set_rows,
+)
+from envkit.adapters.gymnasium.spaces import space_from_spec
+from envkit.adapters.gymnasium.to_env import check_scalars, metadata_of
+from envkit.adapters.gymnasium.to_vector import ResetMode
+from envkit.adapters.values import map_specs
+from envkit.batched_py_environment import BatchedPyEnvironment
+from envkit.errors import CallOrderError
+from envkit.py_environment import PyEnvironment
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.validation import describe
+from envkit.time_step import AutoReset, StepType, TimeStep
+from envkit.types import Array, NestedArray
+from envkit.wrappers.base import rows_in_wrapper
+
+__all__ = ["PyToSB3", "to_sb3"]
+
+_LAST = int(StepType.LAST)
+
+
+def to_sb3(env: Any, *, infos: str = "all", render_mode: str | None = None) -> PyToSB3:
+    """Makes a `VecEnv` of Stable-Baselines3 of an environment.
+
+    Args:
+        env: A batch, a pool, or a single environment, which becomes a batch of one.
+            Closing the result closes it. Of a pool, `autoreset` becomes SAME_STEP.
+        infos: Which infos are read: those of every step ("all"), those of the ends
+            of episodes ("final"), which are all that the algorithms of
+            Stable-Baselines3 read, or "none". A pool has to ask its workers for
+            them, which takes longer than the steps of cheap environments.
+        render_mode: What `render` calls the environment's `render` with. `None` for the
+            mode that the environment was made with, or "rgb_array" where it was made
+            without any.
+
+    Raises:
+        MissingDependencyError: Stable-Baselines3 is not installed.
+        ValueError: The batch cannot begin episodes in some rows alone, or has actions
+            that are several arrays.
+    """
+    if isinstance(env, type) or not isinstance(env, PyEnvironment):
+        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        raise TypeError(
+            f"to_sb3() was given {what}; it takes a PyEnvironment, single or batched, "
+            "such as a ParallelPyEnvironment."
+        )
+    check_infos(infos)
+    return PyToSB3(env, infos=infos, render_mode=render_mode)
+
+
+class PyToSB3(LateBase):
+    """Shows a batch of envkit's as a `VecEnv`; `to_sb3` makes one.
+
+    | envkit                          | Stable-Baselines3                           |
+    |---------------------------------|---------------------------------------------|
+    | `LAST`                          | done; the observation is already that of    |
+    |                                 | the next episode                            |
+    | its observation                 | `info["terminal_observation"]`              |
+    | `LAST` without termination      | `info["TimeLimit.truncated"]` is true       |
+    | `get_info`                      | the infos, a dictionary for each row        |
+    | `seed`                          | `seed`; the next reset uses it              |
+    | integers that begin elsewhere   | actions that begin at 0                     |
+    """
+
+    # Of the base class.
+    num_envs: int
+    render_mode: str | None
+    _seeds: list[int | None]
+    _options: list[dict[str, Any]]
+    _reset_seeds: Callable[[], None]
+    _reset_options: Callable[[], None]
+
+    @classmethod
+    def _load_base(cls) -> type:
+        require("stable_baselines3", needed_by="to_sb3()", extra="sb3")
+        from stable_baselines3.common.vec_env import (  # type: ignore[import-not-found]  # not in the test extra
+            VecEnv,
+        )
+
+        return VecEnv  # type: ignore[no-any-return]  # a class
+
+    def __init__(self, env: PyEnvironment, infos: str, render_mode: str | None) -> None:
+        """Wraps an environment, as `to_sb3` does."""
+        _check_specs(env)
+        self._given = env
+        batch: Any = env
+        if not env.batched:
+            batch = BatchedPyEnvironment([env], multithreading=False)
+        self._env = batch
+        self._mode = ResetMode(batch, AutoReset.SAME_STEP, "to_sb3()")
+        self._rows = BatchRows(batch, infos)
+        self._none = np.zeros(batch.batch_size, bool)
+        self._own_render_mode = _render_mode_of(batch, render_mode)
+        self._actions: Any = None
+        observations = space_from_spec(env.observation_spec())
+        self._to_observations = to_members(observations, env.observation_spec())
+        self._to_observation = to_member(observations, env.observation_spec())
+        actions, self._first_action = _from_zero(space_from_spec(env.action_spec()))
+        self._action_dtype = env.action_spec().dtype
+        super().__init__(batch.batch_size, observations, actions)  # type: ignore[call-arg]  # VecEnv's
+        self.metadata = metadata_of(batch, self._own_render_mode)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} has environments and cannot be copied or pickled: "
+            "pass what they were made of, and make others there."
+        )
+
+    def wrapped_env(self) -> Any:
+        """Returns the environment of envkit."""
+        return self._given
+
+    # Steps and resets.
+
+    def reset(self) -> Any:
+        """Begins an episode in every row, and returns the observations.
+
+        What `seed` and `set_options` were given is used.
+        """
+        self._actions = None
+        everyone = ~self._none
+        with self._rows.prepared(everyone, self._seeds, self._options):
+            time_step = self._env.reset()
+        self._reset_seeds()
+        # They are for this reset, and not for episodes that begin automatically.
+        self._reset_options()
+        begun = self._rows.begun_infos(time_step, everyone, at_once=False)
+        self.reset_infos = self._by_row(begun)
+        return self._seen(time_step)
+
+    def step_async(self, actions: Any) -> None:
+        """Takes the actions of the step that `step_wait` makes."""
+        array = np.asarray(actions)
+        if array.dtype.kind == "f" and self._action_dtype.kind in "biu":
+            # Their policies draw zeros and ones as floats.
+            array = array.astype(self._action_dtype)
+        if self._first_action is not None:
+            array = array + self._first_action
+        self._actions = array
+
+    def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
+        """Returns observations, rewards, dones and infos of a step."""
+        if self._actions is None:
+            raise CallOrderError(
+                "step_wait() was called without actions. Call step_async(actions) "
+                "first, or step(actions)."
+            )
+        actions, self._actions = self._actions, None
+        shown = self._mode.step(actions, self._none)
+        ended = np.asarray(shown.step_type) == _LAST
+        found = self._rows.infos(shown, ended)
+        terminated, truncated = self._rows.ends(shown, ended, found)
+        infos = self._by_row(found)
+        for info, is_cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = is_cut
+        now = shown
+        if ended.any():
+            for row in np.flatnonzero(ended).tolist():
+                infos[row]["terminal_observation"] = self._row_of(shown, row)
+            now = self._begin(ended)
+        rewards = np.array(shown.reward, np.float32)
+        return self._seen(now), rewards, ended, infos
+
+    def _begin(self, ended: Array) -> TimeStep:
+        """Begins the next episode of rows that have ended."""
+        now = self._mode.begin(ended)
+        begun = self._by_row(self._rows.begun_infos(now, ended, at_once=True))
+        self.reset_infos = [
+            new if over else old
+            for new, old, over in zip(begun, self.reset_infos, ended, strict=True)
+        ]
+        return now
+
+    def _seen(self, time_step: TimeStep) -> Any:
+        """Returns the observations as members of the batched space."""
+        # Views into a pool's memory change later.
+        own = map_specs(_own, time_step.observation)
+        return self._to_observations(own)
+
+    def _row_of(self, time_step: TimeStep, row: int) -> Any:
+        own: NestedArray = map_specs(
+            lambda leaf: np.array(leaf[row, ...]), time_step.observation
+        )
+        return self._to_observation(own)
+
+    def _by_row(self, found: RowInfos | None) -> list[dict[str, Any]]:
+        """Returns a dictionary for each row, without the two flags of an end."""
+        if found is None:
+            return [{} for _ in self._none]
+        found.take_flags()
+        return found.by_row()
+
+    # Environments.
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Returns an attribute of environments.
+
+        Args:
+            attr_name: The attribute.
+            indices: Of which rows; `None` for all.
+        """
+        rows = self._chosen(indices)
+        if attr_name == "render_mode":
+            return [self._own_render_mode] * len(rows)
+        try:
+            chosen = self._asked(rows)
+        except ValueError:  # One object answers for several of them.
+            values = get_rows(self._env, attr_name)
+            return [values[row] for row in rows]
+        return [] if chosen is None else list(get_rows(chosen, attr_name))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Sets an attribute of environments.
+
+        Args:
+            attr_name: The attribute.
+            value: The value, the same for all.
+            indices: Of which rows; `None` for all.
+        """
+        chosen = self._asked(self._chosen(indices))
+        if chosen is None:
+            return
+        # In a list it would be one for each.
+        is_list = isinstance(value, list | tuple)
+        set_rows(chosen, attr_name, [value] * chosen.batch_size if is_list else value)
+
+    def env_method(
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: Any = None,
+        **method_kwargs: Any,
+    ) -> list[Any]:
+        """Calls a method of environments, and returns the results.
+
+        Args:
+            method_name: The method.
+            *method_args: Its arguments.
+            indices: Of which rows; `None` for all.
+            **method_kwargs: Its keyword arguments.
+        """
+        chosen = self._asked(self._chosen(indices))
+        if chosen is None:
+            return []
+        return list(call_rows(chosen, method_name, method_args, method_kwargs))
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        """Returns for each row whether its environment is in a wrapper of a class.
+
+        Args:
+            wrapper_class: A wrapper of Gymnasium's, Stable-Baselines3's or envkit's.
+                Workers of a pool are asked.
+            indices: Of which rows; `None` for all.
+        """
+        found = rows_in_wrapper(self._env, wrapper_class)
+        return [found[row] for row in self._chosen(indices)]
+
+    def _asked(self, rows: list[int]) -> Any:
+        """Returns the batch of these rows; `None` if there are none."""
+        return chosen_rows(self._env, rows) if rows else None
+
+    def _chosen(self, indices: Any) -> list[int]:
+        rows = range(self.num_envs)
+        if indices is None:
+            return list(rows)
+        chosen = indices if isinstance(indices, Iterable) else [indices]
+        # As an index into a list, which is what it is for others.
+        return [rows[operator.index(index)] for index in chosen]
+
+    # Pictures, and the end.
+
+    def render(self, mode: str | None = None) -> Any:
+        """Returns the rows' pictures side by side, or shows them.
+
+        Args:
+            mode: "rgb_array" or "human"; `None` for the render mode. Where that is
+                "human", the environments show themselves.
+        """
+        if self.render_mode == "human" and mode in (None, "human"):
+            self._env.render("human")
+            return None
+        return super().render(mode)  # type: ignore[misc]  # VecEnv's, which comes late
+
+    def get_images(self) -> Sequence[Array | None]:
+        """Returns a picture of each row."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"The render mode is {self.render_mode!r}, and pictures are rendered "
+                "with 'rgb_array'.",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return list(self._env.render("rgb_array"))
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._env.close()
+
+
+def _check_specs(env: PyEnvironment) -> None:
+    check_scalars(env, "to_sb3()")
+    name, spec = type(env).__name__, env.action_spec()
+    if not isinstance(spec, ArraySpec):
+        raise ValueError(
+            f"to_sb3() was given {name}, whose actions are {nest.outline(spec)}; in "
+            "Stable-Baselines3 an action is one array. FlattenActionWrapper makes one "
+            "of several."
+        )
+    if env.reward_spec().shape != ():
+        raise ValueError(
+            f"to_sb3() was given {name}, whose reward_spec() is {env.reward_spec()!r}; "
+            "in Stable-Baselines3 the reward is one number."
+        )
+
+
+def _from_zero(space: Any) -> tuple[Any, Any]:
+    """Returns a space whose choices are counted from 0, and what to add to them."""
+    start = getattr(space, "start", None)
+    if start is None or not np.any(start):
+        return space, None
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return spaces.Discrete(int(space.n)), int(start)
+    return spaces.MultiDiscrete(space.nvec), start
+
+
+def _render_mode_of(batch: Any, given: str | None) -> str | None:
+    if given is not None:
+        return given
+    envs = envs_of(batch)
+    return getattr(batch if envs is None else envs[0], "render_mode", "rgb_array")
+
+
+def _own(leaf: Any) -> Array:
+    array = np.asarray(leaf)
+    return array if array.flags.writeable else array.copy()

@@ -1,1 +1,0 @@
-"""Spaces of Gymnasium and specs of envkit, and the values in them."""

@@ -1,1 +1,0 @@
-"""What the states of environments are made of that are pickled."""

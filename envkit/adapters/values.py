@@ -1,0 +1,411 @@
+"""Values that cross into or out of another library: converted, copied and checked.
+
+A `Converter` is compiled from a nest of functions, one for each leaf. A leaf function
+raises a `SpecError` where it has to give up; the converter then holds the whole value
+against the specs, which say best what is wrong and where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from envkit import nest
+from envkit.actions import PythonNumbers, given_floats
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import check_fits
+from envkit.types import Array, NestedSpec
+
+__all__ = [
+    "Converter",
+    "Leaf",
+    "Repacker",
+    "array_leaf",
+    "bounded_leaf",
+    "compiled",
+    "kept_leaf",
+    "map_specs",
+    "map_with_paths",
+    "rebuilt",
+]
+
+
+Leaf: TypeAlias = Callable[[Any], Any]
+
+
+class Converter:
+    """Converts nests leaf by leaf, and raises for the leaf that does not fit.
+
+    Example:
+        >>> spec = {"speed": ArraySpec((), np.float32)}
+        >>> read = Converter(
+        ...     spec, map_specs(array_leaf, spec), subject="It", root="observation"
+        ... )
+        >>> read({"speed": 0.5})
+        {'speed': array(0.5, dtype=float32)}
+        >>> read({"speed": None})
+        Traceback (most recent call last):
+        envkit.errors.SpecError: It does not fit its spec at observation['speed'].
+        <BLANKLINE>
+          expected   ArraySpec(shape=(), dtype=float32)
+          got        None
+        <BLANKLINE>
+        None is not an array. Did a return statement get lost?
+    """
+
+    __slots__ = ("_convert", "_leaves", "_path", "_root", "_spec", "_subject")
+
+    def __init__(
+        self,
+        spec: NestedSpec,
+        leaves: Any,
+        *,
+        subject: str,
+        root: str,
+        path: str = "",
+    ) -> None:
+        """Compiles a converter.
+
+        Args:
+            spec: The specs that values must fit.
+            leaves: A nest like `spec`, of the functions that convert. A function may
+                stand for a whole part of the nest.
+            subject: The beginning of the sentence of an error.
+            root: The beginning of a place in a value, such as `observation`.
+            path: The place of the value below the root, if it is a part.
+        """
+        self._convert = compiled(leaves)
+        self._leaves = leaves
+        self._spec = spec
+        self._subject = subject
+        self._root = root
+        self._path = path
+
+    def __call__(self, value: Any) -> Any:
+        """Converts one value."""
+        try:
+            return self._convert(value)
+        except SpecError as error:
+            if str(error):  # A leaf knows best itself what is wrong.
+                raise
+        misfit, spec = _left_to_explain(value, self._spec, self._leaves)
+        check_fits(
+            misfit, spec, subject=self._subject, root=self._root, path=self._path
+        )
+        raise AssertionError("A leaf function refuses what fits its spec.")
+
+
+def map_specs(function: Callable[[Any], Any], spec: NestedSpec) -> Any:
+    """Applies a function to the leaves of a nest of specs, of any library.
+
+    Mappings become plain dictionaries with their keys in the same order.
+    """
+    return map_with_paths(lambda leaf, _: function(leaf), spec)
+
+
+def map_with_paths(
+    function: Callable[[Any, str], Any], spec: NestedSpec, path: str = ""
+) -> Any:
+    """Applies a function to the leaves of a nest of specs, and to their places.
+
+    Example:
+        >>> map_with_paths(lambda leaf, path: path, {"b": 0, "a": [0]}, "action")
+        {'b': "action['b']", 'a': ["action['a'][0]"]}
+    """
+    if isinstance(spec, Mapping):
+        return {
+            key: map_with_paths(function, child, f"{path}[{key!r}]")
+            for key, child in spec.items()
+        }
+    if isinstance(spec, list | tuple):
+        names = getattr(spec, "_fields", None)
+        places = (
+            [nest.join(path, name) for name in names]
+            if names
+            else [f"{path}[{index}]" for index in range(len(spec))]
+        )
+        pairs = zip(spec, places, strict=True)
+        return rebuilt(spec, [map_with_paths(function, *pair) for pair in pairs])
+    return function(spec, path)
+
+
+def array_leaf(spec: ArraySpec) -> Leaf:
+    """Returns a function that makes a new array of a spec's shape and dtype.
+
+    Numbers change their dtype where that loses nothing but digits of a fraction.
+    Bounds are not checked.
+    """
+    shape, dtype = spec.shape, spec.dtype
+
+    def convert(value: Any) -> Array:
+        # Hot: called once per leaf and step. Libraries reuse their arrays, hence the
+        # copy.
+        if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
+            return value.copy()
+        return _as_array(value, spec)
+
+    return convert
+
+
+def kept_leaf(spec: ArraySpec, check: Leaf) -> Leaf:
+    """Returns a function that makes arrays of floats of the width that they have.
+
+    Python's own numbers become `PythonNumbers`. `check` raises for other values.
+    """
+
+    def convert(value: Any) -> Array:
+        check(value)
+        array = given_floats(value)
+        if array is None or array.shape != spec.shape:
+            raise SpecError
+        if _is_of_python(value):
+            return array.astype(np.float64).view(PythonNumbers)
+        return array.copy() if array is value else array
+
+    return convert
+
+
+def _is_of_python(value: Any) -> bool:
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return isinstance(value, float | int) and not isinstance(value, np.generic)
+
+
+def bounded_leaf(spec: ArraySpec) -> Leaf:
+    """Returns a function like that of `array_leaf` that checks the bounds, too."""
+    if not isinstance(spec, BoundedArraySpec):
+        return array_leaf(spec)
+    return _large_leaf(spec) if math.prod(spec.shape) > _FEW else _small_leaf(spec)
+
+
+# Up to so many elements Python's comparisons are quicker than starting NumPy's.
+_FEW = 32
+
+
+def _small_leaf(spec: BoundedArraySpec) -> Leaf:
+    convert = array_leaf(spec)
+    lows, highs = (
+        np.broadcast_to(bound, spec.shape).ravel().tolist()
+        for bound in (spec.minimum, spec.maximum)
+    )
+
+    def convert_bounded(value: Any) -> Array:
+        # Hot: called once per leaf and step. The lengths are equal.
+        array: Array = convert(value)
+        for number, low, high in zip(array.ravel().tolist(), lows, highs):  # noqa: B905
+            if not low <= number <= high:  # In this form a NaN is outside.
+                raise SpecError
+        return array
+
+    return convert_bounded
+
+
+def _large_leaf(spec: BoundedArraySpec) -> Leaf:
+    convert = array_leaf(spec)
+    low, high = spec.minimum, spec.maximum
+
+    def convert_bounded(value: Any) -> Array:
+        # Hot: called once per leaf and step.
+        array: Array = convert(value)
+        if not ((array >= low) & (array <= high)).all():
+            raise SpecError
+        return array
+
+    return convert_bounded
+
+
+def compiled(leaves: Any) -> Leaf:
+    """Turns a nest of functions into one function for nests."""
+    if isinstance(leaves, dict):
+        return _compile_dict({key: compiled(leaf) for key, leaf in leaves.items()})
+    if isinstance(leaves, list | tuple):
+        return _compile_sequence(leaves, [compiled(leaf) for leaf in leaves])
+    return leaves  # type: ignore[no-any-return]  # it is a leaf
+
+
+def _compile_dict(parts: dict[Any, Leaf]) -> Leaf:
+    keys = parts.keys()
+
+    def convert(value: Any) -> dict[Any, Any]:
+        if not isinstance(value, Mapping) or value.keys() != keys:
+            raise SpecError
+        return {key: part(value[key]) for key, part in parts.items()}
+
+    return convert
+
+
+def _compile_sequence(template: Any, parts: list[Leaf]) -> Leaf:
+    def convert(value: Any) -> Any:
+        if not _is_sequence_of(value, len(parts)):
+            raise SpecError
+        return rebuilt(
+            template, [part(item) for part, item in zip(parts, value, strict=True)]
+        )
+
+    return convert
+
+
+def _is_sequence_of(value: Any, length: int) -> bool:
+    # Gymnasium lets lists and arrays pass for members of a Tuple space.
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0 and len(value) == length
+    return isinstance(value, list | tuple) and len(value) == length
+
+
+def rebuilt(template: Any, parts: list[Any]) -> Any:
+    """Packs parts into the kind of sequence that `template` is."""
+    if hasattr(template, "_make"):
+        return template._make(parts)
+    return tuple(parts) if isinstance(template, tuple) else parts
+
+
+def _as_array(value: Any, spec: ArraySpec) -> Array:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # Rows that differ in length, for example.
+        raise SpecError from None
+    if array.shape != spec.shape or not _can_hold(spec.dtype, array):
+        raise SpecError
+    return array.astype(spec.dtype)
+
+
+def _can_hold(dtype: np.dtype[Any], array: Array) -> bool:
+    """Returns True if `dtype` can hold the values of `array`."""
+    given = array.dtype
+    if given == dtype:
+        return True
+    if dtype.kind == "f":
+        return given.kind in "biuf"
+    if dtype.kind in "biu":
+        return given.kind in "biu" and bool((array.astype(dtype) == array).all())
+    # A text that is too long would be cut off.
+    return given.kind == dtype.kind and given.itemsize <= dtype.itemsize
+
+
+def _left_to_explain(
+    value: Any, spec: NestedSpec, leaves: Any
+) -> tuple[Any, NestedSpec]:
+    """Returns a value and its spec without the parts that convert.
+
+    A value that fits takes their place, so that an error names the others alone.
+    """
+    if isinstance(leaves, dict):
+        if not isinstance(value, Mapping):
+            return value, spec
+        pairs = {
+            key: _left_to_explain(item, spec[key], leaves[key])
+            for key, item in value.items()
+            if key in leaves
+        }
+        return (
+            {key: pairs[key][0] if key in pairs else value[key] for key in value},
+            {key: pairs[key][1] if key in pairs else spec[key] for key in spec},
+        )
+    if isinstance(leaves, list | tuple):
+        if not _is_sequence_of(value, len(leaves)):
+            return value, spec
+        triples = zip(value, spec, leaves, strict=True)
+        parts = [_left_to_explain(*triple) for triple in triples]
+        values, specs = [part[0] for part in parts], [part[1] for part in parts]
+        return rebuilt(spec, values), rebuilt(spec, specs)
+    try:
+        leaves(value)
+    except SpecError:
+        return value if nest.is_nested(spec) else _for_complaint(value, spec), spec
+    return _FITTING
+
+
+# A value, and a spec that it fits.
+_FITTING = np.broadcast_to(False, ()), ArraySpec((), bool)
+
+
+def _for_complaint(value: Any, spec: ArraySpec) -> Any:
+    try:
+        return _as_array(value, spec)
+    except SpecError:
+        return np.asarray(value) if _says_more_as_array(value, spec) else value
+
+
+def _says_more_as_array(value: Any, spec: ArraySpec) -> bool:
+    if isinstance(value, str):
+        return spec.dtype.kind == "U"  # It is too long, then.
+    # A spec takes every Python integer for one that it can hold; an array tells.
+    return type(value) is int or (
+        hasattr(value, "__array__") and not isinstance(value, np.generic)
+    )
+
+
+class Repacker:
+    """Checks a nest, converts its leaves, and packs them as a template says.
+
+    A `Converter` does the same for values without a batch, whose containers stay.
+
+    Example:
+        >>> from envkit.adapters.values import array_leaf
+        >>> spec = {"speed": ArraySpec((), "float32")}
+        >>> repack = Repacker(spec, (2,), leaf=array_leaf, subject="It", template=[0])
+        >>> repack({"speed": [0.5, 1.0]})
+        [array([0.5, 1. ], dtype=float32)]
+    """
+
+    __slots__ = ("_dims", "_leaves", "_structure", "_subject", "_unflatten")
+
+    def __init__(
+        self,
+        spec: NestedSpec,
+        dims: tuple[int, ...],
+        *,
+        leaf: Callable[[ArraySpec], Leaf],
+        subject: str,
+        template: Any = None,
+    ) -> None:
+        """Compiles a repacker.
+
+        Args:
+            spec: The specs of values.
+            dims: The dimensions that arrays have before those of their specs.
+            leaf: Makes the function that converts a leaf, given its spec.
+            subject: The beginning of the sentence of an error.
+            template: A nest of as many leaves, if the containers change.
+        """
+        self._structure = nest.Structure(spec)
+        self._dims = dims
+        self._leaves = [
+            leaf(part.replace(shape=dims + part.shape))
+            for part in self._structure.leaves
+        ]
+        self._subject = subject
+        out = self._structure if template is None else nest.Structure(template)
+        self._unflatten = out.unflatten
+
+    def __call__(self, value: Any) -> Any:
+        """Repacks one value."""
+        # Hot: called once per step.
+        try:
+            pairs = zip(self._leaves, self._structure.flatten(value), strict=True)
+            leaves = [convert(part) for convert, part in pairs]
+        except SpecError:
+            check_fits(
+                self._converted_where_it_fits(value),
+                self._structure.template,
+                subject=self._subject,
+                outer_dims=self._dims,
+            )
+            raise
+        return self._unflatten(leaves)
+
+    def _converted_where_it_fits(self, value: Any) -> Any:
+        """Converts the leaves that fit, so that an error names the others alone."""
+        try:
+            parts = self._structure.flatten(value)
+        except SpecError:
+            return value
+        for index, convert in enumerate(self._leaves):
+            with contextlib.suppress(SpecError):
+                parts[index] = convert(parts[index])
+        return self._structure.unflatten(parts)

@@ -1,1 +1,0 @@
-"""What `envkit bench` is made of."""

@@ -1,1 +1,0 @@
-"""What `envkit check` is made of."""

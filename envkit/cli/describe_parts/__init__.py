@@ -1,1 +1,0 @@
-"""What `envkit describe` is made of."""

@@ -1,1 +1,0 @@
-"""What `envkit list` is made of."""

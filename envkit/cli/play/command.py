@@ -1,0 +1,309 @@
+"""`envkit play TARGET`: plays an environment, in a window or in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from envkit.cli.output import say
+from envkit.cli.play.game import Game
+from envkit.cli.play.keys import (
+    PLAYING,
+    Controls,
+    KeyMap,
+    key_map,
+    key_text,
+    parse_keys,
+)
+from envkit.cli.play.scene import Scene, view_of
+from envkit.cli.play.screen import (
+    HeldKeys,
+    Screen,
+    display_is_taken,
+    is_terminal,
+    open_screen,
+    open_window,
+)
+from envkit.cli.target import (
+    Closing,
+    add_target,
+    make_rendering,
+    note_seed,
+    number_within,
+    seed_target,
+    target_arguments,
+)
+from envkit.recording.record import Record
+from envkit.text import counted
+from envkit.time_step import TimeStep
+from envkit.window import has_display
+
+__all__ = [
+    "EXAMPLE",
+    "View",
+    "add_arguments",
+    "by_keys",
+    "in_terminal",
+    "in_window",
+    "pace_of",
+    "run",
+]
+
+EXAMPLE = "envkit play Catch --seed 7 --record runs/by_hand"
+
+_FASTEST = 1000.0
+_SHOW_END = 1.0  # seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    add_target(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--window",
+        action="store_true",
+        help="play in a window, which needs pygame; so it is anyway if both are there",
+    )
+    where.add_argument(
+        "--terminal", action="store_true", help="play in the terminal, in any case"
+    )
+    parser.add_argument(
+        "--fps",
+        type=number_within(
+            _FASTEST,
+            f"number of steps in a second, from 0 to {_FASTEST:g}",
+            zero=True,
+        ),
+        metavar="N",
+        help="so many steps pass in a second, whether a key is down or not; with 0 "
+        "each waits for a key. Without it the environment's own speed counts, if it "
+        "tells one and has an action for no key, and otherwise each step waits",
+    )
+    parser.add_argument("--seed", type=int, help="the seed of the environment")
+    parser.add_argument(
+        "--record",
+        metavar="DIR",
+        help="record the episodes, for envkit.recording.Replay and envkit replay",
+    )
+    parser.add_argument(
+        "--keys",
+        metavar="KEYS",
+        help="press these instead of waiting for any, and end: 'dda' or "
+        "'d<left><up+space>.'; a line is printed for each",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plays an environment until the player quits."""
+    pressed = None if arguments.keys is None else parse_keys(arguments.keys)
+    play = _chosen(arguments, pressed)
+    env = make_rendering(arguments.target, target_arguments(arguments))
+    with contextlib.ExitStack() as closes:
+        closes.enter_context(Closing(env))
+        if display_is_taken() and not arguments.window and pressed is None:
+            arguments.terminal = True
+            play = _chosen(arguments, pressed)
+        if env.batched:
+            raise ValueError(
+                f"{arguments.target} is a batch of "
+                f"{counted(env.batch_size, 'environment')}, and a single one, without "
+                "a batch, can be played."
+            )
+        keys = key_map(env)
+        fps = pace_of(env, keys) if arguments.fps is None else arguments.fps
+        if pressed is not None:  # They are pressed one after the other.
+            fps = 0.0
+            _check_keys(pressed, keys)
+        if arguments.record is not None:
+            seed_target(arguments, env)
+            env = Record(env, arguments.record)
+            closes.pop_all()  # Record closes the environment, too.
+            closes.enter_context(Closing(env))
+            note_seed(arguments, env)
+        elif arguments.seed is not None:
+            env.seed(arguments.seed)
+        _play(env, keys, fps, play, pressed)
+    if arguments.record is not None:
+        say(f"recorded in {arguments.record}")
+    return 0
+
+
+def _play(
+    env: Any, keys: KeyMap, fps: float, play: Callable[..., None], pressed: Any
+) -> None:
+    game = Game(
+        env,
+        keys,
+        pause_after=round(fps * _SHOW_END),
+        explaining=pressed is None,
+    )
+    look, why = view_of(env)
+    table = _table(game, keys, fps, why)
+    if pressed is not None:
+        say(*table.split("\n"))
+        sys.stdout.flush()
+    try:
+        play(game, View(look, table), fps)
+    finally:
+        say(game.summary())
+
+
+def _check_keys(pressed: Sequence[Sequence[str]], keys: KeyMap) -> None:
+    """Raises for the first key that neither an action nor a control has."""
+    controls = Controls(PLAYING, keys.keys)
+    for chord in pressed:
+        for key in chord:
+            if not keys.knows(key) and controls.of(key) is None:
+                actions = [f"{shown} ({label})" for shown, label in keys.table()]
+                raise ValueError(
+                    f"The key {key_text(key)!r} of --keys means nothing here. These "
+                    f"do: {'; '.join(actions)}; {controls.text()}."
+                )
+
+
+def _chosen(
+    arguments: argparse.Namespace, pressed: list[tuple[str, ...]] | None
+) -> Callable[[Game, Any, float], None]:
+    """Returns the function that plays: in a window, in the terminal, or by keys."""
+    asked = pressed is None and not arguments.terminal
+    if arguments.window or (asked and _has_window()):
+        title = f"envkit play {arguments.target}"
+        return lambda *given: in_window(*given, title=title, pressed=pressed)
+    if pressed is not None:
+        return lambda game, _, __: by_keys(game, pressed)
+    if not is_terminal():
+        raise ValueError(
+            "There is no terminal to play in: input or output is a file or a pipe. "
+            "--keys KEYS says what to press, and --window plays in a window."
+        )
+    return in_terminal
+
+
+def _has_window() -> bool:
+    from importlib.util import find_spec
+
+    return has_display() and find_spec("pygame") is not None
+
+
+def _table(game: Game, keys: KeyMap, fps: float, why: str) -> str:
+    rows: Sequence[tuple[str, str]] = keys.table()
+    width = max(len(key) for key, _ in rows)
+    lines = [f"  {key:{width}}   {label}" for key, label in rows]
+    pace = f"{fps:g} steps a second" if fps else "each step waits for a key"
+    lines += ["", f"  {game.controls.text()}", f"  {pace}"]
+    return "\n".join([*lines, f"  observations are shown: {why}"] if why else lines)
+
+
+# The seconds for which a key of a terminal counts as held.
+_HOLD = 0.15
+# An environment that is faster is not meant for people.
+_FASTEST_TOLD = 240.0
+
+
+class View(NamedTuple):
+    """The pictures of a game.
+
+    Attributes:
+        look: Returns the picture of a time step, or text.
+        keys: The keys, as text.
+    """
+
+    look: Callable[[TimeStep], Scene]
+    keys: str
+
+    def of(self, game: Game) -> Scene:
+        """Returns the keys while they are explained, and otherwise the game."""
+        return self.keys if game.explaining else self.look(game.time_step)
+
+
+def pace_of(env: Any, keys: KeyMap) -> float:
+    """Returns the number of steps in a second; 0 if each waits for a key.
+
+    It is that of the environment, if there is an action for no key.
+    """
+    metadata = getattr(env, "metadata", None)
+    told = metadata.get("render_fps") if isinstance(metadata, dict) else None
+    if isinstance(told, int | float) and 0 < told <= _FASTEST_TOLD and keys.has_idle:
+        return float(told)
+    return 0.0
+
+
+def by_keys(game: Game, pressed: Sequence[Sequence[str]]) -> None:
+    """Plays given keys, and prints a line for each."""
+    for keys in pressed:
+        if game.over:
+            return
+        game.press(keys)
+        say(game.status())
+
+
+def in_terminal(game: Game, view: View, fps: float) -> None:
+    """Plays in the terminal."""
+    with open_screen() as screen:
+        try:
+            if fps:
+                _going_on(game, view, screen, fps)
+            else:
+                _waiting(game, view, screen)
+        except EOFError:  # The terminal is gone, and with it the player.
+            return
+
+
+def in_window(
+    game: Game,
+    view: View,
+    fps: float,
+    *,
+    title: str,
+    pressed: Sequence[Sequence[str]] | None = None,
+) -> None:
+    """Plays in a window, with the keys of the player or given ones."""
+    with open_window(title, repeats=not fps, seen=pressed is None) as window:
+        window.open(view.look(game.time_step), len(game.lines()))
+        window.show(view.of(game), *game.lines())
+        if pressed is not None:
+            window.press(pressed)
+        while not game.over:
+            told = window.tick(fps) if fps else window.wait()
+            if fps:
+                game.tick(
+                    tuple(dict.fromkeys([*told.down, *map(_last, told.chords)])),
+                    [chord[-1] for chord in told.chords],
+                )
+            for chord in told.chords if not fps else ():
+                if not game.over:
+                    game.press(chord)
+                    window.show(view.of(game), *game.lines())
+            game.over = game.over or told.closed
+            window.show(view.of(game), *game.lines())
+
+
+def _waiting(game: Game, view: View, screen: Screen) -> None:
+    while not game.over:
+        screen.show(view.of(game), *game.lines())
+        for key in screen.pressed():
+            if not game.over:
+                game.press((key,))
+
+
+def _going_on(game: Game, view: View, screen: Screen, fps: float) -> None:
+    held = HeldKeys(max(1, round(fps * _HOLD)))
+    due = time.monotonic()
+    while not game.over:
+        screen.show(view.of(game), *game.lines())
+        # After a slow step time goes on from now, and is not made up for.
+        due = max(due + 1.0 / fps, time.monotonic())
+        fresh: list[str] = []
+        while (left := due - time.monotonic()) > 0:
+            fresh += screen.pressed(left)
+        fresh += screen.pressed(0.0)
+        held.press(fresh)
+        game.tick(held.tick(), fresh)
+
+
+def _last(chord: Sequence[str]) -> str:
+    return chord[-1]

@@ -1,0 +1,197 @@
+"""`Game`: an environment that is played with keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.cli.play.keys import PLAYING, Controls, KeyMap
+from envkit.text import counted
+from envkit.time_step import TimeStep
+from envkit.types import Array
+
+__all__ = ["Game", "number_text"]
+
+
+class Game:
+    """Plays an environment as keys say, one episode after the other.
+
+    With `press` time waits for keys; `tick` is called at a steady pace, and time passes
+    without any. Both work with a window, a terminal, and given keys.
+
+    Attributes:
+        over: Whether the player has quit.
+        explaining: Whether the keys are shown, until one is pressed.
+        paused: Whether nothing happens for now.
+        time_step: The current time step.
+        returns: The returns of the episodes that have ended.
+        steps: The number of steps of all episodes.
+        controls: The keys that are not actions.
+
+    Example:
+        >>> from envkit import make
+        >>> from envkit.cli.play.keys import key_map
+        >>> env = make("Catch", rows=3, seed=1)
+        >>> game = Game(env, key_map(env))
+        >>> for key in "dd":
+        ...     game.press((key,))
+        >>> game.status()
+        'episode 1   step 2   reward -1   return -1   terminated'
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        keys: KeyMap,
+        *,
+        pause_after: int = 0,
+        explaining: bool = False,
+    ) -> None:
+        """Begins the first episode.
+
+        Args:
+            env: The environment, a single one.
+            keys: The keys of its actions.
+            pause_after: The number of ticks for which the end of an episode is shown.
+            explaining: Whether it begins with showing the keys.
+        """
+        self.over = False
+        self.explaining = explaining
+        self.paused = False
+        self.returns: list[float] = []
+        self.steps = 0
+        self.controls = Controls(PLAYING, keys.keys)
+        self._env, self._keys = env, keys
+        self._pause_after, self._ticks_left = pause_after, 0
+        self._episode = 0
+        self._last_action: Any = None
+        self.time_step: TimeStep
+        self._return: Array
+        self._begin()
+
+    def press(self, pressed: Sequence[str]) -> None:
+        """Takes the keys that are pressed together, the newest last."""
+        if not self._control(pressed[-1]) and not self.paused:
+            self._act(self._keys.action(pressed))
+
+    def lines(self) -> tuple[str, str]:
+        """Returns the lines below the picture."""
+        if self.explaining:
+            return "", "any key: play"
+        return self.status(), self.controls.text()
+
+    def tick(self, down: Sequence[str], fresh: Sequence[str] = ()) -> None:
+        """Lets one step pass.
+
+        Where no key is down that means something, it is the action for no key, or else
+        the last one goes on.
+
+        Args:
+            down: The keys that are down, the newest last.
+            fresh: Those that have been pressed since the last tick.
+        """
+        for key in fresh:
+            self._control(key)
+        if self.explaining or self.paused or self.over:
+            return
+        if self._ticks_left:
+            self._ticks_left -= 1
+            return
+        action = self._keys.action(down) if down else None
+        if action is None:
+            action = self._keys.idle_action()
+        if action is None:
+            action = self._last_action
+        self._act(action)
+
+    def status(self) -> str:
+        """Returns the episode, the step and the rewards as text."""
+        parts = [
+            f"episode {self._episode}",
+            f"step {self._step}",
+            f"reward {number_text(self.time_step.reward)}",
+            f"return {number_text(self._return)}",
+        ]
+        if self.ended:
+            parts.append(self._ending())
+        elif self.paused:
+            parts.append("paused")
+        return "   ".join(parts)
+
+    def summary(self) -> str:
+        """Returns the number of episodes and steps, and the mean return, as text."""
+        episodes = counted(len(self.returns), "whole episode")
+        said = f"{episodes}, {counted(self.steps, 'step')}"
+        if not self.returns:
+            return said
+        return f"{said}, mean return {np.mean(self.returns):g}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over."""
+        return bool(np.all(self.time_step.is_last()))
+
+    def _control(self, key: str) -> bool:
+        wanted = self.controls.of(key)
+        if wanted == "quit":
+            self.over = True
+        elif self.explaining:
+            self.explaining = False
+            return True
+        elif wanted == "keys":
+            self.explaining = True
+        elif wanted == "pause":
+            self.paused = not self.paused
+        elif wanted == "reset":
+            self._begin()
+        return wanted is not None
+
+    def _act(self, action: Any) -> None:
+        if action is None or self.over:
+            return
+        if self.ended:
+            self._begin()
+            return
+        self._last_action = action
+        self.time_step = self._env.step(action)
+        self.steps += 1
+        self._step += 1
+        self._return = self._return + _total(self.time_step)
+        if self.ended:
+            self.returns.append(float(np.sum(self._return)))
+            self._ticks_left = self._pause_after
+
+    def _begin(self) -> None:
+        self.time_step = self._env.reset()
+        self._episode += 1
+        self._step, self._ticks_left = 0, 0
+        self._return = np.zeros_like(_total(self.time_step))
+
+    def _ending(self) -> str:
+        # Of several agents some may go on to be worth something.
+        leaves = nest.flatten(self.time_step.discount)
+        worthless = all(not np.any(np.asarray(leaf)) for leaf in leaves)
+        return "terminated" if worthless else "truncated"
+
+
+def number_text(number: Any) -> str:
+    """Writes rewards in a few characters.
+
+    Example:
+        >>> number_text(np.float32(0.1)), number_text(np.array([1.0, -0.5]))
+        ('0.1', '1, -0.5')
+    """
+    leaves = [np.asarray(leaf).reshape(-1) for leaf in nest.flatten(number)]
+    return ", ".join(f"{value:.4g}" for leaf in leaves for value in leaf.tolist())
+
+
+def _total(time_step: TimeStep) -> Array:
+    """Returns the rewards as an array, one for each agent."""
+    leaves = [
+        np.asarray(leaf, np.float64).reshape(-1)
+        for leaf in nest.flatten(time_step.reward)
+    ]
+    return np.concatenate(leaves)

@@ -1,0 +1,246 @@
+"""The scene of an environment, a picture or text, and how a terminal shows it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rich.color import Color
+from rich.segment import Segment, Segments
+from rich.style import Style
+
+from envkit import nest
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedSpec
+from envkit.wrappers.pictures import resize
+
+__all__ = [
+    "Scene",
+    "columns_of",
+    "fitted",
+    "half_blocks",
+    "is_picture",
+    "observed_picture",
+    "short",
+    "side_by_side",
+    "view_of",
+]
+
+# A picture, or text.
+Scene = Any
+_TEXT_MODES = ("ansi", "text")
+_LONGEST = 60
+
+
+def view_of(env: Any) -> tuple[Callable[[TimeStep], Scene], str]:
+    """Returns a function from time steps to scenes, and why these are not rendered.
+
+    A scene is what the environment renders, as a picture or as text; otherwise a
+    picture in its observation; otherwise the observation as text.
+    """
+    why = ""
+    try:
+        if is_picture(env.render("rgb_array")):
+            return lambda _: env.render("rgb_array"), ""
+        why = "render('rgb_array') returned no picture."
+    except Exception as error:  # because there are other ways
+        why = " ".join(str(error).split())
+    for mode in _TEXT_MODES:
+        if _renders_text(env, mode):
+            return lambda _, mode=mode: env.render(mode), ""
+    look = observed_picture(env.observation_spec())
+    if look is not None:
+        return lambda time_step: look(time_step.observation), why
+    return lambda time_step: short(time_step.observation), why
+
+
+def is_picture(picture: Any) -> bool:
+    """True for a picture, with the colours last."""
+    return (
+        isinstance(picture, np.ndarray)
+        and picture.dtype == np.uint8
+        and picture.ndim == 3
+        and picture.shape[-1] == 3
+        and picture.size > 0
+    )
+
+
+def observed_picture(spec: NestedSpec) -> Callable[[Any], Array] | None:
+    """Returns a function from observations to pictures, if there is one in them.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = Catch(seed=1)
+        >>> observed_picture(env.observation_spec())(env.reset().observation).shape
+        (10, 5, 3)
+    """
+    for number, (_, leaf) in enumerate(nest.flatten_with_paths(spec)):
+        change = _as_picture(leaf)
+        if change is not None:
+            return lambda observation, number=number, change=change: change(  # type: ignore[misc]  # likewise
+                np.asarray(nest.flatten(observation)[number])
+            )
+    return None
+
+
+def short(observation: Any) -> str:
+    """Writes an observation, a line for each leaf.
+
+    Example:
+        >>> print(short({"board": np.eye(2), "turn": np.array(1)}))
+        board  [[1. 0.] [0. 1.]]
+        turn   1
+    """
+    lines = []
+    for path, leaf in nest.flatten_with_paths(observation):
+        name = path.removeprefix("['").replace("']['", ".").removesuffix("']")
+        lines.append((name, _shortened(leaf)))
+    width = max((len(name) for name, _ in lines), default=0)
+    return "\n".join(f"{name:{width}}  {text}".strip() for name, text in lines)
+
+
+def _shortened(leaf: Any) -> str:
+    array = np.asarray(leaf)
+    text = np.array2string(array, precision=3, threshold=30, edgeitems=2)
+    text = " ".join(text.split()) if array.dtype != object else repr(leaf)
+    if array.size > 30:
+        text = f"{array.dtype} {array.shape}: {text}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _renders_text(env: Any, mode: str) -> bool:
+    try:
+        return isinstance(env.render(mode), str)
+    except Exception:  # likewise
+        return False
+
+
+def _as_picture(spec: Any) -> Callable[[Array], Array] | None:
+    """Returns what makes a picture of a leaf; `None` if it is none."""
+    if not isinstance(spec, BoundedArraySpec):
+        is_bytes = isinstance(spec, ArraySpec) and spec.dtype == np.uint8
+        if not is_bytes:
+            return None
+        spec = BoundedArraySpec(spec.shape, np.uint8)
+    if spec.dtype.kind not in "iuf" or len(spec.shape) not in (2, 3):
+        return None
+    low, high = float(spec.minimum.min()), float(spec.maximum.max())
+    # Without limits it is a matrix of something else.
+    if not 0.0 < high - low <= 65535.0:
+        return None
+    place = _place_of_colours(spec.shape)
+    if place is None:
+        return None
+
+    def change(leaf: Array) -> Array:
+        if leaf.ndim == 3:
+            leaf = np.moveaxis(leaf, place, -1)
+            # Beyond colours it is a stack of pictures, the newest last.
+            leaf = leaf[..., :3] if leaf.shape[-1] in (3, 4) else leaf[..., -1]
+        if spec.dtype != np.uint8:
+            share = (leaf.astype(np.float64) - low) / (high - low)
+            leaf = np.clip(share * 255.0, 0.0, 255.0).astype(np.uint8)
+        if leaf.ndim == 2:
+            leaf = np.repeat(leaf[..., np.newaxis], 3, axis=-1)
+        return np.ascontiguousarray(leaf)
+
+    return change
+
+
+def _place_of_colours(shape: tuple[int, ...]) -> int | None:
+    """Returns which axis has the colours, or the pictures of a stack."""
+    if len(shape) == 2:
+        return -1 if min(shape) >= 3 else None
+    for place in (-1, 0):
+        sides = shape[:-1] if place else shape[1:]
+        if shape[place] <= 8 and min(sides) >= 3:
+            return place
+    return None
+
+
+def fitted(picture: Array, height: int, width: int) -> Array:
+    """Returns a picture that is as large as there is room for.
+
+    What is smaller grows by whole numbers, so that squares stay squares.
+
+    Example:
+        >>> fitted(np.zeros((10, 5, 3), np.uint8), 40, 160).shape
+        (40, 20, 3)
+        >>> fitted(np.zeros((210, 160, 3), np.uint8), 42, 80).shape
+        (42, 32, 3)
+    """
+    rows, columns = picture.shape[:2]
+    times = min(height // rows, width // columns)
+    if times >= 1:
+        return picture.repeat(times, axis=0).repeat(times, axis=1)
+    share = min(height / rows, width / columns)
+    shape = max(1, int(rows * share)), max(1, int(columns * share))
+    return resize(picture, shape, channels=True)
+
+
+def half_blocks(picture: Array) -> Segments:
+    """Returns a picture in colours, a character for two points above one another.
+
+    Example:
+        >>> blocks = half_blocks(np.zeros((3, 4, 3), np.uint8))
+        >>> "".join(segment.text for segment in blocks.segments).split()
+        ['▀▀▀▀', '▀▀▀▀']
+    """
+    if len(picture) % 2:
+        picture = np.concatenate([picture, np.zeros_like(picture[:1])])
+    packed = picture.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
+    segments = []
+    for upper, lower in zip(packed[::2].tolist(), packed[1::2].tolist(), strict=True):
+        for points, run in itertools.groupby(zip(upper, lower, strict=True)):
+            length = sum(1 for _ in run)
+            segments.append(Segment("▀" * length, _style(*points)))
+        segments.append(Segment.line())
+    return Segments(segments)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _style(upper: int, lower: int) -> Style:
+    return Style(color=_color(upper), bgcolor=_color(lower))
+
+
+def _color(packed: int) -> Color:
+    return Color.from_rgb(packed >> 16, packed >> 8 & 255, packed & 255)
+
+
+_GAP = "    "
+
+
+def columns_of(text: str, height: int) -> list[list[str]]:
+    r"""Returns the lines of a text in columns of so many lines.
+
+    Example:
+        >>> columns_of("a\nb\nc", 2)
+        [['a', 'b'], ['c']]
+    """
+    lines = text.splitlines() or [""]
+    height = max(1, height)
+    return [lines[start : start + height] for start in range(0, len(lines), height)]
+
+
+def side_by_side(text: str, height: int) -> str:
+    r"""Returns a text in columns of so many lines, as text.
+
+    Example:
+        >>> print(side_by_side("left\na\nright", 2))
+        left    right
+        a
+    """
+    columns = columns_of(text, height)
+    widths = [max(map(len, column)) for column in columns]
+    rows = []
+    for number in range(len(columns[0])):
+        cells = [
+            (column[number] if number < len(column) else "").ljust(width)
+            for column, width in zip(columns, widths, strict=True)
+        ]
+        rows.append(_GAP.join(cells).rstrip())
+    return "\n".join(rows)

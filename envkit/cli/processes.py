@@ -1,0 +1,212 @@
+"""Other processes, as Linux shows them: their memory, and the pools they run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envkit.cli import processes
+from envkit.parallel.published import Nameplate
+from envkit.text import listed
+
+__all__ = [
+    "FoundPool",
+    "Memory",
+    "exists",
+    "inner_pid",
+    "memory_of",
+    "owner_of",
+    "pids",
+    "running_pools",
+    "shared",
+    "wanted_pools",
+]
+
+# What envkit's anonymous memory is called there.
+_SHARED = "/memfd:envkit "
+
+
+def pids() -> list[int]:
+    """Returns the processes that can be seen from here."""
+    if not sys.platform.startswith("linux"):
+        raise NotImplementedError(
+            "Pools of other processes are found in /proc, which only Linux has."
+        )
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def exists(pid: int) -> bool:
+    """True if there is such a process that has not ended."""
+    head, _, tail = _text(f"/proc/{pid}/stat").rpartition(")")
+    return bool(head) and tail.split()[0] not in {"Z", "X"}
+
+
+def owner_of(pid: int) -> int | None:
+    """Returns the user whose process it is; `None` if there is none."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def inner_pid(pid: int) -> int:
+    """Returns what a process takes for its own number, as in a container."""
+    for line in _text(f"/proc/{pid}/status").splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return pid
+
+
+def shared(pid: int) -> Iterator[tuple[str, int]]:
+    """Yields path and number of each memory of envkit that a process has open."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:  # It is another user's, or has ended.
+        return
+    for name in names:
+        with contextlib.suppress(OSError):
+            path = f"{folder}/{name}"
+            if os.readlink(path).startswith(_SHARED):
+                yield path, os.stat(path).st_ino
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+class Memory(NamedTuple):
+    """The memory of a process, in bytes.
+
+    Attributes:
+        proportional: All of it, with its share of what it shares with others (PSS).
+        own: What would be free without it (USS).
+    """
+
+    proportional: int
+    own: int
+
+
+def memory_of(pid: int) -> Memory | None:
+    """Returns the memory of a process; `None` if it has ended or is another user's."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    found = {}
+    for line in lines:
+        name, _, rest = line.partition(":")
+        if rest.endswith("kB"):
+            found[name] = int(rest.split()[0]) * 1024
+    if "Pss" not in found:
+        return None
+    own = found.get("Private_Clean", 0) + found.get("Private_Dirty", 0)
+    return Memory(found["Pss"], own)
+
+
+class FoundPool(NamedTuple):
+    """A pool of another process.
+
+    Attributes:
+        pid: The process that runs it, as it is called here.
+        path: Its memory, as a file.
+        inode: The number of that file, which no other has.
+        plate: Its own description.
+        members: What the processes that hold the memory are called here, by what they
+            take for their own number.
+    """
+
+    pid: int
+    path: str
+    inode: int
+    plate: Nameplate
+    members: dict[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.plate.program} (pid {self.pid})"
+
+    def answers_to(self, name: str) -> bool:
+        """True if a pid or a name means this pool."""
+        plate = self.plate
+        names = {str(self.pid), plate.program, os.path.splitext(plate.program)[0]}
+        return name in names or any(
+            name == target or target.startswith(f"{name}-v") for target in plate.targets
+        )
+
+
+def running_pools() -> list[FoundPool]:
+    """Returns the pools of this user that run now, the oldest first."""
+    holders: dict[int, dict[int, str]] = {}
+    for pid in processes.pids():
+        for path, inode in processes.shared(pid):
+            holders.setdefault(inode, {}).setdefault(pid, path)
+    found = [_pool_of(inode, paths) for inode, paths in holders.items()]
+    return sorted(
+        (pool for pool in found if pool is not None), key=lambda pool: pool.plate.began
+    )
+
+
+def _pool_of(inode: int, paths: dict[int, str]) -> FoundPool | None:
+    # A worker holds it too, and so may a fork that is about to let go of it.
+    members = {processes.inner_pid(pid): pid for pid in paths}
+    for path in paths.values():
+        plate = _plate_of(path)
+        if plate is not None:
+            pid = members.get(plate.pid)
+            if pid is None:  # Its owner has ended, and its workers will.
+                return None
+            return FoundPool(pid, paths[pid], inode, plate, members)
+    return None
+
+
+def _plate_of(path: str) -> Nameplate | None:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return Nameplate.read(fd)
+        finally:
+            os.close(fd)
+    return None
+
+
+def wanted_pools(name: str) -> list[FoundPool]:
+    """Returns the pools that a process id or a name stands for.
+
+    Raises:
+        LookupError: There is none; the message says what there is.
+    """
+    pools = running_pools()
+    meant = [pool for pool in pools if pool.answers_to(name)]
+    if not meant:
+        raise LookupError(_no_pool(name, pools))
+    return meant
+
+
+def _no_pool(name: str, pools: list[FoundPool]) -> str:
+    there_are = (
+        f"Pools are run by {listed(dict.fromkeys(map(str, pools)))}."
+        if pools
+        else "No pool of worker processes is running."
+    )
+    if not name.isdigit():
+        return f"No pool answers to {name!r}. {there_are}"
+    user = processes.owner_of(int(name))
+    if user is None:
+        return f"There is no process {name}. {there_are}"
+    if user != os.getuid():
+        return (
+            f"Process {name} is another user's, and only that user may look at its "
+            f"pools. {there_are}"
+        )
+    return (
+        f"Process {name} runs no pool of worker processes that this envkit knows; the "
+        f"backends thread and inline cannot be seen from outside. {there_are}"
+    )

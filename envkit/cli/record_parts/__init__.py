@@ -1,1 +1,0 @@
-"""What `envkit record` is made of."""

@@ -1,1 +1,0 @@
-"""What `envkit replay` is made of when it shows pictures."""

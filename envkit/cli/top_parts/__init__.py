@@ -1,1 +1,0 @@
-"""What `envkit top` is made of."""

@@ -1,0 +1,400 @@
+"""Copies of exceptions, made from their parts and without calling a constructor.
+
+Python pickles an exception as its class and its `args`, and calls the one with the
+other on arrival. That fails wherever a constructor wants anything else, and loses what
+is kept elsewhere. Here an exception is its class, its `args`, its *fields* (what C code
+and `__slots__` keep outside of `__dict__`, such as `errno`) and its attributes.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import io
+import pickle
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import Any, TypeAlias, TypeVar
+
+__all__ = [
+    "CLASS_MAKERS",
+    "ClassKeepingUnpickler",
+    "both",
+    "caused_by",
+    "cut",
+    "fields_of",
+    "halves",
+    "packed",
+    "rebuilt",
+    "unpacked",
+]
+
+E = TypeVar("E", bound=BaseException)
+Ours = TypeVar("Ours", bound=Exception)
+
+# From Python 3.11 on.
+EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
+# `AttributeError.obj` is the very object that lacks the attribute: an environment, say.
+TOO_MUCH = {"obj"}
+
+# What cloudpickle makes classes with. The last two arguments are the number by which it
+# knows a class again, and one without a meaning.
+CLASS_MAKERS = frozenset({"_make_skeleton_class", "_make_skeleton_enum"})
+
+# What Python itself catches, or prints in its own way: as one of these, an error of
+# ours would end a loop over environments silently, or be shown without its message.
+NEVER_BOTH = (StopIteration, StopAsyncIteration, SyntaxError)
+
+# What an exception holds beyond these numbers of bytes and characters stays behind.
+_MOST_BYTES = 1 << 20
+_MOST_OF_ONE = 1 << 16
+_MOST_CHARACTERS = 10_000
+
+_Parts: TypeAlias = tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]
+
+
+# The keys are held by the values, which live for as long as there is an instance.
+_classes_of_both: weakref.WeakValueDictionary[tuple[type, type], type] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def both(ours: type[Ours], theirs: type[BaseException]) -> type[Ours]:
+    """Returns a class that is two classes of exceptions at once, or just `ours`.
+
+    Just `ours` where the other does not derive from `Exception` (an error of ours must
+    not end the program as `SystemExit` does), where Python would treat it in its own
+    way, and where the classes cannot be combined.
+
+    Example:
+        >>> both(RuntimeError, KeyError)
+        <class 'RuntimeError[KeyError]'>
+    """
+    if theirs in ours.__mro__ or not issubclass(theirs, Exception):
+        return ours
+    if issubclass(theirs, ours):
+        return theirs
+    if issubclass(theirs, NEVER_BOTH):
+        return ours
+    known = _classes_of_both.get((ours, theirs))
+    if known is None:
+        name = f"{ours.__name__}[{theirs.__name__}]"
+        body = {"__module__": ours.__module__, "__doc__": ours.__doc__}
+        bases = (_Unannounced, ours, theirs)
+        # A metaclass may refuse with anything, and a layout in C be made by C alone.
+        try:
+            known = types.new_class(name, bases, None, lambda own: own.update(body))
+            example = {"message": "", "exceptions": [Exception()]}
+            _blank(known, *_made_from(known, example))
+            _classes_of_both[ours, theirs] = known
+        except Exception:
+            return ours
+    return known
+
+
+def halves(kind: type) -> tuple[type, type | None]:
+    """Takes apart what `both` made: ours and theirs, or just the class itself.
+
+    Example:
+        >>> halves(both(RuntimeError, KeyError))
+        (<class 'RuntimeError'>, <class 'KeyError'>)
+        >>> halves(RuntimeError)
+        (<class 'RuntimeError'>, None)
+    """
+    if _Unannounced not in kind.__bases__:
+        return kind, None
+    _, ours, theirs = kind.__bases__
+    return ours, theirs
+
+
+def fields_of(error: BaseException) -> dict[str, Any]:
+    """Returns what an exception keeps outside of `args` and `__dict__`.
+
+    Example:
+        >>> fields_of(FileNotFoundError(2, "No such file", "level.xml"))["filename"]
+        'level.xml'
+    """
+    fields = {}
+    for name, field in _fields(type(error)):
+        # A field that was never set raises one of these.
+        try:
+            value = field.__get__(error)
+        except (AttributeError, TypeError):
+            continue
+        if value is not None:
+            fields[name] = value
+    return fields
+
+
+def rebuilt(
+    kind: type[E],
+    args: tuple[Any, ...],
+    fields: dict[str, Any],
+    attributes: dict[str, Any],
+) -> E:
+    """Makes an exception of a class from its parts.
+
+    Raises:
+        TypeError: C code of another package lays out instances of this class.
+    """
+    error = _blank(kind, *_made_from(kind, fields))
+    _fill(error, (args, fields, attributes))
+    return error
+
+
+def caused_by(error: E, cause: BaseException | None) -> E:
+    """Returns an exception after its cause is set, if there is one."""
+    # To set it to None would say that what came before must not be shown. A user's
+    # class may refuse to have anything set.
+    if cause is not None:
+        BaseException.__setattr__(error, "__cause__", cause)
+    return error
+
+
+def packed(value: object) -> bytes | None:
+    """Pickles an exception, or anything else; `None` if it cannot be pickled.
+
+    What an exception holds that cannot be pickled, or is too large, stays behind: the
+    attribute is missing on arrival, the argument is the beginning of its `repr`.
+    """
+    whole = _pickled(value, whole=True)
+    if whole is not None and len(whole) <= _MOST_BYTES:
+        return whole
+    trimmed = _pickled(value, whole=False)
+    return trimmed if isinstance(value, BaseException) else whole or trimmed
+
+
+def cut(text: str) -> str:
+    """Returns a text, or the beginning of a long one with its size.
+
+    Example:
+        >>> cut("no room")
+        'no room'
+        >>> cut("x" * 60_000_000)[-36:]
+        'xxxxx … (60,000,000 characters long)'
+    """
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]} … ({len(text):,} characters long)"
+
+
+def unpacked(data: bytes | None, default: Any = None) -> Any:
+    """Returns what was packed, or `default` if it cannot be had here.
+
+    It cannot if its class lives in a module that is not imported here. No `except`
+    can name such a class, and importing a simulator only to tell that it failed
+    elsewhere takes long and may have effects.
+    """
+    if data is None:
+        return default
+    try:
+        return _Unpickler(io.BytesIO(data)).load()
+    except Exception:
+        return default
+
+
+class _Unannounced:
+    """Keeps a class of ours from `__init_subclass__` of a user's class.
+
+    It may enter subclasses in a table, where ours would take the place of theirs.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        pass
+
+
+def _blank(kind: type[E], *made_from: Any) -> E:
+    # Only the built-in class that lays out the memory makes the instance.
+    maker: Any = kind
+    while getattr(builtins, maker.__name__, None) is not maker:
+        maker = maker.__base__
+    error: E = maker.__new__(kind, *made_from)
+    return error
+
+
+def _made_from(kind: type, fields: dict[str, Any]) -> tuple[Any, ...]:
+    """Returns what an instance cannot be made without."""
+    if issubclass(kind, EXCEPTION_GROUP):
+        return fields["message"], fields["exceptions"]
+    return ()
+
+
+def _fill(error: BaseException, parts: _Parts) -> None:
+    args, fields, attributes = parts
+    # A user's class may refuse to have anything set, as a frozen dataclass does.
+    BaseException.__setattr__(error, "args", args)
+    for name, field in _fields(type(error)):
+        if name in fields:
+            # Those that an instance is made from cannot be set.
+            try:
+                field.__set__(error, fields[name])
+            except (AttributeError, TypeError):
+                continue
+    vars(error).update(attributes)
+
+
+class _ByParts:
+    """The part of a pickler that takes exceptions apart."""
+
+    whole = True
+
+    def reducer_override(self, value: Any) -> Any:
+        if not isinstance(value, BaseException) or _knows_how_to_travel(type(value)):
+            further = getattr(super(), "reducer_override", None)
+            return further(value) if further else NotImplemented
+        parts = (value.args, fields_of(value), vars(value))
+        if not self.whole:
+            parts = _trimmed(*parts)
+        kind = type(value)
+        # Filled after it was made, it may hold itself.
+        return _blank, (kind, *_made_from(kind, parts[1])), parts, None, None, _fill
+
+
+class _Pickler(_ByParts, pickle.Pickler):
+    def __init__(self, file: io.BytesIO, *, whole: bool) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.whole = whole
+
+    def reducer_override(self, value: Any) -> Any:
+        # It came by value, and looking it up would run the module that it is from.
+        if isinstance(value, type) and value.__module__ not in sys.modules:
+            raise pickle.PicklingError(f"{value.__module__} is not imported here")
+        return super().reducer_override(value)
+
+
+class ClassKeepingUnpickler(pickle.Unpickler):
+    """Unpickles, and leaves classes alone that are here already.
+
+    cloudpickle knows again a class that travelled by value before, also on its way
+    back, but then overwrites all its attributes with those of the other process: what
+    a worker returns or raises would change the classes of the parent's script.
+    """
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._new: set[type] = set()
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Looks a global up; those that make classes are wrapped."""
+        found = super().find_class(module, name)
+        if module == "cloudpickle.cloudpickle":
+            if name in CLASS_MAKERS:
+                return functools.partial(self._make_class, found)
+            if name == "_class_setstate":
+                return functools.partial(self._fill_class, found)
+        return found
+
+    def _make_class(self, make: Callable[..., type], *args: Any) -> type:
+        is_here = self._knows(args[-2])
+        made = make(*args)
+        if not is_here:
+            self._new.add(made)
+        return made
+
+    def _knows(self, tracker_id: str) -> bool:
+        """Returns True if cloudpickle knows a class by its number."""
+        cloudpickle = sys.modules["cloudpickle.cloudpickle"]
+        return tracker_id in getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+
+    def _fill_class(self, fill: Callable[..., type], made: type, state: Any) -> type:
+        return fill(made, state) if made in self._new else made
+
+
+class _Unpickler(ClassKeepingUnpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module not in sys.modules:
+            raise pickle.UnpicklingError(f"{module} is not imported here")
+        return super().find_class(module, name)
+
+
+def _pickled(value: object, *, whole: bool) -> bytes | None:
+    for pickler in _picklers():
+        buffer = io.BytesIO()
+        # A user's objects may raise anything when they are asked for their state.
+        try:
+            pickler(buffer, whole=whole).dump(value)
+        except Exception:
+            continue
+        return buffer.getvalue()
+    return None
+
+
+def _picklers() -> Iterator[Any]:
+    yield _Pickler
+    # A class that no name leads to, such as one of a notebook's, came to this process
+    # by way of cloudpickle, which is loaded then and knows it again on its way back.
+    cloudpickle = sys.modules.get("cloudpickle")
+    if cloudpickle is not None:
+        yield _by_value(cloudpickle.CloudPickler)
+
+
+def _by_value(base: Any) -> Any:
+    class ByValue(_ByParts, base):  # type: ignore[misc]  # known when it is loaded
+        def __init__(self, file: io.BytesIO, *, whole: bool) -> None:
+            super().__init__(file)
+            self.whole = whole
+
+    return ByValue
+
+
+def _fields(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yields the descriptors of the fields of a class."""
+    # The fields of BaseException are `args`, the chain and the traceback.
+    for parent in kind.__mro__[: kind.__mro__.index(BaseException)]:
+        for name, value in vars(parent).items():
+            if (
+                isinstance(value, MemberDescriptorType | GetSetDescriptorType)
+                and name not in TOO_MUCH
+                and not name.startswith("__")
+            ):
+                yield name, value
+
+
+def _knows_how_to_travel(kind: type) -> bool:
+    """Returns True if a class, and not Python, says how its instances are pickled."""
+    return any(
+        name in vars(parent)
+        for parent in kind.__mro__
+        if getattr(builtins, parent.__name__, None) is not parent
+        for name in ("__reduce__", "__reduce_ex__")
+    )
+
+
+def _trimmed(
+    args: tuple[Any, ...], fields: dict[str, Any], attributes: dict[str, Any]
+) -> _Parts:
+    return (
+        tuple(value if _travels(value) else _repr(value) for value in args),
+        _those_that_travel(fields),
+        _those_that_travel(attributes),
+    )
+
+
+def _those_that_travel(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value if _travels(value) else cut(value)
+        for name, value in values.items()
+        if _travels(value) or isinstance(value, str)
+    }
+
+
+def _travels(value: object) -> bool:
+    parts = value if isinstance(value, list | tuple) else (value,)
+    # Exceptions inside of exceptions are trimmed when it is their turn.
+    if parts and all(isinstance(part, BaseException) for part in parts):
+        return True
+    data = _pickled(value, whole=True)
+    return data is not None and len(data) <= _MOST_OF_ONE
+
+
+def _repr(value: object) -> str:
+    try:
+        # A text is cut itself: its message is not to be shown in quotes.
+        return cut(value if isinstance(value, str) else repr(value))
+    except Exception:
+        return object.__repr__(value)

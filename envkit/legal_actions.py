@@ -1,0 +1,267 @@
+"""Legal actions, and `random_actions`: a policy that draws among them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.nest import sorted_keys
+from envkit.random_py_environment import RandomPolicy
+from envkit.specs.arrays import BoundedArraySpec, is_continuous, is_discrete
+from envkit.specs.sampling import sample_spec_nest
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, RandomSource, Seed
+
+__all__ = ["RandomActions", "moderate", "names_legal_actions", "random_actions"]
+
+# The names of legal actions in observations and infos, as a mask or as a list.
+_LEGAL = ("action_mask", "legal_actions", "available_actions", "mask")
+# A bound beyond this, or at the limit of its dtype, is a missing one: motors and wheels
+# take no such numbers.
+_LARGE = 1e6
+
+
+def random_actions(env: Any, rng: Seed | RandomSource = None) -> RandomActions:
+    """Returns a policy that draws actions of an environment, the legal ones alone.
+
+    It is called with each time step. Legal actions are those that the observation or
+    the info names `action_mask`, `legal_actions`, `available_actions` or `mask`: a
+    mask of all choices, or a list or set of the legal ones; in a nest of actions, each
+    part may have its own. In a batch every row has its own. Where neither names any,
+    all actions of the spec are legal, but floats without bounds stay near zero.
+
+    Args:
+        env: The environment, single, batched or a pool.
+        rng: A seed, one for each row, or `None`: each action then follows from the
+            seed, its row and its step alone, as those of `RandomPolicy`. Or a
+            generator of NumPy's, from which all rows draw in turn, which is faster.
+
+    Example:
+        >>> from envkit import make
+        >>> env = make("TicTacToe", seed=1)
+        >>> act = random_actions(env, 7)
+        >>> time_step = env.reset()
+        >>> while not time_step.is_last():
+        ...     time_step = env.step(act(time_step))
+        >>> float(time_step.reward)
+        -1.0
+    """
+    batch_size = env.batch_size if env.batched else None
+    return RandomActions(env.action_spec(), rng, batch_size, env)
+
+
+class RandomActions(RandomPolicy):
+    """Draws actions; of choices with a mask or a list of legal ones, only these.
+
+    Attributes:
+        env: The environment whose info is read; `None` to read observations alone.
+    """
+
+    def __init__(
+        self,
+        action_spec: NestedSpec,
+        rng: Seed | RandomSource = None,
+        batch_size: int | None = None,
+        env: Any = None,
+    ) -> None:
+        """Prepares; `random_actions` takes these from an environment."""
+        is_generator = isinstance(rng, np.random.Generator | np.random.RandomState)
+        spec = nest.map_structure(moderate, action_spec)
+        super().__init__(spec, 0 if is_generator else rng, batch_size)  # type: ignore[arg-type]  # it is a seed
+        self._rng: Any = rng if is_generator else None
+        self.env = env
+
+    def __call__(
+        self,
+        time_step: TimeStep,
+        env_ids: Sequence[int] | Array | None = None,
+        *,
+        mask: Any = None,
+    ) -> NestedArray:
+        """Returns an action for each row of a time step.
+
+        Args:
+            time_step: The time step of the rows.
+            env_ids: The rows of the batch that these are; `None` for all.
+            mask: The choices that are allowed, instead of those that are legal.
+        """
+        if self._rng is None:
+            return super().__call__(time_step, env_ids, mask=mask)
+        step_type = np.asarray(time_step.step_type)
+        if mask is None:
+            masks = self._masks(time_step, None, step_type.size)
+            mask = masks[0] if self._batch_size is None else self._stacked(masks)
+        dims = () if self._batch_size is None else step_type.shape
+        return sample_spec_nest(self._spec, self._rng, dims, mask=mask)
+
+    def _masks(self, time_step: TimeStep, mask: Any, rows: int) -> list[Any]:
+        if mask is not None:
+            return super()._masks(time_step, mask, rows)
+        info: Any = None
+        masks: list[Any] = []
+        for row in [None] if self._batch_size is None else range(rows):
+            found = list(_legal(self._spec, time_step.observation, row))
+            if not found and self.env is not None:
+                info = self._info() if info is None else info
+                of_row = isinstance(info, list) and row is not None
+                place = (info[row], None) if of_row else (info, row)
+                found = list(_legal(self._spec, *place))
+            leaves: list[Any] = [None] * len(self._structure.leaves)
+            for leaf, legal in found:
+                # Nothing is legal after an end, where the action is ignored.
+                leaves[leaf] = legal | ~legal.any(-1, keepdims=True)
+            masks.append(self._structure.unflatten(leaves) if found else None)
+        return masks
+
+    def _info(self) -> Any:
+        # An info that cannot be read names no legal actions.
+        with contextlib.suppress(Exception):
+            return self.env.get_info()
+        return {}
+
+    def _stacked(self, masks: Sequence[Any]) -> Any:
+        """Returns the masks of all rows as one, in which a row without allows all."""
+        if all(mask is None for mask in masks):
+            return None
+        nothing = [None] * len(self._structure.leaves)
+        rows = [
+            nothing if mask is None else self._structure.flatten(mask) for mask in masks
+        ]
+        leaves: list[Any] = []
+        for column in zip(*rows, strict=True):
+            known = next((mask for mask in column if mask is not None), None)
+            leaves.append(
+                None
+                if known is None
+                else np.stack(
+                    [np.ones_like(known) if mask is None else mask for mask in column]
+                )
+            )
+        return self._structure.unflatten(leaves)
+
+
+def names_legal_actions(values: Any) -> bool:
+    """True if a nest of values or specs has a part with the name of legal actions.
+
+    Example:
+        >>> names_legal_actions([{"mask": 1}]), names_legal_actions({"board": 1})
+        (True, False)
+    """
+    if isinstance(values, Mapping):
+        return any(name in values for name in _LEGAL) or any(
+            map(names_legal_actions, values.values())
+        )
+    if isinstance(values, list | tuple):
+        return any(map(names_legal_actions, values))
+    return False
+
+
+def _legal(
+    spec: NestedSpec, source: Any, row: int | None, first: int = 0
+) -> Iterator[tuple[int, Array]]:
+    """Yields the leaves of an action whose legal choices a source names, with masks.
+
+    Args:
+        spec: The specs of an action, or of a part of it.
+        source: The observation or the info, or the part of the same name.
+        row: The row of it; `None` without a batch.
+        first: The number of the part's first leaf.
+    """
+    if isinstance(source, Mapping):
+        for name in _LEGAL:
+            found = list(_given(spec, source.get(name), row, first, "mask" in name))
+            if found:
+                yield from found
+                return
+    for key, part, leaf in _parts(spec, first):
+        if _has(source, key):
+            yield from _legal(part, source[key], row, leaf)
+
+
+def _given(
+    spec: NestedSpec, given: Any, row: int | None, first: int, is_mask: bool
+) -> Iterator[tuple[int, Array]]:
+    """Yields the leaves of an action that masks or lists are about."""
+    if nest.is_nested(spec) and isinstance(given, Mapping | tuple):
+        for key, part, leaf in _parts(spec, first):
+            if _has(given, key):
+                yield from _given(part, given[key], row, leaf, is_mask)
+    elif given is not None:
+        masks = [_mask(leaf, given, row, is_mask) for leaf in nest.flatten(spec)]
+        fitting = [leaf for leaf, mask in enumerate(masks) if mask is not None]
+        # One mask beside an action of several parts is about one of them.
+        for leaf in fitting if len(fitting) == 1 else ():
+            yield first + leaf, masks[leaf]  # type: ignore[misc]  # it fits
+
+
+def _parts(spec: NestedSpec, first: int) -> Iterator[tuple[Any, NestedSpec, int]]:
+    """Yields the keys and parts of a nest, each with the number of its first leaf."""
+    keys: Any = ()
+    if isinstance(spec, Mapping):
+        keys = sorted_keys(spec, "")
+    elif isinstance(spec, list | tuple):
+        keys = range(len(spec))
+    for key in keys:
+        yield key, spec[key], first
+        first += len(nest.flatten(spec[key]))
+
+
+def _has(source: Any, key: Any) -> bool:
+    if isinstance(source, Mapping):
+        return key in source
+    return isinstance(source, list | tuple) and key in range(len(source))
+
+
+def _mask(spec: Any, given: Any, row: int | None, is_mask: bool) -> Array | None:
+    """Returns the mask of a leaf's legal choices; `None` if that is not about it."""
+    if not isinstance(spec, BoundedArraySpec) or not is_discrete(spec):
+        return None
+    if not spec.minimum.size:
+        return None
+    low, high = spec.minimum.min(), spec.maximum.max()
+    if (spec.minimum != low).any() or (spec.maximum != high).any():
+        return None
+    count = int(high) - int(low) + 1
+    array = _array_of(given, row)
+    values = set(array.ravel().tolist()) if array.dtype.kind in "biuf" else {2}
+    fits = array.shape == (*spec.shape, count) and values <= {0, 1}
+    # [0, 1] may also be a list of two places.
+    if fits and (is_mask or array.dtype == np.bool_ or len(values) < array.size):
+        return array.astype(np.bool_)
+    is_list = array.dtype.kind in "iu" and array.ndim == 1 and spec.shape == ()
+    if is_mask or not is_list or array.min(initial=low) < low:
+        return None
+    if array.max(initial=high) > high:
+        return None
+    mask = np.zeros(count, np.bool_)
+    mask[array - int(low)] = True
+    return mask
+
+
+def _array_of(given: Any, row: int | None) -> Array:
+    try:
+        part = given
+        if row is not None:
+            # Of lists the elements are stacked, and not the lists.
+            is_list = isinstance(given, list | tuple)
+            part = [item[row] for item in given] if is_list else given[row]
+        return np.asarray(list(part) if isinstance(part, set | frozenset) else part)
+    except (IndexError, KeyError, TypeError, ValueError):
+        return np.array(None)
+
+
+def moderate(spec: Any) -> Any:
+    """Narrows floats without bounds, as actions of 1e38 break any dynamics."""
+    if not is_continuous(spec):
+        return spec
+    bounded = BoundedArraySpec.from_spec(spec)
+    low, high = bounded.minimum, bounded.maximum
+    limit = min(float(np.finfo(spec.dtype).max), _LARGE)
+    least, most = np.minimum(high, 0) - 1, np.maximum(low, 0) + 1
+    low = np.where(low <= -limit, least, low)
+    high = np.where(high >= limit, most, high)
+    return bounded.replace(minimum=low, maximum=high)

@@ -1,0 +1,163 @@
+"""`CommandLauncher`: starts linked workers by commands, such as ssh or srun."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from envkit.parallel.backends.guardian import Guardian
+from envkit.parallel.backends.launch import (
+    StderrFile,
+    signal_name,
+    start_command,
+)
+from envkit.parallel.messages import ExitReport
+from envkit.parallel.system.lifeline import MARK
+from envkit.parallel.system.shared_memory import anonymous_file
+from envkit.parallel.worker.host import CUT_OFF
+
+__all__ = ["CommandLauncher"]
+
+_PLACE = "{address}"
+# How many seconds a glance at what a command has written may take.
+_LOOK = 0.1
+
+
+class CommandLauncher:
+    """Starts each worker by a command, such as ssh, srun or kubectl.
+
+    Attributes:
+        places: How many workers it can start.
+    """
+
+    def __init__(self, commands: Sequence[str | Sequence[str]]) -> None:
+        """Takes a command for each worker; `{address}` stands for the pool's address.
+
+        Raises:
+            TypeError: These are not a list of commands.
+            ValueError: A command does not say where the address belongs.
+        """
+        if isinstance(commands, str) or not isinstance(commands, Sequence):
+            raise TypeError(
+                "commands must be a list with one command for each worker, such as "
+                f'["envkit worker {_PLACE}"] * 2, got {type(commands).__name__}.'
+            )
+        self._commands = [_words(each, index) for index, each in enumerate(commands)]
+        if not self._commands:
+            raise ValueError("commands must hold at least one command, got none.")
+        self.places: int | None = len(self._commands)
+        self._guardian = Guardian()
+        self._serial = itertools.count(1)
+        self._running: dict[int, _Command] = {}
+
+    def start(self, worker: int, address: str) -> None:
+        """Starts the command of a worker, for which an earlier one has ended."""
+        self._guardian.start()
+        self._forget_one(worker)
+        words = [word.replace(_PLACE, address) for word in self._commands[worker]]
+        if words[0] == "envkit":
+            # The envkit that runs here, wherever its script has been installed.
+            words[:1] = [sys.executable, "-m", "envkit"]
+        serial = next(self._serial)
+        stderr = anonymous_file()
+        try:
+            mark = {MARK: f"{self._guardian.mark}{serial}."}
+            process = start_command(words, mark, stderr)
+        except OSError as error:
+            os.close(stderr)
+            raise OSError(
+                error.errno, f"The command of worker {worker} does not start: {error}"
+            ) from error
+        self._running[worker] = _Command(process, serial, StderrFile(stderr))
+        self._guardian.watch(process.pid)
+
+    def ended(self, worker: int) -> bool:
+        """Returns whether the command of a worker has ended; it is looked at often."""
+        command = self._running.get(worker)
+        if command is None:
+            return True
+        command.stderr.pass_on(command.process.pid, _LOOK)
+        return command.process.poll() is not None
+
+    def report(self, worker: int) -> ExitReport:
+        """Returns how the command of a worker has ended, if it has."""
+        command = self._running.get(worker)
+        if command is None:
+            return ExitReport(worker, 0)
+        status = command.process.poll()
+        command.stderr.pass_on(command.process.pid, _LOOK, patience=_LOOK)
+        if command.is_killed or status == CUT_OFF:
+            status = None
+        return ExitReport(
+            worker=worker,
+            pid=command.process.pid,
+            exitcode=status if status is not None and status >= 0 else None,
+            signal=signal_name(-status) if status is not None and status < 0 else None,
+            stderr_tail=command.stderr.tail(),
+        )
+
+    def kill(self, worker: int) -> None:
+        """Ends the command of a worker, and what it has started here."""
+        command = self._running.get(worker)
+        if command is None:
+            return
+        command.is_killed |= command.process.poll() is None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(command.process.pid, signal.SIGKILL)
+        command.process.wait()
+        self._guardian.end_helpers([command.serial])
+
+    def close(self) -> None:
+        """Ends everything that it has started."""
+        for worker in list(self._running):
+            self.kill(worker)
+            self._forget_one(worker)
+        self._guardian.dismiss()
+
+    def forget(self) -> None:
+        """Closes descriptors only; what a fork of the pool's process does."""
+        for command in self._running.values():
+            command.stderr.close()
+        self._running.clear()
+        self._guardian.forget()
+
+    def _forget_one(self, worker: int) -> None:
+        command = self._running.pop(worker, None)
+        if command is not None:
+            self._guardian.end_helpers([command.serial])
+            self._guardian.leave(command.process.pid)
+            command.stderr.close()
+
+
+class _Command:
+    """A command that was started."""
+
+    def __init__(self, process: Any, serial: int, stderr: StderrFile) -> None:
+        self.process = process
+        self.serial = serial
+        self.stderr = stderr
+        self.is_killed = False
+
+
+def _words(command: Any, index: int) -> list[str]:
+    try:
+        words = shlex.split(command) if isinstance(command, str) else [*command]
+    except TypeError:
+        words = []
+    if not words or not all(isinstance(word, str) for word in words):
+        raise TypeError(
+            f"commands[{index}] must be a command line or a list of words, got "
+            f"{command!r:.80}."
+        )
+    if not any(_PLACE in word for word in words):
+        raise ValueError(
+            f"commands[{index}] must contain {_PLACE}, in whose place stands where the "
+            f"worker finds its pool, got {command!r:.80}."
+        )
+    return words

@@ -1,0 +1,208 @@
+"""The door of a linked pool: its listener, and connections that have proved nothing.
+
+Before a connection has proved itself, nothing that it brings is more than compared with
+what is expected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import ssl
+import time
+
+from envkit.parallel.system.link import (
+    PROOF_SIZE,
+    Address,
+    Token,
+    ident_of,
+    keep_alive,
+)
+from envkit.parallel.system.poller import Poller
+
+__all__ = ["Door"]
+
+# How long a connection may take to prove itself, and how many may be about it.
+_TO_PROVE, _MOST_STRANGERS = 5.0, 64
+# The same where links are encrypted: the worker's process proves itself, which has to
+# start first.
+_TO_PROVE_BY_TLS = 60.0
+
+
+class Door:
+    """Where workers come in: the listener, and connections that have proved nothing.
+
+    It is open as long as a token is out.
+    """
+
+    def __init__(
+        self, host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | None
+    ) -> None:
+        self._host, self._port = host, port
+        is_any = host in ("", "0.0.0.0", "::")
+        self._reach_as = reach_as or (socket.gethostname() if is_any else host)
+        self._tls = tls
+        self._certificate = b"" if tls is None else _fingerprint(tls)
+        self._listener: socket.socket | None = None
+        self._tokens: dict[bytes, tuple[Token, int]] = {}
+        self._strangers: dict[int, _Stranger] = {}
+
+    def open(self, token: Token, worker: int, poller: Poller) -> Address:
+        """Lets a worker in that knows a token; returns where it has to come."""
+        if self._listener is None:
+            self._listener = _listener(self._host, self._port)
+            poller.register(self._listener.fileno())
+        self._tokens[token.ident] = token, worker
+        port = self._listener.getsockname()[1]
+        return Address(self._reach_as, port, token, self._certificate)
+
+    def revoke(self, token: Token) -> None:
+        """Lets nothing in any more with a token."""
+        self._tokens.pop(token.ident, None)
+        if not self._tokens:
+            self.close()
+
+    def look_at(self, fd: int, poller: Poller) -> list[tuple[int, socket.socket]]:
+        """Sees who has come, and who of those has proved itself: worker and socket."""
+        if self._listener is not None and fd == self._listener.fileno():
+            return self._accept(poller)
+        stranger = self._strangers.get(fd)
+        return [] if stranger is None else self._hear(stranger, poller)
+
+    def _accept(self, poller: Poller) -> list[tuple[int, socket.socket]]:
+        arrived: list[tuple[int, socket.socket]] = []
+        for _ in range(_MOST_STRANGERS):
+            try:
+                assert self._listener is not None
+                sock, _ = self._listener.accept()
+                sock.setblocking(False)
+                stranger = _Stranger(sock, self._tls)
+            except (OSError, ValueError):  # None is left, or it has gone again.
+                break
+            if len(self._strangers) >= _MOST_STRANGERS:
+                self._drop(next(iter(self._strangers.values())), poller)
+            self._strangers[stranger.fd] = stranger
+            poller.register(stranger.fd)
+            arrived += self._hear(stranger, poller)
+            if self._listener is None:
+                break
+        return arrived
+
+    def _hear(
+        self, stranger: _Stranger, poller: Poller
+    ) -> list[tuple[int, socket.socket]]:
+        """Reads on; lets one in that has proved itself, drops one that cannot."""
+        try:
+            is_whole = stranger.read()
+        except (OSError, EOFError):
+            self._drop(stranger, poller)
+            return []
+        if not is_whole:
+            return []
+        proof = bytes(stranger.said)
+        token, worker = self._tokens.get(ident_of(proof), (Token.new(), -1))
+        answer = token.answer(proof)
+        if answer is None or worker < 0:
+            self._drop(stranger, poller)
+            return []
+        try:
+            if stranger.sock.send(answer) != len(answer):
+                raise OSError
+        except OSError:
+            self._drop(stranger, poller)
+            return []
+        poller.unregister(stranger.fd)
+        del self._strangers[stranger.fd]
+        # Once: neither this one nor one who has listened comes in again.
+        self.revoke(token)
+        keep_alive(stranger.sock, is_pool=True)
+        return [(worker, stranger.sock)]
+
+    def _drop(self, stranger: _Stranger, poller: Poller) -> None:
+        poller.unregister(stranger.fd)
+        self._strangers.pop(stranger.fd, None)
+        stranger.sock.close()
+
+    def drop_late(self, now: float, poller: Poller) -> None:
+        """Drops connections that have not proved themselves in time."""
+        limit = _TO_PROVE if self._tls is None else _TO_PROVE_BY_TLS
+        for stranger in list(self._strangers.values()):
+            if now - stranger.since > limit:
+                self._drop(stranger, poller)
+
+    def close(self) -> None:
+        """Closes the listener, and drops who is still outside."""
+        # Pollers forget descriptors that are closed.
+        for stranger in self._strangers.values():
+            stranger.sock.close()
+        self._strangers.clear()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+
+class _Stranger:
+    """A connection that has proved nothing yet."""
+
+    def __init__(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self.since = time.monotonic()
+        self.is_greeted = tls is None
+        if tls is not None:
+            sock = tls.wrap_socket(
+                sock, server_side=True, do_handshake_on_connect=False
+            )
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.said = bytearray()
+
+    def read(self) -> bool:
+        """Reads on; returns whether the proof has come as a whole."""
+        try:
+            if not self.is_greeted:
+                self.sock.do_handshake()  # type: ignore[attr-defined]  # it is TLS
+                self.is_greeted = True
+            while len(self.said) < PROOF_SIZE:
+                data = self.sock.recv(PROOF_SIZE - len(self.said))
+                if not data:
+                    raise EOFError
+                self.said += data
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        return True
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_MOST_STRANGERS)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _fingerprint(tls: ssl.SSLContext) -> bytes:
+    """Returns the SHA-256 of the certificate that a context shows."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    pipes = [ssl.MemoryBIO() for _ in range(4)]
+    ours = tls.wrap_bio(pipes[0], pipes[1], server_side=True)
+    theirs = client.wrap_bio(pipes[2], pipes[3])
+    for _ in range(8):
+        for side in (theirs, ours):
+            with contextlib.suppress(ssl.SSLError):
+                side.do_handshake()
+            pipes[0].write(pipes[3].read())
+            pipes[2].write(pipes[1].read())
+        shown = theirs.getpeercert(binary_form=True) if theirs.version() else None
+        if shown:
+            return hashlib.sha256(shown).digest()
+    raise ValueError(
+        "tls must be an ssl.SSLContext for servers with a certificate loaded "
+        "(load_cert_chain), got one that shows none."
+    )

@@ -1,0 +1,419 @@
+"""`ForkserverLauncher`: workers forked by a process that has everything loaded.
+
+```
+parent                                         server
+  starts it, with a channel and a lifeline ─▶   loads NumPy and what a worker needs
+  Fork(number) + the worker's descriptors  ─▶   forks ──▶ worker: worker.main.main
+                                           ◀─   Forked(number, pid) + its pidfd
+                                           ◀─   Ended({number: status}), when it ends
+  closes the channel                       ─▶   ends
+```
+
+Of the parent the server has nothing but descriptors: none of its threads and locks,
+which is what makes forking the parent itself a risk. It has one thread and does nothing
+but fork and wait, so what it forks is whole.
+
+Workers are the server's children, so only the server learns how they end. If it is
+killed its workers live on, and the next worker gets a new server; only how those of the
+old one end will not be known, beyond that they did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from envkit.errors import WorkerError
+from envkit.parallel.backends.launch import (
+    STATUS_UNKNOWN,
+    SpawnLauncher,
+    WorkerEnds,
+    WorkerProcess,
+    run_in_fork,
+)
+from envkit.parallel.messages import WorkerJob
+from envkit.parallel.system.channel import Channel
+from envkit.parallel.system.doorbell import is_readable
+from envkit.parallel.system.lifeline import end_with
+
+__all__ = ["Ended", "Fork", "Forked", "ForkserverLauncher", "Refused", "main"]
+
+# What every worker would load otherwise. The environments' own modules are not here:
+# they may start threads or open windows, and none of that survives a fork.
+_PRELOADED = (
+    "numpy.random",
+    "envkit.parallel.worker.main",
+    "envkit.py_environment",
+    "envkit.batched_py_environment",
+)
+
+# How long the server may take to load all that on a busy machine with slow disks, and
+# to fork.
+_START_TIMEOUT = 60.0
+# How long after a worker's end the server may take to say how it ended.
+_STATUS_TIMEOUT = 1.0
+# How long it may take to end, once asked.
+_GRACE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """The order to fork a worker; its descriptors come along.
+
+    Attributes:
+        number: What the worker is called in the messages that follow.
+        path: Where the parent looks for modules now.
+        folder: The parent's working directory, if it has one.
+    """
+
+    number: int
+    path: tuple[str, ...]
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The answer: a worker's process. Its pidfd comes along, where there are any."""
+
+    number: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer if the system makes no more processes."""
+
+    number: int
+    errno: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How workers ended, by their numbers, as `subprocess` says it."""
+
+    statuses: dict[int, int]
+
+
+class ForkserverLauncher:
+    """Lets a server fork each worker, which takes milliseconds.
+
+    The server is started with the first worker. A worker has the working directory and
+    the search path that its parent has at its start.
+    """
+
+    def __init__(self, worker_env: Mapping[str, str]) -> None:
+        """Takes environment variables that are set before anything is imported."""
+        self._spawner = SpawnLauncher(worker_env, __name__)
+        self._server: _Server | None = None
+
+    def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
+        """Starts a process that runs `worker.main.main`."""
+        if self._server is not None:
+            try:
+                return self._server.start_worker()
+            except (EOFError, ConnectionError, TimeoutError):
+                # It was killed or stopped from outside. A new one starts the worker.
+                self.close()
+        self._server = server = _Server(self._spawner.start())
+        try:
+            return server.start_worker()
+        except (EOFError, BrokenPipeError, TimeoutError) as error:
+            self.close()
+            raise server.failure(error) from error
+
+    def close(self) -> None:
+        """Ends the server; workers that still run are not its business any more."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def forget(self) -> None:
+        """Closes the descriptors only; what a fork of the parent does."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.forget()
+
+
+# The parent's side.
+
+
+class _Server:
+    """The server as its parent sees it.
+
+    Attributes:
+        is_gone: Whether no further message of it will arrive.
+    """
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+        self._number = 0
+        self._statuses: dict[int, int] = {}
+        self.is_gone = False
+
+    def start_worker(self) -> WorkerProcess:
+        """Has a worker forked.
+
+        Raises:
+            EOFError: The server has ended.
+            ConnectionError: The same, or this process has no room for a descriptor.
+            TimeoutError: It does not answer.
+            OSError: The system makes no more processes.
+        """
+        # A new number for each order, because after Ctrl-C the answer to an order that
+        # was given up still arrives.
+        self._number += 1
+        number = self._number
+        ends = WorkerEnds()
+        try:
+            pid, life_fd = self._fork(number, ends)
+        except BaseException:
+            ends.close_theirs()
+            # Without its lifeline a worker that was forked all the same dies.
+            ends.close_ours()
+            raise
+        return ends.process(pid, _WaitStatus(self, number, pid, life_fd), life_fd)
+
+    def _fork(self, number: int, ends: WorkerEnds) -> tuple[int, int]:
+        channel, life = self._process.channel, self._process.life_fd
+        life_or_none = life if life >= 0 else None
+        fds = (ends.theirs.fileno(), ends.life_read, ends.stderr)
+        order = Fork(number, _search_path(), _folder())
+        channel.send(order, fds, timeout=_START_TIMEOUT, life=life_or_none)
+        while True:
+            answer = channel.receive(_START_TIMEOUT, life=life_or_none)
+            came = channel.take_fds()
+            if isinstance(answer, Ended):
+                self._statuses.update(answer.statuses)
+            elif answer.number != number:
+                _close_all(came)
+            elif isinstance(answer, Refused):
+                raise OSError(answer.errno, answer.reason)
+            else:
+                return answer.pid, came[0] if came else -1
+
+    def status(self, number: int) -> int | None:
+        """Returns how a worker ended, or `None` before the server has sent it."""
+        self._listen()
+        return self._statuses.pop(number, None)
+
+    def _listen(self) -> None:
+        """Takes in what the server has said, without waiting."""
+        while not self.is_gone:
+            try:
+                messages = self._process.channel.receive_available()
+                # Of orders that were interrupted.
+                _close_all(self._process.channel.take_fds())
+            except (EOFError, ConnectionError):
+                self.is_gone = True
+                return
+            if not messages:
+                return
+            for message in messages:
+                if isinstance(message, Ended):
+                    self._statuses.update(message.statuses)
+
+    def close(self) -> None:
+        """Ends it, and remembers what it has said until then."""
+        process = self._process
+        self._listen()
+        self.is_gone = True
+        process.channel.close()
+        try:
+            _wait_until(process.has_ended, process.life_fd, _GRACE)
+        finally:
+            if not process.has_ended():
+                process.signal_group(signal.SIGKILL)
+                _wait_until(process.has_ended, process.life_fd, _GRACE)
+            process.forward_stderr()
+            process.close()
+
+    def forget(self) -> None:
+        """Closes the descriptors only."""
+        self.is_gone = True
+        self._process.forget()
+
+    def failure(self, error: Exception) -> WorkerError:
+        """Returns the error for a server that has started no worker and is closed."""
+        report = self._process.report(0)
+        if isinstance(error, TimeoutError):
+            end = f"started no worker within {_START_TIMEOUT:g} s"
+        elif report.signal:
+            end = f"was killed by {report.signal} before it had started a worker"
+        else:
+            end = f"exited with code {report.exitcode} before it had started a worker"
+        tail = report.stderr_tail.replace("\n", f"\n{' ' * 18}")
+        return WorkerError(
+            f"the fork server (pid {report.pid}) {end}.\n\n"
+            + (f"  last stderr     {tail}\n\n" if tail else "")
+            + 'It loads NumPy and envkit, then forks the workers. start_method="spawn" '
+            "does without it."
+        )
+
+
+class _WaitStatus:
+    """Returns how a worker ended that is a child of the fork server."""
+
+    def __init__(self, server: _Server, number: int, pid: int, life_fd: int) -> None:
+        self._server = server
+        self._number = number
+        self._pid = pid
+        self._life_fd = life_fd
+        self._deadline: float | None = None
+
+    def __call__(self) -> int | None:
+        # Before the messages are read, because the message about a worker that is gone
+        # has been sent by now or follows soon.
+        has_gone = self._has_gone()
+        status = self._server.status(self._number)
+        if status is not None or not has_gone:
+            return status
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + _STATUS_TIMEOUT
+        # A server that was stopped from outside never sends it.
+        if self._server.is_gone or now >= self._deadline:
+            return STATUS_UNKNOWN
+        return None
+
+    def _has_gone(self) -> bool:
+        if self._life_fd >= 0:
+            return is_readable(self._life_fd, 0.0)
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+
+def _search_path() -> tuple[str, ...]:
+    # Other entries than strings are skipped by Python, too.
+    return tuple(entry for entry in sys.path if isinstance(entry, str))
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # It was removed.
+        return None
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _wait_until(has_ended: Callable[[], bool], life_fd: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not has_ended() and (left := deadline - time.monotonic()) > 0:
+        if life_fd >= 0:
+            is_readable(life_fd, left)
+        else:
+            time.sleep(min(left, 0.01))
+
+
+# The server's side.
+
+
+def main(channel_fd: int, lifeline_fd: int) -> None:
+    """Runs a server until its channel is closed; returns then."""
+    if sys.platform == "linux":
+        # Elsewhere this would take a thread, and the channel's end must be enough.
+        end_with(lifeline_fd)
+    for module in _PRELOADED:
+        importlib.import_module(module)
+    # These objects live as long as each worker. Frozen, they are not visited by its
+    # garbage collector, which would copy their pages.
+    gc.collect()
+    gc.freeze()
+    with Channel.attach(channel_fd) as channel:
+        _Forker(channel, lifeline_fd).serve()
+
+
+class _Forker:
+    """Forks workers when told to, and tells how they ended."""
+
+    def __init__(self, channel: Channel, lifeline: int) -> None:
+        self._channel = channel
+        self._lifeline = lifeline
+        self._number_of: dict[int, int] = {}
+        # Gets a byte for each signal, so one wait is enough for orders and for ends.
+        self._heard, self._wakeup = os.pipe()
+        for fd in (self._heard, self._wakeup):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def serve(self) -> None:
+        """Does so until the channel is closed."""
+        poller = select.poll()
+        poller.register(self._channel, select.POLLIN)
+        poller.register(self._heard, select.POLLIN)
+        with contextlib.suppress(EOFError, ConnectionError):
+            while True:
+                ready = {} if self._channel.pending else dict(poller.poll())
+                if self._heard in ready:
+                    # Emptied first: who ends from now on wakes it again.
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._heard, 4096)
+                    self._reap()
+                if self._channel.pending or self._channel.fileno() in ready:
+                    self._answer(self._channel.receive())
+
+    def _reap(self) -> None:
+        statuses = {}
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                statuses[self._number_of.pop(pid)] = os.waitstatus_to_exitcode(status)
+        if statuses:
+            self._channel.send(Ended(statuses))
+
+    def _answer(self, order: Fork) -> None:
+        fds = self._channel.take_fds()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _close_all(fds)
+            self._channel.send(
+                Refused(order.number, error.errno or 0, error.strerror or "")
+            )
+            return
+        if pid == 0:
+            self._become_worker(order, fds)
+        _close_all(fds)
+        self._number_of[pid] = order.number
+        # Opened here, because only this process can be sure that the number still
+        # means its own child.
+        life = [os.pidfd_open(pid)] if hasattr(os, "pidfd_open") else []
+        try:
+            self._channel.send(Forked(order.number, pid), life)
+        finally:
+            _close_all(life)
+
+    def _become_worker(self, order: Fork, fds: Sequence[int]) -> None:
+        """Runs a worker in the process that was just forked; never returns."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # A child that held them could be taken for the server.
+            self._channel.close()
+            _close_all((self._lifeline, self._heard, self._wakeup))
+            sys.path[:] = order.path
+            # Where it cannot go it stays in the server's, as a spawned one could not.
+            if order.folder is not None:
+                with contextlib.suppress(OSError):
+                    os.chdir(order.folder)
+            importlib.invalidate_caches()
+            channel, lifeline, stderr = fds
+            run_in_fork(channel, lifeline, stderr, env={})
+        finally:
+            os._exit(1)

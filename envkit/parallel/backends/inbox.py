@@ -1,0 +1,144 @@
+"""`Inbox`: what comes from workers that are processes, and the wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from envkit.parallel.backends.base import Event, Raised
+from envkit.parallel.messages import RemoteFailure
+from envkit.parallel.slab import Slab
+from envkit.parallel.system.doorbell import linger
+
+__all__ = ["GLANCE", "Inbox"]
+
+# How long a wait may be before what wakes no process is looked at.
+GLANCE = 0.1
+
+
+class Inbox:
+    """The events of a backend, and the wait for them and for answers of rows.
+
+    Attributes:
+        queue: The events, which the pool empties.
+        slab: Where rows answer, once there are any.
+        patience: How many seconds may pass until `look` is called again.
+        is_ending: True if no wait is to go on.
+    """
+
+    def __init__(self) -> None:
+        self.queue: deque[Event] = deque()
+        self.slab: Slab | None = None
+        self.patience = GLANCE
+        self.is_ending = False
+        # True from when an environment has raised until no row owes an answer: only
+        # then it is worth while to look for marks.
+        self._has_raised = False
+        # Held while a thread waits. Another thread that closes has to have it first.
+        self._waits = threading.RLock()
+
+    def wait(
+        self,
+        timeout: float | None,
+        owing: int,
+        poll: Callable[[float], None],
+        look: Callable[[float], None],
+        *,
+        lingers: bool = False,
+    ) -> deque[Event]:
+        """Waits as `Backend.wait_events` says, and returns the events.
+
+        Args:
+            timeout: As there.
+            owing: As there.
+            poll: Waits for so many seconds at most, and takes in what has come.
+            look: Is given the time, and handles what wakes no process.
+            lingers: Whether rows may answer without that `poll` has to find it.
+        """
+        with self._waits:
+            return self._wait(timeout, owing, poll, look, lingers)
+
+    def _wait(
+        self,
+        timeout: float | None,
+        owing: int,
+        poll: Callable[[float], None],
+        look: Callable[[float], None],
+        lingers: bool,
+    ) -> deque[Event]:
+        # Hot: called once per batch step.
+        queue = self.queue
+        now = time.monotonic()
+        # Here too, because a caller whose workers answer at once never waits.
+        look(now)
+        if timeout == 0:
+            poll(0.0)
+            return queue
+        deadline = None if timeout is None else now + timeout
+        if lingers and owing == 0 and not queue:
+            linger(self.slab.all_answered)  # type: ignore[union-attr]  # rows were asked
+        # What woke a call that was interrupted then does not come again, so the slab is
+        # looked at first.
+        while not queue:
+            if self._has_come(owing):
+                if self._has_raised:
+                    # The mark stands until the caller has repaired the row; what others
+                    # have sent meanwhile is taken in here.
+                    poll(0.0)
+                break
+            patience = self.patience
+            poll(patience if timeout is None else min(timeout, patience))
+            if self.is_ending:
+                break
+            now = time.monotonic()
+            look(now)
+            if deadline is not None:
+                timeout = deadline - now
+                if timeout <= 0:
+                    break
+        return queue
+
+    def _has_come(self, owing: int) -> bool:
+        """True if at most `owing` rows owe an answer, or a row is marked as raised."""
+        # Hot: called at every wake-up of the pool.
+        slab = self.slab
+        if slab is None:
+            return False
+        if self._has_raised:
+            self._has_raised = not slab.all_answered()
+            return slab.has_come(owing)
+        if owing == 0:
+            return slab.all_answered()
+        return slab.count_owing() <= owing
+
+    def note_raised(self, rows: Sequence[int], failure: RemoteFailure) -> None:
+        """Queues that the environment of rows has raised, which are marked soon."""
+        self._has_raised = True
+        self.queue.append(Raised(tuple(rows), failure))
+
+    def forget(self, worker: int) -> None:
+        """Drops the events of a worker that is replaced, but what rows have raised."""
+        others = [
+            event
+            for event in self.queue
+            if isinstance(event, Raised) or event.worker != worker
+        ]
+        self.queue.clear()
+        self.queue.extend(others)
+
+    @contextlib.contextmanager
+    def closing(self, patience: float) -> Iterator[None]:
+        """Runs a block when no other thread waits any more.
+
+        A thread that waits is to have been woken before. Should it be stuck, the block
+        runs after `patience` seconds all the same.
+        """
+        has_ended = self._waits.acquire(timeout=patience)
+        try:
+            yield
+        finally:
+            if has_ended:
+                self._waits.release()

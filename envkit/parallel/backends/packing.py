@@ -1,0 +1,91 @@
+"""What travels between a pool and worker processes as bytes, packed and unpacked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envkit.errors import ConstructorError
+from envkit.parallel import serialize
+from envkit.parallel.messages import (
+    Hello,
+    ObjectRow,
+    Packed,
+    PackedJob,
+    RemoteFailure,
+    Reply,
+    WorkerJob,
+)
+from envkit.parallel.slab import SlabLayout
+
+__all__ = [
+    "not_started",
+    "pack_job",
+    "unpacked_hello",
+    "unpacked_leaves",
+    "unpacked_reply",
+]
+
+
+def pack_job(job: WorkerJob, *, inherits: bool = False) -> PackedJob:
+    """Turns the constructors of a job into bytes, unless the worker inherits them."""
+    bare = job._replace(constructors=(), setup=None)
+    if inherits:
+        return PackedJob(bare, ())
+    return PackedJob(
+        bare,
+        tuple(
+            serialize.dump_constructor(constructor, job.first_env + index)
+            for index, constructor in enumerate(job.constructors)
+        ),
+        serialize.dump_setup(job.setup),
+    )
+
+
+def unpacked_hello(message: Packed) -> Hello | RemoteFailure:
+    """Turns bytes into specs, or says why they cannot be had in this process."""
+    try:
+        return serialize.load_value(message.payload)  # type: ignore[no-any-return]
+    except Exception as error:
+        return RemoteFailure.of(
+            ConstructorError(
+                "The specs of an environment, which its worker has sent, cannot be "
+                f"loaded in this process: {type(error).__name__}: {error}. Their "
+                "classes must be importable here, too, or be defined in the main "
+                "script."
+            ),
+            kind="constructor",
+            command="construct",
+        )
+
+
+def unpacked_reply(reply: Reply) -> Reply:
+    """Turns the bytes of a reply into values; what cannot be loaded is a failure."""
+    results: list[Any] = []
+    for result in reply.results:
+        if isinstance(result, RemoteFailure):
+            results.append(result)
+            continue
+        try:
+            results.append(serialize.load_value(result))
+        except Exception as error:
+            results.append(RemoteFailure.of(error, command="answer"))
+    return Reply(reply.number, tuple(results))
+
+
+def unpacked_leaves(message: ObjectRow, layout: SlabLayout) -> dict[int, Any]:
+    """Turns bytes into the leaves of a time step that memory cannot hold."""
+    try:
+        return serialize.load_value(message.leaves)  # type: ignore[no-any-return]
+    except Exception as error:
+        # Its class may be known to the worker alone. The caller gets the exception in
+        # place of the object.
+        values = np.empty((), object)
+        values[()] = error
+        return dict.fromkeys(layout.private_steps, values)
+
+
+def not_started(error: OSError) -> RemoteFailure:
+    """Returns the failure for a worker that could not be started again."""
+    return RemoteFailure.of(error, kind="start", command="start")

@@ -1,0 +1,435 @@
+"""`Events`: waits until something has happened, and carries out what each event means.
+
+Everything that happens to a pool happens while a call waits here: rows answer,
+environments raise, workers reply, end and are replaced.
+
+Ctrl-C ends a call only where it waits, that is in `Backend.wait_events`, or where an
+environment runs in the caller's thread. What an event means is carried out under
+`uninterrupted`, whole or not at all. What is left depends on the numbers of the rows
+alone (see `rows`), and may be interrupted anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from envkit.errors import ClosedError, WorkerError
+from envkit.parallel import failures
+from envkit.parallel.backends.base import (
+    Backend,
+    Event,
+    Exited,
+    Raised,
+    Replied,
+    Started,
+)
+from envkit.parallel.failures import CLOSED_MEANWHILE
+from envkit.parallel.messages import ExitReport, Hello, RemoteFailure, Reply
+from envkit.parallel.restarts import Decision, Replace, Restarts
+from envkit.parallel.rows import Rows
+from envkit.parallel.slab import (
+    NO_PROCESS,
+    PROCESS,
+    REBUILD,
+    RESET,
+    RESTARTS,
+    STEP,
+    STEPS,
+)
+from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.parallel.workers import MOMENT, PoolOptions, Waiting, Workers
+from envkit.types import Array
+
+__all__ = ["Events"]
+
+_LOGGER = logging.getLogger(__name__)
+
+# What people call them.
+_COMMANDS = {STEP: "step", RESET: "reset", REBUILD: "rebuild"}
+
+
+@dataclass(slots=True)
+class _Failure:
+    """What an environment has raised, and what is done about it in all of its rows."""
+
+    failure: RemoteFailure
+    decision: Decision | None = None
+    error: WorkerError | None = None
+
+
+class Events:
+    """Waits for what happens, and carries it out.
+
+    Attributes:
+        is_plain: True while all workers are there and there is nothing special to
+            remember about any row.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        workers: Workers,
+        rows: Rows,
+        options: PoolOptions,
+        now: Callable[[], float],
+    ) -> None:
+        self.is_plain = True
+        self._backend = backend
+        self._workers = workers
+        self._rows = rows
+        self._now = now
+        self._restarts = Restarts(options.policy)
+        self._timeout_of = options.timeout_of
+        # What environments have raised whose rows are not marked yet.
+        self._failures: dict[int, _Failure] = {}
+        self._has_objects = bool(rows.layout.private_steps)
+        self._has_timeouts = not (
+            options.step_timeout is None and options.reset_timeout is None
+        )
+        self._has_limits = self._has_timeouts or options.start_timeout is not None
+        self._is_closed = False
+
+    # Waiting.
+
+    def wait(
+        self,
+        is_over: Callable[[], bool],
+        rows: Array | None = None,
+        *,
+        spare: int = 0,
+        deadline: float | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Handles what happens until something is true or a deadline has passed.
+
+        Args:
+            is_over: Returns whether it is true.
+            rows: The rows whose answers can make it true; `None` if answers cannot.
+            spare: How many of these may still owe an answer then.
+            deadline: When to give up, if ever.
+            since: When the caller began to wait, if before this.
+        """
+        waiting = Waiting(self._now() if since is None else since)
+        self.check_open()
+        try:
+            self.send()
+            if self._has_limits:
+                # Between calls everything may have stood still.
+                moment = self._now()
+                self._rows.spare(moment, moment + MOMENT)
+                self._workers.spare(moment, moment + MOMENT)
+            self._wait(is_over, rows, spare, deadline, waiting)
+        except Exception:
+            self.check_open()
+            raise
+
+    def _wait(
+        self,
+        is_over: Callable[[], bool],
+        rows: Array | None,
+        spare: int,
+        deadline: float | None,
+        waiting: Waiting,
+    ) -> None:
+        while True:
+            self._look()
+            if is_over():
+                return
+            self.check_open()
+            if not self.is_plain:
+                self._go_on()
+                if is_over():
+                    return
+            until = self._next_deadline(deadline)
+            timeout = waiting.timeout(self._now(), until)
+            queue = self._backend.wait_events(timeout, self._may_owe(rows, spare))
+            lost = waiting.standstill(self._now())
+            self._take_in(queue)
+            self.check_open()
+            if lost:
+                moment = self._now()
+                self._rows.postpone(lost, moment + MOMENT)
+                self._workers.postpone(lost)
+                deadline = None if deadline is None else deadline + lost
+            if self._has_limits:
+                self._end_late()
+            moment = self._now()
+            if deadline is not None and moment >= deadline:
+                self._look()
+                return
+            if waiting.is_due(moment):
+                self._look()
+                if not is_over():
+                    self._tell_waiting(moment - waiting.since)
+
+    def _may_owe(self, rows: Array | None, spare: int) -> int:
+        """Returns how many rows may owe an answer when the wait for these is over."""
+        if rows is None:
+            return -1
+        missing = self._rows.busy(rows) - spare
+        if missing <= 0:
+            return -1  # Something else is waited for, such as a worker that starts.
+        # Less than none where rows are held, because other answers are not enough then.
+        return max(self._rows.all_busy() - missing, -1)
+
+    def _next_deadline(self, deadline: float | None) -> float | None:
+        """Returns the earliest moment at which there is something to do."""
+        if not self._has_timeouts and self.is_plain:
+            return deadline
+        times = [] if deadline is None else [deadline]
+        watched = np.array(self._workers.watched())[self._rows.worker_of_row]
+        times += self._rows.deadlines(watched) + self._workers.deadlines()
+        earliest = min(times, default=np.inf)
+        return None if earliest == np.inf else earliest
+
+    def _tell_waiting(self, seconds: float) -> None:
+        """Logs which workers have not answered for so long, and what they do."""
+        rows, slab = self._rows, self._rows.slab
+        owing = np.flatnonzero(slab.owing_rows())
+        owners = rows.worker_of_row[owing]
+        for worker in np.unique(owners).tolist():
+            row = int(owing[owners == worker][0])
+            _LOGGER.warning(
+                "waiting for worker %d, env %s, in %s() for %d s",
+                worker,
+                int(rows.env_of_row[row]),
+                _COMMANDS.get(int(slab.command[row]), "step"),
+                seconds,
+            )
+        for index, entry in enumerate(self._workers.workers):
+            if entry.question is not None:
+                _LOGGER.warning(
+                    "waiting for worker %d to answer %s for %d s",
+                    index,
+                    entry.question.text,
+                    seconds,
+                )
+
+    def close(self) -> None:
+        """Ends the waits of other threads: there is nothing to wait for any more."""
+        self._is_closed = True
+
+    def check_open(self) -> None:
+        """Raises if another thread has closed the pool."""
+        if self._is_closed:
+            raise ClosedError(CLOSED_MEANWHILE)
+
+    # Rows that were asked, and rows that have answered.
+
+    def send(self) -> None:
+        """Lets rows run that were asked, by this call or by an interrupted one."""
+        rows = self._rows.unsent()
+        if rows.size:
+            due = self._due(rows) if self._has_timeouts else np.inf
+            is_all = rows.size == self._rows.layout.rows
+            # Not under `uninterrupted`, because environments may run in this thread.
+            self._backend.dispatch(None if is_all else rows)
+            self._rows.note_sent(rows, due)
+
+    def _due(self, rows: Array) -> Array:
+        """Returns until when rows that are asked now must answer."""
+        step, reset = (self._timeout_of(one) or np.inf for one in (STEP, RESET))
+        commands = self._rows.slab.command[rows]
+        due: Array = self._now() + np.where(commands == STEP, step, reset)
+        return due
+
+    def _look(self) -> None:
+        """Notes the rows that have answered, and deals with those that have raised."""
+        # Hot in asynchronous use: called for every few rows.
+        new = self._rows.answered()
+        if new.size:
+            if self._has_objects:
+                # They may come later than the numbers, but are there after this.
+                while queue := self._backend.wait_events(0.0):
+                    self._handle(queue)
+                new = np.intersect1d(new, self._rows.answered())
+            self._rows.note_answered(new)
+            if not self.is_plain:
+                self.note_plain()
+        if self._failures:
+            with uninterrupted():
+                self._repair_raised()
+
+    def _go_on(self) -> None:
+        """Starts workers whose pause has passed, and asks rows that waited for them."""
+        with uninterrupted():
+            self._workers.start_again(self._now())
+            self.release()
+            self.note_plain()
+        self.send()
+
+    def release(self) -> None:
+        """Asks the held rows whose worker is there and whose pause has passed."""
+        rows = self._rows
+        if rows.held:
+            moment = self._now()
+            ready = [worker.is_ready for worker in self._workers.workers]
+            free = [
+                row
+                for row, at in rows.held.items()
+                if at <= moment and ready[rows.worker_of_row[row]]
+            ]
+            if free:
+                rows.release(free)
+
+    def note_plain(self) -> None:
+        """Notes whether there is anything special about workers or rows."""
+        self.is_plain = self._workers.all_ready() and self._rows.are_plain()
+
+    # What events mean.
+
+    def _take_in(self, queue: deque[Event]) -> None:
+        """Carries out what events mean, after what has been answered before them."""
+        if queue:
+            self._look()
+            self._handle(queue)
+
+    def _handle(self, queue: deque[Event]) -> None:
+        with uninterrupted():
+            while queue:
+                match queue.popleft():
+                    case Replied(worker, reply):
+                        self._note_reply(worker, reply)
+                    case Raised(rows, failure):
+                        self._failures.update(dict.fromkeys(rows, _Failure(failure)))
+                    case Started(worker, hello):
+                        self._note_restart(worker, hello)
+                    case Exited(worker, report):
+                        self._note_exit(worker, report)
+            self.note_plain()
+
+    def _note_reply(self, worker: int, reply: Reply) -> None:
+        entry = self._workers.workers[worker]
+        # Others are the answers to questions of interrupted calls.
+        if entry.question is not None and entry.question.number == reply.number:
+            entry.question.answer = reply
+            entry.question = None
+
+    def _repair_raised(self) -> None:
+        """Repairs or breaks rows that are marked, by what their environments raised."""
+        rows, now = self._rows, self._now()
+        marked = rows.slab.raised_rows(np.array(list(self._failures), np.intp))
+        for row in marked.tolist():
+            told = self._failures.pop(row)
+            worker, env = int(rows.worker_of_row[row]), int(rows.env_of_row[row])
+            if told.decision is None:
+                told.decision = self._restarts.decide(("env", env), now)
+                if isinstance(told.decision, Replace):
+                    self._count_restart(worker)
+                    _LOGGER.warning(
+                        "env %d raised %s in %s(); it is built anew in its worker",
+                        env,
+                        told.failure.type_name,
+                        told.failure.command,
+                    )
+            (command,) = rows.withdraw(np.array([row]))
+            if isinstance(told.decision, Replace):
+                rows.lose(row, command, REBUILD, now + told.decision.after)
+                continue
+            rows.begin[row] = 0
+            # One error for all rows of an environment that is a batch.
+            if told.error is None:
+                told.error = failures.raised(
+                    worker,
+                    told.failure,
+                    self._workers.maker(told.failure.env),
+                    told.decision.reason,
+                    envs=(told.failure.env,),
+                )
+            rows.break_row(row, told.error)
+        if marked.size:
+            self.note_plain()
+
+    def _note_exit(self, worker: int, report: ExitReport) -> None:
+        """Repairs or breaks the rows of a worker that is gone, and has it replaced."""
+        rows, now = self._rows, self._now()
+        entry = self._workers.workers[worker]
+        was_starting, entry.is_starting = entry.is_starting, False
+        was_ready, entry.is_ready = entry.is_ready, False
+        entry.start_by = None
+        rows.slab.staff[worker, PROCESS] = NO_PROCESS
+        if not was_ready and not was_starting:
+            return  # It failed to start, which has been dealt with.
+        block = np.arange(*rows.layout.blocks[worker])
+        # What it had answered is good, and what it had raised is not a crash.
+        rows.note_answered(np.intersect1d(rows.answered(), block))
+        self._repair_raised()
+        for row in block.tolist():
+            self._failures.pop(row, None)
+        lost_rows = block[rows.slab.owing_rows()[block]]
+        lost = dict(
+            zip(lost_rows.tolist(), rows.withdraw(lost_rows), strict=True)
+            if lost_rows.size
+            else ()
+        )
+        question, entry.question = entry.question, None
+        doing = None if question is None else question.text
+        env = None
+        if was_starting:
+            doing = "construct"
+        elif lost:
+            first, command = next(iter(lost.items()))
+            doing, env = _COMMANDS.get(command, "step"), int(rows.env_of_row[first])
+        steps = int(rows.slab.meters[worker][STEPS])
+        decision = self._restarts.decide(("worker", worker), now)
+        reason = "" if isinstance(decision, Replace) else decision.reason
+        error = self._workers.ending(
+            worker, report, command=doing, env=env, steps=steps, reason=reason
+        )
+        entry.kill_reason = None
+        if question is not None:
+            question.answer = error
+        if isinstance(decision, Replace):
+            _LOGGER.warning("%s It is replaced.", str(error).partition("\n")[0])
+            self._count_restart(worker)
+            entry.restart_at = now + decision.after
+            rows.note_replaced(block.tolist(), lost)
+        else:
+            entry.crash = error
+            rows.break_rows(block.tolist(), error)
+
+    def _note_restart(self, worker: int, hello: Hello | RemoteFailure) -> None:
+        """Lets a worker that was started again work, or decides what to do instead."""
+        rows, now = self._rows, self._now()
+        error = self._workers.welcome(worker, hello, rows)
+        entry = self._workers.workers[worker]
+        if error is None:
+            rows.slab.staff[worker, PROCESS] = entry.process
+            return
+        decision = self._restarts.decide(("worker", worker), now)
+        if isinstance(decision, Replace):
+            self._count_restart(worker)
+            entry.restart_at = now + decision.after
+            _LOGGER.warning("%s It is tried again.", str(error).partition("\n")[0])
+            return
+        entry.crash = error
+        # One that is there all the same, but is unlike the one before.
+        self._workers.dismiss(worker)
+        rows.break_rows(range(*rows.layout.blocks[worker]), error)
+
+    def _count_restart(self, worker: int) -> None:
+        count = self._workers.restarts[worker] + 1
+        self._workers.restarts[worker] = count
+        self._rows.slab.staff[worker, RESTARTS] = count
+
+    def _end_late(self) -> None:
+        """Ends workers that did not answer, or are not there, in time."""
+        rows = self._rows
+        if self._has_timeouts and rows.late(self._now()).size:
+            # An answer that has come is in time, however long it was not looked at.
+            while queue := self._backend.wait_events(0.0):
+                self._take_in(queue)
+            self._look()
+            late = rows.late(self._now())
+            for worker in np.unique(rows.worker_of_row[late]).tolist():
+                entry = self._workers.workers[worker]
+                if entry.is_ready and entry.kill_reason is None:
+                    first = late[rows.worker_of_row[late] == worker][0]
+                    command = int(rows.slab.command[first])
+                    self._workers.kill(worker, self._timeout_of(command))
+        self._workers.kill_late_starts(self._now())

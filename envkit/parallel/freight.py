@@ -1,0 +1,433 @@
+"""`Freight`: the rows of one worker as bytes, on their way there and back.
+
+```
+ASKED     sequence, has_info       of all rows of the worker
+          [which rows]             unless all are asked
+          command, widths, actions of the rows that are asked
+BEGUN     [which rows], leaves of the FIRST that follows a LAST in the same step
+ANSWERED  meters, [which rows], answered, has_info, leaves of one slot
+```
+
+Arrays follow each other as they lie in the slab. Where all rows of a worker travel,
+what is sent is a view of the slab, and what comes is read into one. Leaves of dtype
+object are no part of it: they are messages, and come before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.parallel.slab import IDLE, SAME_STEP_ORDER, Slab, is_private, slot_of
+from envkit.parallel.system.link import ANSWERED, ASKED, BEGUN, HEAD, Frame
+from envkit.parallel.system.shared_memory import fence
+from envkit.time_step import StepType
+from envkit.types import Array
+
+__all__ = ["ALL_ROWS", "Freight"]
+
+# Of the flags of ASKED, the lowest two bits are the order, those of others the slot.
+_ORDER, _NOTES_INFOS, ALL_ROWS = 3, 4, 8
+_SLOT = 3
+_TWO = np.uint32(2)
+_RAISED = np.uint32(1)
+_LARGEST = 2**32 - 1
+
+
+class Freight:
+    """The rows of one worker, in the slab of one of the two sides.
+
+    Rows are counted from the worker's first one. In lockstep all rows are asked with
+    one number, and answer in one frame whose every byte has its place before it comes:
+    that stands under "Lockstep". The rest is for everything else.
+
+    Attributes:
+        size: How many rows there are.
+    """
+
+    def __init__(self, slab: Slab, worker: int) -> None:
+        """Lays views over the rows of a worker."""
+        first, stop = slab.layout.blocks[worker]
+        block = slice(first, stop)
+        self.size = stop - first
+        self._slab = slab
+        self._sequence = slab.sequence[block]
+        self._answered = slab.answered[block]
+        self._has_info = slab.has_info[block]
+        self._command = slab.command[block]
+        self._meters = slab.meters[worker]
+        self._asked = [
+            array[block]
+            for array in (slab.command, slab.widths, *slab.actions)
+            if _travels(array)
+        ]
+        self._leaves = [
+            [
+                array[slot, block]
+                for array in (*slab.steps, *(slab.infos if slot < 2 else ()))
+                if _travels(array)
+            ]
+            for slot in range(3)
+        ]
+        self._step_types = [leaves[0] for leaves in self._leaves]
+        self._numbers_views = _views([self._sequence, self._has_info])
+        self._asked_views = [*self._numbers_views, *_views(self._asked)]
+        self._leaf_views = [_views(leaves) for leaves in self._leaves]
+        control = [self._meters, self._answered, self._has_info]
+        self._answer_views = [
+            [*_views(control), *leaves] for leaves in self._leaf_views
+        ]
+        self._numbers_size = _size(self._numbers_views)
+        self._asked_size = _row_size(self._asked)
+        self._leaf_sizes = [_row_size(leaves) for leaves in self._leaves]
+        # A memory of its own for what is looked at before it is believed.
+        self._control = np.zeros(64 + 9 * self.size, np.uint8)
+        self._everyone = np.arange(self.size)
+        self._trash = bytearray()
+        # Of the answer that is being read: the rows, numbers, which are accepted.
+        self._rows: Any = None
+        self._numbers: Array = np.zeros(0, np.uint32)
+        self._infos: Array = np.zeros(0, np.uint8)
+        self._accepted: Array = np.zeros(0, bool)
+        # For each row, the number that was sent and not answered, with its lowest bit
+        # set; 0 for none. In lockstep the number of all of them stands in `_together`.
+        self._outstanding = np.zeros(self.size, np.uint32)
+        self._together = 0
+        self._prepare_lockstep()
+
+    # Lockstep.
+
+    def _prepare_lockstep(self) -> None:
+        self._head = memoryview(bytearray(HEAD.size))
+        self._asked_frames: dict[int, Frame] = {}
+        size = 64 + 5 * self.size
+        control = _view(self._control)[:size]
+        numbers = slice(64, 64 + 4 * self.size)
+        self._control_meters = self._control[:64].view(np.int64)
+        self._control_numbers = self._control[numbers].view(np.uint32)
+        self._control_infos = self._control[numbers.stop : size]
+        self._sequence_view, self._answered_view = _views(
+            [self._sequence, self._answered]
+        )
+        self._none_out = bytes(4 * self.size)
+        self._expected_answers: list[Frame] = []
+        self._answers: list[Frame] = []
+        for slot in (0, 1):
+            length = size + self.size * self._leaf_sizes[slot]
+            head = HEAD.pack(ANSWERED, slot | ALL_ROWS, 0, self.size, length)
+            leaves, whole = self._leaf_views[slot], HEAD.size + length
+            self._expected_answers.append(
+                Frame(head, [self._head, control, *leaves], whole)
+            )
+            self._answers.append(Frame(head, [head, *self._answer_views[slot]], whole))
+        # What system calls take at once; and objects come in frames of their own.
+        self._is_plain = len(self._leaf_views[0]) < 1000 and not (
+            self._slab.layout.private_steps or self._slab.private_actions
+        )
+
+    def _flags(self) -> int:
+        return self._slab.autoreset | (_NOTES_INFOS if self._slab.notes_infos[0] else 0)
+
+    def ask_together(self) -> Frame | None:
+        """Returns the frame that asks all rows.
+
+        That is `None` if they are not in lockstep, and then `due` tells which to `ask`.
+        """
+        # Hot: called once per worker and batch step.
+        number = int(self._sequence[0])
+        if (
+            not self._is_plain
+            or self._together
+            or self._outstanding.tobytes() != self._none_out
+            or self._sequence_view.tobytes() != _repeated(number, self.size)
+            or self._answered_view.tobytes() != _repeated(number - 2, self.size)
+        ):
+            return None
+        self._together = number
+        flags = self._flags()
+        frame = self._asked_frames.get(flags)
+        if frame is None:
+            frame = self._asked_frames[flags] = self._asked_frame(flags)
+        return frame
+
+    def _asked_frame(self, flags: int) -> Frame:
+        length = self._numbers_size + self.size * self._asked_size
+        head = HEAD.pack(ASKED, flags | ALL_ROWS, 0, self.size, length)
+        return Frame(head, [head, *self._asked_views], HEAD.size + length)
+
+    def expected_answer(self) -> Frame:
+        """Returns the frame that all rows answer with that were asked together."""
+        # Hot: called once per worker and batch step.
+        return self._expected_answers[(self._together >> 1) & 1]
+
+    def accept_together(self) -> None:
+        """Takes in the frame that was expected."""
+        # Hot: called once per worker and batch step.
+        number = self._together
+        if self._control_numbers.tobytes() != _repeated(number, self.size):
+            self._count_apart()
+            self._look_at(self._everyone, self._control_numbers, self._control_infos)
+            self._accept_in_place()
+            return
+        self._meters[:] = self._control_meters
+        self._has_info[:] = self._control_infos
+        fence()
+        self._answered.fill(number)
+        self._together = 0
+
+    def _count_apart(self) -> None:
+        """Notes for each row that it was asked, as `ask_together` has for all."""
+        if self._together:
+            self._outstanding.fill(self._together | 1)
+            self._together = 0
+
+    # The pool's side.
+
+    def due(self, rows: Array | None) -> Array:
+        """Returns those of the rows that owe an answer and were not sent yet.
+
+        `None` stands for all.
+        """
+        self._count_apart()
+        numbers = self._sequence | _RAISED
+        due = (numbers != self._outstanding) & (numbers != self._answered | _RAISED)
+        return np.flatnonzero(due) if rows is None else rows[due[rows]]
+
+    def ask(self, rows: Array) -> list[Any]:
+        """Returns the frame that asks some rows, which are due."""
+        # Hot in asynchronous use: called for every few rows.
+        self._outstanding[rows] = self._sequence[rows] | _RAISED
+        if rows.size == self.size:
+            return [*self._asked_frame(self._flags()).parts]
+        return self._asked_some(rows)
+
+    def tell_numbers(self) -> list[Any]:
+        """Returns the frame that tells the worker at which numbers its rows stand."""
+        return self._asked_some(self._everyone[:0])
+
+    def _asked_some(self, rows: Array) -> list[Any]:
+        length = self._numbers_size + rows.size * (4 + self._asked_size)
+        head = HEAD.pack(ASKED, self._flags(), 0, rows.size, length)
+        body = _gathered([rows.astype(np.uint32), *(one[rows] for one in self._asked)])
+        return [head, *self._numbers_views, *body]
+
+    def is_outstanding(self, row: int) -> bool:
+        """True if an answer may come to what a row was last asked."""
+        self._count_apart()
+        return bool(self._outstanding[row] == self._sequence[row] | _RAISED)
+
+    def receive_control(self, flags: int, count: int, length: int) -> memoryview:
+        """Returns the memory for what comes before the leaves of an answer.
+
+        Raises:
+            EOFError: There is no such answer.
+        """
+        slot, is_all = flags & _SLOT, bool(flags & ALL_ROWS)
+        size = 64 + count * (5 if is_all else 9)
+        if (
+            count > self.size
+            or (is_all and count != self.size)
+            or slot > 1
+            or length != size + count * self._leaf_sizes[slot]
+        ):
+            raise EOFError("its worker has sent an impossible answer")
+        return _view(self._control[:size])
+
+    def receive_leaves(self, flags: int, count: int) -> list[Any]:
+        """Returns the memory for the leaves of an answer whose control has come."""
+        # Hot in asynchronous use: called once per answer.
+        self._count_apart()
+        control, slot, place = self._control, flags & _SLOT, 64
+        rows: Any = self._everyone
+        if not flags & ALL_ROWS:
+            rows = control[place : place + 4 * count].view(np.uint32).astype(np.intp)
+            place += 4 * count
+            if rows.size and rows.max() >= self.size:
+                raise EOFError("its worker has answered rows that it does not have")
+        numbers = control[place : place + 4 * count].view(np.uint32)
+        self._look_at(rows, numbers, control[place + 4 * count : place + 5 * count])
+        if self._is_in_place(flags):
+            return self._leaf_views[slot]
+        return [self._trash_of(count * self._leaf_sizes[slot])]
+
+    def _look_at(self, rows: Array, numbers: Array, infos: Array) -> None:
+        """Notes which of the rows that have answered are accepted.
+
+        Requests that were taken back are answered all the same, and nothing is made of
+        that.
+        """
+        self._rows, self._numbers, self._infos = rows, numbers, infos
+        asked = numbers | _RAISED
+        self._accepted = (asked == self._outstanding[rows]) & (
+            asked == (self._sequence[rows] | _RAISED)
+        )
+
+    def _is_in_place(self, flags: int) -> bool:
+        return bool(flags & ALL_ROWS and self._accepted.all())
+
+    def accept(self, flags: int) -> None:
+        """Takes in an answer that is there as a whole."""
+        if not self._is_in_place(flags):
+            leaves = self._leaves[flags & _SLOT]
+            _scatter(self._trash, leaves, self._rows, self._accepted)
+        self._accept_in_place()
+
+    def _accept_in_place(self) -> None:
+        """Takes in an answer whose leaves are in place; its numbers come last."""
+        rows, accepted = self._rows, self._accepted
+        whole = rows[accepted]
+        self._meters[:] = self._control_meters
+        self._has_info[whole] = self._infos[accepted]
+        fence()
+        self._answered[whole] = self._numbers[accepted]
+        same = (self._numbers | _RAISED) == self._outstanding[rows]
+        self._outstanding[rows[same]] = 0
+
+    def receive_begun(self, count: int, length: int) -> memoryview:
+        """Returns the memory for what has begun in the same step."""
+        if count > self.size or length != count * (4 + self._leaf_sizes[2]):
+            raise EOFError("its worker has sent an impossible beginning")
+        return self._trash_of(length)
+
+    def accept_begun(self, count: int) -> None:
+        """Takes in what has begun; the answers that it belongs to follow."""
+        self._count_apart()
+        rows = np.frombuffer(self._trash, np.uint32, count).astype(np.intp)
+        if rows.size and rows.max() >= self.size:
+            raise EOFError("its worker has begun rows that it does not have")
+        accepted = self._outstanding[rows] == (self._sequence[rows] | _RAISED)
+        _scatter(self._trash, self._leaves[2], rows, accepted, 4 * count)
+
+    # The worker's side.
+
+    def expected_request(self, flags: int) -> Frame | None:
+        """Returns the frame that asks all rows again, after one with these flags.
+
+        That is `None` if only some were asked, who may be the next ones, too.
+        """
+        if not self._is_plain or not flags & ALL_ROWS:
+            return None
+        head, parts, size = self._asked_frame(flags)
+        return Frame(head, [self._head, *parts[1:]], size)
+
+    def receive_asked(self, flags: int, count: int) -> list[Any]:
+        """Returns the memory for rows that are asked."""
+        # Hot in asynchronous use: called once per request.
+        if flags & ALL_ROWS:
+            return self._asked_views
+        size = count * (4 + self._asked_size)
+        return [*self._numbers_views, self._trash_of(size)]
+
+    def accept_asked(self, flags: int, count: int) -> None:
+        """Makes the rows pending that are asked, and no others."""
+        # Hot: called once per request.
+        slab = self._slab
+        slab.autoreset = flags & _ORDER
+        slab.notes_infos[0] = bool(flags & _NOTES_INFOS)
+        if flags & ALL_ROWS:
+            np.subtract(self._sequence, _TWO, out=self._answered)
+            return
+        self._answered[:] = self._sequence
+        self._command.fill(IDLE)
+        rows = np.frombuffer(self._trash, np.uint32, count).astype(np.intp)
+        everyone = np.ones(count, bool)
+        _scatter(self._trash, self._asked, rows, everyone, 4 * count)
+        self._answered[rows] -= _TWO
+
+    def answer_together(self) -> Frame | None:
+        """Returns the frame with the answers of all rows.
+
+        That is `None` if they are not in lockstep, and then it is for `answer`.
+        """
+        # Hot: called once per request.
+        number = int(self._sequence[0])
+        slot = slot_of(number)
+        if self._sequence_view.tobytes() != _repeated(number, self.size) or (
+            self._slab.autoreset == SAME_STEP_ORDER
+            and (self._step_types[slot] == StepType.LAST).any()
+        ):
+            return None
+        return self._answers[slot]
+
+    def answer(self, rows: Sequence[int]) -> list[Any]:
+        """Returns the frames that say what rows have answered."""
+        # Hot in asynchronous use: called once per row.
+        chosen = np.array(rows, np.intp)
+        parts: list[Any] = []
+        slots = (self._sequence[chosen] >> 1) & 1
+        if self._slab.autoreset == SAME_STEP_ORDER:
+            parts += self._begun(chosen, slots)
+        if len(rows) == self.size and (slots == slots[0]).all():
+            return [*parts, *self._answers[slots[0]].parts]
+        for slot in (0, 1):
+            some = chosen[slots == slot]
+            if some.size:
+                parts += self._answer_some(some, slot)
+        return parts
+
+    def _answer_some(self, rows: Array, slot: int) -> list[Any]:
+        length = 64 + rows.size * (9 + self._leaf_sizes[slot])
+        head = HEAD.pack(ANSWERED, slot, 0, rows.size, length)
+        arrays = [self._answered, self._has_info, *self._leaves[slot]]
+        body = [self._meters, rows.astype(np.uint32), *(each[rows] for each in arrays)]
+        return [head, *_gathered(body)]
+
+    def _begun(self, rows: Array, slots: Array) -> list[Any]:
+        types = np.where(
+            slots == 0, self._step_types[0][rows], self._step_types[1][rows]
+        )
+        rows = rows[types == StepType.LAST]
+        if not rows.size:
+            return []
+        length = rows.size * (4 + self._leaf_sizes[2])
+        body = [rows.astype(np.uint32), *(leaf[rows] for leaf in self._leaves[2])]
+        return [HEAD.pack(BEGUN, 2, 0, rows.size, length), *_gathered(body)]
+
+    def _trash_of(self, size: int) -> memoryview:
+        if len(self._trash) < size:
+            self._trash = bytearray(size)
+        return memoryview(self._trash)[:size]
+
+
+def _repeated(number: int, times: int) -> bytes:
+    return (number & _LARGEST).to_bytes(4, sys.byteorder) * times
+
+
+def _travels(array: Array) -> bool:
+    """Returns whether an array is one whose rows are bytes."""
+    return not is_private(array.dtype) and bool(array.nbytes)
+
+
+def _view(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+def _views(arrays: Sequence[Array]) -> list[memoryview]:
+    return [_view(array) for array in arrays]
+
+
+def _gathered(arrays: Sequence[Array]) -> list[memoryview]:
+    return [_view(np.ascontiguousarray(array)) for array in arrays if array.nbytes]
+
+
+def _size(views: Sequence[memoryview]) -> int:
+    return sum(map(len, views))
+
+
+def _row_size(arrays: Sequence[Array]) -> int:
+    return sum(array.nbytes // len(array) for array in arrays)
+
+
+def _scatter(
+    memory: Any, arrays: Sequence[Array], rows: Array, accepted: Array, place: int = 0
+) -> None:
+    """Copies rows out of bytes into the arrays that they belong to."""
+    count = len(rows)
+    for array in arrays:
+        shape = (count, *array.shape[1:])
+        values = np.ndarray(shape, array.dtype, memory, place)
+        array[rows[accepted]] = values[accepted]
+        place += values.nbytes

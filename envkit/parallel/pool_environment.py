@@ -1,0 +1,884 @@
+"""`PoolEnvironment`: what lockstep and asynchronous pools share besides moving rows."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+
+from envkit import nest
+from envkit.actions import ActionRows, OwnActionRows, action_rows
+from envkit.async_environment import as_envs
+from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
+from envkit.parallel import arguments
+from envkit.parallel.arguments import check_name
+from envkit.parallel.slab import (
+    BUSY_NS,
+    DECLARED_INFO,
+    ONLY_DECLARED_INFO,
+    RESETS,
+    STEPS,
+    WAITING_NS,
+)
+from envkit.parallel.state import PoolState
+from envkit.provenance import provenance_of, recipe_of_rows
+from envkit.registry import recipe_of_constructor
+from envkit.seeding import seed_per_row
+from envkit.specs.batching import stacked_infos
+from envkit.text import a_or_an, listed
+from envkit.threads import Turn
+from envkit.time_step import AutoReset, TimeStep
+from envkit.types import Array, NestedSpec, Seed
+
+if TYPE_CHECKING:
+    from envkit.parallel.backends.base import Backend
+    from envkit.parallel.pool import Pool
+    from envkit.parallel.restarts import RestartPolicy
+    from envkit.parallel.statistics import PoolStatistics
+
+__all__ = ["GRACE", "PoolEnvironment", "in_turn"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_LOGGER = logging.getLogger(__name__)
+
+_ORDERS = [AutoReset.NEXT_STEP, AutoReset.SAME_STEP, AutoReset.DISABLED]
+GRACE = 5.0
+# After Ctrl-C, and when Python ends, because a person waits.
+_SHORT_GRACE = 1.0
+_LONGEST = threading.TIMEOUT_MAX
+
+
+def in_turn(method: Method) -> Method:
+    """Lets a method of a pool wait until the calls of other threads are through."""
+
+    @functools.wraps(method)
+    def run(self: PoolEnvironment, *args: Any, **kwargs: Any) -> Any:
+        return self._in_turn(method.__name__, method, self, *args, **kwargs)
+
+    return cast(Method, run)
+
+
+class PoolEnvironment:
+    """Asks the environments of a pool, reports about it, and ends it.
+
+    It is one thread's at a time: calls that ask, move or read rows hold
+    `_thread_turn`. What is marked `in_turn` calls nothing that is, unless it lets go of
+    `_thread_turn.call` first, because it consists of several such calls.
+    """
+
+    _pool: Pool
+    _actions: ActionRows
+    _closed = True  # until there is a pool
+    # Whether a wrapper moves the rows, and keeps the order that the pool was given; and
+    # whether it begins the next episodes in the step that ended the ones before.
+    _moves_plainly = False
+    _begins_at_once = False
+    _is_inherited = False
+    # Whether close(), in any thread, ends the calls of others.
+    _closes_at_once = True
+
+    def _open(
+        self,
+        env_constructors: Any,
+        *,
+        start_serially: bool,
+        backend: str | Backend,
+        num_workers: int | None,
+        autoreset: AutoReset | str,
+        start_method: str,
+        on_worker_failure: str | RestartPolicy,
+        start_timeout: float | None,
+        reset_timeout: float | None,
+        step_timeout: float | None,
+        worker_setup: Any,
+        worker_env: Mapping[str, str] | None,
+        validate: str,
+        specs: str,
+        rings_each_row: bool,
+    ) -> None:
+        """Checks what was given, and starts the pool."""
+        # Loaded with the first pool: a program that only names the class, or that a
+        # worker imports, has no use for it.
+        from envkit.parallel.failures import no_room
+        from envkit.parallel.pool import Pool
+        from envkit.parallel.published import put_up_nameplate
+        from envkit.parallel.workers import PoolOptions
+        from envkit.specs.batching import as_specs
+
+        name = type(self).__name__
+        constructors = arguments.as_constructors(env_constructors, name)
+        self._constructors = constructors
+        order = AutoReset.of(autoreset)
+        count = arguments.as_worker_count(num_workers, len(constructors))
+        options_for = functools.partial(
+            PoolOptions,
+            start_serially=bool(start_serially),
+            policy=arguments.as_policy(on_worker_failure),
+            start_timeout=arguments.as_timeout("start_timeout", start_timeout),
+            reset_timeout=arguments.as_timeout("reset_timeout", reset_timeout),
+            step_timeout=arguments.as_timeout("step_timeout", step_timeout),
+            worker_setup=worker_setup,
+            validate=arguments.as_validate(validate),
+            specs=as_specs(specs),
+            rings_each_row=rings_each_row,
+        )
+        try:
+            # After everything else has been checked, because it opens files.
+            self._backend = arguments.as_backend(backend, start_method, worker_env)
+            self._is_worker = self._backend.is_worker
+            try:
+                # It may have to connect with a cluster to know its places.
+                options = options_for(
+                    arguments.placed(count, len(constructors), self._backend)
+                )
+            except BaseException:
+                if self._backend is not backend:
+                    self._backend.close(0.0)
+                raise
+            self._pool = pool = Pool(constructors, self._backend, options)
+        except OSError as error:
+            if (refusal := no_room(error)) is None:
+                raise
+            raise refusal from error
+        self._validate = options.validate
+        self._specs = options.specs
+        self._structure = pool.layout.time_step
+        self._rows = pool.num_rows
+        self._everyone = np.arange(pool.num_rows)
+        self._keep_order(order)
+        # Failures that have been raised already, by row.
+        self._told: dict[int, WorkerError] = {}
+        self._thread_turn = Turn()
+        self._calls = 0
+        self._elapsed = 0.0
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _forgotten, name, pool)
+        if self._backend.can_kill:  # Its workers are processes.
+            _tell_slow_leaves(pool)
+            _disown_in_forks(self)
+            put_up_nameplate(name, constructors, self._backend, pool)
+
+    def _action_rows(self, call: str) -> ActionRows:
+        """Returns what looks at the actions that a call is given."""
+        pool = self._pool
+        own = [pool.own_specs[env].action for env in pool.env_of_row]
+        return action_rows(pool.spec.action, own, f"{type(self).__name__}.{call}()")
+
+    @property
+    def _looks_always(self) -> bool:
+        """Whether all actions' bounds are looked at, as where rows have their own."""
+        return self._validate == "always" or isinstance(self._actions, OwnActionRows)
+
+    # One thread at a time.
+
+    def _in_turn(
+        self, call: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Calls a function when no other thread uses the pool."""
+        turn = self._thread_turn
+        if turn.call is not None or turn.line or self._is_worker():
+            self._await_turn(call)
+        with turn:
+            try:
+                turn.call = call
+                return function(*args, **kwargs)
+            except Exception as error:
+                self._refuse_closed(error)
+                raise
+            finally:
+                turn.call = None
+
+    def _await_turn(self, call: str) -> None:
+        turn, in_worker = self._thread_turn, self._is_worker()
+        if turn.is_mine() and turn.call is None and not in_worker:
+            return  # A call of several parts, of which this is one.
+        if turn.is_mine() or in_worker:
+            raise turn.refuse(type(self).__name__, call)
+        turn.wait(call, self._check_open)
+
+    def _refuse_closed(self, error: Exception) -> None:
+        """Raises what a call is told that the pool was closed under."""
+        if self._closed and not isinstance(error, ClosedError):
+            from envkit.parallel.failures import CLOSED_MEANWHILE
+
+            raise ClosedError(CLOSED_MEANWHILE) from error
+
+    # What it is.
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one environment's observation."""
+        return self._pool.spec.observation
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of one environment's action."""
+        return self._pool.spec.action
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the spec of one environment's reward."""
+        return self._pool.spec.reward
+
+    def discount_spec(self) -> NestedSpec:
+        """Returns the spec of one environment's discount."""
+        return self._pool.spec.discount
+
+    @property
+    def autoreset(self) -> AutoReset:
+        """When the episode after a `LAST` begins; may be changed at any time."""
+        return self._order_kept
+
+    @autoreset.setter
+    @in_turn
+    def autoreset(self, order: AutoReset | str) -> None:
+        self._check_open("autoreset")
+        order = AutoReset.of(order)
+        self._before_other_order()
+        self._keep_order(order)
+
+    def _keep_order(self, order: AutoReset) -> None:
+        self._order_kept = self._order = order
+        self._pool.slab.autoreset = _ORDERS.index(order)
+
+    def _move_plainly(self, plainly: bool) -> None:
+        """Lets the rows move as under `NEXT_STEP`, or again as the order says."""
+        self._moves_plainly = plainly
+        if self._order_kept is not AutoReset.NEXT_STEP and not self._closed:
+            self._order = AutoReset.NEXT_STEP if plainly else self._order_kept
+            self._pool.slab.autoreset = _ORDERS.index(self._order)
+
+    def _before_other_order(self) -> None:
+        """Sees to what the order that is about to change has left."""
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers there are."""
+        return len(self._pool.layout.blocks)
+
+    @property
+    def repaired(self) -> Array:
+        """Which rows' last time step was made up for an environment that was replaced.
+
+        Such a row is a `LAST` with reward 0 and discount 1; a learner may leave it out.
+        """
+        return self._pool.repaired.copy()
+
+    # Asking environments.
+
+    @in_turn
+    def seed(self, seed: Seed) -> list[Any]:
+        """Seeds every environment: each with its own stream, or with its own seed."""
+        self._check_idle("seed")
+        pool = self._pool
+        seeds = seed_per_row(seed, pool.num_rows)
+        by_env = [
+            [seeds[row] for row in rows] if pool.is_batch[env] else seeds[rows[0]]
+            for env, rows in enumerate(pool.rows_of_env)
+        ]
+        self._noted_seed = seed
+        results = self._ask("seed", None, by_env)
+        pool.note_seeds(by_env)
+        return results
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        """Seeds some rows; those whose seed is `None` go on."""
+        pool = self._pool
+        by_env = [[seeds[row] for row in rows] for rows in pool.rows_of_env]
+        envs = [
+            env
+            for env, own in enumerate(by_env)
+            if any(seed is not None for seed in own)
+        ]
+        self._ask("seed_rows", envs, [by_env[env] for env in envs])
+        pool.note_seeds_of_rows(seeds)
+
+    def _among_all(self, values: Sequence[Any], rows: Array) -> list[Any]:
+        """Returns a list for all rows, with `None` for those that are not meant."""
+        by_row: list[Any] = [None] * self._rows
+        for row, value in zip(rows.tolist(), values, strict=True):
+            by_row[row] = value
+        return by_row
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        """Sends options ahead of the reset that they are for.
+
+        Environments forget what that reset has not used, so there is nothing to take
+        back.
+        """
+        if options is None:
+            return
+        self._settle()
+        asked = {}
+        for env, block in enumerate(self._pool.rows_of_env):
+            own = [options[row] if rows is None or rows[row] else None for row in block]
+            if any(one is not None for one in own):
+                mask = None if rows is None or rows[block].all() else rows[block]
+                is_batch = self._pool.is_batch[env]
+                asked[env] = (own, mask) if is_batch else (own[0], None)
+        envs = list(asked)
+        try:
+            self._ask("reset", envs, list(asked.values()))
+        except Exception:
+            # What others have been given is not for the next reset.
+            with contextlib.suppress(WorkerError):
+                self._ask("reset", envs, [(None, None)] * len(envs))
+            raise
+
+    @in_turn
+    def render(
+        self, mode: str = "rgb_array", *, env_ids: Sequence[int] | None = None
+    ) -> Any:
+        """Returns the environments' pictures, stacked; of other modes, a list.
+
+        Either has an element for each row.
+
+        Args:
+            mode: "rgb_array" for pictures; what else there is, the environments say.
+                Windows are opened by the workers.
+            env_ids: Which environments to render; the others do not.
+
+        Raises:
+            NotImplementedError: The environments do not render in this mode.
+        """
+        self._check_open("render")
+        envs = self._as_envs(env_ids)
+        pictures = self._ask("render", envs, [mode] * len(envs))
+        if mode != "rgb_array" or not pictures:
+            return self._by_row(envs, pictures)
+        stacks = [
+            np.asarray(picture)
+            if self._pool.is_batch[env]
+            else np.asarray(picture)[None]
+            for env, picture in zip(envs, pictures, strict=True)
+        ]
+        for env, stack in zip(envs, stacks, strict=True):
+            if stack.shape[1:] != stacks[0].shape[1:]:
+                raise SpecError(
+                    f"The pictures of env {envs[0]} and env {env} have the shapes "
+                    f"{stacks[0].shape[1:]} and {stack.shape[1:]}; those of a batch "
+                    f"have one size. For each as it is: call('render', {mode!r})."
+                )
+        return np.concatenate(stacks)
+
+    def _by_row(self, envs: Sequence[int], found: Sequence[Any]) -> list[Any]:
+        """Returns what environments rendered, row by row where they are batches."""
+        by_row: list[Any] = []
+        for env, one in zip(envs, found, strict=True):
+            rows = len(self._pool.rows_of_env[env])
+            is_listed = isinstance(one, list | tuple) and len(one) == rows
+            by_row += one if self._pool.is_batch[env] and is_listed else [one] * rows
+        return by_row
+
+    @in_turn
+    def call(
+        self,
+        name: str,
+        *args: Any,
+        env_ids: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Calls a method of environments, in their workers, and returns the results.
+
+        After Ctrl-C environments may have been called or not; one that was has done
+        this before it does what it is asked later.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 3, backend="inline") as env:
+            ...     env.call("get_info", env_ids=[0, 2])
+            [{}, {}]
+        """
+        self._check_open("call")
+        check_name(name)
+        if name in {"reset", "step"}:
+            raise ValueError(
+                f"call({name!r}) would move environments behind the pool's back. Use "
+                f"{name}(), with a mask for some of them."
+            )
+        envs = self._as_envs(env_ids)
+        return self._ask("call", envs, [(name, args, kwargs)] * len(envs))
+
+    @in_turn
+    def access(self, name: str, *, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Returns an attribute of environments.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+            ...     env.access("batched")
+            [False, False]
+        """
+        self._check_open("access")
+        check_name(name)
+        envs = self._as_envs(env_ids)
+        return self._ask("access", envs, [(name,)] * len(envs))
+
+    @in_turn
+    def set_attr(
+        self, name: str, value: Any, env_ids: Sequence[int] | None = None
+    ) -> None:
+        """Sets an attribute of environments, in their workers.
+
+        Where an environment is wrapped, it is set in the wrapper that has it, or in the
+        environment; an attribute that none of them has, in the outermost. One that is
+        built anew after a failure has what its constructor gives it.
+
+        Args:
+            name: The attribute.
+            value: The value, the same for all of them.
+            env_ids: Which environments; `None` for all.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 3, backend="inline") as env:
+            ...     env.set_attr("level", 1)
+            ...     env.set_attr("level", 5, env_ids=[2])
+            ...     env.access("level")
+            [1, 1, 5]
+        """
+        self._check_open("set_attr")
+        check_name(name)
+        envs = self._as_envs(env_ids)
+        self._ask("set_attr", envs, [(name, value)] * len(envs))
+
+    @in_turn
+    def env_is_wrapped(
+        self, wrapper_class: type, *, env_ids: Sequence[int] | None = None
+    ) -> list[bool]:
+        """Returns for each row whether its environment is in a wrapper of this class.
+
+        Args:
+            wrapper_class: A wrapper of envkit's, or of Gymnasium's around one of its
+                environments.
+            env_ids: Which environments; `None` for all.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> from envkit.wrappers import TimeLimit
+            >>> makers = [CountingEnv, lambda: TimeLimit(CountingEnv(), 5)]
+            >>> with ParallelPyEnvironment(makers, backend="inline") as env:
+            ...     env.env_is_wrapped(TimeLimit)
+            [False, True]
+        """
+        self._check_open("env_is_wrapped")
+        envs = self._as_envs(env_ids)
+        answers = self._ask("env_is_wrapped", envs, [(wrapper_class,)] * len(envs))
+        return [is_wrapped for rows in answers for is_wrapped in rows]
+
+    def _ask(
+        self,
+        method: str,
+        envs: Sequence[int] | None,
+        values: Sequence[Any] | None = None,
+    ) -> list[Any]:
+        everyone = range(len(self._pool.rows_of_env))
+        envs = everyone if envs is None else envs
+        values = [None] * len(envs) if values is None else values
+        if not envs:
+            return []
+        with self._telling():
+            results = self._pool.ask(method, envs, values)
+        self._pool.raise_failures(envs, results)
+        return results
+
+    def _as_envs(self, env_ids: Sequence[int] | None) -> list[int]:
+        return as_envs(env_ids, len(self._pool.rows_of_env))
+
+    # Infos.
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of what all environments declare of their infos."""
+        return nest.map_structure(  # type: ignore[no-any-return]
+            lambda spec: spec, self._pool.layout.info_spec
+        )
+
+    @in_turn
+    def get_info(self) -> Any:
+        """Returns the infos stacked, or a list of them where they cannot be.
+
+        They belong to the time step that was returned last, also where the next
+        episode has begun since. That of an environment which was replaced is `{}`: its
+        time step was made up. Where infos have nothing but what `info_spec` declares,
+        no worker is asked.
+        """
+        self._check_idle("get_info")
+        if any(self._pool.is_batch):
+            return self._ask("get_info", None)
+        if not self._has_more_info().any():
+            leaves = self._pool.slab.read_infos(self._everyone)
+            return self._pool.layout.info.structure.unflatten(leaves)
+        made_up = self._pool.repaired
+        answers = iter(self._ask("get_info", (~made_up).nonzero()[0].tolist()))
+        infos = [{} if gone else next(answers) for gone in made_up.tolist()]
+        return stacked_infos(infos)
+
+    @in_turn
+    def declared_info(self, env_ids: Sequence[int] | None = None) -> dict[str, Any]:
+        """Returns what `info_spec` declares: arrays with an element for each row.
+
+        It belongs to the time step that was returned last, as `get_info` does, and is
+        read from shared memory. Workers are asked only for environments that have been
+        asked something else, or set to a state, since. The rows of an environment that
+        was replaced have zeros: `repaired` tells which.
+
+        Args:
+            env_ids: Of which environments; the rows come in this order.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.realtime import RealTimeEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> def make():
+            ...     return RealTimeEnvironment(CountingEnv, hz=60, host="virtual")
+            >>> with ParallelPyEnvironment([make] * 2, backend="inline") as env:
+            ...     _ = env.reset(), env.step([0, 0])
+            ...     env.declared_info()["realtime"]["observation_tick"]
+            array([1, 1])
+        """
+        self._check_open("declared_info")
+        envs = self._as_envs(env_ids)
+        rows_of_env = self._pool.rows_of_env
+        rows = np.concatenate([np.empty(0, np.intp), *(rows_of_env[e] for e in envs)])
+        self._check_answered(rows, "declared_info")
+        return self._declared(rows)
+
+    def _declared(self, rows: Array) -> dict[str, Any]:
+        """Returns what rows declare of their infos, in arrays of the caller's.
+
+        Raises:
+            WorkerError: An environment had to be asked, and has raised.
+        """
+        pool = self._pool
+        if not pool.layout.info_spec:
+            return {}
+        leaves = pool.slab.read_infos(rows)
+        there = self._is_in_slab(rows, DECLARED_INFO)
+        if not there.all():
+            made_up = pool.repaired[rows]
+            self._fill(leaves, rows, ~there & ~made_up)
+            for leaf in leaves:
+                leaf[made_up] = np.zeros((), leaf.dtype)
+        return pool.layout.info.structure.unflatten(leaves)  # type: ignore[no-any-return]
+
+    @in_turn
+    def rows_with_more_info(self) -> Array:
+        """Returns a mask of the rows whose info has more than `info_spec` declares.
+
+        Where workers have not looked, it may have.
+        """
+        self._check_open("rows_with_more_info")
+        return self._has_more_info()
+
+    def _has_more_info(self) -> Array:
+        return ~self._is_in_slab(self._everyone, ONLY_DECLARED_INFO)
+
+    def _check_answered(self, rows: Array, call: str) -> None:
+        """Raises unless all that these rows were asked has been returned."""
+
+    def _is_in_slab(self, rows: Array, flag: int) -> Array:
+        """Returns a mask of those of the rows of whose infos the slab has this part."""
+        has_info = self._pool.slab.has_info[rows] & flag != 0
+        there: Array = self._pool.rows.standing(rows) & has_info
+        return there
+
+    def _fill(self, leaves: Sequence[Array], rows: Array, wanted: Array) -> None:
+        """Asks environments for what the slab does not have.
+
+        Args:
+            leaves: Where to write it.
+            rows: Whose elements these have.
+            wanted: A mask of those of them that are to be written.
+        """
+        declared, env_of_row = self._pool.layout.info, self._pool.env_of_row
+        for env in np.unique(env_of_row[rows[wanted]]).tolist():
+            mine = wanted & (env_of_row[rows] == env)
+            block = self._pool.rows_of_env[env]
+            (info,) = self._ask("get_info", [env])
+            infos = info if self._pool.is_batch[env] else [info]
+            parts = declared.batch_values(infos, len(block), f"The info of env {env}")
+            for leaf, part in zip(leaves, parts, strict=True):
+                leaf[mine] = part[rows[mine] - block.start]
+
+    # Where it comes from.
+
+    def _made_of(self) -> dict[str, Any]:
+        recipe = recipe_of_rows(self, map(recipe_of_constructor, self._constructors))
+        specs = {} if self._specs == "equal" else {"specs": self._specs}
+        return {**recipe, "arguments": {"autoreset": self._order_kept.value, **specs}}
+
+    def _packages_behind(self) -> set[str]:
+        return set()  # They are in the workers.
+
+    def provenance(self) -> dict[str, Any]:
+        """Returns where the environments come from, as data that JSON can hold.
+
+        The versions of packages are those that the first worker has.
+        """
+        found = provenance_of(self)
+        if self._closed:
+            return found
+        try:
+            (there,) = self.call("provenance", env_ids=[0])
+        except EnvironmentRaised:  # It is an environment of another kind.
+            return found
+        return {**found, "packages": there["packages"]}
+
+    # State.
+
+    def _states(self) -> tuple[bytes, ...]:
+        results = self._ask_there("get_state")
+        self._pool.raise_failures(range(len(results)), results)
+        return tuple(results)
+
+    def _ask_there(self, method: str, values: Sequence[Any] | None = None) -> list[Any]:
+        """Asks every environment; where a worker is replaced, the new one as well."""
+        pool = self._pool
+        envs = range(len(pool.rows_of_env))
+        values = [None] * len(envs) if values is None else values
+        with self._telling():
+            try:
+                return pool.ask(method, envs, values)
+            except WorkerError:
+                # That it was dead already, only the question has shown.
+                if not pool.is_replacing():
+                    raise
+            return pool.ask(method, envs, values)
+
+    def _state(self) -> PoolState:
+        """Saves where everything stands, when no row owes an answer."""
+        slab, begun = self._pool.slab, self._pool.begun
+        shown = standing = None
+        if begun.any():
+            # From the slab: what was returned belongs to the caller.
+            shown = self._structure.unflatten(slab.read(self._everyone))
+            standing = self._structure.unflatten(slab.read_standing(self._everyone))
+        return PoolState(
+            environments=self._states(),
+            time_step=shown,
+            standing=standing,
+            autoreset=self._order.value,
+            new_rows=self._pool.rows.new_rows(),
+            begun=tuple(begun.tolist()),
+        )
+
+    def _restore(self, state: PoolState) -> TimeStep | None:
+        """Sets every environment's state, or changes nothing at all.
+
+        Returns:
+            The time step that counts as returned last; `None` before the first.
+        """
+        pool, standing = self._pool, state.standing
+        ended = np.zeros(self._rows, bool)
+        if standing is not None:
+            ended = np.asarray(standing.is_last())
+        flags = [[bool(ended[row]) for row in rows] for rows in pool.rows_of_env]
+        # What cannot save its state is found before anything has changed.
+        before = self._states()
+        flags_before = [
+            [pool.rows.has_ended(row) for row in rows] for rows in pool.rows_of_env
+        ]
+        tokens = list(zip(state.environments, flags, strict=True))
+        try:
+            results = self._ask_there("set_state", tokens)
+            pool.raise_failures(range(len(results)), results)
+        except BaseException:
+            tokens = list(zip(before, flags_before, strict=True))
+            envs = pool.present_envs()
+            # The error on its way says more than that another worker is lost.
+            with contextlib.suppress(WorkerError):
+                pool.ask("set_state", envs, [tokens[env] for env in envs])
+            raise
+        shown = standing
+        if standing is not None:
+            # Only under this order is what was shown not where the environments stand.
+            same = AutoReset.SAME_STEP
+            if self._order is same is AutoReset.of(state.autoreset):
+                shown = state.time_step
+            flatten = self._structure.flatten
+            pool.rows.stand(flatten(shown), flatten(standing))
+        pool.note_restored(state.begun, state.new_rows)
+        return shown
+
+    # About the pool.
+
+    def statistics(self) -> PoolStatistics:
+        """Returns what the workers have done so far, and how they are.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+            ...     _ = env.reset(), env.step([0, 0])
+            ...     env.statistics().steps
+            4
+        """
+        from envkit.parallel.statistics import PoolStatistics, WorkerStatistics
+
+        self._check_open("statistics")
+        meters = self._pool.slab.meters.tolist()
+        workers = tuple(
+            WorkerStatistics(
+                worker=index,
+                pid=pid,
+                envs=tuple(range(*rows)),
+                steps=meters[index][STEPS],
+                resets=meters[index][RESETS],
+                restarts=self._pool.restarts[index],
+                stepping=meters[index][BUSY_NS] / 1e9,
+                waiting=meters[index][WAITING_NS] / 1e9,
+                resident_bytes=resident,
+                is_alive=alive,
+                host=host,
+            )
+            for index, (pid, host, alive, resident, rows) in enumerate(
+                self._pool.worker_facts()
+            )
+        )
+        return PoolStatistics(workers, self._calls, self._elapsed)
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Notes that a failure that comes as the answer has been raised."""
+        try:
+            yield
+        except WorkerError as error:
+            for env in error.envs:
+                for row in self._pool.rows_of_env[env]:
+                    if row in self._pool.errors:
+                        self._told[row] = self._pool.errors[row]
+            raise
+
+    def _raise_failures(self) -> None:
+        """Raises failures that have not been raised before."""
+        errors = self._pool.errors
+        untold = {
+            row: error
+            for row, error in sorted(errors.items())
+            if self._told.get(row) is not error
+        }
+        if untold:
+            self._told = dict(errors)
+            distinct = {id(error): error for error in untold.values()}
+            from envkit.parallel.failures import joined
+
+            raise joined(list(distinct.values()))
+
+    def _check_open(self, call: str) -> None:
+        if self._is_inherited:
+            from envkit.parallel.failures import OF_ANOTHER_PROCESS
+
+            raise ClosedError(OF_ANOTHER_PROCESS)
+        if self._closed:
+            raise ClosedError.used(type(self).__name__, call)
+
+    def _check_idle(self, call: str) -> None:
+        self._check_open(call)
+
+    def _settle(self) -> None:
+        """Completes what a call has left that is over."""
+
+    def close(self, grace: float = GRACE) -> None:
+        """Ends the workers; calling it again does nothing.
+
+        Args:
+            grace: Seconds that environments have for what they are doing, and for
+                closing; then their processes are killed.
+        """
+        if not self._closed:
+            self._closed = True
+            self._finalizer.detach()
+            # Another thread may be waiting. It is out at once, unless it runs an
+            # environment itself.
+            self._pool.wake()
+            is_out = False
+            try:
+                is_out = self._thread_turn.acquire(
+                    timeout=min(max(grace, 0.0), _LONGEST)
+                )
+            finally:
+                try:
+                    self._pool.close(grace)
+                finally:
+                    if is_out:
+                        self._thread_turn.release()
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(exception, KeyboardInterrupt | SystemExit):
+            self.close(_SHORT_GRACE)
+        else:
+            self.close()
+
+    def __reduce__(self) -> Any:
+        kind = a_or_an(type(self).__name__)
+        raise TypeError(
+            f"{kind[0].upper()}{kind[1:]} has workers and cannot be copied or pickled: "
+            "pass what it was made of, and make another there."
+        )
+
+
+_pools: weakref.WeakSet[PoolEnvironment] = weakref.WeakSet()
+_hooked: list[bool] = []
+
+
+def _disown_in_forks(pool: PoolEnvironment) -> None:
+    """Lets a fork of this process keep its hands off the pool.
+
+    The memory is shared with the workers, and they may be looking at it: what a fork
+    wrote there would be an order to them, or a part of another one.
+    """
+    if not _hooked and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_disown_all)
+        _hooked.append(True)
+    _pools.add(pool)
+
+
+def _disown_all() -> None:
+    for pool in list(_pools):
+        pool._is_inherited = pool._closed = True
+        pool._thread_turn = Turn()  # Another thread, which is not here, may hold it.
+        pool._finalizer.detach()
+
+
+def _tell_slow_leaves(pool: Pool) -> None:
+    """Says once which leaves are pickled at every step."""
+    for what, structure, leaves in (
+        ("action", pool.layout.action, pool.layout.private_actions),
+        ("time step", pool.layout.time_step, pool.layout.private_steps),
+    ):
+        if leaves:
+            _LOGGER.warning(
+                "the %s%s cannot lie in shared memory, for its dtype is %s: it is "
+                "pickled at every step, which is slow",
+                what,
+                " at " + listed([structure.paths[leaf] for leaf in leaves]),
+                structure.leaves[leaves[0]].dtype,
+            )
+
+
+def _forgotten(name: str, pool: Pool) -> None:
+    """Ends a pool that was not closed."""
+    kind = a_or_an(name)
+    warnings.warn(
+        f"{kind[0].upper()}{kind[1:]} was not closed. Use it in a with statement, or "
+        "call close().",
+        ResourceWarning,
+        stacklevel=2,
+    )
+    pool.close(_SHORT_GRACE)

@@ -1,0 +1,434 @@
+"""`Rows`: whose every row is, and the numbers that say how far it has come.
+
+A row has four numbers, each of which follows the one before it. The slab has the first
+two; a request raises `sequence` by two, and a row owes an answer until `answered` is
+the same.
+
+```
+ sequence   the last request                     written by the pool
+ sent       the last request that went out       after `dispatch`
+ answered   the last request that was answered   written by the row's worker
+ noted      the last answer that the pool saw    after it has looked
+ taken      the last answer that the caller got  by `recv`, or when a step returns
+```
+
+So what a row is doing is read and not remembered, and a call that Ctrl-C has
+interrupted leaves nothing half done: the next call finds in the numbers which requests
+have to be sent once more and which answers have not been seen.
+
+```
+           request                  answer                  take
+ READY ───────────────▶ BUSY ───────────────────▶ FINISHED ─────────▶ READY
+   ▲                      │ raised, died, late
+   │ repaired (FINISHED)  ▼
+   └──────────────────  lost  ──(no restart allowed)──▶ BROKEN ──(reset)──▶ BUSY
+```
+
+What a lost row returns keeps its stream grammatical. In the middle of an episode it is
+a `LAST` with the last whole observation, and the next step returns the `FIRST` of the
+new environment; where a `FIRST` was due, it is the new environment's. A row whose new
+environment is not there yet is *held*: its command is sent when it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.errors import WorkerError
+from envkit.parallel.slab import (
+    REBUILD,
+    RESET,
+    SAME_STEP_ORDER,
+    STEP,
+    Slab,
+    SlabLayout,
+    bytes_of,
+)
+from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.types import Array
+
+__all__ = ["Rows"]
+
+
+class Rows:
+    """Keeps what is known of every row, beside its time steps in the slab.
+
+    It knows no workers and no clock: times are passed in. The arrays and dictionaries
+    stay the same objects for as long as there is a pool.
+
+    Attributes:
+        layout: Where the rows are, with a block for each worker.
+        is_batch: For each environment, whether it is a batch itself.
+        rows_of_env: For each environment, its rows.
+        env_of_row: For each row, the index of its environment.
+        worker_of_row: For each row, the index of its worker.
+        slab: The slab, until `close`.
+        sent: For each row, the number of the last request that went out.
+        noted: For each row, the number of the last answer that the pool has seen.
+        taken: For each row, the number of the last answer that the caller has.
+        repaired: Which rows' last time step was made up for an environment that is
+            gone.
+        errors: For each BROKEN row, why.
+        begun: Which rows have ever begun an episode.
+        begin: The command with which a new environment begins, where there is one.
+        held: For each row whose command waits for a worker, or for a pause to pass,
+            the end of the pause.
+    """
+
+    slab: Slab
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        batch_sizes: Sequence[Sequence[int | None]],
+        info_spec: dict[str, Any],
+    ) -> None:
+        """Gives every environment its rows, in order; `bind` gives these a slab.
+
+        Args:
+            spec: The specs of one row.
+            batch_sizes: For each worker, the batch size of each of its environments,
+                `None` for a single one.
+            info_spec: What all environments declare of their infos.
+        """
+        of_envs = [size for worker in batch_sizes for size in worker]
+        sizes = [size or 1 for size in of_envs]
+        stops = np.cumsum(sizes).tolist()
+        self.is_batch = [size is not None for size in of_envs]
+        self.rows_of_env = [
+            range(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)
+        ]
+        blocks: list[tuple[int, int]] = []
+        env = 0
+        for worker in batch_sizes:
+            first, env = env, env + len(worker)
+            blocks.append(
+                (self.rows_of_env[first].start, self.rows_of_env[env - 1].stop)
+            )
+        self.layout = SlabLayout(spec, tuple(blocks), info_spec)
+        self.env_of_row = np.repeat(np.arange(len(sizes)), sizes)
+        self.worker_of_row = self.layout.worker_of_row
+
+    def bind(self, slab: Slab) -> None:
+        """Takes the slab, in which no row has been asked yet."""
+        rows = self.layout.rows
+        self.slab = slab
+        self.sent, self.noted, self.taken = (slab.sequence.copy() for _ in range(3))
+        # Copying bytes is three times as fast as copying small arrays.
+        self._taken_bytes = bytes_of(self.taken)
+        self._sequence_bytes = bytes_of(slab.sequence)
+        self.repaired = np.zeros(rows, bool)
+        self.errors: dict[int, WorkerError] = {}
+        self.begun = np.zeros(rows, bool)
+        self.begin = np.zeros(rows, np.uint8)
+        self.held: dict[int, float] = {}
+        # When a new environment may begin, after a pause.
+        self._begin_at = np.zeros(rows)
+        # Rows whose episode was cut while nothing was asked of them: they owe a LAST.
+        self._cut = np.zeros(rows, bool)
+        # Rows that return a LAST together with the FIRST of the new environment.
+        self._cut_at_once = np.zeros(rows, bool)
+        # Until when each row that was sent must answer, and which have had a moment
+        # more for that already.
+        self._due = np.full(rows, np.inf)
+        self._spared = np.zeros(rows, bool)
+        # Which rows finished before which.
+        self._order = np.zeros(rows, np.int64)
+        self._next_order = 0
+
+    # What the numbers say.
+
+    def are_plain(self) -> bool:
+        """True if there is nothing special to remember about any row."""
+        return not (self.errors or self.held or self.begin.any() or self.repaired.any())
+
+    def are_aligned(self) -> bool:
+        """True if all rows owe nothing and stand in the same slot."""
+        sequence = self.slab.sequence
+        return self.slab.all_answered() and not ((sequence ^ sequence[0]) & 2).any()
+
+    def unsent(self) -> Array:
+        """Returns the rows that were asked by a request that has not gone out."""
+        asked = self.sent != self.slab.sequence
+        if asked.any():
+            asked &= self.slab.owing_rows()
+        return np.flatnonzero(asked)
+
+    def answered(self) -> Array:
+        """Returns the rows whose answers are in the slab and have not been noted."""
+        new = self.noted != self.slab.sequence
+        if new.any():
+            new &= ~self.slab.owing_rows()
+        return np.flatnonzero(new)
+
+    def busy(self, rows: Array) -> int:
+        """Returns how many of the rows have no answer yet, as far as was noted."""
+        count = int(np.count_nonzero(self.noted[rows] != self.slab.sequence[rows]))
+        if self.held:
+            count += int(np.isin(rows, list(self.held)).sum())
+        return count
+
+    def all_busy(self) -> int:
+        """Returns how many rows were asked and have no answer yet, held ones apart."""
+        return int(np.count_nonzero(self.noted != self.slab.sequence))
+
+    def owing(self) -> Array:
+        """Returns a mask of the rows that owe the caller an answer."""
+        owing: Array = self.taken != self.slab.sequence
+        if self.held:
+            owing[list(self.held)] = True
+        return owing
+
+    def standing(self, rows: Array) -> Array:
+        """Returns a mask of those of the rows that have answered and are not broken."""
+        standing = ~self.slab.owing_rows()[rows]
+        for special in (self.held, self.errors):
+            if special:
+                standing &= ~np.isin(rows, list(special))
+        return standing
+
+    def finished(self, rows: Array, count: int) -> Array:
+        """Returns rows that have finished, first those that did so first."""
+        numbers = self.slab.sequence[rows]
+        is_new = (self.noted[rows] == numbers) & (self.taken[rows] != numbers)
+        done: Array = rows[is_new]
+        done = done[np.argsort(self._order[done], kind="stable")]
+        return done[:count]
+
+    def broken(self, rows: Array) -> Array:
+        """Returns those of the rows that are BROKEN."""
+        return rows[np.isin(rows, list(self.errors))]
+
+    # What happens to the numbers.
+
+    def note_answered(self, rows: Array) -> None:
+        """Notes rows that have answered, in this order."""
+        # May be interrupted: until the last line nothing depends on what it writes.
+        self._order[rows] = self._next_order + np.arange(rows.size)
+        self._next_order += rows.size
+        self.begun[rows] = True
+        if self.begin.any():
+            with uninterrupted():
+                for row in rows[self.begin[rows] != 0].tolist():
+                    self._note_begun(row)
+                self.noted[rows] = self.slab.sequence[rows]
+            return
+        self.noted[rows] = self.slab.sequence[rows]
+
+    def _note_begun(self, row: int) -> None:
+        """Notes that a new environment has begun its first episode."""
+        if self.slab.command[row] == REBUILD:
+            # The whole environment was rebuilt: its other rows need only a reset.
+            siblings = self.rows_of_env[self.env_of_row[row]]
+            begins = self.begin[siblings.start : siblings.stop]
+            begins[begins == REBUILD] = RESET
+        self.begin[row] = 0
+        if self._cut_at_once[row]:
+            self._cut_at_once[row] = False
+            self.slab.cut_before_first(row)
+            self.repaired[row] = True
+
+    def take(self, rows: Array) -> None:
+        """Notes that the caller has the answers of these rows."""
+        self.taken[rows] = self.slab.sequence[rows]
+
+    def take_all(self) -> None:
+        """Notes that the caller has all answers."""
+        # Hot: called once per batch step.
+        self._taken_bytes[:] = self._sequence_bytes
+
+    def align(self, moved: Array) -> None:
+        """Lets every row stand in the slot of those that have moved."""
+        with uninterrupted():
+            self.slab.align(moved)
+            self._stand(slice(None))
+
+    def stand(self, shown: Sequence[Array], standing: Sequence[Array]) -> None:
+        """Lets every row stand at a time step that comes from elsewhere."""
+        with uninterrupted():
+            self.slab.write_all(shown, standing)
+            self._stand(slice(None))
+
+    def _stand(self, rows: Any) -> None:
+        """Notes that rows stand at numbers to which the pool itself has moved them."""
+        for numbers in (self.sent, self.noted, self.taken):
+            numbers[rows] = self.slab.sequence[rows]
+
+    # By when rows must answer.
+
+    def note_sent(self, rows: Array, due: float | Array) -> None:
+        """Notes that requests have gone out, and by when they must be answered."""
+        self._due[rows] = due
+        self._spared[rows] = False
+        self.sent[rows] = self.slab.sequence[rows]
+
+    def postpone(self, seconds: float, until: float) -> None:
+        """Gives rows that owe an answer the seconds in which nothing ran.
+
+        Args:
+            seconds: How many.
+            until: Until when a row has in any case, but only once for each request.
+        """
+        owing = self.slab.owing_rows()
+        self._due[owing] += seconds
+        self._spare(owing & (self._due < until), until)
+
+    def spare(self, now: float, until: float) -> None:
+        """Gives rows that became late between two calls a moment more, once."""
+        self._spare(self.slab.owing_rows() & (self._due <= now), until)
+
+    def _spare(self, rows: Array, until: float) -> None:
+        rows &= ~self._spared
+        self._due[rows] = until
+        self._spared[rows] = True
+
+    def late(self, now: float) -> Array:
+        """Returns the rows that should have answered by now."""
+        return np.flatnonzero(self.slab.owing_rows() & (self._due <= now))
+
+    def deadlines(self, watched: Array) -> list[float]:
+        """Returns the moments at which something is to be done about rows.
+
+        Args:
+            watched: The rows whose workers are there. Of the others only their
+                workers' own deadlines count: a moment that has passed would make a
+                wait return at once, again and again.
+        """
+        owing = self.slab.owing_rows() & watched
+        times = [float(self._due[owing].min())] if owing.any() else []
+        return times + [at for row, at in self.held.items() if watched[row]]
+
+    # Rows whose environment is gone, or new.
+
+    def withdraw(self, rows: Array) -> list[int]:
+        """Takes back requests that will not be answered; returns their commands."""
+        commands: list[int] = self.slab.command[rows].tolist()
+        self.slab.take_back(rows)
+        self._stand(rows)
+        return commands
+
+    def lose(self, row: int, command: int, begin: int, at: float) -> None:
+        """Repairs a row whose request was withdrawn.
+
+        Args:
+            row: The row.
+            command: What it had been asked for.
+            begin: The command with which its new environment begins.
+            at: When that may be, after a pause.
+        """
+        self.begin[row] = begin
+        self._begin_at[row] = at
+        if command == STEP and self._is_in_episode(row):
+            self._end_episode(row, at)
+        else:
+            self.held[row] = at
+
+    def _end_episode(self, row: int, at: float) -> None:
+        """Ends a row's episode where it stood, as the order of resets wants it."""
+        if self.slab.autoreset != SAME_STEP_ORDER:
+            self.slab.write_cut(row)
+            self.sent[row] = self.noted[row] = self.slab.sequence[row]
+            self.repaired[row] = True
+            self._order[row] = self._next_order
+            self._next_order += 1
+            return
+        # Where the episode stood goes where the new FIRST will not be.
+        self.slab.keep_standing(row)
+        self._cut_at_once[row] = True
+        self.held[row] = at
+
+    def note_replaced(self, rows: Sequence[int], lost: dict[int, int]) -> None:
+        """Notes that a worker is replaced, and with it the environments of its rows.
+
+        Args:
+            rows: All rows of the worker.
+            lost: Those that owed an answer, with what they had been asked for.
+        """
+        for row in rows:
+            if row in self.held:  # It waits for a new environment as it is.
+                self.begin[row] = RESET
+                continue
+            if row in lost:
+                self.lose(row, lost[row], RESET, 0.0)
+            elif row not in self.errors and self.begin[row] == 0:
+                # Where a new environment was due already, it stays as it was.
+                self._cut[row] = self._is_in_episode(row)
+            self.begin[row] = RESET
+            self._begin_at[row] = 0.0
+
+    def take_up(self, row: int, command: int) -> None:
+        """Takes up a command for an environment that is new, or not there now.
+
+        The row has finished afterwards, or its command is held.
+        """
+        was_cut = self._cut[row]
+        self._cut[row] = False
+        if command == STEP and was_cut:
+            self._end_episode(row, float(self._begin_at[row]))
+        else:
+            self.held[row] = float(self._begin_at[row])
+
+    def release(self, rows: list[int]) -> None:
+        """Asks held rows, whose new environments are there."""
+        for row in rows:
+            del self.held[row]
+            if not self.begin[row]:
+                self.begin[row] = RESET
+        array = np.array(rows, np.intp)
+        self.slab.request(array, self.begin[array])
+
+    def break_row(self, row: int, error: WorkerError) -> None:
+        """Notes that a row's environment is gone and not replaced."""
+        self.errors[row] = error
+        self.held.pop(row, None)
+        self._cut[row] = self._cut_at_once[row] = False
+
+    def break_rows(self, rows: Sequence[int], error: WorkerError) -> None:
+        """Notes that rows' worker stays gone; what has finished is still good."""
+        numbers = self.slab.sequence
+        for row in rows:
+            if self.taken[row] == numbers[row]:
+                self.break_row(row, error)
+
+    # Where rows stand.
+
+    def _is_in_episode(self, row: int) -> bool:
+        """True if a row's episode has begun and not ended."""
+        if not self.begun[row]:
+            return False
+        return not self.slab.ended(np.array([row]))[0]
+
+    def has_ended(self, row: int) -> bool:
+        """True if a row stands at the end of an episode."""
+        return bool(self.begun[row]) and not self._is_in_episode(row)
+
+    def new_rows(self) -> tuple[int, ...]:
+        """Returns the rows whose environment is new and has not begun."""
+        return tuple(np.flatnonzero(self.begin).tolist())
+
+    def note_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
+        """Notes that every environment has been given another state.
+
+        Args:
+            begun: Which rows have begun an episode.
+            new_rows: The rows whose environment had not begun when this was saved.
+        """
+        self._stand(slice(None))
+        self.begun[:] = begun
+        self.begin[:] = 0
+        self._cut[:] = False
+        self.errors.clear()
+        self.repaired[:] = False
+        for row in new_rows:
+            self.begin[row] = RESET
+            self._begin_at[row] = 0.0
+            self._cut[row] = self._is_in_episode(row)
+
+    def close(self) -> None:
+        """Releases the slab's memory; what is known of the rows stays."""
+        self._sequence_bytes.release()
+        del self.slab

@@ -1,0 +1,1 @@
+"""Shared memory, doorbells, sockets and Ctrl-C: what the operating system gives."""

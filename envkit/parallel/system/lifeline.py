@@ -1,0 +1,113 @@
+"""Lifelines and marks: how workers and their helpers end with the parent.
+
+A lifeline is a pipe to which nothing is written. When its writing end closes, which
+happens however the parent ends, the kernel kills the worker and everything in its
+process group, even while it is stopped or busy in native code. Helpers that have left
+the group are found by the mark, a variable that programs inherit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import threading
+import weakref
+from typing import Any
+
+from envkit.parallel.system.doorbell import is_readable
+
+__all__ = [
+    "MARK",
+    "close_lifeline",
+    "end_with",
+    "forget_in_forks",
+    "mark_helpers",
+    "open_lifeline",
+]
+
+MARK = "ENVKIT_POOL"
+
+# Descriptors whose closing says that this process is gone. A fork must not hold them.
+_lifelines: set[int] = set()
+# A fork in another thread waits until a new lifeline is in the set.
+_opening = threading.RLock()
+_hooked: list[bool] = []
+# Objects with descriptors that a fork inherits and must close, by their `forget()`.
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+_forgetting: list[bool] = []
+
+
+def open_lifeline() -> tuple[int, int]:
+    """Opens a pipe that is readable when this process has ended: reader, writer."""
+    if not _hooked and hasattr(os, "register_at_fork"):
+        _hooked.append(True)
+        os.register_at_fork(
+            before=_opening.acquire,
+            after_in_parent=_opening.release,
+            after_in_child=_close_in_fork,
+        )
+    with _opening:
+        read, write = os.pipe()
+        _lifelines.add(write)
+    return read, write
+
+
+def close_lifeline(write: int) -> None:
+    """Closes the writer, unless a fork has done so already."""
+    with _opening:
+        if write in _lifelines:
+            _lifelines.discard(write)
+            os.close(write)
+
+
+def forget_in_forks(owner: Any) -> None:
+    """Lets forks of this process call `owner.forget()`, which closes what they inherit.
+
+    A lifeline or a link that a fork holds open would keep workers alive after their
+    parent.
+    """
+    if not _forgetting and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forget_all)
+        _forgetting.append(True)
+    _owners.add(owner)
+
+
+def _forget_all() -> None:
+    for owner in list(_owners):
+        owner.forget()
+
+
+def _close_in_fork() -> None:
+    for fd in _lifelines:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    _lifelines.clear()
+    _opening.release()
+
+
+def end_with(lifeline_fd: int) -> None:
+    """Ends this process and its children when the lifeline's other end closes."""
+    if sys.platform == "linux":
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(lifeline_fd, fcntl.F_GETFL)
+        fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, flags | os.O_ASYNC)
+        if is_readable(lifeline_fd, 0.0):  # It was closed already.
+            os.killpg(0, signal.SIGKILL)
+        return
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            os.read(lifeline_fd, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="envkit-lifeline", daemon=True).start()
+
+
+def mark_helpers() -> None:
+    """Marks what this worker is going to start as its own."""
+    if MARK in os.environ:
+        os.environ[MARK] += f"{os.getpid()}."

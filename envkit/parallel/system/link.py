@@ -1,0 +1,539 @@
+"""`Link`: rows and messages over one stream socket, between machines.
+
+```
+kind    flags   zero      rows      length    body
+1 byte  1 byte  2 bytes   4 bytes   8 bytes   as many bytes as the length says
+```
+
+Both ends read a body straight to where it belongs: `want` takes the memory, `fill`
+reads into it. What one system call brings beyond that is kept for the next `want`.
+In lockstep each frame is as the one before: `expect` takes the memory of all of it, and
+`fetch` reads it with one system call. What turns out to be another frame is kept for
+`want`, too.
+
+A worker dials; the pool's side answers only if the worker knows its token. The token
+itself does not travel:
+
+```
+worker  -> pool    magic, which token (8 bytes), nonce (16), HMAC(token, "worker" nonce)
+pool    -> worker  magic, HMAC(token, "pool" nonce)
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import select
+import socket
+import ssl
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+__all__ = [
+    "ANSWERED",
+    "ANSWER_SIZE",
+    "ASKED",
+    "BEGUN",
+    "HEAD",
+    "MESSAGE",
+    "PROOF_SIZE",
+    "Address",
+    "Frame",
+    "Link",
+    "Token",
+    "dial",
+    "ident_of",
+    "keep_alive",
+    "prove",
+]
+
+HEAD = struct.Struct("<BBHIQ")
+# Kinds of frames: a pickle; rows on their way to a worker; rows with their answers; the
+# FIRST that has begun in the same step, of rows whose answers follow.
+MESSAGE, ASKED, ANSWERED, BEGUN = range(1, 5)
+
+# The arrays travel as they lie in memory, so the order of bytes is part of the magic.
+_MAGIC = b"envkit\1" + (b"<" if sys.byteorder == "little" else b">")
+_IDENT, _SECRET, _NONCE, _DIGEST = 8, 24, 16, 32
+PROOF_SIZE = len(_MAGIC) + _IDENT + _NONCE + _DIGEST
+ANSWER_SIZE = len(_MAGIC) + _DIGEST
+
+_SPARE = 1 << 16
+_AT_ONCE = 1 << 20
+# A system call takes 1,024 pieces.
+_MOST_PIECES = 1000
+# A host that vanishes is noticed after this many seconds, or 5 + 3 * 5 if nothing is on
+# its way to it.
+_UNANSWERED, _IDLE, _INTERVAL, _PROBES = 10.0, 5, 5, 3
+_TO_CONNECT = 30.0
+
+
+class Token(NamedTuple):
+    """What proves that a connection comes from a worker that the pool has started.
+
+    Attributes:
+        ident: Which token it is, which may be known.
+        secret: What only the pool and its worker know.
+    """
+
+    ident: bytes
+    secret: bytes
+
+    @classmethod
+    def new(cls) -> Token:
+        """Draws a token that was never used."""
+        return cls(os.urandom(_IDENT), os.urandom(_SECRET))
+
+    def digest(self, side: bytes, nonce: bytes) -> bytes:
+        """Returns what proves that one side knows the secret."""
+        return hmac.new(self.secret, side + nonce, hashlib.sha256).digest()
+
+    def proof(self, nonce: bytes) -> bytes:
+        """Returns what a worker says first."""
+        return _MAGIC + self.ident + nonce + self.digest(b"worker", nonce)
+
+    def answer(self, proof: bytes) -> bytes | None:
+        """Returns what the pool answers to a proof, `None` if it proves nothing."""
+        nonce = proof[-_NONCE - _DIGEST : -_DIGEST]
+        if not hmac.compare_digest(proof, self.proof(nonce)):
+            return None
+        return _MAGIC + self.digest(b"pool", nonce)
+
+
+def ident_of(proof: bytes) -> bytes:
+    """Returns which token a proof is about."""
+    return proof[len(_MAGIC) : len(_MAGIC) + _IDENT]
+
+
+class Address(NamedTuple):
+    """Where a worker finds its pool, and the token that it is let in with.
+
+    Attributes:
+        host: The pool's machine.
+        port: Where the pool listens.
+        token: What the worker proves itself with.
+        certificate: The SHA-256 of the certificate that the pool has to show, if the
+            link is encrypted.
+
+    Example:
+        >>> address = Address("::1", 7600, Token(b"8 bytes.", b"s" * 24))
+        >>> str(address)[:16]
+        'tcp://[::1]:7600'
+        >>> Address.parse(str(address)) == address
+        True
+    """
+
+    host: str
+    port: int
+    token: Token
+    certificate: bytes = b""
+
+    def __str__(self) -> str:
+        scheme = "tls" if self.certificate else "tcp"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        parts = [b"".join(self.token), self.certificate]
+        words = "/".join(part.hex() for part in parts if part)
+        return f"{scheme}://{host}:{self.port}/{words}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Reads an address.
+
+        Raises:
+            ValueError: It is none.
+        """
+        scheme, _, rest = text.partition("://")
+        place, *words = rest.split("/")
+        host, _, port = place.rpartition(":")
+        try:
+            secrets, *more = [bytes.fromhex(word) for word in words]
+            certificate = more[0] if more else b""
+            if (
+                scheme != ("tls" if certificate else "tcp")
+                or not host
+                or len(secrets) != _IDENT + _SECRET
+                or len(more) > 1
+                or len(certificate) not in (0, _DIGEST)
+            ):
+                raise ValueError
+            number = int(port)
+        except ValueError:
+            raise ValueError(
+                "The address of a pool must be the one that stands in place of "
+                f"{{address}} in the pool's command, got {text[:40]!r}."
+            ) from None
+        token = Token(secrets[:_IDENT], secrets[_IDENT:])
+        return cls(host.strip("[]"), number, token, certificate)
+
+
+def keep_alive(sock: socket.socket, *, is_pool: bool) -> None:
+    """Has the system notice that the other machine is out of reach.
+
+    Only the pool gives up what is not taken for some seconds: it reads nothing while
+    its caller learns, and workers wait for that as long as it takes.
+    """
+    with contextlib.suppress(OSError):  # It is a Unix socket.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {
+        "TCP_KEEPIDLE": _IDLE,
+        "TCP_KEEPINTVL": _INTERVAL,
+        "TCP_KEEPCNT": _PROBES,
+    }
+    if is_pool:
+        options["TCP_USER_TIMEOUT"] = int(1000 * _UNANSWERED)
+    for name, value in options.items():
+        if hasattr(socket, name):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def dial(address: Address) -> socket.socket:
+    """Connects with a pool; nothing has been said then."""
+    sock = socket.create_connection((address.host, address.port), _TO_CONNECT)
+    keep_alive(sock, is_pool=False)
+    sock.settimeout(None)
+    return sock
+
+
+def prove(sock: socket.socket, address: Address) -> socket.socket:
+    """Proves to a pool that this is its worker, and has it prove that it is the pool.
+
+    Returns:
+        The socket to use from now on, which is encrypted if the address says so.
+
+    Raises:
+        ConnectionError: The pool does not know the token, or is another one.
+    """
+    sock.settimeout(_TO_CONNECT)
+    if address.certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # The address has come the way that the token has: it says which certificate is
+        # the right one, and no authority has to.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        sock = context.wrap_socket(sock)
+        shown = sock.getpeercert(binary_form=True) or b""
+        if hashlib.sha256(shown).digest() != address.certificate:
+            raise ConnectionError("The pool shows another certificate than its own.")
+    nonce = os.urandom(_NONCE)
+    sock.sendall(address.token.proof(nonce))
+    answer = b""
+    while len(answer) < ANSWER_SIZE:
+        data = sock.recv(ANSWER_SIZE - len(answer))
+        if not data:
+            raise ConnectionError(
+                "The pool does not let this worker in: its token was used already, or "
+                "is another pool's, or the two envkits have different versions."
+            )
+        answer += data
+    if not hmac.compare_digest(answer, _MAGIC + address.token.digest(b"pool", nonce)):
+        raise ConnectionError("What answers is not the pool, which knows the token.")
+    sock.settimeout(None)
+    return sock
+
+
+class Frame(NamedTuple):
+    """A frame that is sent or comes again and again.
+
+    Attributes:
+        head: Its first bytes.
+        parts: The memory of all of it; that of the head comes first.
+        size: How many bytes that are.
+    """
+
+    head: bytes
+    parts: Sequence[Any]
+    size: int
+
+
+class Link:
+    """One end of a connection between a pool and a worker.
+
+    At the worker's end calls wait; at the pool's they never do: `fill` returns False,
+    and what `send` cannot send at once is sent by `push`.
+
+    Attributes:
+        is_tls: Whether it is encrypted.
+        fault: Why nothing can be sent any more.
+
+    Example:
+        >>> here, there = map(Link, socket.socketpair())
+        >>> here.send([b"four", b"ty"])
+        >>> memory = bytearray(4), bytearray(2)
+        >>> there.want(*memory)
+        >>> there.fill(), memory
+        (True, (bytearray(b'four'), bytearray(b'ty')))
+        >>> here.close(), there.close()
+        (None, None)
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Takes over a connected socket."""
+        self._sock = sock
+        self._is_blocking = sock.gettimeout() is None
+        self.is_tls = isinstance(sock, ssl.SSLSocket)
+        self._wanted: deque[memoryview] = deque()
+        self._spare = memoryview(bytearray(_SPARE))
+        # Where in it the bytes are that were read and not wanted yet.
+        self._begin = self._end = 0
+        self._is_drained = False
+        # The frame that is expected, and how many bytes of it are there.
+        self._expected: Frame | None = None
+        self._got = 0
+        self._poller = select.poll()
+        self._poller.register(sock, select.POLLIN)
+        self._outbox = bytearray()
+        self.fault = ""
+
+    def fileno(self) -> int:
+        """Returns the descriptor to wait on, -1 once the link is closed."""
+        return self._sock.fileno()
+
+    # Reading.
+
+    def want(self, *memory: Any) -> None:
+        """Takes the memory that the next bytes belong in."""
+        # Hot: called a few times per frame.
+        self._wanted.extend(
+            view
+            for part in memory
+            if (view := part if type(part) is memoryview else memoryview(part)).nbytes
+        )
+
+    def expect(self, frame: Frame | None) -> None:
+        """Takes the memory of the frame that is likely to come next, `None` for none.
+
+        Where something has been read already, none is expected.
+        """
+        # Hot: called once per worker and batch step.
+        wanted = self._wanted
+        is_amid = self._begin < self._end or (wanted and len(wanted[0]) != HEAD.size)
+        self._expected = None if is_amid or self.is_tls else frame
+        self._got = 0
+
+    @property
+    def expects(self) -> bool:
+        """Whether `fetch` is to be called, and not `fill`."""
+        return self._expected is not None
+
+    def fetch(self) -> bool:
+        """Reads the frame that is expected; returns whether all of it is there.
+
+        If it is another one, or one of another size, none is expected afterwards, and
+        `fill` gives what was read.
+
+        Raises:
+            EOFError: The link has ended before.
+        """
+        # Hot: called once per worker and batch step.
+        frame, got = self._expected, self._got
+        assert frame is not None
+        while True:
+            parts = _without(frame.parts, got) if got else frame.parts
+            flags = socket.MSG_WAITALL if self._is_blocking and got >= HEAD.size else 0
+            try:
+                count = self._sock.recvmsg_into(parts, 0, flags)[0]
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise EOFError(error.strerror or str(error)) from error
+            if not count:
+                raise EOFError("the other end has closed it")
+            before, got = got, got + count
+            if before < HEAD.size <= got and frame.parts[0] != frame.head:
+                self._keep(frame, got)
+                return False
+            if got == frame.size:
+                self._expected = None
+                return True
+            self._got = got
+            if not self._is_blocking:
+                # Less than there was room for: the socket is empty.
+                return False
+
+    def _keep(self, frame: Frame, count: int) -> None:
+        """Keeps bytes that have come in place of those that were expected."""
+        self._expected = None
+        data = b"".join(frame.parts)[:count]
+        if count > len(self._spare):
+            self._spare = memoryview(bytearray(count))
+        self._spare[:count] = data
+        self._begin, self._end = 0, count
+
+    def is_readable(self) -> bool:
+        """True if something has come, or the link has ended."""
+        # Hot: called again and again while a worker lingers.
+        return bool(self._poller.poll(0))
+
+    def fill(self) -> bool:
+        """Reads into what is wanted; returns whether all of it is there.
+
+        Raises:
+            EOFError: The link has ended before.
+        """
+        # Hot: called a few times per frame.
+        wanted = self._wanted
+        while wanted:
+            if self._begin < self._end:
+                part = wanted[0]
+                stop = min(self._end, self._begin + len(part))
+                count = stop - self._begin
+                part[:count] = self._spare[self._begin : stop]
+                self._begin = stop
+                self._take_off(count)
+            elif self._is_drained:
+                self._is_drained = False
+                return False
+            elif not self._read():
+                return False
+        return True
+
+    def _read(self) -> bool:
+        wanted, spare = self._wanted, self._spare
+        try:
+            if self.is_tls:
+                # There is no scattered read. Small pieces are gathered.
+                is_large = len(wanted[0]) >= _SPARE
+                room = len(wanted[0] if is_large else spare)
+                count = self._sock.recv_into(wanted[0] if is_large else spare)
+                if not is_large:
+                    self._begin, self._end = 0, count
+                    if count:
+                        return True
+            else:
+                pieces = (
+                    [*wanted]
+                    if len(wanted) < _MOST_PIECES
+                    else [*wanted][:_MOST_PIECES]
+                )
+                room = sum(map(len, pieces)) + _SPARE
+                count = self._sock.recvmsg_into([*pieces, spare])[0]
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except OSError as error:
+            raise EOFError(error.strerror or str(error)) from error
+        if not count:
+            raise EOFError("the other end has closed it")
+        # Less than there was room for: the socket is empty.
+        self._is_drained = count < room and not self._is_blocking and not self.is_tls
+        self._begin, self._end = 0, self._take_off(count)
+        return True
+
+    def _take_off(self, count: int) -> int:
+        """Notes that the first bytes of what is wanted are there.
+
+        Returns:
+            How many more there are.
+        """
+        wanted = self._wanted
+        while count and wanted:
+            part = wanted[0]
+            if count < len(part):
+                wanted[0] = part[count:]
+                return 0
+            count -= len(part)
+            wanted.popleft()
+        return count
+
+    # Writing.
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something is still on its way out."""
+        return bool(self._outbox)
+
+    def send(self, parts: Sequence[Any], size: int = 0) -> None:
+        """Sends bytes, or keeps those for which there is no room.
+
+        Where the link has ended, nothing is sent; that is found when it is read.
+
+        Args:
+            parts: The bytes.
+            size: How many that are, if it is known.
+        """
+        # Hot: called once per frame.
+        if self.fault:
+            return
+        if self._outbox:
+            for part in parts:
+                self._outbox += part
+            self.push()
+            return
+        try:
+            if self.is_tls:
+                parts = [b"".join(parts)]
+            count = self._send_some(parts)
+            missing = (size or sum(map(len, parts))) - count
+            while missing and self._is_blocking:
+                parts = _without(parts, count)
+                count = self._send_some(parts)
+                missing -= count
+        except OSError as error:
+            self.fault = error.strerror or str(error)
+            return
+        if missing:
+            for part in _without(parts, count):
+                self._outbox += part
+
+    def push(self, patience: float = 0.0) -> None:
+        """Sends on what has not gone out, while there is room, for so many seconds."""
+        deadline = time.monotonic() + patience
+        while self._outbox and not self.fault:
+            try:
+                with memoryview(self._outbox) as rest, rest[:_AT_ONCE] as part:
+                    count = self._send_some([part])
+            except OSError as error:
+                self.fault = error.strerror or str(error)
+                self._outbox.clear()
+                return
+            del self._outbox[:count]
+            left = deadline - time.monotonic()
+            if left <= 0 or not (count or self._has_room(left)):
+                return
+
+    def _has_room(self, patience: float) -> bool:
+        poller = select.poll()
+        poller.register(self._sock, select.POLLOUT)
+        return bool(poller.poll(1000 * patience))
+
+    def _send_some(self, parts: Sequence[Any]) -> int:
+        try:
+            if self.is_tls:
+                return self._sock.send(parts[0])
+            return self._sock.sendmsg(parts[:_MOST_PIECES])
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+
+    # The end.
+
+    def shut(self) -> None:
+        """Ends the link for both sides; what has come can still be read."""
+        # That of an encrypted socket would wait for the other side.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Closes this end. Where a fork holds it too, the link goes on."""
+        self._sock.close()
+        self._wanted.clear()
+        self._outbox.clear()
+
+
+def _without(parts: Sequence[Any], count: int) -> list[Any]:
+    """Returns what is left of some parts after their first bytes."""
+    left: list[Any] = []
+    for part in parts:
+        if count >= len(part):
+            count -= len(part)
+        else:
+            left.append(memoryview(part)[count:])
+            count = 0
+    return left

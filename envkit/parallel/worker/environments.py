@@ -1,0 +1,282 @@
+"""The environments of a worker: building, rebuilding, seeding and closing them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from envkit.errors import ConstructorError
+from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
+from envkit.parallel.serialize import describe_constructor
+from envkit.registry import module_named
+from envkit.seeding import derived_seed
+from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
+from envkit.text import counted, first_line
+from envkit.types import EnvConstructor
+
+__all__ = [
+    "EnvironmentHost",
+    "end_fork",
+    "lines_at_close",
+    "resident_bytes",
+    "run_setup",
+    "with_seeds",
+]
+
+# Packages that make a worker large; a pool says once which of them its workers load.
+HEAVY_MODULES = ("tensorflow", "torch", "jax")
+
+
+class EnvironmentHost:
+    """Holds the environments of one worker and knows how each was made."""
+
+    def __init__(
+        self,
+        job: WorkerJob,
+        passes: tuple[type[BaseException], ...] = (),
+        neighbours: list[EnvironmentHost] | None = None,
+        forked: Sequence[int] = (),
+    ) -> None:
+        """Takes a job; `build` does it.
+
+        Args:
+            job: What to build.
+            passes: Exceptions that are not the environments' but the carrier's.
+            neighbours: Hosts in the same process, among which no environment may be
+                shared; this one joins them.
+            forked: Not empty in a process that an environment has forked.
+        """
+        self.job = job
+        self._passes = passes
+        self.forked = forked
+        self._neighbours = [self] if neighbours is None else neighbours
+        if self not in self._neighbours:
+            self._neighbours.append(self)
+        self.envs: list[Any] = []
+        # What environments are padded to, if they are.
+        self._spec: EnvironmentSpec | None = None
+        self._seeds = list(job.seeds)
+        # How often each was rebuilt: a rebuilt environment must not repeat the
+        # episodes of the one before it.
+        self._rebuilds = [0] * len(job.constructors)
+
+    def built(self) -> list[Any]:
+        """Returns the environments as their constructors made them."""
+        if self._spec is None:
+            return self.envs
+        return [env.wrapped_env() for env in self.envs]
+
+    def let_through(self, error: BaseException) -> None:
+        """Raises what is not the environments' but the carrier's own."""
+        end_fork(self.forked)
+        if isinstance(error, self._passes):
+            raise error
+
+    def build(self) -> Hello | RemoteFailure:
+        """Builds every environment; says what they are, or what went wrong."""
+        try:
+            run_setup(self.job.setup)
+        except BaseException as error:
+            self.let_through(error)
+            return RemoteFailure.of(
+                error, kind="setup", command="setup", pid=os.getpid()
+            )
+        for index in range(len(self.job.constructors)):
+            try:
+                self.envs.append(self._construct(index))
+            except BaseException as error:
+                self.let_through(error)
+                self.close()
+                return RemoteFailure.of(
+                    error,
+                    kind="constructor",
+                    env=self.job.first_env + index,
+                    command="construct",
+                    pid=os.getpid(),
+                )
+        try:
+            return self._hello()
+        except BaseException as error:  # its specs are no specs
+            self.let_through(error)
+            self.close()
+            return RemoteFailure.of(
+                error, kind="constructor", command="construct", pid=os.getpid()
+            )
+
+    def _hello(self) -> Hello:
+        return Hello(
+            pid=os.getpid(),
+            specs=tuple(EnvironmentSpec.of(env) for env in self.envs),
+            batch_sizes=tuple(
+                env.batch_size if env.batched else None for env in self.envs
+            ),
+            resident=resident_bytes(os.getpid()),
+            heavy_modules=tuple(name for name in HEAVY_MODULES if name in sys.modules),
+            info_specs=tuple(info_spec_of(env) for env in self.envs),
+        )
+
+    def pad(self, spec: EnvironmentSpec) -> None:
+        """Pads what environments observe to the spec of the batch, if that is asked."""
+        if self.job.pads:
+            self._spec = spec
+            self.envs = [self._padded(env) for env in self.envs]
+
+    def _padded(self, env: Any) -> Any:
+        from envkit.batched_py_environment import PaddedRows
+
+        assert self._spec is not None  # `pad` was given it
+        return PaddedRows(env, self._spec)
+
+    def rebuild(self, index: int) -> Any:
+        """Makes an environment anew, and seeds it if the one before was seeded."""
+        # Anything may be wrong with the old one; what its close() says is not news.
+        try:
+            self.envs[index].close()
+        except BaseException as error:
+            self.let_through(error)
+            print(*lines_at_close([error]), file=sys.stderr)
+        self._rebuilds[index] += 1
+        env = self._construct(index)
+        self.envs[index] = env if self._spec is None else self._padded(env)
+        return self.envs[index]
+
+    def seed(self, index: int, seed: Any) -> Any:
+        """Seeds one environment, and remembers the seed for when it is rebuilt."""
+        result = self.envs[index].seed(seed)
+        if not self._seeds:
+            self._seeds = [None] * len(self.envs)
+        self._seeds[index] = seed
+        self._rebuilds[index] = 0
+        return result
+
+    def seed_rows(self, index: int, seeds: list[int | None]) -> None:
+        """Seeds those rows of an environment whose seed is not `None`."""
+        env = self.envs[index]
+        if not env.batched or None not in seeds:
+            self.seed(index, seeds if env.batched else seeds[0])
+            return
+        env._hand_seeds(seeds)
+        known = self._seeds[index] if self._seeds else None
+        self._seeds = self._seeds or [None] * len(self.envs)
+        self._seeds[index] = with_seeds(known, seeds, True)
+
+    def close(self) -> list[BaseException]:
+        """Closes every environment; returns what their `close` raised."""
+        errors: list[BaseException] = []
+        for env in self.envs:
+            try:
+                env.close()
+            except BaseException as error:
+                self.let_through(error)
+                errors.append(error)
+        self.envs = []
+        if self in self._neighbours:
+            self._neighbours.remove(self)
+        return errors
+
+    def _construct(self, index: int) -> Any:
+        constructor: EnvConstructor = self.job.constructors[index]
+        env = constructor()
+        end_fork(self.forked)
+        if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+            raise ConstructorError.no_environment(
+                f"env_constructors[{self.job.first_env + index}] "
+                f"({describe_constructor(constructor)})",
+                env,
+            )
+        if any(env is other for host in self._neighbours for other in host.built()):
+            raise ConstructorError(
+                f"env_constructors[{self.job.first_env + index}] returned an "
+                "environment that another constructor has returned already. Each row "
+                "needs an environment of its own: build it inside the constructor."
+            )
+        order = getattr(getattr(env, "autoreset", None), "value", "next_step")
+        if order != "next_step":
+            env.close()
+            raise ConstructorError(
+                f"env_constructors[{self.job.first_env + index}] returned a "
+                f"{type(env).__name__} whose order is AutoReset.{order.upper()}. In a "
+                "pool an environment begins the next episode with the step after a "
+                "LAST: make it with NEXT_STEP, and give the order to the pool."
+            )
+        if index < len(self._seeds) and self._seeds[index] is not None:
+            env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))
+        return env
+
+
+def end_fork(forked: Sequence[int]) -> None:
+    """Ends this process if an environment has forked it, and says so.
+
+    Args:
+        forked: The worker that was forked; empty in the worker itself.
+    """
+    if forked:
+        text = (
+            f"envkit: process {os.getpid()}, which an environment has forked, came "
+            f"back into worker process {forked[-1]} and ends here. A fork must call "
+            "os._exit() or run another program, also where that fails; subprocess and "
+            "multiprocessing do so.\n"
+        )
+        os.write(2, text.encode())
+        os._exit(1)
+
+
+def run_setup(setup: str | Callable[[], Any] | None) -> None:
+    """Runs what a worker is to run before anything else."""
+    if isinstance(setup, str):
+        module, _, attribute = setup.partition(":")
+        getattr(module_named(module), attribute)()
+    elif setup is not None:
+        setup()
+
+
+def with_seeds(before: Any, seeds: list[int | None], is_batch: bool) -> Any:
+    """Returns the seed of an environment after some of its rows got other ones."""
+    if not is_batch:
+        return before if seeds[0] is None else seeds[0]
+    old = before or [None] * len(seeds)
+    return [
+        known if new is None else new for known, new in zip(old, seeds, strict=True)
+    ]
+
+
+def resident_bytes(pid: int) -> int:
+    """Returns how much memory a process holds, or 0 where that is unknown."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def lines_at_close(errors: Iterable[BaseException]) -> list[str]:
+    """Returns a line for each thing that `close` of environments has raised.
+
+    Example:
+        >>> lines_at_close([ValueError("stuck"), ValueError("stuck")])
+        ['close() of 2 environments raised ValueError: stuck']
+    """
+    lines = Counter(f"{_first_line(error)}{_place_of(error)}" for error in errors)
+    return [
+        f"close() of {counted(count, 'environment')} raised {line}"
+        if count > 1
+        else f"close() of an environment raised {line}"
+        for line, count in lines.items()
+    ]
+
+
+def _first_line(error: BaseException) -> str:
+    text = first_line(str(error).strip())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place_of(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f" ({os.path.basename(last.filename)}, line {last.lineno}, in {last.name})"

@@ -1,0 +1,161 @@
+"""What `envkit worker` does: it starts the process of a linked worker and watches it.
+
+```
+pool's machine                      the worker's machine
+  the command, such as ssh  ─────▶  envkit worker ADDRESS        dials the pool
+                                      the worker's process       has the connection
+```
+
+It stays beside the process: it ends the worker when the connection ends, even while
+native code runs there, and exits with the worker's status, which a command such as ssh
+hands on. It imports little, because there is one for each worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from envkit.parallel.system.cpus import ONE_THREAD
+from envkit.parallel.system.lifeline import close_lifeline, open_lifeline
+from envkit.parallel.system.link import Address, dial, prove
+from envkit.parallel.system.shared_memory import anonymous_file
+
+__all__ = ["CUT_OFF", "host_worker", "run_worker"]
+
+# The status that is told when the connection has ended before the worker.
+CUT_OFF = 75
+# Where the system has no descriptor for processes, how often to look at one.
+_LOOK = 0.1
+_PROGRAM = (
+    "import sys\n"
+    "with open(int(sys.argv[1]), encoding='ascii') as file:\n"
+    "    sys.path[:] = eval(file.read())\n"
+    "from envkit.parallel.worker.linked import main\n"
+    "main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
+)
+
+
+def host_worker(address: str) -> int:
+    """Runs one worker for the pool at an address, and ends as it has ended.
+
+    Raises:
+        ValueError: The text is not an address.
+        OSError: The pool cannot be reached.
+    """
+    status = run_worker(address)
+    if status < 0:
+        _end_like(-status)
+    return status
+
+
+def run_worker(address: str, stderr: int | None = None) -> int:
+    """Runs one worker for the pool at an address; returns the worker's exit status.
+
+    Args:
+        address: Where the pool is.
+        stderr: What the worker is to have as standard error; `None` for that of this
+            process.
+
+    Returns:
+        What the worker has returned, `CUT_OFF`, or less than 0 for the number of the
+        signal that has ended it.
+
+    Raises:
+        ValueError: The text is not an address.
+        OSError: The pool cannot be reached, or does not let this worker in.
+    """
+    pool = Address.parse(address)
+    sock = dial(pool)
+    with sock:
+        # At once, because pools drop what proves nothing, and on a busy machine a
+        # process takes long to start. What encrypts a link has to be in that process.
+        if not pool.certificate:
+            prove(sock, pool)
+        process, lifeline = _start(sock.fileno(), address, stderr)
+        is_cut_off = True
+        try:
+            is_cut_off = _watch(sock.fileno(), process)
+        finally:
+            # The kernel kills the worker and its group; one that has ended has none.
+            close_lifeline(lifeline)
+            status: int = process.wait()
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return CUT_OFF if is_cut_off else status
+
+
+def _watch(link: int, process: Any) -> bool:
+    """Waits for the end of a connection or of a process; reads nothing of either.
+
+    Returns:
+        Whether the connection has ended, and not the process.
+    """
+    poller = select.poll()
+    # That the other side has closed it; data are the worker's business.
+    poller.register(link, getattr(select, "POLLRDHUP", 0))
+    timeout: float | None = 1000 * _LOOK
+    life = -1
+    if hasattr(os, "pidfd_open"):
+        life, timeout = os.pidfd_open(process.pid), None
+        poller.register(life, select.POLLIN)
+    try:
+        while process.poll() is None:
+            if any(fd == link for fd, _ in poller.poll(timeout)):
+                return process.poll() is None
+        return False
+    finally:
+        if life >= 0:
+            os.close(life)
+
+
+def _end_like(number: int) -> None:
+    """Ends this process by the signal that has ended the worker."""
+    import resource
+
+    # The worker has left what there is to look at.
+    resource.setrlimit(
+        resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
+    )
+    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):  # Not all can be handled.
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _start(
+    link: int, address: str, stderr: int | None
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts a worker's process, which ends with this one.
+
+    Returns:
+        The process, and the lifeline that holds it.
+    """
+    life_read, life_write = open_lifeline()
+    path = anonymous_file()
+    try:
+        with open(path, "w", encoding="ascii", closefd=False) as file:
+            file.write(ascii(sys.path))
+        os.lseek(path, 0, os.SEEK_SET)
+        fds = (path, link, life_read)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *map(str, fds), address],
+            # Which GPU there is to use is for the command to say that has started it.
+            env={**ONE_THREAD, **os.environ},
+            pass_fds=fds,
+            stdin=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    except BaseException:
+        close_lifeline(life_write)
+        raise
+    finally:
+        os.close(path)
+        os.close(life_read)
+    return process, life_write

@@ -1,0 +1,312 @@
+"""`InfoNotes`: marks in the slab which rows have an info, and writes declared infos.
+
+Asking workers for infos takes about as long as a step of cheap environments, and most
+infos are empty. Where the slab says that infos are to be noted, a worker reads each
+info before it marks the row as answered, and writes beside it whether the info tells
+more than how the episode ended, which the time step tells.
+
+Infos that environments declare are read in any case, and written into the slab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit.errors import SpecError
+from envkit.parallel.slab import (
+    ANY_INFO,
+    BEGUN_INFO,
+    DECLARED_INFO,
+    ONLY_DECLARED_INFO,
+    SHOWN_INFO,
+    Slab,
+    slot_of,
+    view_of,
+)
+from envkit.parallel.worker.environments import EnvironmentHost
+from envkit.rows import copied_arrays
+from envkit.time_step import FLAGS, StepType, TimeStep, flags_in
+from envkit.types import Array
+
+__all__ = ["InfoNotes", "InfoRows", "says_more"]
+
+_LAST = StepType.LAST
+# What there is instead of an info where an environment has none.
+_NOTHING = object()
+
+
+class InfoNotes:
+    """Keeps infos until they are asked for, and marks the rows that have some.
+
+    Environments are counted from the first one of the worker, rows from the first one
+    of the slab.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        host: EnvironmentHost,
+        may_write: Callable[[], None] | None = None,
+        name_of: Callable[[int], str] = "env {}".format,
+    ) -> None:
+        """Takes the environments of one worker; nothing is known of them.
+
+        Args:
+            slab: Where to note it.
+            host: Who has the environments.
+            may_write: Called before an info is written; raises if it may not be.
+            name_of: Names the environment of a row.
+        """
+        self._host = host
+        self._rows: InfoRows | None = None
+        self._has_info = slab.has_info
+        self._has_info_of = view_of(slab.has_info)
+        self._sequence = view_of(slab.sequence)
+        # One element, which the other side may change between two requests.
+        self.wanted = slab.notes_infos
+        if slab.infos:
+            self._rows = InfoRows(slab, may_write, name_of)
+            self.wanted = memoryview(bytes([True]))
+        # By environment: the number of a request, and the info of what came of it.
+        self._noted: dict[int, tuple[int, Any]] = {}
+        # Likewise, of episodes that have been left in the step that ended them.
+        self._final: dict[int, tuple[int, Any]] = {}
+
+    def note(self, index: int, row: int, time_step: TimeStep) -> None:
+        """Notes whether a single environment has an info for its time step."""
+        # Hot: called once per row and step, where infos are wanted.
+        info = self._ask(index)
+        declared = 0
+        if self._rows is not None:
+            declared, info = _written(self._rows.write, row, info=info)
+        is_empty = type(info) is dict and not info
+        if is_empty or not says_more(info, time_step):
+            self._has_info_of[row] = declared
+            if self._noted:
+                self._noted.pop(index, None)
+        else:
+            self._has_info_of[row] = SHOWN_INFO | declared
+            self._noted[index] = self._sequence[row], info
+
+    def note_batch(
+        self, index: int, block: slice, moved: Array, time_step: TimeStep
+    ) -> None:
+        """Notes whether a batch has an info for its rows.
+
+        Args:
+            index: The environment.
+            block: Its rows.
+            moved: A mask of those of them that have moved.
+            time_step: What it has returned.
+        """
+        has_info = self._has_info[block]
+        info = self._ask(index)
+        declared = 0
+        if self._rows is not None:
+            declared, info = _written(self._rows.write_batch, block, moved, info=info)
+        if says_more(info, time_step):
+            # Those that have not moved have part in it, too.
+            has_info |= SHOWN_INFO
+            has_info[moved] = SHOWN_INFO | declared
+            self._noted[index] = self._sequence[block.start], info
+        else:
+            has_info[moved] = declared
+            self._noted.pop(index, None)
+
+    def keep_final(self, index: int, row: int) -> None:
+        """Keeps the info of an environment that is about to begin anew.
+
+        Args:
+            index: The environment.
+            row: Its first row.
+        """
+        number = self._sequence[row]
+        noted, info = self._noted.get(index, (-1, None))
+        final = info if noted == number else self._ask(index)
+        # What comes next may write to the arrays in it.
+        self._final[index] = number, copied_arrays(final)
+
+    def note_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
+        """Notes whether there is an info for what has begun in the same step.
+
+        Args:
+            index: The environment.
+            rows: Its rows that have begun.
+            time_step: What its reset has returned.
+        """
+        if says_more(self._ask(index), time_step):
+            self._has_info[rows] |= BEGUN_INFO
+
+    def forget(self, index: int) -> None:
+        """Forgets the infos of an environment that begins anew."""
+        self._noted.pop(index, None)
+        self._final.pop(index, None)
+
+    def answer(self, index: int, row: int) -> Any:
+        """Returns the info of the step that was returned last.
+
+        Not that of the episode that has begun since: the info is what says whether the
+        end was one of both kinds.
+
+        Args:
+            index: The environment.
+            row: Its first row.
+        """
+        number, info = self._final.get(index, (-1, _NOTHING))
+        if number != self._sequence[row] or info is _NOTHING:
+            number, info = self._noted.get(index, (-1, _NOTHING))
+            if not isinstance(info, BaseException):
+                # Only once, because the caller may change it.
+                self._noted.pop(index, None)
+        if number != self._sequence[row] or info is _NOTHING:
+            return self._host.envs[index].get_info()
+        if isinstance(info, BaseException):
+            raise info
+        return info
+
+    def note_question(self, index: int, block: slice) -> None:
+        """Notes that an environment was asked something after which it may differ.
+
+        Args:
+            index: The environment.
+            block: Its rows.
+        """
+        self._noted.pop(index, None)
+        if self._rows is not None:
+            self._has_info[block] &= ANY_INFO
+
+    def _ask(self, index: int) -> Any:
+        """Returns an environment's info, or what it has raised instead."""
+        try:
+            return self._host.envs[index].get_info()
+        except NotImplementedError:
+            return _NOTHING
+        except BaseException as error:
+            self._host.let_through(error)
+            return error
+
+
+def _written(write: Callable[..., int], *where: Any, info: Any) -> tuple[int, Any]:
+    """Writes what is declared of an info, if there is one.
+
+    Returns:
+        What the slab says of the info then; and the info, or what is wrong with it.
+    """
+    if info is _NOTHING or isinstance(info, BaseException):
+        return 0, info
+    try:
+        return write(*where, info), info
+    except SpecError as error:
+        return 0, error
+
+
+def says_more(info: Any, time_step: TimeStep) -> bool:
+    """Returns whether an info tells more than how an episode has ended.
+
+    Both flags say no more than the time step does, unless they say that it has ended
+    both ways at once, or another way than the discount says.
+
+    Example:
+        >>> from envkit import termination
+        >>> last = termination(np.array(0.5), reward=1.0)
+        >>> says_more({"terminated": True, "truncated": False}, last)
+        False
+        >>> says_more({"terminated": True, "truncated": True}, last)
+        True
+        >>> says_more({"lives": 2}, last)
+        True
+    """
+    if not isinstance(info, Mapping):
+        return info is not _NOTHING
+    if len(info) != len(FLAGS):
+        return bool(info)
+    step_type = np.asarray(time_step.step_type)
+    flags = _flags_in(info, step_type.shape)
+    if flags is None:
+        return True
+    terminated, truncated = flags
+    told = (step_type == _LAST) & (terminated | truncated)
+    is_over = np.asarray(time_step.discount) == 0.0
+    differs = (terminated != is_over) | (truncated == is_over)
+    return bool(np.any(told & differs))
+
+
+def _flags_in(info: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
+    """Returns the flags of one row, or those of all rows of a batch."""
+    if shape == ():
+        return flags_in(info)
+    flags = [info.get(name) for name in FLAGS]
+    are_flags = all(
+        isinstance(flag, np.ndarray) and flag.dtype == np.bool_ and flag.shape == shape
+        for flag in flags
+    )
+    return flags if are_flags else None
+
+
+class InfoRows:
+    """Writes into rows of a slab what environments declare of their infos."""
+
+    def __init__(
+        self, slab: Slab, may_write: Callable[[], None] | None, name: Any
+    ) -> None:
+        """Prepares for a slab.
+
+        Args:
+            slab: Where to write.
+            may_write: Called before anything is written; raises if it may not be.
+            name: Names the environment of a row.
+        """
+        self._declared = slab.layout.info
+        self._infos = slab.infos
+        self._slab = slab
+        self._sequence = view_of(slab.sequence)
+        self._may_write = may_write
+        self._name = name
+
+    def write(self, row: int, info: Any) -> int:
+        """Writes an info beside the time step of a row.
+
+        Returns:
+            What the slab says of the row's info then.
+
+        Raises:
+            SpecError: It does not have what is declared.
+        """
+        # Hot: called once per row and step of environments that declare something.
+        leaves = self._declared.values(info, (), f"The info of {self._name(row)}")
+        if self._may_write is not None:
+            self._may_write()
+        slot = slot_of(self._sequence[row])
+        for array, leaf in zip(self._infos, leaves, strict=True):
+            array[slot, row] = leaf
+        return self._flags(info)
+
+    def write_batch(self, block: slice, moved: Array, info: Any) -> int:
+        """Writes the info of a batch beside those of its time steps that are new.
+
+        Args:
+            block: The rows of the batch.
+            moved: A mask of those of them that have moved.
+            info: Arrays with an element for each row, or a list of infos.
+        """
+        size = block.stop - block.start
+        rows = block.start + np.flatnonzero(moved)
+        if isinstance(info, list) and len(info) == size:
+            flags = [self.write(row, info[row - block.start]) for row in rows.tolist()]
+            return int(np.bitwise_and.reduce(flags)) if flags else 0
+        subject = f"The info of {self._name(block.start)}"
+        leaves = self._declared.values(info, (size,), subject)
+        if self._may_write is not None:
+            self._may_write()
+        slots = self._slab.slots(rows)
+        for array, leaf in zip(self._infos, leaves, strict=True):
+            array[slots, rows] = leaf[moved]
+        return self._flags(info)
+
+    def _flags(self, info: Any) -> int:
+        if self._declared.is_all_of(info):
+            return DECLARED_INFO | ONLY_DECLARED_INFO
+        return DECLARED_INFO

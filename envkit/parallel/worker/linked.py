@@ -1,0 +1,293 @@
+"""The process of a worker that may be on another machine than its pool.
+
+```
+pool                                            worker
+  a command that was started  ───────────────▶   dials, and proves itself
+  search path, Job(constructors, …)         ─▶   builds the environments
+                                            ◀─   Hello(specs, …), or the failure
+  Bind(the layout of its rows)              ─▶   makes a slab of its own
+  ASKED, with the actions                   ─▶   runs these rows
+                                            ◀─   ANSWERED, with their time steps
+  Request                                   ─▶   answers it
+  Close                                     ─▶   closes the environments and ends
+```
+
+A worker has no other thread: it reads, runs and answers. It ends when the link ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from envkit.parallel import serialize
+from envkit.parallel.freight import ALL_ROWS, Freight
+from envkit.parallel.messages import (
+    Bind,
+    Close,
+    Hello,
+    ObjectActions,
+    ObjectRow,
+    Packed,
+    PackedJob,
+    RemoteFailure,
+    Reply,
+    Request,
+    RowsRaised,
+)
+from envkit.parallel.slab import (
+    BUSY_NS,
+    LAST_CPU,
+    RESIDENT,
+    RUNS,
+    WAITING_NS,
+    Slab,
+    view_of,
+)
+from envkit.parallel.system.cpus import current_cpu
+from envkit.parallel.system.doorbell import linger, may_linger
+from envkit.parallel.system.link import (
+    ASKED,
+    HEAD,
+    MESSAGE,
+    Address,
+    Frame,
+    Link,
+    prove,
+)
+from envkit.parallel.worker.environments import (
+    end_fork,
+    lines_at_close,
+    resident_bytes,
+)
+from envkit.parallel.worker.main import (
+    load_action_objects,
+    packed_hello,
+    reply_to,
+    settle_in,
+    unpacked_job,
+)
+from envkit.parallel.worker.runner import EnvRunner
+
+__all__ = ["main"]
+
+# How many nanoseconds may pass until the memory is looked at again.
+_LOOK = 1_000_000_000
+
+
+def main(link_fd: int, lifeline_fd: int, address: str) -> None:
+    """Runs a worker until it is told to end, or its link ends; returns then."""
+    settle_in(link_fd, lifeline_fd)
+    sock, pool = socket.socket(fileno=link_fd), Address.parse(address)
+    if pool.certificate:
+        sock = prove(sock, pool)
+    worker = _LinkedWorker(Link(sock), lifeline_fd)
+    os.register_at_fork(after_in_child=worker.leave_to_parent)
+    # Whatever the link ends with, there is no pool to tell it.
+    with contextlib.suppress(EOFError):
+        worker.run()
+
+
+class _LinkedWorker:
+    """Carries a runner at the other end of a link."""
+
+    def __init__(self, link: Link, lifeline_fd: int) -> None:
+        self._link = link
+        self._lifeline_fd = lifeline_fd
+        self._host = socket.gethostname()
+        # Not empty in a process that an environment has forked.
+        self._forked: list[int] = []
+        self._head = memoryview(bytearray(HEAD.size))
+        self._freight: Freight
+        self._unanswered: list[int] = []
+
+    def leave_to_parent(self) -> None:
+        """Closes what a fork of this worker must not use."""
+        self._forked.append(os.getppid())
+        if self._lifeline_fd >= 0:
+            os.close(self._lifeline_fd)
+            self._lifeline_fd = -1
+        self._link.close()
+
+    def _next_head(self) -> tuple[int, int, int, int]:
+        """Waits for a frame; returns its kind, flags, rows and length."""
+        # Hot: called once per frame.
+        self._link.want(self._head)
+        self._link.fill()
+        kind, flags, _, rows, length = HEAD.unpack(self._head)
+        return kind, flags, rows, length
+
+    def _receive(self, length: int) -> Any:
+        payload = bytearray(length)
+        self._link.want(payload)
+        self._link.fill()
+        return pickle.loads(payload)
+
+    def _next_message(self) -> Any:
+        return self._receive(self._next_head()[3])
+
+    def _tell(self, message: Any) -> None:
+        payload = pickle.dumps(message, protocol=5)
+        self._link.send([HEAD.pack(MESSAGE, 0, 0, 0, len(payload)), payload])
+
+    def run(self) -> None:
+        """Builds the environments, then serves rows and requests."""
+        _add_to_search_path(self._next_message())
+        packed: PackedJob = self._next_message()
+        hello = self._build(packed)
+        end_fork(self._forked)
+        if isinstance(hello, RemoteFailure):
+            self._tell(hello._replace(host=self._host))
+            self._await_end()
+            return
+        try:
+            message = packed_hello(hello._replace(host=self._host))
+            self._tell(message)
+            if isinstance(message, Packed):
+                self._serve(packed.job.rings_each_row)
+            else:
+                self._await_end()
+        finally:
+            for line in lines_at_close(self._runner.close()):
+                print(line, file=sys.stderr)
+
+    def _await_end(self) -> None:
+        """Leaves it to the pool to end the link, which has to read a failure first."""
+        with contextlib.suppress(EOFError):
+            self._next_head()
+
+    def _build(self, packed: PackedJob) -> Hello | RemoteFailure:
+        job = unpacked_job(packed)
+        if isinstance(job, RemoteFailure):
+            return job
+        self._runner = EnvRunner(job, forked=self._forked)
+        return self._runner.build()
+
+    def _serve(self, answers_each_row: bool) -> None:
+        message: Packed | Close = self._next_message()
+        if isinstance(message, Close):
+            return
+        bind: Bind = serialize.load_value(message.payload)
+        slab = Slab(bind.layout)
+        self._bind(slab, bind.first_row, answers_each_row)
+        freight, link, runner = self._freight, self._link, self._runner
+        everyone = [*range(freight.size)]
+        lingers = may_linger(bind.on_machine) and not link.is_tls
+        expected: Frame | None = None
+        flags = 0
+        while True:
+            # Hot: once per request.
+            link.expect(expected)
+            if link.expects and link.fetch():
+                rows = freight.size
+            else:
+                kind, flags, rows, length = self._next_head()
+                if kind != ASKED:
+                    if not self._handle(self._receive(length), slab):
+                        return
+                    continue
+                link.want(*freight.receive_asked(flags, rows))
+                link.fill()
+                expected = freight.expected_request(flags)
+            self._woken = time.perf_counter_ns()
+            freight.accept_asked(flags, rows)
+            is_all = flags & ALL_ROWS
+            self._unanswered = everyone[:] if is_all else runner.pending()
+            if runner.run_pending():
+                self._answer(self._unanswered)
+            if lingers:
+                linger(link.is_readable)
+
+    def _bind(self, slab: Slab, first_row: int, answers_each_row: bool) -> None:
+        meters = view_of(slab.meters[0])
+        clock = time.perf_counter_ns
+        self._before = self._woken = clock()
+        looked = 0
+
+        def count() -> None:
+            """Counts a run that has all but ended: its answer carries the meters."""
+            # Hot: once per request.
+            nonlocal looked
+            after = clock()
+            meters[BUSY_NS] += after - self._woken
+            meters[WAITING_NS] += self._woken - self._before
+            meters[RUNS] += 1
+            meters[LAST_CPU] = current_cpu()
+            self._before = after
+            if after - looked > _LOOK:
+                looked = after
+                meters[RESIDENT] = resident_bytes(os.getpid())
+
+        def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
+            failure = failure._replace(host=self._host)
+            self._tell(RowsRaised(tuple(rows), failure))
+
+        def send_objects(row: int, slot: int, leaves: dict[int, Any]) -> None:
+            self._tell(ObjectRow(row, slot, serialize.dump_value(leaves)))
+
+        self._runner.bind(slab, 0, send_objects, first_row=first_row)
+        self._runner.tell_failure = tell_failure
+        self._runner.before_last_mark = count
+        self._runner.after_row = self._answer_row if answers_each_row else None
+        self._freight = Freight(slab, 0)
+        self._answered = view_of(slab.answered)
+        self._sequence = view_of(slab.sequence)
+
+    def _answer(self, rows: Sequence[int]) -> None:
+        # What a fork of an environment would send is the parent's to say.
+        end_fork(self._forked)
+        if not rows:
+            return
+        freight = self._freight
+        together = freight.answer_together() if len(rows) == freight.size else None
+        if together is not None:
+            self._link.send(together.parts, together.size)
+        else:
+            self._link.send(freight.answer(rows))
+
+    def _answer_row(self) -> None:
+        """Answers the rows that have just been marked."""
+        done = [
+            row
+            for row in self._unanswered
+            if self._answered[row] | 1 == self._sequence[row] | 1
+        ]
+        if done:
+            self._unanswered[:] = [r for r in self._unanswered if r not in done]
+            self._answer(done)
+
+    def _handle(self, message: Any, slab: Slab) -> bool:
+        """Handles a message; returns False if it is the order to end."""
+        match message:
+            case Close():
+                return False
+            case ObjectActions():
+                for row, payload in message.leaves.items():
+                    leaves = load_action_objects(payload, slab)
+                    slab.write_action_objects(row, leaves)
+            case Request():
+                self._tell(self._with_host(reply_to(self._runner, message)))
+        return True
+
+    def _with_host(self, reply: Reply) -> Reply:
+        return reply._replace(
+            results=tuple(
+                result._replace(host=self._host)
+                if isinstance(result, RemoteFailure)
+                else result
+                for result in reply.results
+            )
+        )
+
+
+def _add_to_search_path(entries: Sequence[str]) -> None:
+    """Lets modules be found where the pool finds them, after those found here."""
+    sys.path += [
+        each for each in entries if each not in sys.path and os.path.isdir(each)
+    ]

@@ -1,0 +1,354 @@
+"""The process of a worker, from its first message to its end.
+
+```
+parent                                          worker
+  starts it, with a channel and a lifeline  ─▶   ties its life to the lifeline
+  Job(constructors, …)                      ─▶   builds the environments
+                                            ◀─   Hello(specs, …), or the failure
+  Bind(layout) + memory, bells              ─▶   lays its slab over the memory
+  rings                                     ─▶   runs the rows that were asked, rings
+  rings, sends a Request                    ─▶   answers it
+  rings, sends Close                        ─▶   closes the environments and ends
+```
+
+A worker knows of its parent only rows, bells and a channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import select
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from envkit.errors import ConstructorError
+from envkit.parallel import serialize
+from envkit.parallel.messages import (
+    PROTOCOL_VERSION,
+    Bind,
+    Close,
+    Hello,
+    ObjectActions,
+    ObjectRow,
+    Packed,
+    PackedJob,
+    RemoteFailure,
+    Reply,
+    Request,
+    RowsRaised,
+    WorkerJob,
+)
+from envkit.parallel.slab import (
+    BUSY_NS,
+    LAST_CPU,
+    RUNS,
+    STEP,
+    WAITING_NS,
+    Slab,
+    view_of,
+)
+from envkit.parallel.system.channel import Channel
+from envkit.parallel.system.cpus import current_cpu
+from envkit.parallel.system.doorbell import MESSAGE, Doorbell, is_readable, linger
+from envkit.parallel.system.lifeline import end_with, mark_helpers
+from envkit.parallel.system.shared_memory import SharedBlock
+from envkit.parallel.worker.environments import end_fork, lines_at_close, run_setup
+from envkit.parallel.worker.runner import EnvRunner
+from envkit.types import EnvConstructor
+
+__all__ = [
+    "load_action_objects",
+    "main",
+    "packed_hello",
+    "reply_to",
+    "settle_in",
+    "unpacked_job",
+]
+
+
+def main(channel_fd: int, lifeline_fd: int, inherited: WorkerJob | None = None) -> None:
+    """Runs a worker until it is told to end; returns then."""
+    settle_in(channel_fd, lifeline_fd, as_fork=inherited is not None)
+    worker = _Worker(Channel.attach(channel_fd), lifeline_fd, inherited)
+    os.register_at_fork(after_in_child=worker.leave_to_parent)
+    with contextlib.suppress(EOFError, ConnectionError):
+        worker.run()
+
+
+def settle_in(fd: int, lifeline_fd: int, *, as_fork: bool = False) -> None:
+    """Ties this process to its parent, and lets it work as a worker."""
+    # A program that an environment starts must not be able to write to the parent.
+    os.set_inheritable(fd, False)
+    os.set_inheritable(lifeline_fd, False)
+    end_with(lifeline_fd)
+    mark_helpers()
+    serialize.work_here(as_fork=as_fork)
+    # What an environment prints is to be seen when it prints it.
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # It may be closed.
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Only faulthandler can tell where native code crashed.
+    with contextlib.suppress(Exception):  # stderr may be no file in a forked notebook
+        faulthandler.enable(2)
+
+
+class _Worker:
+    """Carries a runner in a process of its own."""
+
+    def __init__(
+        self, channel: Channel, lifeline_fd: int, inherited: WorkerJob | None
+    ) -> None:
+        self._channel = channel
+        self._lifeline_fd = lifeline_fd
+        self._inherited = inherited
+        # Not empty in a process that an environment has forked.
+        self._forked: list[int] = []
+        self._bells: list[Doorbell] = []
+        self._block: SharedBlock | None = None
+        self._has_been_closed = False
+
+    def leave_to_parent(self) -> None:
+        """Closes what a fork of this worker must not use.
+
+        An environment may fork a helper. One that comes back into the worker would
+        answer in its place, so it ends there.
+        """
+        self._forked.append(os.getppid())
+        if self._lifeline_fd >= 0:
+            os.close(self._lifeline_fd)
+            self._lifeline_fd = -1
+        self._channel.close()
+        for bell in self._bells:
+            bell.close()
+        if self._block is not None:
+            self._block.close()
+
+    def run(self) -> None:
+        """Builds the environments, then serves rows and requests."""
+        packed = self._channel.receive()
+        hello = self._build(packed)
+        end_fork(self._forked)
+        if isinstance(hello, RemoteFailure):
+            self._channel.send(hello)
+            return
+        try:
+            message = packed_hello(hello)
+            self._channel.send(message)
+            if isinstance(message, Packed):
+                self._serve(packed.job.worker, packed.job.rings_each_row)
+        finally:
+            for line in lines_at_close(self._runner.close()):
+                print(line, file=sys.stderr)
+
+    def _build(self, packed: PackedJob) -> Hello | RemoteFailure:
+        job: WorkerJob | RemoteFailure
+        job = self._inherited or unpacked_job(packed)
+        if isinstance(job, RemoteFailure):
+            return job
+        self._runner = EnvRunner(job, forked=self._forked)
+        return self._runner.build()
+
+    def _serve(self, worker: int, rings_each_row: bool) -> None:
+        # The first message binds; there is no bell yet to announce it.
+        message: Packed | Close = self._channel.receive()
+        if isinstance(message, Close):
+            return
+        bind: Bind = serialize.load_value(message.payload)
+        memory, *bells = self._channel.take_fds()
+        half = len(bells) // 2
+        bell, done = Doorbell.of(bells[:half]), Doorbell.of(bells[half:])
+        self._bells = [bell, done]
+        self._block = SharedBlock.attach(memory, bind.layout.size)
+        slab = Slab(bind.layout, self._block.buffer)
+        self._bind(slab, worker, done, rings_each_row)
+        runner = self._runner
+        meters = view_of(slab.meters[worker])
+        clock = time.perf_counter_ns
+        before = woken = clock()
+        run_pending = runner.run_pending
+
+        def count() -> None:
+            """Counts a run that has all but ended: who sees its end sees the meters."""
+            # Hot: once per batch step.
+            nonlocal before
+            after = clock()
+            meters[BUSY_NS] += after - woken
+            meters[WAITING_NS] += woken - before
+            meters[RUNS] += 1
+            meters[LAST_CPU] = current_cpu()
+            before = after
+
+        runner.before_last_mark = count
+        if slab.private_actions:
+            self._slab = slab
+            # By row: the number of the request whose objects have come.
+            self._objects: dict[int, int] = {}
+            run_pending = self._run_with_objects
+        announcements, seen = slab.announcements, 0
+
+        def has_been_asked() -> bool:
+            return announcements[0] != seen
+
+        # Messages that were rung for and have not come, because the parent was
+        # interrupted; fewer than none, if some have come before their ring was read.
+        owed = 0
+        is_awake = has_message = False
+        while True:
+            # Hot: once per batch step.
+            if is_awake:
+                # The ring for these rows is read later, when nothing is pending.
+                woken, is_awake = clock(), False
+            else:
+                rings = bell.wait() if owed <= 0 else self._wait_for_either(bell)
+                woken = clock()
+                owed += rings // MESSAGE
+                has_message = rings >= MESSAGE or owed > 0 or rings == 0
+            if has_message:
+                runner.messages_seen, has_message = slab.messages[0], False
+                owed -= self._answer(slab)
+                if self._has_been_closed:
+                    return
+            seen = announcements[0]
+            ran = run_pending()
+            if ran > 0:
+                done.ring()
+                is_awake = bind.lingers and linger(has_been_asked)
+            elif ran < 0:
+                is_awake = has_message = True
+
+    def _wait_for_either(self, bell: Doorbell) -> int:
+        """Waits for the bell or for a message; returns what was rung, if it was."""
+        poller = select.poll()
+        for fd in (bell.fileno(), self._channel.fileno()):
+            poller.register(fd, select.POLLIN)
+        rung = any(fd == bell.fileno() for fd, _ in poller.poll())
+        return bell.wait() if rung else 0
+
+    def _bind(
+        self, slab: Slab, worker: int, done: Doorbell, rings_each_row: bool
+    ) -> None:
+        def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
+            self._channel.send(RowsRaised(tuple(rows), failure))
+
+        def send_objects(row: int, slot: int, leaves: dict[int, Any]) -> None:
+            self._channel.send(ObjectRow(row, slot, serialize.dump_value(leaves)))
+
+        self._runner.bind(slab, worker, send_objects)
+        self._runner.tell_failure = tell_failure
+        self._runner.after_row = done.ring if rings_each_row else None
+
+    def _answer(self, slab: Slab) -> int:
+        """Handles the messages that have come; returns how many these were."""
+        count = 0
+        # One that was announced and is larger than what fits comes in parts.
+        while self._channel.pending or is_readable(self._channel.fileno(), 0):
+            message = self._channel.receive()
+            count += 1
+            if isinstance(message, Close):
+                self._has_been_closed = True
+                break
+            if isinstance(message, ObjectActions):
+                self._take_objects(message, slab)
+            else:
+                self._channel.send(reply_to(self._runner, message))
+        return count
+
+    def _take_objects(self, message: ObjectActions, slab: Slab) -> None:
+        for row, payload in message.leaves.items():
+            slab.write_action_objects(row, load_action_objects(payload, slab))
+            self._objects[row] = message.numbers[row]
+
+    def _run_with_objects(self) -> int:
+        """Runs the rows whose actions have come as a whole, as `run_pending` does."""
+        slab, arrived = self._slab, self._objects
+        pending = self._runner.pending()
+        rows = [
+            row
+            for row in pending
+            if arrived.get(row) == slab.sequence[row] or slab.command[row] != STEP
+        ]
+        if pending and slab.messages[0] != self._runner.messages_seen:
+            return -1
+        if len(rows) < len(pending) and not self._runner.is_single:
+            # The rows of a batch go together; what is missing rings when it comes.
+            return 0
+        for row in rows:
+            # A number that was taken back comes again, with other objects.
+            arrived.pop(row, None)
+        if rows:
+            self._runner.run(rows)
+        return len(rows)
+
+
+def unpacked_job(packed: PackedJob) -> WorkerJob | RemoteFailure:
+    """Runs the setup of a job and turns its bytes into constructors."""
+    if packed.protocol != PROTOCOL_VERSION:
+        error = RuntimeError(
+            f"The worker's envkit speaks version {PROTOCOL_VERSION} and the "
+            f"parent's {packed.protocol}: two installations are on the path."
+        )
+        return RemoteFailure.of(error, kind="setup", command="start")
+    # Setup first: what constructors refer to may exist only after it.
+    try:
+        if packed.setup is not None:
+            run_setup(serialize.load_value(packed.setup))
+    except BaseException as error:
+        return RemoteFailure.of(error, kind="setup", command="setup", pid=os.getpid())
+    constructors: list[EnvConstructor] = []
+    try:
+        # One by one, so that their number tells which of them cannot be loaded.
+        constructors.extend(map(serialize.load_constructor, packed.constructors))
+    except BaseException as error:
+        return RemoteFailure.of(
+            error,
+            kind="constructor",
+            env=packed.job.first_env + len(constructors),
+            command="load",
+            pid=os.getpid(),
+        )
+    return packed.job._replace(constructors=tuple(constructors))
+
+
+def reply_to(runner: EnvRunner, request: Request) -> Reply:
+    """Answers a request; a value that cannot travel becomes its own failure."""
+    try:
+        arguments = serialize.load_value(request.arguments)
+    except BaseException as error:
+        failure = RemoteFailure.of(error, command=f"{request.method}()")
+        return Reply(request.number, (failure,) * len(request.envs))
+    reply = runner.handle(request._replace(arguments=arguments))
+    results: list[bytes | RemoteFailure] = []
+    for result in reply.results:
+        if isinstance(result, RemoteFailure):
+            results.append(result)
+            continue
+        try:
+            results.append(serialize.dump_value(result))
+        except Exception as error:
+            results.append(RemoteFailure.of(error, command="answer"))
+    return Reply(reply.number, tuple(results))
+
+
+def load_action_objects(payload: bytes, slab: Slab) -> dict[int, Any]:
+    """Returns the leaves of a row's action that memory cannot hold."""
+    try:
+        return serialize.load_value(payload)  # type: ignore[no-any-return]
+    except BaseException as error:
+        # The environment gets the exception in place of what it cannot have.
+        return dict.fromkeys(slab.private_actions, error)
+
+
+def packed_hello(hello: Hello) -> Packed | RemoteFailure:
+    """Turns the specs of environments into bytes, or says why they cannot travel."""
+    try:
+        return Packed(serialize.dump_value(hello, "The specs of the environments"))
+    except Exception as error:
+        return RemoteFailure.of(
+            ConstructorError(str(error)),
+            kind="constructor",
+            command="construct",
+            pid=hello.pid,
+        )

@@ -1,0 +1,562 @@
+"""`Workers`: the workers of a pool: what each runs, and how it is."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import operator
+import os
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envkit.errors import WorkerError
+from envkit.parallel import failures
+from envkit.parallel.backends.base import Backend, Event, Exited, Started
+from envkit.parallel.messages import (
+    ExitReport,
+    Hello,
+    RemoteFailure,
+    Reply,
+    WorkerJob,
+)
+from envkit.parallel.restarts import RestartPolicy
+from envkit.parallel.rows import Rows
+from envkit.parallel.slab import ELSEWHERE, STEP
+from envkit.seeding import derived_seed
+from envkit.specs.batching import common_spec
+from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.text import listed
+from envkit.types import EnvConstructor
+
+__all__ = [
+    "FIRST_NOTICE",
+    "LOOK",
+    "MOMENT",
+    "PoolOptions",
+    "Question",
+    "Waiting",
+    "Worker",
+    "Workers",
+    "standstill",
+]
+
+_LOGGER = logging.getLogger(__name__)
+
+# Seconds after which to say what is being waited for, and then again.
+FIRST_NOTICE = 10.0
+_NEXT_NOTICE = 60.0
+# Where there is a deadline, no wait is longer: one that is over much later than it was
+# to be shows that this process has not been running.
+LOOK = 0.125
+# How much later than asked for a wait ends only if it was not running.
+_STANDSTILL = 0.1
+# A row or worker that became late between two calls has so many seconds more, once.
+MOMENT = 1.0
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """What may be chosen about a pool."""
+
+    num_workers: int
+    start_serially: bool = True
+    policy: RestartPolicy | None = None
+    start_timeout: float | None = None
+    reset_timeout: float | None = None
+    step_timeout: float | None = None
+    worker_setup: str | Callable[[], Any] | None = None
+    validate: str = "first"
+    specs: str = "equal"
+    rings_each_row: bool = False
+
+    def timeout_of(self, command: int) -> float | None:
+        """Returns how long a row may take to answer a command."""
+        return self.step_timeout if command == STEP else self.reset_timeout
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """What one worker is asked about some of its environments, and the answer.
+
+    Attributes:
+        number: The number of the request.
+        text: How to call it while it is waited for.
+        positions: Which of the environments that the caller asks the worker has.
+        answer: The answer, or how the worker has ended instead; `None` before.
+    """
+
+    number: int
+    text: str
+    positions: Sequence[int]
+    answer: Reply | WorkerError | None = None
+
+
+class Worker:
+    """What the pool knows about one worker.
+
+    Attributes:
+        first_env: The index of its first environment.
+        constructors: What makes its environments.
+        pid: Its process.
+        host: The machine it is on, if that may be another than the pool's.
+        is_ready: Whether it is there, with its environments.
+        is_starting: Whether it is on its way.
+        start_by: Until when it has to be there, if it is started again.
+        is_spared: Whether it has been given a moment more for that.
+        restart_at: When to start it again, if it is gone and that was decided.
+        crash: The error that says how it ended, if it stays gone.
+        kill_reason: What was wrong when the pool itself ended it: the timeout that
+            had passed.
+        question: The question it is answering.
+    """
+
+    __slots__ = (
+        "constructors",
+        "crash",
+        "first_env",
+        "host",
+        "is_ready",
+        "is_spared",
+        "is_starting",
+        "kill_reason",
+        "pid",
+        "question",
+        "restart_at",
+        "start_by",
+    )
+
+    def __init__(self, first_env: int, constructors: tuple[EnvConstructor, ...]):
+        """Describes a worker that has not been started."""
+        self.first_env = first_env
+        self.constructors = constructors
+        self.pid = 0
+        self.host = ""
+        self.is_ready = False
+        self.is_starting = False
+        self.start_by: float | None = None
+        self.is_spared = False
+        self.restart_at: float | None = None
+        self.crash: WorkerError | None = None
+        self.kill_reason: float | None = None
+        self.question: Question | None = None
+
+    @property
+    def process(self) -> int:
+        """Its process as those who look on know it, who are on the pool's machine."""
+        return self.pid if self.host in ("", socket.gethostname()) else ELSEWHERE
+
+    def meet(self, hello: Hello) -> None:
+        """Notes which process the worker is."""
+        self.pid, self.host = hello.pid, hello.host
+
+
+def standstill(until: float, now: float) -> float:
+    """Returns for how long this process did not run, if a wait was to end at `until`.
+
+    A container may have been paused, a laptop closed: workers did not run either.
+
+    Example:
+        >>> standstill(until=10.0, now=10.0625), standstill(until=10.0, now=70.0)
+        (0.0, 60.0)
+    """
+    late = now - until
+    return late if late > _STANDSTILL else 0.0
+
+
+class Waiting:
+    """How long something has been waited for, and when to say so next.
+
+    Attributes:
+        since: When the waiting began.
+
+    Example:
+        >>> waiting = Waiting(since=100.0)
+        >>> waiting.timeout(now=103.0, deadline=None)
+        7.0
+        >>> waiting.timeout(now=103.0, deadline=105.0)
+        0.125
+        >>> waiting.is_due(now=110.0), waiting.is_due(now=111.0)
+        (True, False)
+    """
+
+    def __init__(self, since: float) -> None:
+        """Begins to wait."""
+        self.since = since
+        self._next = since + FIRST_NOTICE
+        self._until = since
+
+    def timeout(self, now: float, deadline: float | None) -> float:
+        """Returns how long to wait now."""
+        until = self._next
+        if deadline is not None:
+            until = min(until, deadline, now + LOOK)
+        self._until = max(until, now)
+        return self._until - now
+
+    def standstill(self, now: float) -> float:
+        """Returns for how long this process did not run in the wait that is over."""
+        lost = standstill(self._until, now)
+        self.since += lost
+        self._next += lost
+        return lost
+
+    def is_due(self, now: float) -> bool:
+        """True if it is time to say something, once each time."""
+        if now < self._next:
+            return False
+        self._next = now + _NEXT_NOTICE
+        return True
+
+
+class Workers:
+    """Deals environments to workers, starts these, and knows how they fare.
+
+    Attributes:
+        workers: The workers.
+        restarts: How often each worker, or an environment in it, was replaced.
+        specs: The specs of each environment, once they are there.
+        spec: Those of the batch.
+    """
+
+    spec: EnvironmentSpec
+
+    def __init__(
+        self,
+        constructors: Sequence[EnvConstructor],
+        backend: Backend,
+        options: PoolOptions,
+    ) -> None:
+        """Deals the environments; nothing is started yet."""
+        self._backend = backend
+        self._options = options
+        self.seeds: list[Any] | None = None
+        self.workers = _dealt(constructors, options.num_workers)
+        self.restarts = [0] * len(self.workers)
+        self.specs: list[EnvironmentSpec] = []
+
+    # The first start.
+
+    def start(self, now: Callable[[], float]) -> list[Hello]:
+        """Starts all workers and waits for them; their environments are alike."""
+        timeout = self._options.start_timeout
+        deadline = None if timeout is None else now() + timeout
+        hellos: dict[int, Hello] = {}
+        waves = [[index] for index in range(len(self.workers))]
+        if not self._options.start_serially:
+            waves = [functools.reduce(operator.iadd, waves, [])]
+        for wave in waves:
+            self._backend.start([self._job(worker) for worker in wave])
+            for worker in wave:
+                self.workers[worker].is_starting = True
+            problems, deadline = self._await_hellos(wave, hellos, deadline, now)
+            if problems:
+                raise failures.joined(problems)
+        in_order = [hellos[worker] for worker in range(len(self.workers))]
+        self._compare(in_order)
+        return in_order
+
+    def _await_hellos(
+        self,
+        wave: Sequence[int],
+        hellos: dict[int, Hello],
+        deadline: float | None,
+        now: Callable[[], float],
+    ) -> tuple[list[WorkerError], float | None]:
+        """Waits for workers that start.
+
+        Returns:
+            What went wrong, and the deadline, which has moved if nothing ran for long.
+        """
+        problems: list[WorkerError] = []
+        waiting = Waiting(now())
+        if deadline is not None and deadline <= waiting.since:
+            deadline = waiting.since + MOMENT
+        while any(self.workers[worker].is_starting for worker in wave):
+            timeout = waiting.timeout(now(), deadline)
+            queue = self._backend.wait_events(timeout)
+            lost = waiting.standstill(now())
+            if deadline is not None:
+                deadline += lost
+            while queue:
+                problem = self._note_start(queue[0], hellos)
+                queue.popleft()
+                if problem is not None:
+                    problems.append(problem)
+            moment = now()
+            late = [worker for worker in wave if self.workers[worker].is_starting]
+            if late and deadline is not None and moment >= deadline:
+                for worker in late:
+                    self.workers[worker].is_starting = False
+                    self._backend.kill(worker)
+                    problems.append(self._late_start(worker))
+            elif late and waiting.is_due(moment):
+                _LOGGER.warning(
+                    "still waiting for %s to build %s environments, for %d s now",
+                    listed([f"worker {worker}" for worker in late]),
+                    "its" if len(late) == 1 else "their",
+                    moment - waiting.since,
+                )
+        problems.sort(key=lambda problem: problem.worker or 0)
+        return problems, deadline
+
+    def _note_start(self, event: Event, hellos: dict[int, Hello]) -> WorkerError | None:
+        """Takes in an event of a worker that starts for the first time."""
+        worker = self.workers[event.worker]  # type: ignore[union-attr]  # no rows yet
+        if isinstance(event, Started) and isinstance(event.hello, Hello):
+            hellos[event.worker] = event.hello
+            worker.meet(event.hello)
+            worker.is_starting = False
+            worker.is_ready = True
+            return None
+        if not worker.is_starting:
+            return None
+        worker.is_starting = False
+        if isinstance(event, Started):
+            assert isinstance(event.hello, RemoteFailure)  # Hello went out above
+            return failures.construction(event.worker, event.hello, self.maker)
+        assert isinstance(event, Exited)  # nothing else is going on yet
+        return failures.crash(
+            event.report,
+            command="construct",
+            env=None,
+            envs=self._envs_of(event.worker),
+            makers=self._makers(event.worker),
+            reason="",
+        )
+
+    def _late_start(self, worker: int) -> WorkerError:
+        return failures.timeout(
+            worker=worker,
+            pid=self.workers[worker].pid,
+            env=None,
+            envs=self._envs_of(worker),
+            command="construct",
+            timeout=self._options.start_timeout or 0.0,
+            makers=self._makers(worker),
+            reason="",
+            killed=self._backend.can_kill,
+        )
+
+    def _compare(self, hellos: Sequence[Hello]) -> None:
+        """Finds the specs of the batch, or says why there are none."""
+        self.specs = [spec for hello in hellos for spec in hello.specs]
+        makers = [self.maker(env) for env in range(len(self.specs))]
+        self.spec = common_spec(self.specs, makers, self._options.specs)
+        _tell_heavy_modules(hellos, makers)
+
+    # Ends, and starts after them.
+
+    def kill(self, worker: int, timeout: float | None) -> None:
+        """Ends a worker that did not answer within `timeout` seconds."""
+        self.workers[worker].kill_reason = timeout or 0.0
+        self._backend.kill(worker)
+
+    def dismiss(self, worker: int) -> None:
+        """Ends a worker of which nothing is expected any more."""
+        self._backend.kill(worker)
+
+    def postpone(self, seconds: float) -> None:
+        """Gives workers that are started again the seconds in which nothing ran."""
+        for worker in self.workers:
+            if worker.start_by is not None:
+                worker.start_by += seconds
+
+    def spare(self, now: float, until: float) -> None:
+        """Gives workers that became late between two calls a moment more, once."""
+        for worker in self.workers:
+            start_by = worker.start_by
+            if start_by is not None and start_by <= now and not worker.is_spared:
+                worker.start_by = until
+                worker.is_spared = True
+
+    def kill_late_starts(self, now: float) -> None:
+        """Ends workers that were started again and are not there in time."""
+        for index, worker in enumerate(self.workers):
+            if worker.start_by is not None and now >= worker.start_by:
+                worker.start_by = None
+                self.kill(index, self._options.start_timeout)
+
+    def ending(
+        self,
+        worker: int,
+        report: ExitReport,
+        *,
+        command: str | None,
+        env: int | None,
+        steps: int,
+        reason: str = "",
+    ) -> WorkerError:
+        """Returns the error that says how a worker ended.
+
+        Args:
+            worker: The worker.
+            report: What is known of the end of its process.
+            command: What it was doing.
+            env: Which environment was doing that.
+            steps: How many steps it had made.
+            reason: Why it is not replaced.
+        """
+        entry = self.workers[worker]
+        if entry.kill_reason is not None:
+            return failures.timeout(
+                worker=worker,
+                pid=report.pid,
+                env=env,
+                envs=self._envs_of(worker),
+                command=command,
+                timeout=entry.kill_reason,
+                makers=self._makers(worker),
+                reason=reason,
+                killed=self._backend.can_kill,
+                host=report.host,
+            )
+        return failures.crash(
+            report,
+            command=command,
+            env=env,
+            envs=self._envs_of(worker),
+            makers=self._makers(worker),
+            reason=reason,
+            steps=steps,
+            others=sum(other.is_ready for other in self.workers),
+        )
+
+    def start_again(self, now: float) -> None:
+        """Starts workers whose pause has passed."""
+        for index, worker in enumerate(self.workers):
+            if worker.restart_at is not None and now >= worker.restart_at:
+                timeout = self._options.start_timeout
+                self._backend.replace(index, self._job(index))
+                worker.restart_at = None
+                worker.is_starting = True
+                worker.start_by = None if timeout is None else now + timeout
+                worker.is_spared = False
+
+    def welcome(
+        self, worker: int, hello: Hello | RemoteFailure, rows: Rows
+    ) -> WorkerError | None:
+        """Lets a worker that was started again work, or says why it cannot."""
+        entry = self.workers[worker]
+        if not entry.is_starting:
+            return None
+        entry.is_starting = False
+        entry.start_by = None
+        if isinstance(hello, RemoteFailure):
+            return failures.construction(worker, hello, self.maker)
+        error = self._difference(worker, hello, rows)
+        if error is None:
+            entry.meet(hello)
+            entry.is_ready = True
+        return error
+
+    def _difference(self, worker: int, hello: Hello, rows: Rows) -> WorkerError | None:
+        """Returns the error for new environments that differ from those before."""
+        envs = self._envs_of(worker)
+        sizes = [len(rows.rows_of_env[env]) for env in envs]
+        for env, size, spec, now in zip(
+            envs, sizes, hello.specs, hello.batch_sizes, strict=True
+        ):
+            difference = self.specs[env].difference(spec)
+            text = f"Its {difference[0]} spec: {difference[1]}" if difference else ""
+            if (now or 1) != size:
+                text = f"Its batch size is {now or 1} instead of {size}."
+            if text:
+                return failures.differs(worker, env, self.maker(env), text)
+        return None
+
+    # Facts.
+
+    def all_ready(self) -> bool:
+        """True if every worker is there."""
+        return all(worker.is_ready for worker in self.workers)
+
+    def are_idle(self, workers: Iterable[int]) -> bool:
+        """True if these workers answer no question, as far as they are there."""
+        return all(
+            self.workers[worker].crash is not None
+            or (self.workers[worker].is_ready and self.workers[worker].question is None)
+            for worker in workers
+        )
+
+    def watched(self) -> list[bool]:
+        """Returns for each worker whether it is there and was not killed."""
+        return [
+            worker.is_ready and worker.kill_reason is None for worker in self.workers
+        ]
+
+    def deadlines(self) -> list[float]:
+        """Returns the moments at which something is to be done about workers."""
+        return [
+            at
+            for worker in self.workers
+            for at in (worker.restart_at, worker.start_by)
+            if at
+        ]
+
+    def note_seeds(self, seeds: Sequence[Any]) -> None:
+        """Remembers what environments were seeded with, for those that replace them."""
+        self.seeds = list(seeds)
+
+    def _job(self, index: int) -> WorkerJob:
+        worker = self.workers[index]
+        seeds: tuple[Any, ...] = ()
+        if self.seeds is not None:
+            envs = self._envs_of(index)
+            seeds = tuple(
+                derived_seed(self.seeds[env], self.restarts[index]) for env in envs
+            )
+        return WorkerJob(
+            worker=index,
+            first_env=worker.first_env,
+            constructors=worker.constructors,
+            seeds=seeds,
+            setup=self._options.worker_setup,
+            validate=self._options.validate,
+            pads=self._options.specs == "pad",
+            rings_each_row=self._options.rings_each_row,
+        )
+
+    def _envs_of(self, worker: int) -> range:
+        entry = self.workers[worker]
+        return range(entry.first_env, entry.first_env + len(entry.constructors))
+
+    def maker(self, env: int) -> str:
+        """Returns how to call the constructor of an environment."""
+        for worker in self.workers:
+            index = env - worker.first_env
+            if 0 <= index < len(worker.constructors):
+                return failures.name_of(worker.constructors[index])
+        return ""
+
+    def _makers(self, worker: int) -> list[str]:
+        return [self.maker(env) for env in self._envs_of(worker)]
+
+
+def _dealt(constructors: Sequence[EnvConstructor], workers: int) -> list[Worker]:
+    """Deals environments to workers: consecutive ones, as evenly as can be."""
+    share, more = divmod(len(constructors), workers)
+    dealt, first = [], 0
+    for index in range(workers):
+        count = share + (index < more)
+        dealt.append(Worker(first, tuple(constructors[first : first + count])))
+        first += count
+    return dealt
+
+
+def _tell_heavy_modules(hellos: Sequence[Hello], makers: Sequence[str]) -> None:
+    """Says once which large packages the workers have loaded, and why."""
+    for name in sorted({name for hello in hellos for name in hello.heavy_modules}):
+        heavy = [hello for hello in hellos if name in hello.heavy_modules]
+        if any(hello.pid == os.getpid() for hello in heavy):
+            return  # They are the caller's own.
+        _LOGGER.warning(
+            "%d of %d workers loaded %s (%.1f GB in total) for %s; a constructor in a "
+            "module that does not import it keeps them small",
+            len(heavy),
+            len(hellos),
+            name,
+            sum(hello.resident for hello in heavy) / 1e9,
+            makers[0],
+        )

@@ -1,0 +1,764 @@
+"""Environments by name: made, kept as recipes, and registered.
+
+A target is one of
+
+- `"CartPole-v1"`: a name with its version, of `envkit.envs` or given to `register`;
+  what an environment does is fixed in each version. Without one, as in `"CartPole"`, it
+  is the newest;
+- `"my_package.envs:make_env"`: an attribute of a module;
+- `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
+  The schemes are `ale`, `bsuite`, `dm_control`, `envpool`, `gym`, `gymnasium`,
+  `gymnax`, `minigrid`, `pettingzoo`, `ple`, `pysc2` and `vizdoom`, and those that
+  installed packages add;
+- anything that can be called and returns an environment.
+
+A constructor made from a string pickles as that string, so it travels to a worker that
+has nothing but the import path. Nothing is imported before it is called.
+
+A package adds a scheme with an entry point of the group `envkit.schemes`. In its
+`pyproject.toml`, for targets such as `"maze:small/7"`:
+
+```
+[project.entry-points."envkit.schemes"]
+maze = "maze_envs.loading:load"
+```
+
+`load("small/7", **kwargs)` must return the environment. Each process looks entry points
+up for itself, and only where a target cannot be read in another way.
+
+A second entry point, of the group `envkit.names` and with the name of the scheme, is
+for `envkit list`. It is called without arguments, and returns what may stand after the
+colon:
+
+```
+[project.entry-points."envkit.names"]
+maze = "maze_envs.loading:names"
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import operator
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from envkit.errors import ConstructorError, MissingDependencyError
+from envkit.provenance import (
+    Origin,
+    origin_of,
+    plain_arguments,
+    version_of,
+    without_version,
+)
+from envkit.py_environment import Specified
+from envkit.specs.validation import describe
+from envkit.text import listed
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "Constructor",
+    "built_by",
+    "constructor",
+    "load",
+    "main_script_names",
+    "make",
+    "makes_batches",
+    "missing_for",
+    "module_named",
+    "names_in",
+    "recipe_of_constructor",
+    "register",
+    "registered",
+    "schemes",
+    "suggestion",
+]
+
+
+# A string, because the engine stands on a higher floor than this module.
+_POOL = "envkit.parallel:ParallelPyEnvironment"
+
+_registry: dict[str, str | Callable[..., Any]] = {
+    "Bandit-v1": "envkit.envs.bandit:Bandit",
+    "CartPole-v1": "envkit.envs.cartpole:CartPole",
+    "Catch-v1": "envkit.envs.catch:Catch",
+    "GridWorld-v1": "envkit.envs.gridworld:GridWorld",
+    "TicTacToe-v1": "envkit.envs.tictactoe:TicTacToe",
+}
+
+
+class Constructor:
+    """A recipe for an environment: a target and keyword arguments.
+
+    Example:
+        >>> recipe = constructor("CartPole", batch_size=2)
+        >>> recipe
+        constructor('CartPole', batch_size=2)
+        >>> recipe().batch_size
+        2
+    """
+
+    __slots__ = ("_build", "_id", "_kwargs", "_name")
+
+    def __init__(
+        self,
+        name: str,
+        build: str | Callable[..., Any],
+        kwargs: dict[str, Any],
+        identifier: str | None = None,
+    ) -> None:
+        """Keeps the recipe; `constructor` makes these."""
+        self._name = name
+        self._build = build
+        self._kwargs = kwargs
+        # The name with its version.
+        self._id = name if identifier is None else identifier
+
+    def __call__(self, **kwargs: Any) -> Any:
+        """Builds an environment; arguments given here replace those of the recipe."""
+        build = self._build
+        if isinstance(build, str):
+            build = load(self._name, build)
+        kwargs = {**self._kwargs, **kwargs}
+        env = build(**kwargs)
+        if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+            raise ConstructorError.no_environment(repr(self), env)
+        if isinstance(env, Specified):
+            env._made_from = self._origin(kwargs, origin_of(env))
+        return env
+
+    def _origin(self, kwargs: dict[str, Any], inner: Origin | None = None) -> Origin:
+        build = self._build
+        if isinstance(build, functools.partial):
+            return _origin_of_partial(build, kwargs, inner)
+        return Origin(self._id, plain_arguments(kwargs), inner)
+
+    def plain_recipe(self) -> dict[str, Any]:
+        """Returns what environments that this makes say of themselves."""
+        origin = self._origin(self._kwargs)
+        return {
+            "id": origin.id,
+            "version": version_of(origin.id),
+            "class": None,
+            "arguments": origin.arguments,
+            "seed": None,
+            "wrappers": [],
+        }
+
+    def __repr__(self) -> str:
+        kwargs = "".join(f", {name}={value!r}" for name, value in self._kwargs.items())
+        return f"constructor({self._name!r}{kwargs})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Constructor)
+            and (self._name, self._build) == (other._name, other._build)
+            and _equal(self._kwargs, other._kwargs)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What `register` was told stays in this process; the recipe carries what it
+        # stands for.
+        return Constructor, (self._name, self._build, self._kwargs, self._id)
+
+
+def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Constructor:
+    """Returns something to call that makes the environment.
+
+    Args:
+        target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
+        **kwargs: What to pass when the environment is made.
+
+    Raises:
+        ValueError: No environment has this name; the message suggests the nearest.
+
+    Example:
+        >>> make_env = constructor("GridWorld", size=5)
+        >>> make_env().observation_spec().shape
+        (5, 5, 3)
+    """
+    if isinstance(target, Constructor):
+        merged = {**target._kwargs, **kwargs}
+        return Constructor(target._name, target._build, merged, target._id)
+    if not isinstance(target, str):
+        return Constructor(_name_of(target), target, kwargs)
+    if ":" in target:
+        module, _, attribute = target.partition(":")
+        if not module or not attribute:
+            raise ValueError(
+                f"{target!r} is not a target: write 'module:attribute' or "
+                "'scheme:environment'."
+            )
+        if module.startswith(".") and not module.endswith(".py"):
+            raise ValueError(
+                f"{target!r} names the relative module {module!r}; write its whole "
+                "name, from the package on."
+            )
+        return Constructor(target, target, kwargs)
+    identifier = _newest(target)
+    if identifier is None:
+        raise ValueError(_unknown_name(target))
+    return Constructor(target, _registry[identifier], kwargs, identifier)
+
+
+def built_by(name: str) -> str | Callable[..., Any] | None:
+    """Returns the target that a name stands for here; `None` if it is not registered.
+
+    Example:
+        >>> built_by("Catch")
+        'envkit.envs.catch:Catch'
+    """
+    identifier = _newest(name)
+    return None if identifier is None else _registry[identifier]
+
+
+def _newest(name: str) -> str | None:
+    """Returns the registered name: with the newest version if there is none in it."""
+    if name in _registry:
+        return name
+    versions = _versions_of(name)
+    return versions[-1] if versions else None
+
+
+def _versions_of(name: str) -> list[str]:
+    """Returns the registered versions of a name, the newest last."""
+    found = [other for other in _registry if without_version(other) == name != other]
+    return sorted(found, key=lambda other: (version_of(other), other))
+
+
+def _unknown_name(name: str) -> str:
+    bare = without_version(name)
+    versions = _versions_of(bare)
+    if versions:
+        there_are = "there is" if len(versions) == 1 else "there are"
+        return (
+            f"There is no environment named {name!r}; {there_are} "
+            f"{', '.join(map(repr, versions))}."
+        )
+    known = sorted({without_version(other) for other in _registry})
+    return (
+        f"There is no environment named {name!r}.{suggestion(bare, known)} "
+        f"Known names are {', '.join(known)}; an environment of your own is "
+        "'module:attribute'."
+    )
+
+
+def recipe_of_constructor(make_env: str | Callable[..., Any]) -> dict[str, Any]:
+    """Returns what environments that something makes are made of.
+
+    Example:
+        >>> recipe_of_constructor(constructor("Catch", rows=5))["id"]
+        'Catch-v1'
+    """
+    return constructor(make_env).plain_recipe()
+
+
+def _origin_of_partial(
+    build: functools.partial[Any], kwargs: dict[str, Any], inner: Origin | None
+) -> Origin:
+    """Returns the origin of a partial, with arguments by name where they are known."""
+    import inspect
+
+    merged = {**build.keywords, **kwargs}
+    function = build.func
+    if isinstance(function, Constructor):
+        return function._origin({**function._kwargs, **merged}, inner)
+    if function is make and build.args:
+        return constructor(*build.args)._origin(merged, inner)
+    arguments = None
+    with contextlib.suppress(TypeError, ValueError):
+        bound = inspect.signature(function).bind_partial(*build.args)
+        arguments = plain_arguments({**bound.arguments, **merged})
+    return Origin(_name_of(function), arguments, inner)
+
+
+def make(
+    target: str | Callable[..., Any], /, *, num_envs: int | None = None, **kwargs: Any
+) -> Any:
+    """Makes an environment, or a pool of `num_envs` of them in worker processes.
+
+    Args:
+        target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
+        num_envs: How many to make in a `ParallelPyEnvironment`, even if it is one;
+            `None` for the environment itself. EnvPool makes so many rows itself, and
+            ale-py does with `vectorization="native"`.
+        **kwargs: What to pass when an environment is made. With `num_envs`, those that
+            `ParallelPyEnvironment` knows, such as `num_workers`, go to the pool; where
+            an environment has one of the same name, a recipe keeps it apart:
+            `make(constructor(target, backend="x11"), num_envs=8, backend="thread")`.
+
+    Example:
+        >>> env = make("CartPole", batch_size=3)
+        >>> env.reset().observation.shape
+        (3, 4)
+        >>> with make("CartPole", num_envs=4, backend="inline") as env:
+        ...     env.reset().observation.shape
+        (4, 4)
+    """
+    if num_envs is None:
+        return constructor(target, **kwargs)()
+    import inspect
+
+    count = _as_count(num_envs)
+    whole = constructor(target, **kwargs, num_envs=count)
+    if makes_batches(whole._build, whole._kwargs):
+        return whole()
+    pool = load("num_envs", _POOL)
+    _, *known = inspect.signature(pool).parameters
+    options = {name: kwargs.pop(name) for name in known if name in kwargs}
+    return pool([constructor(target, **kwargs)] * count, **options)
+
+
+def _as_count(num_envs: Any) -> int:
+    try:
+        count = operator.index(num_envs)
+    except TypeError:
+        raise TypeError(
+            f"num_envs must be an integer, or None for a single environment without "
+            f"workers, got {describe(num_envs)}."
+        ) from None
+    if count < 1:
+        raise ValueError(f"num_envs must be at least 1, got {count}.")
+    return count
+
+
+def register(name: str, target: str | Callable[..., Any]) -> None:
+    """Gives an environment a name for `make` and `constructor` in this process.
+
+    Args:
+        name: The name, best with a version: `"Maze-v2"`. What an environment does is
+            fixed in each version; a change of that is the next version, and
+            `"Maze"` is then the newest. A name that exists is refused unless the target
+            is the same.
+        target: `"module:attribute"`, `"scheme:id"` or a callable.
+
+    Example:
+        >>> register("Countdown-v1", "envkit.testing:CountingEnv")
+        >>> make("Countdown", steps_per_episode=3).reset().observation
+        array(0, dtype=int32)
+    """
+    if not isinstance(name, str) or not name or ":" in name:
+        raise ValueError(f"{name!r} is not a name: a string without a colon is.")
+    if isinstance(target, str):
+        if not all(target.partition(":")):
+            raise ValueError(
+                f"{target!r} is not a target to register: write 'module:attribute'."
+            )
+    else:
+        _name_of(target)
+    taken = _newest(name)
+    bare = without_version(name)
+    if taken is None and bare != name and bare in _registry:
+        raise ValueError(
+            f"The name {bare!r} is taken by {_registry[bare]!r}, without a version, so "
+            f"that {name!r} would not be what {bare!r} is. Register that with a "
+            "version too."
+        )
+    if taken is None:
+        _registry[name] = target
+    elif _registry[taken] != target:
+        raise ValueError(
+            f"The name {name!r} is taken by {_registry[taken]!r}; choose another."
+        )
+
+
+def registered() -> list[str]:
+    """Returns the names that `make` knows, with their versions, sorted.
+
+    Example:
+        >>> [name for name in registered() if name.startswith("CartPole")]
+        ['CartPole-v1']
+    """
+    return sorted(_registry)
+
+
+def _equal(first: Any, second: Any) -> bool:
+    try:
+        return bool(first == second)
+    except ValueError:  # Arrays have no one answer.
+        import pickle
+
+        return pickle.dumps(first) == pickle.dumps(second)
+
+
+def _name_of(target: Any) -> str:
+    if hasattr(target, "time_step_spec") and not isinstance(target, type):
+        kind = type(target).__name__
+        raise TypeError(
+            f"The target is a {kind} object; a constructor is something to call that "
+            "makes one.\n\n"
+            f"  constructor({kind}(...))       # the finished dish\n"
+            f"  constructor({kind}, ...)       # the recipe"
+        )
+    if not callable(target):
+        raise TypeError(
+            f"The target is {describe(target)}, which is non-callable. It must be a "
+            "string or something to call that makes an environment."
+        )
+    if isinstance(target, functools.partial):
+        arguments = [repr(value) for value in target.args]
+        arguments += [f"{name}={value!r}" for name, value in target.keywords.items()]
+        return f"functools.partial({', '.join([_name_of(target.func), *arguments])})"
+    module = getattr(target, "__module__", type(target).__module__)
+    return f"{module}:{getattr(target, '__qualname__', type(target).__qualname__)}"
+
+
+_GROUP, _NAMES = "envkit.schemes", "envkit.names"
+
+
+class _Scheme(NamedTuple):
+    """A library's environments: who loads them, and what has to be installed.
+
+    With the argument `batched_by` the library itself steps `num_envs` rows. The
+    function `lister` of the loader's module returns what may stand after the colon.
+    Without `beside` there are no environments either, as the loader explains.
+    """
+
+    loader: str
+    package: str
+    extra: str
+    batched_by: str = ""
+    lister: str = "names"
+    beside: str = ""
+
+
+# Strings, because adapters stand on a higher floor than this module.
+_SCHEMES = {
+    "ale": _Scheme("envkit.adapters.ale:load", "ale_py", "atari", "vectorization"),
+    "bsuite": _Scheme("envkit.adapters.bsuite:load_by_id", "bsuite", "bsuite"),
+    "dm_control": _Scheme(
+        "envkit.adapters.dm_control:load_by_path", "dm_control", "dm_control"
+    ),
+    "envpool": _Scheme(
+        "envkit.adapters.envpool.suite:load", "envpool", "envpool", "num_envs"
+    ),
+    "gym": _Scheme("envkit.adapters.gym:load", "gym", "gym"),
+    "gymnasium": _Scheme(
+        "envkit.adapters.gymnasium.suite:load", "gymnasium", "gymnasium"
+    ),
+    "gymnax": _Scheme("envkit.adapters.jax.gymnax:load", "gymnax", "gymnax"),
+    "minigrid": _Scheme("envkit.adapters.minigrid:load", "minigrid", "minigrid"),
+    "pettingzoo": _Scheme(
+        "envkit.adapters.pettingzoo.suite:load", "pettingzoo", "pettingzoo"
+    ),
+    "ple": _Scheme("envkit.adapters.ple:load", "pygame", "ple", beside="ple"),
+    "pysc2": _Scheme("envkit.adapters.pysc2:load", "pysc2", "pysc2"),
+    "vizdoom": _Scheme(
+        "envkit.adapters.vizdoom:load", "vizdoom", "vizdoom", lister="scenarios"
+    ),
+}
+
+
+def load(name: str, target: str) -> Callable[..., Any]:
+    """Returns what to call for the environment that a target stands for.
+
+    Args:
+        name: What messages call the target.
+        target: `"module:attribute"` or `"scheme:id"`.
+
+    Example:
+        >>> load("Counting", "envkit.testing:CountingEnv").__name__
+        'CountingEnv'
+
+    Raises:
+        ConstructorError: There is no such module, attribute or scheme.
+        MissingDependencyError: The library of the scheme is not installed.
+    """
+    prefix, _, rest = target.partition(":")
+    if prefix in _SCHEMES:
+        return _from_library(name, target, _SCHEMES[prefix], rest)
+    # Modules come before the schemes of other packages, so that installing one of them
+    # cannot change what a target means that worked before.
+    if not _can_be_attribute(rest):
+        return _from_package(prefix, rest) or _imported(name, prefix, rest)
+    try:
+        return _imported(name, prefix, rest)
+    except ConstructorError:
+        found = _from_package(prefix, rest)
+        if found is None:
+            raise
+        return found
+
+
+def schemes() -> list[str]:
+    """Returns what may stand before the colon, other packages' schemes included.
+
+    Example:
+        >>> {"ale", "gymnasium"} <= set(schemes())
+        True
+    """
+    return sorted({*_SCHEMES, *(entry.name for entry in _entry_points(_GROUP))})
+
+
+def names_in(scheme: str) -> list[str] | None:
+    """Returns what may stand after the colon, as far as the scheme's library says.
+
+    Returns:
+        The names; `None` of a package that has no entry point to list them.
+
+    Example:
+        >>> "CartPole-v1" in names_in("gymnasium")  # doctest: +SKIP
+        True
+
+    Raises:
+        ConstructorError: There is no such scheme, or its package is broken.
+        MissingDependencyError: The library is not installed.
+    """
+    if scheme in _SCHEMES:
+        found = _SCHEMES[scheme]
+        module, _, _ = found.loader.partition(":")
+        return list(_imported(scheme, module, found.lister)())
+    # For what is said of a scheme that several offer, or that cannot be loaded.
+    if _from_package(scheme, "") is None:
+        raise ConstructorError(
+            f"There is no scheme {scheme!r}.{suggestion(scheme, schemes())} Schemes "
+            f"are {', '.join(schemes())}."
+        )
+    lister = _offered(scheme, _NAMES)
+    return None if lister is None else list(_loaded(lister)())
+
+
+def missing_for(scheme: str) -> MissingDependencyError | None:
+    """Returns the error of a scheme whose library is not installed; imports no library.
+
+    Example:
+        >>> missing_for("gymnasium") is None  # it is installed
+        True
+    """
+    found = _SCHEMES.get(scheme)
+    if found is None:
+        return None
+    if not _is_installed(found.package):
+        return MissingDependencyError.needed_by(
+            f"The scheme {scheme!r}", package=found.package, extra=found.extra
+        )
+    if found.beside and not _is_installed(found.beside):
+        try:
+            names_in(scheme)
+        except MissingDependencyError as error:
+            return error
+    return None
+
+
+def makes_batches(target: Any, arguments: Collection[str]) -> bool:
+    """Returns True if a target's library makes `num_envs` rows itself, without workers.
+
+    Args:
+        target: What `load` takes, or anything else.
+        arguments: The names of what its environment is made with.
+
+    Example:
+        >>> makes_batches("envpool:CartPole-v1", ["num_envs"])
+        True
+        >>> makes_batches("gymnasium:CartPole-v1", ["num_envs"])
+        False
+    """
+    prefix = target.partition(":")[0] if isinstance(target, str) else ""
+    return prefix in _SCHEMES and _SCHEMES[prefix].batched_by in arguments
+
+
+def module_named(name: str) -> Any:
+    """Returns a module: the main script, if the name is its, else an imported one.
+
+    Importing the main script by its name would run it a second time.
+
+    Example:
+        >>> module_named("envkit.testing").__name__
+        'envkit.testing'
+    """
+    if name in main_script_names():
+        return sys.modules["__main__"]
+    return importlib.import_module(name)
+
+
+def main_script_names() -> frozenset[str]:
+    """Returns the names by which an import would find the program's main script.
+
+    Those of `train.py` are "train", and "my_package.train" if that is where it lies.
+    A notebook, and a program that comes through a pipe, have none.
+    """
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:  # python -m my_package.train
+        return frozenset([spec.name]) - {"__main__"}
+    file = getattr(main, "__file__", None)
+    if not isinstance(file, str):
+        return frozenset()
+    return _names_of_script(file, tuple(map(str, sys.path)))
+
+
+@functools.cache
+def _names_of_script(file: str, search_path: tuple[str, ...]) -> frozenset[str]:
+    """Returns the names by which a search path leads to a script."""
+    from importlib.machinery import PathFinder
+
+    file = os.path.realpath(file)
+    names = set()
+    for folder in map(os.path.realpath, search_path):
+        if not file.startswith(os.path.join(folder, "")) or not file.endswith(".py"):
+            continue
+        parts = os.path.relpath(file, folder).removesuffix(".py").split(os.sep)
+        if not all(part.isidentifier() for part in parts):
+            continue
+        # A module of the same name may come before it.
+        first = PathFinder.find_spec(parts[0], list(search_path))
+        if first is None:
+            continue
+        if len(parts) == 1:
+            is_first = os.path.realpath(first.origin or "") == file
+        else:
+            places = map(os.path.realpath, first.submodule_search_locations or ())
+            is_first = os.path.join(folder, parts[0]) in places
+        if is_first:
+            names.add(".".join(parts))
+    return frozenset(names)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Returns a sentence with the names that look most like a wrong one, or nothing.
+
+    Example:
+        >>> suggestion("Cartpole", ["CartPole", "Catch"])
+        " Did you mean 'CartPole'?"
+    """
+    import difflib
+
+    spellings: dict[str, list[str]] = {}
+    for other in known:
+        spellings.setdefault(other.lower(), []).append(other)
+    near = difflib.get_close_matches(name.lower(), list(spellings), n=3, cutoff=0.6)
+    names = [repr(other) for lowered in near for other in spellings[lowered]]
+    return f" Did you mean {' or '.join(names)}?" if names else ""
+
+
+def _can_be_attribute(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
+
+
+def _is_installed(package: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(package) is not None
+
+
+def _from_library(
+    name: str, target: str, scheme: _Scheme, rest: str
+) -> Callable[..., Any]:
+    if not _is_installed(scheme.package):
+        raise MissingDependencyError.needed_by(
+            f"The environment {target!r}", package=scheme.package, extra=scheme.extra
+        )
+    return functools.partial(_imported(name, *scheme.loader.split(":")), rest)
+
+
+def _from_package(prefix: str, rest: str) -> Callable[..., Any] | None:
+    """Returns what the package calls whose scheme it is; `None` if there is none."""
+    entry = _offered(prefix, _GROUP)
+    return None if entry is None else functools.partial(_loaded(entry), rest)
+
+
+def _offered(scheme: str, group: str) -> EntryPoint | None:
+    """Returns the entry point of a scheme, of which there must not be two."""
+    offers = {
+        entry.value: entry for entry in _entry_points(group) if entry.name == scheme
+    }
+    if len(offers) > 1:
+        who = [f"{_package_of(entry)} ({entry.value})" for entry in offers.values()]
+        raise ConstructorError(
+            f"The scheme {scheme!r} is offered by {len(who)} packages: "
+            f"{listed(sorted(who))}. Uninstall all but one of them."
+        )
+    return next(iter(offers.values()), None)
+
+
+def _loaded(entry: EntryPoint) -> Callable[..., Any]:
+    package = _package_of(entry)
+    what = (
+        f"The scheme {entry.name!r} is offered by {package}, whose entry point "
+        f"{entry.value!r}"
+    )
+    remedy = f"Reinstall or update {package.partition(' ')[0]}, or tell its authors."
+    try:
+        loader = entry.load()
+    except Exception as error:  # Importing it runs code that may do anything.
+        raise ConstructorError(
+            f"{what} cannot be loaded: {type(error).__name__}: {error}. {remedy}"
+        ) from error
+    if not callable(loader):
+        raise ConstructorError(
+            f"{what} is {describe(loader)}, which cannot be called to make an "
+            f"environment. {remedy}"
+        )
+    return loader  # type: ignore[no-any-return]  # callable() says so
+
+
+def _entry_points(group: str) -> list[EntryPoint]:
+    import importlib.metadata
+
+    return list(importlib.metadata.entry_points(group=group))
+
+
+def _package_of(entry: EntryPoint) -> str:
+    package = entry.dist
+    return "a package" if package is None else f"{package.name} {package.version}"
+
+
+def _names_a_file(name: str, file: str, attribute: str) -> ConstructorError:
+    module = os.path.basename(file).removesuffix(".py")
+    return ConstructorError(
+        f"{name!r} names a file, and a target names a module: '{module}:{attribute}', "
+        "where the file's folder is the current one or on sys.path."
+    )
+
+
+def _imported(name: str, module_name: str, attribute: str) -> Callable[..., Any]:
+    if module_name.startswith("."):  # "./game.py": others are refused before.
+        raise _names_a_file(name, module_name, attribute)
+    try:
+        found = module_named(module_name)
+    except ModuleNotFoundError as error:
+        # Only if it is the named module that is missing: one that it imports itself
+        # is the author's own business, and its error says more.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        if module_name.endswith(".py"):
+            raise _names_a_file(name, module_name, attribute) from error
+        known = schemes()
+        raise ConstructorError(
+            f"{name!r} names the module {module_name!r}, and there is no module "
+            f"{error.name!r} to import.{suggestion(module_name, known)} Schemes are "
+            f"{', '.join(known)}; otherwise check the spelling, and that "
+            "the package is installed."
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            if found is sys.modules["__main__"]:
+                raise ConstructorError(
+                    f"{name!r}: {module_name} is the script that is running, and it "
+                    f"has not defined {part!r} yet."
+                    f"{suggestion(part, _callables(found))} Define it above."
+                )
+            raise ConstructorError(
+                f"{name!r}: {getattr(found, '__name__', module_name)} has no attribute "
+                f"{part!r}.{suggestion(part, _callables(found))}"
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise ConstructorError(
+            f"{name!r} is {describe(found)}, which cannot be called to make an "
+            "environment."
+        )
+    return found  # type: ignore[no-any-return]  # callable() says so
+
+
+def _callables(owner: Any) -> list[str]:
+    return [name for name in dir(owner) if callable(getattr(owner, name, None))]

@@ -1,0 +1,553 @@
+"""What an array must look like: `ArraySpec` and `BoundedArraySpec`."""
+
+from __future__ import annotations
+
+import numbers
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from envkit.text import bound_text
+from envkit.types import Array, Shape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = [
+    "ArraySpec",
+    "BoundedArraySpec",
+    "as_array",
+    "as_outer_dims",
+    "is_bounded",
+    "is_continuous",
+    "is_discrete",
+    "update_spec_shape",
+    "within",
+]
+
+SpecT = TypeVar("SpecT", bound="ArraySpec")
+
+
+class ArraySpec:
+    """Describes an array: its shape, its dtype and, for people, a name.
+
+    Specs are immutable. Two are equal if shape and dtype are; the name is not
+    compared.
+
+    Example:
+        >>> spec = ArraySpec((2,), np.float32, name="position")
+        >>> spec.check_array(np.zeros(2, np.float32)), spec.check_array([0.0, 0.0])
+        (True, False)
+        >>> spec == ArraySpec([2], "float32")
+        True
+    """
+
+    __slots__ = ("_dtype", "_name", "_shape")
+
+    # Whether an action of floats reaches its environment in the width in which it is
+    # given, whatever the dtype here. Adapters of libraries that hand actions on as they
+    # are have specs that say so.
+    keeps_floats: ClassVar[bool] = False
+
+    _dtype: np.dtype[Any]
+    _name: str | None
+    _shape: tuple[int, ...]
+
+    def __init__(
+        self, shape: Shape, dtype: npt.DTypeLike, name: str | None = None
+    ) -> None:
+        """Makes a spec.
+
+        Args:
+            shape: The shape, any iterable of non-negative integers.
+            dtype: Whatever `numpy.dtype` understands.
+            name: What the array is called where people read about it.
+        """
+        set_slot = object.__setattr__
+        set_slot(self, "_shape", _as_shape(shape))
+        set_slot(self, "_dtype", np.dtype(dtype))
+        set_slot(self, "_name", name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, always a tuple."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The `numpy.dtype`."""
+        return self._dtype
+
+    @property
+    def name(self) -> str | None:
+        """The name, or `None`."""
+        return self._name
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{type(self).__name__} is immutable; to change {name!r}, make another "
+            "spec with replace()."
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable.")
+
+    def __repr__(self) -> str:
+        name = f", name={self._name!r}" if self._name is not None else ""
+        return f"{type(self).__name__}({self._describe()}{name})"
+
+    def _describe(self) -> str:
+        return f"shape={self._shape}, dtype={self._dtype}"
+
+    # Defining equality makes specs unhashable, and they should be: equal ones may
+    # differ in their names and in the form of their bounds.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ArraySpec):
+            return False
+        # A bounded spec says more than a plain one, so the two differ: Python asks the
+        # subclass first, whichever side it is on.
+        return self._shape == other._shape and self._dtype == other._dtype
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._shape, self._dtype, self._name)
+
+    def check_array(self, array: Any) -> bool:
+        """Returns True if `array` has this spec's shape and dtype; never raises.
+
+        Python and NumPy numbers pass for scalars of their dtype. Lists and strings
+        are not arrays.
+        """
+        if isinstance(array, np.ndarray):
+            return bool(self._shape == array.shape and self._dtype == array.dtype)
+        if isinstance(array, numbers.Number):
+            dtype = _dtype_of_number(array)
+            return self._shape == () and dtype is not None and self._dtype == dtype
+        return False
+
+    @staticmethod
+    def from_array(array: Any, name: str | None = None) -> ArraySpec:
+        """Makes the spec that an array or a number fits.
+
+        Example:
+            >>> ArraySpec.from_array(np.zeros((2, 3)))
+            ArraySpec(shape=(2, 3), dtype=float64)
+        """
+        if isinstance(array, np.ndarray | np.generic):
+            return ArraySpec(array.shape, array.dtype, name)
+        if isinstance(array, numbers.Number):
+            dtype = _dtype_of_number(array)
+            if dtype is not None:
+                return ArraySpec((), dtype, name)
+        raise ValueError(
+            f"ArraySpec.from_array() needs an array or a number, not {array!r:.80} of "
+            f"type {type(array).__name__}."
+        )
+
+    @classmethod
+    def from_spec(cls, spec: ArraySpec) -> ArraySpec:
+        """Makes a plain copy of a spec."""
+        return cls(spec.shape, spec.dtype, spec.name)
+
+    def replace(
+        self: SpecT,
+        shape: Shape | None = None,
+        dtype: npt.DTypeLike | None = None,
+        name: str | None = None,
+    ) -> SpecT:
+        """Makes a copy in which what is not `None` is different.
+
+        Example:
+            >>> ArraySpec((2,), np.float32).replace(shape=(3,))
+            ArraySpec(shape=(3,), dtype=float32)
+        """
+        return type(self)(
+            self._shape if shape is None else shape,
+            self._dtype if dtype is None else dtype,
+            self._name if name is None else name,
+        )
+
+
+class BoundedArraySpec(ArraySpec):
+    """Describes an array whose elements lie between two bounds, both included.
+
+    Bounds broadcast to the shape, so a scalar bounds every element. Without a bound
+    the dtype's own limit holds; an infinite bound of a float spec becomes the largest
+    finite number.
+
+    Example:
+        >>> spec = BoundedArraySpec((2,), np.float32, minimum=[-1.0, -2.0], maximum=1.0)
+        >>> spec.check_array(np.array([0.0, -2.0], np.float32))
+        True
+        >>> spec.check_array(np.array([-2.0, 0.0], np.float32))
+        False
+    """
+
+    __slots__ = ("_maximum", "_minimum")
+
+    _maximum: Array
+    _minimum: Array
+
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: npt.DTypeLike,
+        minimum: npt.ArrayLike | None = None,
+        maximum: npt.ArrayLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Makes a bounded spec.
+
+        Args:
+            shape: The shape, any iterable of non-negative integers.
+            dtype: An integer or floating dtype.
+            minimum: The smallest allowed values, or `None` for the dtype's smallest.
+            maximum: The largest allowed values, or `None` for the dtype's largest.
+            name: What the array is called where people read about it.
+        """
+        super().__init__(shape, dtype, name)
+        low, high = _stored_bounds(minimum, maximum, self._shape, self._dtype)
+        object.__setattr__(self, "_minimum", low)
+        object.__setattr__(self, "_maximum", high)
+
+    @property
+    def minimum(self) -> Array:
+        """The smallest allowed values, read-only; they broadcast to the shape."""
+        return self._minimum
+
+    @property
+    def maximum(self) -> Array:
+        """The largest allowed values, read-only; they broadcast to the shape."""
+        return self._maximum
+
+    def _describe(self) -> str:
+        return (
+            f"{super()._describe()}, minimum={bound_text(self._minimum)}, "
+            f"maximum={bound_text(self._maximum)}"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, BoundedArraySpec)
+            and super().__eq__(other)
+            and _equal_bounds(self._minimum, other._minimum, self._shape)
+            and _equal_bounds(self._maximum, other._maximum, self._shape)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (
+            self._shape,
+            self._dtype,
+            self._minimum,
+            self._maximum,
+            self._name,
+        )
+
+    def check_array(self, array: Any) -> bool:
+        """Returns True if shape, dtype and every element fit; never raises."""
+        return super().check_array(array) and within(
+            array, self._minimum, self._maximum
+        )
+
+    @property
+    def num_values(self) -> Array | None:
+        """How many values each element can take, or `None` if the spec is not integer.
+
+        Example:
+            >>> BoundedArraySpec((2,), np.int64, 0, [1, 4]).num_values
+            array([2, 5])
+        """
+        if not is_discrete(self):
+            return None
+        low, high = (
+            np.broadcast_to(bound, self._shape)
+            for bound in (self._minimum, self._maximum)
+        )
+        info = np.iinfo(self._dtype)
+        if int(info.max) - int(info.min) < np.iinfo(np.int64).max:
+            return np.asarray(high.astype(np.int64) - low.astype(np.int64) + 1)
+        # Ranges of 64-bit integers can have more values than 64 bits can count.
+        exact = high.astype(object) - low.astype(object) + 1
+        fits = np.all(np.less_equal(exact, np.iinfo(np.int64).max))
+        return np.asarray(exact, np.int64 if fits else object)
+
+    @classmethod
+    def from_spec(cls, spec: ArraySpec, name: str | None = None) -> BoundedArraySpec:
+        """Makes a bounded spec of any spec; a plain one gets its dtype's limits."""
+        name = spec.name if name is None else name
+        # Of any library's: what has bounds keeps them.
+        low, high = getattr(spec, "minimum", None), getattr(spec, "maximum", None)
+        return cls(spec.shape, spec.dtype, low, high, name)
+
+    def replace(  # type: ignore[override]  # the order of arguments TF-Agents users know
+        self,
+        shape: Shape | None = None,
+        dtype: npt.DTypeLike | None = None,
+        minimum: npt.ArrayLike | None = None,
+        maximum: npt.ArrayLike | None = None,
+        name: str | None = None,
+    ) -> BoundedArraySpec:
+        """Makes a copy in which what is not `None` is different."""
+        return type(self)(
+            self._shape if shape is None else shape,
+            self._dtype if dtype is None else dtype,
+            self._minimum if minimum is None else minimum,
+            self._maximum if maximum is None else maximum,
+            self._name if name is None else name,
+        )
+
+
+def is_bounded(spec: Any) -> bool:
+    """Returns True if a spec has bounds."""
+    return isinstance(spec, BoundedArraySpec)
+
+
+def is_discrete(spec: Any) -> bool:
+    """Returns True if a spec, or a dtype, is of integers."""
+    return bool(np.issubdtype(_dtype_of_spec(spec), np.integer))
+
+
+def is_continuous(spec: Any) -> bool:
+    """Returns True if a spec, or a dtype, is of floating numbers."""
+    return bool(np.issubdtype(_dtype_of_spec(spec), np.floating))
+
+
+def update_spec_shape(spec: SpecT, shape: Shape) -> SpecT:
+    """Makes a copy of a spec with another shape; bounds must broadcast to it."""
+    return spec.replace(shape=shape)
+
+
+def _dtype_of_spec(spec: Any) -> np.dtype[Any]:
+    # A class such as np.int8 has the attribute too, but no value in it.
+    asked = spec if isinstance(spec, type) else getattr(spec, "dtype", spec)
+    dtype: np.dtype[Any] = np.dtype(asked)
+    return dtype
+
+
+def _dtype_of_number(number: Any) -> np.dtype[Any] | None:
+    if type(number) is int:
+        # By its value: above the largest int64, and nowhere else, it is a uint64.
+        dtype: np.dtype[Any] = np.asarray(number).dtype
+    else:
+        dtype = np.dtype(type(number))
+    # decimal.Decimal and its like are numbers to Python and mere objects to NumPy.
+    return None if dtype.hasobject else dtype
+
+
+def _as_shape(shape: Any) -> tuple[int, ...]:
+    import operator
+
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise TypeError(
+            f"A shape is an iterable of integers such as (84, 84, 3), not {shape!r}."
+            + (f" For a vector write ({shape},)." if isinstance(shape, int) else "")
+        ) from None
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"A shape has no negative sizes, and {sizes} has.")
+    return sizes
+
+
+def _stored_bounds(
+    minimum: npt.ArrayLike | None,
+    maximum: npt.ArrayLike | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> tuple[Array, Array]:
+    """Checks two bounds and returns them as a spec keeps them.
+
+    A bound that is `None` is the limit of the dtype. They keep the shape in which they
+    were given, which broadcasts to that of the spec.
+    """
+    lowest, highest = _limits(dtype)
+    given_low = _exactly("minimum", lowest if minimum is None else minimum, dtype)
+    given_high = _exactly("maximum", highest if maximum is None else maximum, dtype)
+    low = _stored("minimum", given_low, shape, dtype)
+    high = _stored("maximum", given_high, shape, dtype)
+    with np.errstate(invalid="ignore"):  # NaN is neither above nor below.
+        # As they were given, too: bounds of integers lose their fractions.
+        above = np.asarray((low > high) | (given_low > given_high), bool)
+    if above.any():
+        raise ValueError(
+            "BoundedArraySpec min has values greater than max: "
+            f"minimum {_first(given_low, above)!s} is above maximum "
+            f"{_first(given_high, above)!s}."
+        )
+    return low, high
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    info: Any
+    if np.issubdtype(dtype, np.integer):
+        info = np.iinfo(dtype)
+    elif np.issubdtype(dtype, np.floating):
+        info = np.finfo(dtype)
+    else:
+        raise TypeError(
+            f"BoundedArraySpec needs an integer or floating dtype, not {dtype}: only "
+            "numbers have bounds. Use ArraySpec for it."
+        )
+    return info.min, info.max
+
+
+def _stored(
+    which: str, given: Array, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Array:
+    """Checks one bound and stores it as a read-only array of the spec's dtype."""
+    try:
+        broadcast = np.broadcast_shapes(given.shape, shape)
+    except ValueError:
+        broadcast = None
+    # broadcast_to alone would let a bound be larger than the array it bounds.
+    if broadcast != shape:
+        raise ValueError(
+            f"{which} is not compatible with shape {shape}: its own shape is "
+            f"{given.shape}, which does not broadcast to it."
+        )
+    return _within_dtype(which, given, dtype)
+
+
+def _exactly(which: str, bound: npt.ArrayLike, dtype: np.dtype[Any]) -> Array:
+    """Makes an array of a bound without losing digits."""
+    given = as_array(bound)
+    if dtype.kind in "iu" and given.dtype.kind == "f" and given is not bound:
+        # [2**64 - 1, 7] has no integer dtype in common, so NumPy makes it float64
+        # and loses the last digits. Python's own numbers keep them.
+        given = np.asarray(bound, dtype=object)
+    numbers_only = given.dtype.kind in "biuf" or (
+        given.dtype.kind == "O"
+        and all(isinstance(number, numbers.Real) for number in given.flat)
+    )
+    if not numbers_only:
+        raise TypeError(f"{which} must be numbers, not {bound!r:.80}.")
+    return given
+
+
+def _within_dtype(which: str, given: Array, dtype: np.dtype[Any]) -> Array:
+    lowest, highest = _limits(dtype)
+    stored, outside = (
+        _as_floats(given, dtype) if dtype.kind == "f" else _as_integers(given, dtype)
+    )
+    if outside.any():
+        raise ValueError(
+            f"{which} is not within the range of {dtype}: "
+            f"{_first(given, outside)!s} is not between {lowest!s} and {highest!s}."
+        )
+    stored.setflags(write=False)
+    return stored
+
+
+def _as_floats(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    lowest, highest = _limits(dtype)
+    if given.dtype.kind == "O":
+        overflowing = np.array([_overflows(number) for number in given.flat], bool)
+        if overflowing.any():
+            return given, overflowing.reshape(given.shape)
+    with np.errstate(over="ignore"):
+        stored = given.astype(dtype)
+        wide = given.astype(np.promote_types(dtype, np.float64))
+    # What became infinite only now was too large. What was infinite before stands for
+    # the largest finite number: a bound can then be reached.
+    outside = np.isinf(stored) & ~np.isinf(wide)
+    stored = np.where(np.isposinf(wide), highest, stored)
+    stored = np.where(np.isneginf(wide), lowest, stored)
+    return stored.astype(dtype), np.asarray(outside)
+
+
+def _overflows(number: Any) -> bool:
+    try:
+        float(number)
+    except OverflowError:
+        return True
+    return False
+
+
+def _as_integers(given: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    if given.dtype == dtype:
+        return np.array(given), np.zeros((), bool)
+    lowest, highest = _limits(dtype)
+    # Python compares its integers exactly with all numbers but those of NumPy.
+    exact = np.array([_plain(number) for number in given.astype(object).flat], object)
+    exact = exact.reshape(given.shape)
+    with np.errstate(invalid="ignore"):  # NaN is nowhere.
+        inside = np.greater_equal(exact, lowest) & np.less_equal(exact, highest)
+    outside = ~np.asarray(inside, bool)
+    return np.where(outside, 0, exact).astype(dtype), outside
+
+
+def _plain(number: Any) -> Any:
+    return number.item() if isinstance(number, np.generic) else number
+
+
+def _first(values: Array, where: Array) -> Any:
+    values, where = np.broadcast_arrays(values, where)
+    return values[where].flat[0]
+
+
+def _equal_bounds(first: Array, second: Array, shape: tuple[int, ...]) -> bool:
+    """Returns True if two bounds mean the same, in whatever shape they were given."""
+    return bool(
+        np.array_equal(
+            np.broadcast_to(first, shape),
+            np.broadcast_to(second, shape),
+            equal_nan=first.dtype.kind == "f",
+        )
+    )
+
+
+def within(values: Any, minimum: Array, maximum: Array) -> bool:
+    """Returns True if every value lies between two bounds, both included.
+
+    The values may have dimensions before those of their spec; NaN lies nowhere.
+    """
+    return bool(np.all(values >= minimum) and np.all(values <= maximum))
+
+
+def as_array(value: Any) -> Array:
+    """Does what `numpy.asarray` does, without raising for lists of different lengths.
+
+    Those become an array of dtype object without dimensions, which a check of dtype or
+    shape then refuses in words of its own.
+
+    Example:
+        >>> as_array([[1], [2]]).shape, as_array([[1], [2, 3]]).dtype
+        ((2, 1), dtype('O'))
+    """
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.array(None)
+
+
+def as_outer_dims(outer_dims: Any) -> tuple[int, ...]:
+    """Returns dimensions as a tuple; one size alone is refused, for it may be a slip.
+
+    Example:
+        >>> as_outer_dims([2, 3])
+        (2, 3)
+    """
+    try:
+        dims = tuple(outer_dims)
+    except TypeError:
+        hint = (
+            f": for one dimension write ({outer_dims},)."
+            if isinstance(outer_dims, numbers.Integral)
+            else "."
+        )
+        raise TypeError(
+            f"outer_dims is a sequence of sizes, not {outer_dims!s:.80}{hint}"
+        ) from None
+    for size in dims:
+        if size is None:
+            raise TypeError(
+                "outer_dims holds None. The batch_size of an environment that is not "
+                "batched is None: pass () for it."
+            )
+        if not isinstance(size, numbers.Integral) or size < 0:
+            raise ValueError(
+                f"outer_dims holds {size!r:.80}; a size is an integer of at least 0."
+            )
+    return dims

@@ -1,0 +1,282 @@
+"""Specs of other things than numbers: `TextSpec` and `ObjectSpec`."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from envkit.specs.arrays import ArraySpec
+from envkit.types import Array, RandomSource, Shape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = [
+    "ObjectKind",
+    "ObjectSpec",
+    "TextSpec",
+]
+
+SpecialT = TypeVar("SpecialT", bound="_SpecialSpec")
+
+
+class _SpecialSpec(ArraySpec):
+    """What texts and objects have in common: more to say about each element.
+
+    A subclass returns that in `_details`, as the keyword arguments of its constructor.
+    """
+
+    __slots__ = ()
+
+    @property
+    def _details(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def allows_all(self, array: Array) -> bool:
+        """Returns True if every element of an array is right."""
+        raise NotImplementedError
+
+    def check_array(self, array: Any) -> bool:
+        """Returns True if shape, dtype and every element fit; never raises."""
+        return (
+            isinstance(array, np.ndarray)
+            and super().check_array(array)
+            and self.allows_all(array)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = functools.partial(type(self), **self._details)
+        return make, (self._shape, self._dtype, self._name)
+
+    @classmethod
+    def from_spec(cls: type[SpecialT], spec: ArraySpec) -> SpecialT:
+        """Makes such a spec of any that has its dtype; one of its kind is copied."""
+        details = spec._details if isinstance(spec, cls) else {}
+        return cls(spec.shape, spec.dtype, spec.name, **details)
+
+    def replace(
+        self: SpecialT,
+        shape: Shape | None = None,
+        dtype: npt.DTypeLike | None = None,
+        name: str | None = None,
+    ) -> SpecialT:
+        """Makes a copy in which what is not `None` is different."""
+        return type(self)(
+            self._shape if shape is None else shape,
+            self._dtype if dtype is None else dtype,
+            self._name if name is None else name,
+            **self._details,
+        )
+
+
+class TextSpec(_SpecialSpec):
+    """Describes text: how long it may be, and what letters it may have.
+
+    It is kept in a fixed-width array, so it travels through shared memory as numbers
+    do. Text that ends in NUL characters cannot be told from text without them.
+
+    Example:
+        >>> spec = TextSpec((), "<U5", min_length=1, letters="abc")
+        >>> spec.check_array(np.array("cab", "<U5"))
+        True
+        >>> spec.check_array(np.array("", "<U5"))
+        False
+    """
+
+    __slots__ = ("_letters", "_max_length", "_min_length")
+
+    _letters: str | None
+    _max_length: int
+    _min_length: int
+
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: npt.DTypeLike,
+        name: str | None = None,
+        *,
+        min_length: int = 0,
+        max_length: int | None = None,
+        letters: str | None = None,
+    ) -> None:
+        """Makes a spec of text.
+
+        Args:
+            shape: The shape, any iterable of non-negative integers.
+            dtype: A dtype of text with a width, such as `"<U10"`.
+            name: What the array is called where people read about it.
+            min_length: How long each text is at least.
+            max_length: How long it is at most; `None` for the width of the dtype.
+            letters: The characters that it may have, in the order in which they are
+                counted where that matters; `None` for all that there are.
+        """
+        super().__init__(shape, dtype, name)
+        width = self._dtype.itemsize // 4 if self._dtype.kind == "U" else 0
+        if not width:
+            raise TypeError(
+                f"TextSpec needs a dtype of text with a width, such as '<U10', not "
+                f"{self._dtype}."
+            )
+        longest = width if max_length is None else max_length
+        if not 0 <= min_length <= longest <= width:
+            raise ValueError(
+                f"TextSpec was given texts of {min_length} to {longest} characters in "
+                f"{self._dtype}, which has room for {width}."
+            )
+        if letters is not None:
+            letters = "".join(dict.fromkeys(letters))
+        if letters == "" and min_length:
+            raise ValueError(
+                f"TextSpec was given no letters for texts of at least {min_length}."
+            )
+        set_slot = object.__setattr__
+        set_slot(self, "_min_length", min_length)
+        set_slot(self, "_max_length", longest)
+        set_slot(self, "_letters", letters)
+
+    @property
+    def min_length(self) -> int:
+        """How long each text is at least."""
+        return self._min_length
+
+    @property
+    def max_length(self) -> int:
+        """How long each text is at most."""
+        return self._max_length
+
+    @property
+    def letters(self) -> str | None:
+        """The characters that a text may have, or `None` for all."""
+        return self._letters
+
+    def allows(self, text: str) -> bool:
+        """Returns True if one text has a length and letters that this spec allows."""
+        return self._min_length <= len(text) <= self._max_length and (
+            self._letters is None or set(text) <= set(self._letters)
+        )
+
+    def allows_all(self, array: Array) -> bool:
+        """Returns True if `allows` holds for every text of an array."""
+        return all(self.allows(text) for text in array.ravel().tolist())
+
+    def _describe(self) -> str:
+        letters = "" if self._letters is None else f", letters={_few(self._letters)!r}"
+        return (
+            f"{super()._describe()}, min_length={self._min_length}, "
+            f"max_length={self._max_length}{letters}"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TextSpec)
+            and super().__eq__(other)
+            and self._min_length == other._min_length
+            and self._max_length == other._max_length
+            and _as_set(self._letters) == _as_set(other._letters)
+        )
+
+    @property
+    def _details(self) -> dict[str, Any]:
+        return {
+            "min_length": self._min_length,
+            "max_length": self._max_length,
+            "letters": self._letters,
+        }
+
+
+def _few(letters: str) -> str:
+    return letters if len(letters) <= 16 else f"{letters[:12]}…"
+
+
+def _as_set(letters: str | None) -> frozenset[str] | None:
+    return None if letters is None else frozenset(letters)
+
+
+class ObjectKind(Protocol):
+    """Knows the values of an `ObjectSpec`; it pickles if the spec is to travel."""
+
+    def contains(self, value: Any) -> bool:
+        """Returns True if a value is one of them; never raises."""
+
+    def sample(self, rng: RandomSource) -> Any:
+        """Draws one of them."""
+
+
+class ObjectSpec(_SpecialSpec):
+    """Describes a value other than an array, such as a graph or a list of any length.
+
+    The value is the only element of an array of dtype object and shape `()`. Between
+    processes of one machine it travels pickled, beside the arrays.
+
+    Example:
+        >>> class Names:
+        ...     def contains(self, value):
+        ...         return isinstance(value, str)
+        ...     def sample(self, rng):
+        ...         return "n" * int(rng.integers(5))
+        >>> spec = ObjectSpec(kind=Names())
+        >>> spec.check_array(spec.wrap("Ada")), spec.check_array(spec.wrap(7))
+        (True, False)
+    """
+
+    __slots__ = ("_kind",)
+
+    _kind: ObjectKind | None
+
+    def __init__(
+        self,
+        shape: Shape = (),
+        dtype: npt.DTypeLike = object,
+        name: str | None = None,
+        *,
+        kind: ObjectKind | None = None,
+    ) -> None:
+        """Makes a spec.
+
+        Args:
+            shape: The shape: that of a batch, or `()`.
+            dtype: `object`.
+            name: What the value is called where people read about it.
+            kind: Who knows the values; without it all are right, and none can be drawn.
+        """
+        super().__init__(shape, dtype, name)
+        if not self._dtype.hasobject or self._dtype.fields:
+            raise TypeError(f"ObjectSpec is of dtype object, not {self._dtype}.")
+        object.__setattr__(self, "_kind", kind)
+
+    @property
+    def kind(self) -> ObjectKind | None:
+        """Who knows the values, or `None`."""
+        return self._kind
+
+    @staticmethod
+    def wrap(value: Any) -> Any:
+        """Makes the array of shape `()` that has a value as its only element."""
+        array = np.empty((), object)
+        array[()] = value
+        return array
+
+    def contains(self, value: Any) -> bool:
+        """Returns True if one value, without an array around it, is right."""
+        return self._kind is None or bool(self._kind.contains(value))
+
+    def allows_all(self, array: Array) -> bool:
+        """Returns True if every value of an array is right."""
+        return all(map(self.contains, array.flat))
+
+    def _describe(self) -> str:
+        kind = "" if self._kind is None else f", kind={self._kind!r:.120}"
+        return f"{super()._describe()}{kind}"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ObjectSpec)
+            and super().__eq__(other)
+            and bool(self._kind == other._kind)
+        )
+
+    @property
+    def _details(self) -> dict[str, Any]:
+        return {"kind": self._kind}

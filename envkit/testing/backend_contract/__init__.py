@@ -1,1 +1,0 @@
-"""What `check_backend` looks at, by subject; the table of promises is `table`."""

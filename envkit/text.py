@@ -1,0 +1,105 @@
+"""The small words in messages: articles, counts, lists of names, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envkit.types import Array
+
+__all__ = ["a_or_an", "bound_text", "counted", "first_line", "foreign", "listed"]
+
+# Other libraries have classes of these names, too: where envkit's are imported from.
+_HOMES = {
+    "ArraySpec": "envkit.specs",
+    "BoundedArraySpec": "envkit.specs",
+    "PyEnvironment": "envkit",
+    "TimeStep": "envkit.time_step",
+}
+
+
+def a_or_an(noun: str) -> str:
+    """Puts the article before a noun.
+
+    Example:
+        >>> a_or_an("list"), a_or_an("array")
+        ('a list', 'an array')
+    """
+    # "A user", "a uint8": a u that is spoken like "you" begins with a consonant.
+    vowel = noun[:1].lower() in "aeiou" and not noun.lower().startswith(("us", "ui"))
+    return f"{'an' if vowel else 'a'} {noun}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Puts a number before a noun.
+
+    Example:
+        >>> counted(1, "seed"), counted(2, "seed"), counted(3, "leaf", "leaves")
+        ('1 seed', '2 seeds', '3 leaves')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or f'{noun}s'}"
+
+
+def listed(names: Iterable[object], most: int = 8) -> str:
+    """Lists names with commas, and counts those after the first few.
+
+    Example:
+        >>> listed([1, 2]), listed(range(10), most=3)
+        ('1, 2', '0, 1, 2 and 7 more')
+    """
+    texts = [str(name) for name in names]
+    shown = ", ".join(texts[:most])
+    return shown if len(texts) <= most else f"{shown} and {len(texts) - most} more"
+
+
+def first_line(message: str) -> str:
+    """Returns the line of a message that is complete in itself."""
+    return message.partition("\n")[0]
+
+
+def foreign(value: object) -> str:
+    """Names a value whose class is another library's of the same name as envkit's.
+
+    The text says which import to change, and stands where the value's would; it is
+    empty for a value of any other class.
+
+    Example:
+        >>> ArraySpec = type("ArraySpec", (), {"__module__": "other.specs"})
+        >>> foreign(ArraySpec()), foreign(3)
+        ('an other.specs.ArraySpec (import ArraySpec from envkit.specs)', '')
+    """
+    kinds = [kind for kind in type(value).__mro__ if kind.__name__ in _HOMES]
+    libraries = [kind.__module__.partition(".")[0] for kind in kinds]
+    if not kinds or "envkit" in libraries:
+        return ""
+    name = kinds[0].__name__
+    remedy = f"import {name} from {_HOMES[name]}"
+    if name == "PyEnvironment" and libraries[0] == "tf_agents":
+        remedy += ", or use envkit.adapters.from_tf_agents"
+    known_as = f"{kinds[0].__module__}.{name} ({remedy})"
+    if kinds[0] is type(value):
+        return a_or_an(known_as)
+    return f"{a_or_an(type(value).__name__)} derived from {known_as}"
+
+
+def bound_text(bound: Array) -> str:
+    """Writes a bound in a few characters, as one number if all are the same.
+
+    Example:
+        >>> import numpy as np
+        >>> bound_text(np.array([0.1, 0.7], np.float32)), bound_text(np.zeros(84))
+        ('[0.1, 0.7]', '0.0')
+    """
+    if bound.size and (bound == bound.flat[0]).all():
+        return str(bound.flat[0])
+    if bound.size > 8:
+        return f"[{bound.flat[0]!s} … {bound.flat[-1]!s}]"
+
+    # By way of text: a float32 of 0.7 is 0.699999988079071 to Python.
+    def text(part: Any) -> str:
+        if part.ndim == 0:
+            return str(part[()])
+        return f"[{', '.join(text(row) for row in part)}]"
+
+    return text(bound)

@@ -1,0 +1,326 @@
+"""A batch on its way between TensorFlow and Python: actions there, time steps back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec, as_array
+from envkit.specs.validation import check_fits, flatten_as
+from envkit.text import counted
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = ["ActionLeaves", "TimeStepLeaves"]
+
+
+class ActionLeaves:
+    """Flattens actions for a graph, and makes arrays of the leaves."""
+
+    def __init__(
+        self, spec: NestedSpec, rows: int, subject: str, *, check_dims: bool
+    ) -> None:
+        """Prepares for batches of actions.
+
+        Args:
+            spec: The array specs of one row's action.
+            rows: The size of a batch.
+            subject: The call that takes the action, with which an error begins.
+            check_dims: True to check that each leaf has that size.
+        """
+        self._structure = nest.Structure(spec)
+        self._rows = rows
+        self._subject = f"{subject} was given an action that"
+        self._check_dims = check_dims
+
+    def flat(self, action: NestedArray) -> list[Any]:
+        """Returns the leaves of an action as they were given.
+
+        Raises:
+            SpecError: The structure is not that of the spec, or, with `check_dims`, a
+                size that is known is wrong.
+        """
+        leaves = flatten_as(
+            self._structure, action, subject=self._subject, root="action"
+        )
+        if self._check_dims:
+            for index, leaf in enumerate(leaves):
+                self._check_shape(index, getattr(leaf, "shape", None))
+        return leaves
+
+    def tensors(self, action: NestedArray) -> list[Any]:
+        """Returns the leaves of an action as tensors of a graph."""
+        return [
+            self._as_tensor(leaf, index) for index, leaf in enumerate(self.flat(action))
+        ]
+
+    def packed(self, arrays: Sequence[Array]) -> NestedArray:
+        """Returns the action that has these leaves."""
+        return self._structure.unflatten(arrays)
+
+    def arrays(self, leaves: Sequence[Any]) -> list[Array]:
+        """Returns copies of leaves as arrays, with checked shapes if asked for.
+
+        The dtypes are those that were given, except of Python's numbers.
+        """
+        # Hot: called once per step.
+        arrays = [
+            self._as_array(leaf, spec)
+            for leaf, spec in zip(leaves, self._structure.leaves, strict=True)
+        ]
+        if self._check_dims:
+            for index, array in enumerate(arrays):
+                self._check_shape(index, array.shape)
+        return arrays
+
+    def _as_tensor(self, leaf: Any, index: int) -> Any:
+        if hasattr(leaf, "dtype"):
+            return leaf
+        if any(map(tf.is_tensor, tf.nest.flatten(leaf))):
+            # A list of tensors that the graph calculates.
+            return tf.convert_to_tensor(leaf)
+        spec = self._structure.leaves[index]
+        array = self._as_array(leaf, spec)
+        if array.dtype.hasobject:
+            check_fits(
+                leaf,
+                spec,
+                subject=self._subject,
+                root="action",
+                path=self._structure.paths[index],
+                outer_dims=(self._rows,),
+            )
+        return tf.constant(array)
+
+    def _as_array(self, leaf: Any, spec: ArraySpec) -> Array:
+        # Hot: called for each leaf of an action.
+        if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
+            return leaf.copy()
+        if hasattr(leaf, "dtype"):
+            # TensorFlow's own memory must not be written to.
+            array = np.array(leaf.numpy() if isinstance(leaf, tf.Variable) else leaf)
+            return array if array.dtype != object else _as_text(array, spec)
+        array = as_array(leaf)
+        # Python's numbers take the dtype of the spec, because they have none.
+        if array.dtype.kind == spec.dtype.kind:
+            cast = array.astype(spec.dtype)
+            if np.array_equal(cast, array) or spec.dtype.kind in "fc":
+                return cast
+        return array
+
+    def _check_shape(self, index: int, shape: Any) -> None:
+        """Refuses a shape that is known and not that of a batch."""
+        spec = self._structure.leaves[index]
+        expected = (self._rows, *spec.shape)
+        if shape is None or tf.TensorShape(shape).is_compatible_with(expected):
+            return
+        sizes = tuple(tf.TensorShape(shape).as_list())
+        reason = (
+            "The whole batch dimension is missing."
+            if sizes == spec.shape
+            else f"A batch of {counted(self._rows, 'environment')} takes one action "
+            "for each."
+        )
+        raise SpecError.does_not_fit(
+            self._subject,
+            path=nest.join("action", self._structure.paths[index]),
+            root="action",
+            expected=repr(spec.replace(shape=expected)),
+            got=f"shape {sizes}",
+            reason=reason,
+        )
+
+
+def _as_text(array: Array, spec: ArraySpec) -> Array:
+    """Returns TensorFlow's strings as the environment's; others are left alone."""
+    if spec.dtype.kind == "U":
+        return np.char.decode(array.astype(np.bytes_), "utf-8")
+    return array.astype(np.bytes_) if spec.dtype.kind == "S" else array
+
+
+# TensorFlow's own tensors begin at such addresses. It takes memory at others as well,
+# and aborts the process when it calculates with it.
+_ALIGNMENT = 64
+# An array of more bytes has memory of its own, because a reward that is kept must not
+# keep a picture alive.
+_LARGE = 1 << 12
+
+
+class _AlignedCopies:
+    """Copies lists of arrays, each of a shape and dtype, to aligned addresses."""
+
+    def __init__(self, kinds: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+        # For each array its field in the record that small arrays share; `None` for a
+        # large one, and for text, whose width is not known.
+        self._fields: list[str | None] = []
+        self._kinds = list(kinds)
+        names, formats, offsets, size = [], [], [], 0
+        for index, (shape, dtype) in enumerate(kinds):
+            bytes_needed = dtype.itemsize * int(np.prod(shape))
+            if dtype.kind in "SUO" or bytes_needed > _LARGE:
+                self._fields.append(None)
+                continue
+            self._fields.append(str(index))
+            names.append(str(index))
+            formats.append((dtype, shape))
+            offsets.append(size)
+            size += bytes_needed + -bytes_needed % _ALIGNMENT
+        self._size = size
+        self._record = np.dtype(
+            {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}
+        )
+
+    def of(self, arrays: Sequence[Array]) -> list[Array]:
+        """Returns the copies."""
+        # Hot: called once per step.
+        record = _aligned(self._size, (), self._record)
+        copies = []
+        for field, kind, array in zip(self._fields, self._kinds, arrays, strict=True):
+            if field is not None:
+                copy = record[field]
+                copy[...] = array
+            elif array.dtype.kind in "SUO":
+                copy = array.copy()
+            else:
+                copy = _aligned(array.nbytes, *kind)
+                copy[...] = array
+            copies.append(copy)
+        return copies
+
+
+def _aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Returns an array that begins at an aligned address."""
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    begin = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return np.ndarray(shape, dtype, memory, begin)
+
+
+class TimeStepLeaves:
+    """Turns time steps into flat lists that TensorFlow may keep, or refuses them.
+
+    Attributes:
+        dtypes: TensorFlow's dtype of each leaf.
+        shapes: The shape of each leaf, with the dimension of rows.
+    """
+
+    def __init__(self, spec: TimeStep, tensor_spec: TimeStep, rows: int) -> None:
+        """Prepares for the time steps of a batch.
+
+        Args:
+            spec: The array specs of one row's time step.
+            tensor_spec: The same as tensor specs.
+            rows: The size of the batch.
+        """
+        self._structure = nest.Structure(spec)
+        self._tensors = nest.Structure(tensor_spec)
+        self._rows = rows
+        specs = self._structure.leaves
+        self.dtypes = [leaf.dtype for leaf in self._tensors.leaves]
+        self.shapes = [(rows, *leaf.shape) for leaf in specs]
+        # The dtype of text depends on the longest one, so its kind is compared.
+        self._expected = [
+            (leaf.dtype, leaf.dtype.kind if leaf.dtype.kind in "SU" else "", shape)
+            for leaf, shape in zip(specs, self.shapes, strict=True)
+        ]
+        self._in_unicode = [
+            index for index, leaf in enumerate(specs) if leaf.dtype.kind == "U"
+        ]
+        self._copies = _AlignedCopies(
+            [
+                (shape, np.dtype(dtype.as_numpy_dtype))
+                for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+            ]
+        )
+        self._makers = [_maker(dtype) for dtype in self.dtypes]
+
+    def arrays(self, time_step: Any, call: str) -> list[Array]:
+        """Returns copies of the leaves of a time step that `call` returned.
+
+        They are copies because TensorFlow may take over their memory, and the
+        environment may go on writing to its own.
+
+        Raises:
+            SpecError: Shape or dtype of a leaf is not that of its spec.
+        """
+        # Hot: called once per step.
+        try:
+            leaves = self._structure.flatten(time_step)
+        except SpecError:
+            self._check(time_step, call)
+            raise
+        for leaf, (dtype, text, shape) in zip(leaves, self._expected, strict=True):
+            if (
+                type(leaf) is not np.ndarray
+                or leaf.shape != shape
+                # NumPy has one object for each of its own dtypes.
+                or (
+                    leaf.dtype is not dtype
+                    and leaf.dtype != dtype
+                    and leaf.dtype.kind != text
+                )
+            ):
+                self._check(time_step, call)
+                leaves = [np.asarray(leaf) for leaf in leaves]
+                break
+        return self.aligned(self.encoded(leaves))
+
+    def aligned(self, leaves: list[Array]) -> list[Array]:
+        """Returns copies of leaves that fit, at addresses for `tensors`."""
+        return self._copies.of(leaves)
+
+    def encoded(self, leaves: list[Array]) -> list[Array]:
+        """Returns leaves with their text in UTF-8, for TensorFlow."""
+        for index in self._in_unicode:
+            leaves[index] = np.char.encode(leaves[index], "utf-8")
+        return leaves
+
+    def tensors(self, leaves: Sequence[Array]) -> TimeStep:
+        """Returns a time step of eager tensors, made of arrays of `arrays`."""
+        # Hot: called once per step.
+        tensors = [make(leaf) for make, leaf in zip(self._makers, leaves, strict=True)]
+        packed: TimeStep = self._tensors.unflatten(tensors)
+        return packed
+
+    def packed(self, tensors: Sequence[Any]) -> TimeStep:
+        """Returns a time step of a graph's tensors, with their shapes."""
+        for tensor, shape in zip(tensors, self.shapes, strict=True):
+            tensor.set_shape(shape)
+        packed: TimeStep = self._tensors.unflatten(tensors)
+        return packed
+
+    def _check(self, time_step: Any, call: str) -> None:
+        """Raises an error that names a leaf, if one does not fit."""
+        check_fits(
+            time_step,
+            self._structure.template,
+            subject=f"{call} returned a time step that",
+            outer_dims=(self._rows,),
+        )
+
+
+def _maker(dtype: Any) -> Callable[[Array], Any]:
+    """Returns the fastest way to an eager tensor of a dtype."""
+    numpy_dtype = np.dtype(dtype.as_numpy_dtype)
+    (probe,) = _AlignedCopies([((1,), numpy_dtype)]).of([np.zeros(1, numpy_dtype)])
+    try:
+        if _handed_over(probe).dtype == dtype:
+            return _handed_over
+    except (BufferError, RuntimeError, TypeError, ValueError, tf.errors.OpError):
+        # Text cannot be handed over, nor can the dtypes that this TensorFlow or NumPy
+        # does not support. Which error they raise depends on both.
+        pass
+    return _constant
+
+
+def _handed_over(array: Array) -> Any:
+    """Returns a tensor in the array's memory, in a tenth of `tf.constant`'s time."""
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def _constant(array: Array) -> Any:
+    return tf.constant(array)

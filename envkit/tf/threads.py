@@ -1,0 +1,173 @@
+"""Where the calls to a Python environment run: in which thread, one at a time.
+
+TensorFlow calls Python from threads of its own, and two calls must not run in one
+environment at once. `CallersThread` runs each call in the thread that makes it and
+refuses a second one; with `OneThread` and `GivenThreads` the second one waits.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from typing import Any
+
+from envkit.errors import CallOrderError, ClosedError
+from envkit.specs.validation import describe
+from envkit.threads import result_of, wait_for_end
+
+__all__ = ["CallersThread", "GivenThreads", "OneThread", "thread_for"]
+
+
+def thread_for(isolation: Any) -> CallersThread | GivenThreads | OneThread:
+    """Returns the thread or threads that `isolation` asks for.
+
+    Example:
+        >>> thread = thread_for(True)
+        >>> thread.run("sum", sum, [1, 2])
+        3
+        >>> thread.close()
+    """
+    if isolation is True:
+        return OneThread()
+    if isolation is False:
+        return CallersThread()
+    submit = _submit_of(isolation)
+    if submit is None:
+        raise TypeError(
+            "isolation must be True for a thread of its own, False for the thread of "
+            "the caller, or a pool of threads (concurrent.futures.ThreadPoolExecutor "
+            f"or multiprocessing.pool.ThreadPool), got {describe(isolation)}."
+        )
+    return GivenThreads(submit)
+
+
+def _submit_of(pool: Any) -> Callable[..., Any] | None:
+    """Returns a function that runs others in a pool's threads; `None` for no pool."""
+    if isinstance(pool, Executor) and not isinstance(pool, ProcessPoolExecutor):
+        return lambda function, *args: result_of(pool.submit(function, *args))
+    from multiprocessing.pool import ThreadPool
+
+    if isinstance(pool, ThreadPool):
+        return lambda function, *args: pool.apply(function, args)
+    return None
+
+
+class CallersThread:
+    """Runs calls in the thread that makes them, and refuses a second one meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way = ""
+
+    def run(self, call: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs a function, and returns or raises what it does."""
+        # Hot: called once per step.
+        lock = self._lock
+        if not lock.acquire(False):
+            # TF-Agents' users look for the first words.
+            raise CallOrderError(
+                f"Detected concurrent execution: TFPyEnvironment.{call}() was called "
+                f"while its {self._under_way}() is under way. Call it after "
+                f"{self._under_way}() has returned, or use "
+                "TFPyEnvironment(environment, isolation=True), with which the second "
+                "call waits."
+            )
+        self._under_way = call
+        try:
+            return function(*args)
+        finally:
+            lock.release()
+
+    def close(self) -> None:
+        """Does nothing, because no thread was started."""
+
+
+class GivenThreads:
+    """Runs calls in a pool of threads that the user has given, one at a time."""
+
+    def __init__(self, submit: Callable[..., Any]) -> None:
+        self._submit = submit
+        # Acquired where the function runs, because Ctrl-C may end the caller's waiting
+        # before the function ends.
+        self._lock = threading.RLock()
+        self._threads: set[int] = set()
+
+    def run(self, call: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs a function, and returns or raises what it does."""
+        if threading.get_ident() in self._threads:
+            # This thread is one of the pool's, which may have no other.
+            return self._run_here(function, args)
+        return self._submit(self._run_here, function, args)
+
+    def _run_here(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        self._threads.add(threading.get_ident())
+        with self._lock:
+            return function(*args)
+
+    def close(self) -> None:
+        """Does nothing, because the pool is its owner's."""
+
+
+class OneThread:
+    """Runs calls in one thread of its own, in the order in which they come.
+
+    Some environments only work in the thread that made them: those with a window, an
+    OpenGL context, an event loop.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        # A daemon, so that an environment that hangs does not keep Python from ending.
+        self._thread = threading.Thread(
+            target=_work, args=(self._tasks,), name="envkit-isolation", daemon=True
+        )
+        self._thread.start()
+        self._lock = threading.Lock()
+        self._has_ended = False
+        self._end = weakref.finalize(self, self._tasks.put, None)
+
+    def run(self, call: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs a function, and returns or raises what it does."""
+        if threading.current_thread() is self._thread:
+            # The environment calls its own wrapper, and would wait for ever.
+            return function(*args)
+        future: Future[Any] = Future()
+        # After the end no thread would take the task.
+        with self._lock:
+            if self._has_ended:
+                raise ClosedError.used("TFPyEnvironment", call)
+            self._tasks.put((future, function, args))
+        try:
+            return result_of(future)
+        finally:
+            # The exception refers to this frame, which would keep it alive.
+            del future
+
+    def close(self) -> None:
+        """Ends the thread after the calls that it has been given."""
+        with self._lock:
+            self._has_ended = True
+            self._end()
+        if threading.current_thread() is not self._thread:
+            wait_for_end(self._thread)
+
+
+_Task = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
+
+
+def _work(tasks: queue.SimpleQueue[_Task | None]) -> None:
+    """Runs tasks until there is a `None`."""
+    while True:
+        task = tasks.get()
+        if task is None:
+            return
+        future, function, args = task
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+        # Waiting for the next task must not keep alive what the caller has let go.
+        del task, future, function, args

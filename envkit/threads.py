@@ -1,0 +1,169 @@
+"""Threads: waits that Ctrl-C ends, and calls that wait for those of other threads.
+
+Python looks for interrupts before it waits, and is woken by those that come meanwhile.
+One that comes in between is overlooked until the wait is over. So all waits here are
+short, and are repeated.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from envkit.errors import CallOrderError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["Turn", "in_turn", "result_of", "wait_a_while", "wait_for_end"]
+
+Result = TypeVar("Result")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_LONGEST = 0.5  # seconds: who has pressed Ctrl-C hardly notices
+# How long a thread that waits for its turn takes to notice that there will be none.
+_GLANCE = 0.05
+_RLock: Any = type(threading.RLock())
+
+
+def wait_a_while(changed: threading.Condition, timeout: float | None = None) -> None:
+    """Waits for a change, for a short time: the caller looks, and calls again.
+
+    Example:
+        >>> changed = threading.Condition()
+        >>> with changed:
+        ...     wait_a_while(changed, timeout=0.0)
+    """
+    changed.wait(_LONGEST if timeout is None else min(timeout, _LONGEST))
+
+
+def result_of(future: Future[Result]) -> Result:
+    """Waits for the result of a future, and returns or raises it.
+
+    Example:
+        >>> from concurrent.futures import Future
+        >>> future = Future()
+        >>> future.set_result(3)
+        >>> result_of(future)
+        3
+    """
+    from concurrent.futures import TimeoutError as FutureTimeoutError
+
+    while True:
+        try:
+            return future.result(_LONGEST)
+        except FutureTimeoutError:
+            if future.done():  # It has come by now, or the error is its own.
+                return future.result()
+
+
+def wait_for_end(thread: threading.Thread) -> None:
+    """Waits until a thread has ended.
+
+    Example:
+        >>> thread = threading.Thread(target=list)
+        >>> thread.start()
+        >>> wait_for_end(thread)
+        >>> thread.is_alive()
+        False
+    """
+    while thread.is_alive():
+        thread.join(_LONGEST)
+
+
+class Turn(_RLock):  # type: ignore[misc]  # whatever Python has as one
+    """A lock that a thread holds for a call; calls of other threads stand in line.
+
+    It is taken in C: Ctrl-C does not come between that and the block it is for. It is
+    copied and pickled as a new one.
+
+    Attributes:
+        call: The call that is under way; what Ctrl-C leaves here the next call mends.
+        line: The calls that wait, by thread.
+
+    Example:
+        >>> turn = Turn()
+        >>> with turn:
+        ...     turn.is_mine()
+        True
+    """
+
+    def __init__(self) -> None:
+        """Makes a turn that is free."""
+        self.call: str | None = None
+        self.line: dict[int, str] = {}
+        # Held by the thread that is next.
+        self._door = threading.RLock()
+
+    def __reduce__(self) -> Any:
+        return Turn, ()
+
+    def is_mine(self) -> bool:
+        """Returns True if this thread holds it."""
+        return self._is_owned()  # type: ignore[no-any-return]  # as Condition asks
+
+    def wait(self, call: str, check_open: Callable[[str], None]) -> None:
+        """Waits until it is free, after the threads that came before.
+
+        Args:
+            call: What is to be called.
+            check_open: Is called with that now and then, and raises to end the wait.
+        """
+        me, locks = threading.get_ident(), (self._door, self)
+        try:
+            self.line[me] = call
+            for lock in locks:
+                while not lock.acquire(timeout=_GLANCE):
+                    check_open(call)
+            check_open(call)
+            self.call = None
+        finally:
+            for lock in locks:
+                if lock._is_owned():  # type: ignore[union-attr]
+                    lock.release()
+            self.line.pop(me, None)
+
+    def refuse(self, name: str, call: str) -> CallOrderError:
+        """Returns the error for a call that comes inside another one."""
+        under_way = self.call or "step"
+        return CallOrderError(
+            f"{name}.{call}() was called inside {name}.{under_way}(), which is under "
+            "way: by an environment that uses what runs it, or by a signal handler. "
+            f"Call it after {under_way}() has returned; close() alone may be called "
+            "meanwhile."
+        )
+
+
+def in_turn(method: Method) -> Method:
+    """Lets a method wait until the calls that other threads make are through.
+
+    The object has a `Turn` as `_thread_turn`, and a method `_await_turn(call)`, which
+    is called if that may be taken.
+
+    Example:
+        >>> class Till:
+        ...     _thread_turn = Turn()
+        ...     @in_turn
+        ...     def pay(self):
+        ...         return self._thread_turn.call
+        >>> Till().pay()
+        'pay'
+    """
+    name = method.__name__
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        turn = self._thread_turn
+        if turn.call is not None or turn.line:
+            self._await_turn(name)
+        with turn:
+            before = turn.call
+            try:
+                turn.call = before or name
+                return method(self, *args, **kwargs)
+            finally:
+                turn.call = before
+
+    return cast(Method, run)

@@ -1,1 +1,0 @@
-"""Wrappers of actions, and what they are made of."""

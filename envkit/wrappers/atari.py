@@ -1,0 +1,896 @@
+"""Wrappers for Atari games: pictures, openings, lives and a limit."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from envkit import nest
+from envkit.arguments import checked_flag, checked_size, limited_size
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import check_fits, describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.history import FrameStack
+from envkit.wrappers.limits import info_at_limit
+from envkit.wrappers.observations import place
+from envkit.wrappers.pictures import LARGEST_SIZE, grayscale, resize
+from envkit.wrappers.randomness import Branch, branched, wrapper_streams
+from envkit.wrappers.rewards import add_in_rows, sum_spec
+from envkit.wrappers.rows import where_rows
+
+__all__ = [
+    "AtariPreprocessing",
+    "AtariTimeLimit",
+    "FireOnReset",
+    "FrameStack4",
+    "LivesLookup",
+    "NoopReset",
+    "as_first",
+    "as_termination",
+    "move",
+]
+
+
+def move(env: Any, action: NestedArray, stepping: Array, beginning: Array) -> TimeStep:
+    """Steps an environment, or begins an episode, in some rows; the others stay.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env, yes, no = Catch(), np.array(True), np.array(False)
+        >>> [int(move(env, 0, *masks).step_type) for masks in [(no, yes), (yes, no)]]
+        [0, 1]
+    """
+    time_step: TimeStep
+    if stepping.all():
+        time_step = env.step(action)
+    elif stepping.any():
+        time_step = env.step_rows(action, stepping, beginning)
+    elif beginning.all():
+        time_step = env.reset()
+    elif beginning.any():
+        time_step = env.reset(beginning)
+    else:
+        time_step = env.current_time_step()
+    return time_step
+
+
+def as_first(rows: Array, time_step: TimeStep) -> TimeStep:
+    """Makes a `FIRST` of the time step, with nothing earned, in some rows.
+
+    Example:
+        >>> from envkit import transition
+        >>> time_step = transition(np.zeros(2), np.array([3.0, 4.0]), 0.5, (2,))
+        >>> time_step = as_first(np.array([True, False]), time_step)
+        >>> time_step.step_type, time_step.reward.tolist(), time_step.discount.tolist()
+        (array([0, 1], dtype=int32), [0.0, 4.0], [1.0, 0.5])
+    """
+    reward = nest.map_structure(lambda old: _put(rows, 0, old), time_step.reward)
+    return _at(rows, time_step, StepType.FIRST, 1)._replace(reward=reward)
+
+
+def as_termination(rows: Array, time_step: TimeStep) -> TimeStep:
+    """Makes a `LAST` of the time step, after which nothing counts, in some rows."""
+    return _at(rows, time_step, StepType.LAST, 0)
+
+
+def _at(rows: Array, time_step: TimeStep, step_type: Array, discount: int) -> TimeStep:
+    return time_step._replace(
+        step_type=_put(rows, step_type, time_step.step_type),
+        discount=nest.map_structure(
+            lambda old: _put(rows, discount, old), time_step.discount
+        ),
+    )
+
+
+def _put(rows: Array, value: Any, leaf: Any) -> Array:
+    """Puts a value in some rows; the dtype stays."""
+    return where_rows(rows, value, leaf).astype(np.asarray(leaf).dtype)
+
+
+# Who wants more wants no episode to begin.
+_MOST_NOOPS = 2**31 - 1
+_PRESS = "It is the action of one row that presses fire."
+_NO_OTHER = "With next_action=None fire is pressed and nothing else."
+
+
+class _Opening(PyEnvironmentBaseWrapper):
+    """Takes certain actions at the beginning of each episode, before the agent does.
+
+    What they earn is lost, and the episode begins with what is there after them. A row
+    whose episode ends in between is reset, and goes on with the actions that are left.
+    """
+
+    def __init__(self, env: Any, handle_auto_reset: bool) -> None:
+        super().__init__(env, handle_auto_reset)
+        self._check_resets_rows()
+        self._check_holds_rows()
+        self._action = nest.Structure(env.action_spec())
+
+    @abc.abstractmethod
+    def _actions_for(self, rows: Array) -> list[tuple[NestedArray, Array]]:
+        """Returns the actions in order, each with a mask of the rows that take it."""
+
+    def _as_action(self, name: str, value: Any, advice: str) -> NestedArray:
+        """Returns an action for all rows, given that of one, or refuses it."""
+        try:
+            leaves = [np.asarray(leaf) for leaf in self._action.flatten(value)]
+            leaves = [
+                leaf.astype(spec.dtype) if _loses_nothing(leaf, spec.dtype) else leaf
+                for leaf, spec in zip(leaves, self._action.leaves, strict=True)
+            ]
+            converted = self._action.unflatten(leaves)
+        except SpecError:
+            converted = value
+        check_fits(
+            converted,
+            self._action.template,
+            subject=f"{type(self).__name__} was given a {name} that",
+            root=name,
+            context=advice,
+        )
+        return self._action.map(
+            lambda leaf: np.array(np.broadcast_to(leaf, (*self._dims, *leaf.shape))),
+            converted,
+        )
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        begun = np.asarray(time_step.step_type) == _FIRST
+        if rows is not None:
+            begun = begun & rows
+        if not begun.any():
+            return time_step
+        for action, taking in self._actions_for(begun):
+            if not taking.any():
+                continue
+            time_step = self._move(action, taking)
+            ended = taking & (np.asarray(time_step.step_type) == _LAST)
+            if ended.any():
+                time_step = self._env.reset(ended) if self._dims else self._env.reset()
+        return as_first(begun, time_step)
+
+    def _move(self, action: NestedArray, rows: Array) -> Any:
+        # A copy each time: an environment may write into what it is given.
+        action = self._action.map(np.array, action)
+        if rows.all():
+            return self._env.step(action)
+        return self._env.step_rows(action, rows)
+
+
+def _loses_nothing(array: Array, dtype: np.dtype[Any]) -> bool:
+    if array.dtype.kind == "b":
+        return dtype.kind == "b"
+    if array.dtype.kind in "iu" and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return bool(np.all((array >= info.min) & (array <= info.max)))
+    return np.can_cast(array.dtype, dtype, "same_kind")
+
+
+class NoopReset(_Opening):
+    """Begins each episode with a random number of no-ops, from 1 to `noop_max`.
+
+    So a game that always begins in the same way begins in different ones. What the
+    no-ops earn is lost. How many there are in each row is drawn from a stream of the
+    row's own, which `seed` sets.
+
+    A batch has to be able to leave rows where they are while others step, and to reset
+    single rows. Put it inside `AtariPreprocessing`: a no-op is then a frame, and there
+    are none after the loss of a life.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = NoopReset(CartPole(batch_size=3), noop_max=5)
+        >>> env.seed(1)
+        >>> env.reset().step_type, env.get_info()["episode_steps"]
+        (array([0, 0, 0], dtype=int32), array([1, 5, 2]))
+    """
+
+    _kept = ("_streams",)
+    _shown = ("noop_max",)
+
+    def __init__(
+        self,
+        env: Any,
+        noop_max: int = 30,
+        noop_action: NestedArray = 0,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            noop_max: The most no-ops; with 0 there are none.
+            noop_action: The action that does nothing, of a single row.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._noop_max = limited_size("noop_max", noop_max, most=_MOST_NOOPS, least=0)
+        self._noop = self._as_action(
+            "noop_action", noop_action, "It is the action of one row that does nothing."
+        )
+        self._streams = wrapper_streams(self, None, Branch.NOOPS)
+
+    @property
+    def noop_max(self) -> int:
+        """The most no-ops at the beginning of an episode."""
+        return self._noop_max
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment, and how many no-ops there are."""
+        self._streams = wrapper_streams(self, seed, Branch.NOOPS)
+        return super().seed(seed)
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._streams.seed_rows(branched(self, seeds, Branch.NOOPS))
+        super()._seed_rows(seeds)
+
+    def _actions_for(self, rows: Array) -> list[tuple[NestedArray, Array]]:
+        counts = np.zeros(rows.size, np.int64)
+        drawing = rows.reshape(-1).nonzero()[0]
+        if self._noop_max:
+            counts[drawing] = self._streams.integers(drawing, 1, self._noop_max + 1)
+        counts = counts.reshape(self._dims)
+        return [(self._noop, counts > taken) for taken in range(counts.max(initial=0))]
+
+
+class FireOnReset(_Opening):
+    """Begins each episode by pressing fire, and then another button.
+
+    In some games nothing happens until fire is pressed. Where that ends the episode,
+    there is another reset before the other button. What is earned is lost.
+
+    A single environment that says what its actions mean, by `get_action_meanings()`,
+    is left alone if `fire_action` is not "FIRE" there.
+
+    A batch has to be able to leave rows where they are while others step, and to reset
+    single rows.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = FireOnReset(Catch(batch_size=2), fire_action=1)
+        >>> env.reset().step_type, env.get_info()["episode_steps"]
+        (array([0, 0], dtype=int32), array([2, 2]))
+    """
+
+    _shown = ("fire_action", "next_action")
+
+    def __init__(
+        self,
+        env: Any,
+        fire_action: NestedArray = 1,
+        next_action: NestedArray | None = 2,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            fire_action: The action that presses fire, of a single row.
+            next_action: The action after that; `None` for none.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        # Copies, here and below: it is not to show what is not done.
+        self._given = copy.deepcopy((fire_action, next_action))
+        self._presses: list[NestedArray] = []
+        if not _has_no_fire(env, fire_action):
+            fire = self._as_action("fire_action", fire_action, _PRESS)
+            self._presses.append(fire)
+        if self._presses and next_action is not None:
+            following = self._as_action("next_action", next_action, _NO_OTHER)
+            self._presses.append(following)
+
+    @property
+    def fire_action(self) -> NestedArray:
+        """The action that presses fire."""
+        return copy.deepcopy(self._given[0])
+
+    @property
+    def next_action(self) -> NestedArray | None:
+        """The action after that; `None` for none."""
+        return copy.deepcopy(self._given[1])
+
+    def _actions_for(self, rows: Array) -> list[tuple[NestedArray, Array]]:
+        return [(press, rows) for press in self._presses]
+
+
+def _has_no_fire(env: Any, fire_action: Any) -> bool:
+    """True if an environment names its actions, and this one does not fire."""
+    meanings = getattr(env, "get_action_meanings", None)
+    if not callable(meanings) or np.ndim(fire_action) != 0:
+        return False
+    names = list(meanings())
+    return not (0 <= fire_action < len(names) and names[fire_action] == "FIRE")
+
+
+class LivesLookup:
+    """Looks up how many lives are left in each row.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = Catch(batch_size=2, seed=1)
+        >>> lookup = LivesLookup(env, lambda time_step, info: 9 - info["episode_steps"])
+        >>> time_step = env.reset()
+        >>> lookup(time_step), lookup(env.step([0, 0]))
+        (array([9., 9.]), array([8., 8.]))
+    """
+
+    def __init__(
+        self, env: Any, lives: Callable[[TimeStep, Any], Any] | None = None
+    ) -> None:
+        """Prepares for an environment.
+
+        Args:
+            env: The environment.
+            lives: What takes its time step and its info and returns the lives; `None`
+                for `get_info()["lives"]`.
+        """
+        if lives is not None and not callable(lives):
+            raise TypeError(
+                "lives must be a function of a time step and its info, not "
+                f"{describe(lives)}."
+            )
+        self._env = env
+        self._lives = lives
+        batched = getattr(env, "batched", False) is True
+        self._dims = (env.batch_size,) if batched else ()
+
+    def __call__(self, time_step: TimeStep) -> Array:
+        """Returns the lives, for the environment's current time step."""
+        info = self._info()
+        if self._lives is None:
+            found = self._lives_in(info)
+        else:
+            found = self._lives(time_step, info)
+        lives = _numbers(found)
+        if lives.shape != self._dims or np.isnan(lives).any():
+            wanted = "a number"
+            if self._dims:
+                wanted = f"{self._dims[0]} numbers, one for each row"
+            raise ValueError(
+                f"The lives of {type(self._env).__name__} must be {wanted}, got "
+                f"{describe(found)}."
+            )
+        return lives
+
+    def _info(self) -> Any:
+        try:
+            return self._env.get_info()
+        except NotImplementedError:
+            return None  # The time step may do.
+
+    def _lives_in(self, info: Any) -> Any:
+        try:
+            # Of a batch whose infos cannot be stacked there is a list of them.
+            if isinstance(info, list | tuple):
+                return [one["lives"] for one in info]
+            return info["lives"]
+        except (KeyError, TypeError, IndexError):
+            raise ValueError(
+                f"get_info() of {type(self._env).__name__} has no 'lives', so it is "
+                "not known when one is lost. Pass lives=..., a function of a time step "
+                "and its info that returns how many are left."
+            ) from None
+
+
+def _numbers(found: Any) -> Array:
+    try:
+        return np.array(found, np.float64)
+    except (TypeError, ValueError):
+        return np.array(np.nan)
+
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class AtariPreprocessing(PyEnvironmentBaseWrapper):
+    """Shows a game as agents of Atari games have seen it since DQN.
+
+    - Each action is repeated for `frame_skip` frames, and the rewards are added up. An
+      episode that ends earlier stops there. The discount is that of the last frame.
+    - What is seen is, at each point, the brighter of the last two of these frames, as
+      many games draw things in every other frame only. At the beginning of an episode,
+      and where it ended before both were there, it is a single frame.
+    - Pictures are gray, and resized to `(screen_size, screen_size, 1)`. Gymnasium's
+      arguments choose other ones; its own pictures have no dimension of channels, which
+      is `grayscale_newaxis=False` here.
+    - With `terminal_on_life_loss` the loss of a life ends an episode: `LAST`, discount
+      0. The next one begins where the game stands, with the same picture as a `FIRST`.
+      Only when the game is over, it is reset.
+
+    So a `reset()` right after the loss of a life begins the next life, which is what
+    batches and pools rely on; at any other time, and after `seed()`, it begins a game.
+
+    Each row of a batch stops for itself, so the batch has to be able to leave rows
+    where they are while others step, as its `holds_rows` says. Lives are looked up
+    after each frame: where that takes long, as in a pool of processes, it is better to
+    wrap the single games.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = AtariPreprocessing(GridWorld(batch_size=2), screen_size=16)
+        >>> env.reset().observation.shape
+        (2, 16, 16, 1)
+    """
+
+    _kept = ("_lives", "_has_lost", "_is_over", "_screen")
+    _shown: ClassVar[tuple[str, ...]] = (
+        "frame_skip",
+        "terminal_on_life_loss",
+        "screen_size",
+    )
+
+    def __init__(
+        self,
+        env: Any,
+        frame_skip: int = 4,
+        terminal_on_life_loss: bool = False,
+        screen_size: int | tuple[int, int] = 84,
+        handle_auto_reset: bool = False,
+        *,
+        noop_max: int = 0,
+        grayscale_obs: bool = True,
+        grayscale_newaxis: bool = True,
+        scale_obs: bool = False,
+        lives: Callable[[TimeStep, Any], Any] | None = None,
+    ) -> None:
+        """Wraps a game.
+
+        Args:
+            env: An environment whose observation is a uint8 picture of the shape
+                `(height, width, 3)` or `(height, width)`.
+            frame_skip: How many frames an action lasts.
+            terminal_on_life_loss: Whether the loss of a life ends an episode.
+            screen_size: The height and width of what is seen, or the width and the
+                height, in this order, as in Gymnasium.
+            handle_auto_reset: As with every wrapper.
+            noop_max: The most no-ops, of one frame each, with which a game begins: a
+                `NoopReset` inside of this wrapper. Gymnasium's default is 30.
+            grayscale_obs: Whether pictures are made gray.
+            grayscale_newaxis: Whether gray pictures have a dimension of channels, of
+                size 1. Gymnasium's default is `False`.
+            scale_obs: Whether pictures are float32 from 0 to 1 in place of bytes.
+            lives: Takes a time step of the environment and its info, and returns how
+                many lives are left, in a batch for each row. Without it that is
+                `get_info()["lives"]`.
+        """
+        # The base class would begin a game after the loss of a life.
+        if noop_max != 0:
+            env = NoopReset(env, noop_max)
+        super().__init__(env, handle_auto_reset=False)
+        self._frame_skip = checked_size("frame_skip", frame_skip)
+        self._screen_size, self._shape = _checked_screen(screen_size)
+        self._is_gray = checked_flag("grayscale_obs", grayscale_obs)
+        self._has_newaxis = checked_flag("grayscale_newaxis", grayscale_newaxis)
+        self._is_scaled = checked_flag("scale_obs", scale_obs)
+        # Of Gymnasium's, only what was chosen.
+        usual = {"grayscale_obs": True, "grayscale_newaxis": True, "scale_obs": False}
+        chosen = (name for name in usual if getattr(self, name) != usual[name])
+        self._shown = (*type(self)._shown, *chosen)  # type: ignore[misc]  # of this one
+        self._counts_lives = checked_flag(
+            "terminal_on_life_loss", terminal_on_life_loss
+        )
+        self._look_up_lives = LivesLookup(env, lives)
+        self._begins_games = handle_auto_reset or self._counts_lives
+        if self._frame_skip > 1 or self._counts_lives:
+            self._check_holds_rows()
+        if self._begins_games:
+            self._check_resets_rows()
+        self._observation_spec = self._screen_spec(env.observation_spec())
+        self._rewards = nest.Structure(env.reward_spec())
+        self._no_rows = np.zeros(self._dims, bool)
+        self._lives = np.zeros(self._dims)
+        # Where the current time step is a LAST of a life alone, and of the game.
+        self._has_lost = self._no_rows
+        self._is_over = self._no_rows
+        # The pictures of the rows at the loss of a life.
+        spec = self._observation_spec
+        shape = spec.shape if self._counts_lives else (0,)
+        self._screen = np.zeros((*self._dims, *shape), spec.dtype)
+
+    @property
+    def frame_skip(self) -> int:
+        """How many frames an action lasts."""
+        return self._frame_skip
+
+    @property
+    def terminal_on_life_loss(self) -> bool:
+        """Whether the loss of a life ends an episode."""
+        return self._counts_lives
+
+    @property
+    def screen_size(self) -> int | tuple[int, int]:
+        """The height and width of what is seen, or the width and the height."""
+        return self._screen_size  # type: ignore[no-any-return]  # as it was given
+
+    @property
+    def grayscale_obs(self) -> bool:
+        """Whether pictures are made gray."""
+        return self._is_gray
+
+    @property
+    def grayscale_newaxis(self) -> bool:
+        """Whether gray pictures have a dimension of channels."""
+        return self._has_newaxis
+
+    @property
+    def scale_obs(self) -> bool:
+        """Whether pictures are float32 from 0 to 1."""
+        return self._is_scaled
+
+    @property
+    def game_over(self) -> Any:
+        """Whether the game itself has ended; in a batch an array of booleans."""
+        return self._is_over.copy() if self._dims else bool(self._is_over)
+
+    def observation_spec(self) -> ArraySpec:
+        """Returns the spec of the picture that is seen."""
+        return self._observation_spec
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of what several frames earn together."""
+        return self._rewards.map(
+            lambda spec: sum_spec(spec, self._frame_skip), self._rewards.template
+        )
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment; the next reset begins a game everywhere."""
+        result = super().seed(seed)
+        self._begin_anew()
+        return result
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        super()._seed_rows(seeds)
+        self._begin_anew(np.array([seed is not None for seed in seeds]))
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        super()._take_options(options, rows)
+        if options is not None:  # They are for a game, and not for its next life.
+            self._begin_anew(rows)
+
+    def _begin_anew(self, rows: Array | None = None) -> None:
+        """Lets the next reset begin a game where it would have begun a life."""
+        lost = self._has_lost if rows is None else self._has_lost & rows
+        self._is_over = self._is_over | lost
+        self._has_lost = self._has_lost & ~lost
+
+    def _screen_spec(self, given: Any) -> ArraySpec:
+        if not (
+            isinstance(given, ArraySpec)
+            and given.dtype == np.uint8
+            and (len(given.shape) == 2 or given.shape[2:] == (3,))
+        ):
+            raise ValueError(
+                "AtariPreprocessing needs a game that shows a picture, and "
+                f"{type(self._env).__name__} shows something else.\n\n"
+                "  expected   uint8 picture of shape (height, width, 3) or (height, "
+                "width)\n"
+                f"  got        {given!r:.200}"
+            )
+        self._has_colours = len(given.shape) == 3
+        if not self._is_gray and not self._has_colours:
+            raise ValueError(
+                "AtariPreprocessing was given grayscale_obs=False, and the pictures of "
+                f"{type(self._env).__name__} have no colours: {given!r:.200}."
+            )
+        channels = (1,) * self._has_newaxis if self._is_gray else (3,)
+        shape = (*self._shape, *channels)
+        if not isinstance(given, BoundedArraySpec):
+            if self._is_scaled:
+                return BoundedArraySpec(shape, np.float32, 0.0, 1.0, given.name)
+            return given.replace(shape=shape)
+        low, high = given.minimum.min(), given.maximum.max()
+        if self._is_scaled:
+            low, high = _scaled(low), _scaled(high)
+        dtype = np.float32 if self._is_scaled else np.uint8
+        return BoundedArraySpec(shape, dtype, low, high, given.name)
+
+    def _reset(self) -> TimeStep:
+        return self._play(None, self._no_rows, ~self._no_rows)
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        return self._play(None, self._no_rows, mask)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._play(action, ~self._no_rows, self._no_rows)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        return self._play(action, stepping, beginning)
+
+    def _play(self, action: NestedArray, stepping: Array, beginning: Array) -> TimeStep:
+        """Moves the games of some rows and begins them, or their next life, in others.
+
+        Of a single environment all masks are arrays without dimensions.
+        """
+        touched = stepping | beginning
+        next_life = self._has_lost & touched
+        if self._begins_games:
+            beginning = beginning | (self._is_over & stepping)
+        beginning = beginning & ~next_life
+        time_step, screen, lost = self._skip(
+            action, stepping & ~next_life & ~beginning, beginning, touched
+        )
+        step_type = np.asarray(time_step.step_type)
+        self._has_lost = np.where(touched, lost & (step_type == _MID), self._has_lost)
+        self._is_over = np.where(touched, step_type == _LAST, self._is_over)
+        time_step = time_step._replace(observation=screen)
+        if lost.any():
+            self._screen = where_rows(lost, screen, self._screen)
+            time_step = as_termination(lost, time_step)
+        if next_life.any():
+            time_step = self._with_next_life(time_step, next_life)
+        return time_step
+
+    def _with_next_life(self, time_step: TimeStep, rows: Array) -> TimeStep:
+        """Shows some rows as they were when a life was lost, as a `FIRST`."""
+        screen = where_rows(rows, self._screen, time_step.observation)
+        return as_first(rows, time_step)._replace(observation=screen)
+
+    def _skip(
+        self, action: NestedArray, moving: Array, beginning: Array, touched: Array
+    ) -> tuple[TimeStep, Array, Array]:
+        """Repeats an action until it has lasted long enough, or a row has ended.
+
+        Returns:
+            The last time step, with the sum of rewards; the screens of touched rows;
+            and which rows have lost a life.
+        """
+        lost, brighter, before = self._no_rows, self._no_rows, None
+        time_step = move(self._env, action, moving, beginning)
+        rewards = self._rewards.map(np.array, time_step.reward)
+        moved, left = moving | beginning, self._frame_skip - 1
+        while True:
+            newly_lost = self._note_lives(time_step, moved)
+            lost = lost | newly_lost
+            moving = moving & (np.asarray(time_step.step_type) == _MID) & ~newly_lost
+            if not left or not moving.any():
+                break
+            if left == 1:
+                before, brighter = self._pictures(time_step, touched), moving
+            time_step = move(self._env, action, moving, self._no_rows)
+            rewards = self._rewards.map(
+                functools.partial(add_in_rows, moving), rewards, time_step.reward
+            )
+            moved, left = moving, left - 1
+        screen = self._pictures(time_step, touched)
+        if before is not None:
+            twice = brighter if touched.all() else brighter[touched]
+            screen = where_rows(twice, np.maximum(screen, before), screen)
+        shown = self._shown_of(screen, touched)
+        return time_step._replace(reward=rewards), shown, lost
+
+    def _note_lives(self, time_step: TimeStep, moved: Array) -> Array:
+        """Counts lives, and returns where one has been lost in this step."""
+        if not self._counts_lives:
+            return self._no_rows
+        lives = self._look_up_lives(time_step)
+        under_way = np.asarray(time_step.step_type) != _FIRST
+        lost = moved & under_way & (lives < self._lives)
+        self._lives = np.where(moved, lives, self._lives)
+        return np.asarray(lost)
+
+    def _pictures(self, time_step: TimeStep, rows: Array) -> Array:
+        """Returns the pictures of some rows, in a new array."""
+        picture = np.asarray(time_step.observation)
+        if not rows.all():
+            picture = picture[rows]
+        is_to_change = self._is_gray and self._has_colours
+        return grayscale(picture) if is_to_change else picture.copy()
+
+    def _shown_of(self, screen: Array, rows: Array) -> Array:
+        """Returns what is seen, given the pictures of some rows."""
+        shown = resize(screen, self._shape, channels=not self._is_gray)
+        if self._is_scaled:
+            shown = _scaled(shown)
+        if self._is_gray and self._has_newaxis:
+            shown = shown[..., np.newaxis]
+        if rows.all():
+            return shown
+        spec = self._observation_spec
+        everywhere = np.zeros((*self._dims, *spec.shape), spec.dtype)
+        everywhere[rows] = shown
+        return everywhere
+
+
+def _scaled(picture: Any) -> Array:
+    return np.asarray(picture, np.float32) / np.float32(255.0)
+
+
+def _checked_screen(size: Any) -> tuple[Any, tuple[int, int]]:
+    """Returns a size as it is shown, and the height and the width."""
+    if not isinstance(size, tuple | list):
+        edge = limited_size("screen_size", size, most=LARGEST_SIZE)
+        return edge, (edge, edge)
+    if len(size) != 2:
+        raise ValueError(
+            "screen_size must be a number, or a width and a height, such as (160, "
+            f"210), got {size!r:.80}."
+        )
+    width, height = (
+        limited_size(f"screen_size[{index}]", edge, most=LARGEST_SIZE)
+        for index, edge in enumerate(size)
+    )
+    return (width, height), (height, width)
+
+
+class FrameStack4(FrameStack):
+    """Shows the last four pictures as one, along the axis of channels.
+
+    So pictures of shape `(height, width, 1)` become one of `(height, width, 4)`. At the
+    beginning of an episode it is four times the first. It is TF-Agents' name for
+    `FrameStack(env, 4, axis=-1, concatenate=True)`.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = FrameStack4(AtariPreprocessing(GridWorld(batch_size=2)))
+        >>> env.reset().observation.shape
+        (2, 84, 84, 4)
+    """
+
+    STACK_SIZE: ClassVar[int] = 4
+
+    def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, whose observations are pictures with the
+                channels last.
+            handle_auto_reset: As with every wrapper.
+        """
+        if hasattr(env, "time_step_spec") and not isinstance(env, type):
+            _check_pictures(env)
+        super().__init__(
+            env,
+            self.STACK_SIZE,
+            axis=-1,
+            concatenate=True,
+            handle_auto_reset=handle_auto_reset,
+        )
+
+
+def _check_pictures(env: Any) -> None:
+    for path, spec in nest.flatten_with_paths(env.observation_spec()):
+        if len(spec.shape) != 3:
+            raise ValueError(
+                "FrameStack4 stacks pictures, and the observation of "
+                f"{type(env).__name__}{place(path)} is none.\n\n"
+                "  expected   pictures of shape (height, width, channels)\n"
+                f"  got        {spec!r}\n\n"
+                "FrameStack stacks observations of any shape."
+            )
+
+
+class AtariTimeLimit(PyEnvironmentBaseWrapper):
+    """Truncates a game after so many steps, however many lives they were.
+
+    It goes around `AtariPreprocessing`, whose episodes may be lives, and counts the
+    steps since a game has begun. The last of them becomes a `LAST` and keeps its
+    discount, and the next one resets the game.
+
+    Each row of a batch counts for itself. The batch has to be able to reset single
+    rows for that, as its `resets_rows` says.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> from envkit.wrappers.atari import AtariPreprocessing
+        >>> env = AtariTimeLimit(AtariPreprocessing(GridWorld(seed=1)), duration=2)
+        >>> [int(env.step(0).step_type) for _ in range(5)], env.game_over
+        ([0, 1, 2, 0, 1], False)
+    """
+
+    _kept = ("_steps", "_has_ended", "_has_lost", "_limited", "_cut")
+    _shown = ("duration",)
+
+    def __init__(
+        self, env: Any, duration: int, handle_auto_reset: bool = False
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, which has an attribute `game_over`.
+            duration: The most steps a game has.
+            handle_auto_reset: As with every wrapper; it makes no difference here.
+        """
+        # The base class would begin a game after the loss of a life.
+        super().__init__(env, handle_auto_reset=False)
+        self._duration = checked_size("duration", duration)
+        if not hasattr(env, "game_over"):
+            raise ValueError(
+                f"AtariTimeLimit needs an environment with an attribute game_over, "
+                f"which tells the end of a game from that of a life, and "
+                f"{type(env).__name__} has none. Put it around AtariPreprocessing, or "
+                "use TimeLimit."
+            )
+        self._check_resets_rows()
+        self._no_rows = np.zeros(self._dims, bool)
+        self._steps = np.zeros(self._dims, np.int64)
+        # Where a game has ended with the current time step, inside or here; and
+        # where a life has ended.
+        self._has_ended = self._no_rows
+        self._has_lost = self._no_rows
+        # Where the current time step is a LAST at the limit, and one only here.
+        self._limited = self._cut = self._no_rows
+
+    @property
+    def duration(self) -> int:
+        """The most steps a game has."""
+        return self._duration
+
+    @property
+    def game_over(self) -> Any:
+        """Whether the game has ended; in a batch an array of booleans."""
+        return self._has_ended.copy() if self._dims else bool(self._has_ended)
+
+    def get_info(self) -> Any:
+        """Returns the environment's info, and how an episode at the limit has ended."""
+        return info_at_limit(
+            self._env, self._limited, self._cut, self._current_time_step
+        )
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment; the next reset begins a game everywhere."""
+        result = super().seed(seed)
+        self._begin_games()
+        return result
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        super()._seed_rows(seeds)
+        self._begin_games(np.array([seed is not None for seed in seeds]))
+
+    def _take_options(self, options: Any, rows: Array | None) -> None:
+        super()._take_options(options, rows)
+        if options is not None:  # They are for a game, and not for its next life.
+            self._begin_games(rows)
+
+    def _begin_games(self, rows: Array | None = None) -> None:
+        """Lets the next reset begin a game where it would have begun a life."""
+        lost = self._has_lost if rows is None else self._has_lost & rows
+        self._has_ended = self._has_ended | lost
+        self._has_lost = self._has_lost & ~lost
+
+    def _reset(self) -> TimeStep:
+        return self._move(None, self._no_rows, ~self._no_rows)
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        return self._move(None, self._no_rows, mask)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        return self._move(action, ~self._no_rows, self._no_rows)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        return self._move(action, stepping, beginning)
+
+    def _move(self, action: NestedArray, stepping: Array, beginning: Array) -> TimeStep:
+        touched = stepping | beginning
+        goes_on = self._has_lost & ~self._has_ended
+        games = (beginning & ~goes_on) | (stepping & self._has_ended)
+        # A reset right after the loss of a life begins the next one: it takes another
+        # to begin a game.
+        twice = games & self._has_lost
+        if twice.any():
+            move(self._env, action, self._no_rows, twice)
+        time_step = move(self._env, action, stepping & ~games, beginning | games)
+        step_type = np.asarray(time_step.step_type)
+        steps = np.where(games, 0, self._steps + (step_type != _FIRST))
+        is_last = step_type == _LAST
+        cut = (steps >= self._duration) & (step_type != _FIRST)
+        over = np.asarray(self._env.game_over)
+        self._steps = np.where(touched, steps, self._steps)
+        self._has_ended = np.where(touched, (is_last & over) | cut, self._has_ended)
+        self._has_lost = np.where(touched, is_last & ~over, self._has_lost)
+        self._limited = np.where(touched, cut, self._limited)
+        self._cut = np.where(touched, cut & ~is_last, self._cut)
+        if not cut.any():
+            return time_step
+        return time_step._replace(step_type=np.where(cut, _LAST, step_type))

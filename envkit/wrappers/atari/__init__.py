@@ -1,1 +1,0 @@
-"""Wrappers for Atari games, and for games like them."""

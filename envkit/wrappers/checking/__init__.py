@@ -1,1 +1,0 @@
-"""`PassiveChecker`, and what it looks at."""

@@ -1,0 +1,752 @@
+"""Wrappers that learn means and variances, and normalise with them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from envkit import nest
+from envkit.arguments import checked_flag, is_number
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
+from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.text import counted, listed
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Shape
+from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState, fresh_nest
+from envkit.wrappers.rows import beside, where_rows
+
+__all__ = [
+    "NormalizeObservation",
+    "NormalizeReward",
+    "NormalizedLeaf",
+    "Normalizer",
+    "RunningStatistics",
+]
+
+
+class _Moments(NamedTuple):
+    """The count, mean and variance of some values, in arrays that never change."""
+
+    number: int
+    mean: Array
+    # The sum of the squared distances from the mean.
+    squares: Array
+
+
+class RunningStatistics:
+    """Counts arrays of one shape, and knows the mean and variance of each element.
+
+    The result is that of looking at all values at once, to the last digits of float64,
+    whatever the order and the sizes of the batches in which they came, and without
+    keeping any of them. (It is Chan, Golub and LeVeque's formula, with the mean so far
+    as the origin, so that large values with a small spread keep their digits.)
+
+    The object pickles. Wrappers may share it, also from several threads.
+
+    Example:
+        >>> statistics = RunningStatistics((2,))
+        >>> statistics.update([[0.0, 5.0], [2.0, 5.0]])
+        >>> statistics.update([4.0, 5.0])
+        >>> statistics.count, statistics.mean, statistics.variance.round(2)
+        (3, array([2., 5.]), array([2.67, 0.  ]))
+        >>> statistics.normalize(np.array([6.0, 6.0])).round(2)
+        array([2.45, 1.  ], dtype=float32)
+    """
+
+    def __init__(self, shape: Shape = ()) -> None:
+        """Begins with nothing.
+
+        Args:
+            shape: The shape of each array that will be counted.
+        """
+        if isinstance(shape, str | bytes | bytearray | Mapping | Set):
+            raise TypeError(
+                f"RunningStatistics takes the shape of an array, such as (4,), not "
+                f"{describe(shape)}."
+            )
+        zeros = np.zeros(ArraySpec(shape, np.float64).shape)
+        # Replaced as a whole, never written into: who reads it while another thread
+        # counts gets a count, a mean and a variance that belong together.
+        self._moments = _Moments(0, _read_only(zeros), _read_only(zeros))
+        self._frozen = False
+        self._counting = threading.Lock()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of each array that is counted."""
+        return self._moments.mean.shape
+
+    @property
+    def count(self) -> int:
+        """How many arrays were counted."""
+        return self._moments.number
+
+    @property
+    def mean(self) -> Array:
+        """The mean of each element, read-only; 0 where nothing was counted."""
+        return self._moments.mean
+
+    @property
+    def variance(self) -> Array:
+        """The variance of each element, divided by the count; 1 of nothing."""
+        return _variance(self._moments)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether `update` leaves everything as it is."""
+        return self._frozen
+
+    def freeze(self) -> None:
+        """Makes `update` do nothing from now on, for everyone who shares this."""
+        self._frozen = True
+
+    def unfreeze(self) -> None:
+        """Lets `update` count again."""
+        self._frozen = False
+
+    def update(self, values: Any) -> None:
+        """Counts an array, or a batch of them; does nothing while frozen.
+
+        Args:
+            values: Numbers whose last dimensions are `shape`. Whatever is in front of
+                these are dimensions of a batch; there may be none.
+
+        Raises:
+            SpecError: The values have another shape, or are not finite. Nothing was
+                counted.
+        """
+        # Hot: called once per step by wrappers that learn what is normal.
+        if self._frozen:
+            return
+        batch = self._as_batch(values)
+        if not len(batch):
+            return
+        with self._counting:
+            old = self._moments
+            if not old.number:
+                # Any origin will do; near the values they keep their digits.
+                old = old._replace(mean=np.asarray(batch[0], np.float64))
+            new = _extended(old, batch)
+            # The squares alone tell: whatever is not finite gets into them.
+            if not np.isfinite(new.squares).all():
+                raise self._not_finite(batch)
+            self._moments = new
+
+    def merge(self, other: RunningStatistics) -> None:
+        """Counts all that another object has counted, which stays as it is.
+
+        Example:
+            >>> both, other = RunningStatistics(), RunningStatistics()
+            >>> both.update([1.0, 2.0])
+            >>> other.update([3.0, 6.0])
+            >>> both.merge(other)
+            >>> both
+            RunningStatistics(shape=(), count=4)
+            >>> float(both.mean), float(both.variance)
+            (3.0, 3.5)
+        """
+        if not isinstance(other, RunningStatistics):
+            raise TypeError(
+                "RunningStatistics.merge() takes other RunningStatistics, not "
+                f"{describe(other)}."
+            )
+        if self._frozen:
+            raise ValueError(
+                "RunningStatistics.merge() was called on frozen statistics, which do "
+                "not change. Call unfreeze() first."
+            )
+        theirs = other._moments
+        self._check_shape("merge", theirs.mean.shape)
+        if not theirs.number:
+            return
+        with self._counting:
+            ours = self._moments
+            if not ours.number:
+                self._moments = theirs
+                return
+            shift = theirs.mean - ours.mean
+            self._moments = _joined(ours, theirs.number, shift, theirs.squares)
+
+    def scale(self, epsilon: float = 1e-8) -> Array:
+        """Returns what to divide by: the standard deviation, or 1 where that is 0.
+
+        What was the same each time has no scale. Divided by a number near 0, the first
+        value that differs would become enormous.
+
+        Args:
+            epsilon: Added to the variance, so that small ones do not do the same.
+        """
+        return _scale(self._moments, epsilon)
+
+    def normalize(
+        self, values: Any, epsilon: float = 1e-8, clip: float | None = None
+    ) -> Array:
+        """Returns how many standard deviations values are from the mean, in float32.
+
+        Args:
+            values: Numbers whose last dimensions are `shape`.
+            epsilon: As in `scale`.
+            clip: The largest distance there is; `None` for no limit.
+        """
+        array = self._checked(values, "normalize")
+        moments = self._moments  # Another thread may replace them.
+        distance = np.asarray(np.subtract(array, moments.mean, dtype=np.float64))
+        # In place: of many pictures, new memory takes longer than the arithmetic.
+        np.divide(distance, _scale(moments, epsilon), out=distance)
+        if clip is not None:
+            np.clip(distance, -clip, clip, out=distance)
+        return distance.astype(np.float32)
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns all there is to know, as numbers and arrays, for `set_state`."""
+        count, mean, squares = self._moments
+        return {
+            "count": count,
+            "mean": mean.copy(),
+            "squares": squares.copy(),
+            "frozen": self._frozen,
+        }
+
+    def set_state(self, state: Any) -> None:
+        """Brings back what `get_state` returned, for everyone who shares this."""
+        self.check_state(state)
+        with self._counting:
+            self._moments = _Moments(
+                int(state["count"]),
+                _read_only(np.array(state["mean"], np.float64)),
+                _read_only(np.array(state["squares"], np.float64)),
+            )
+            self._frozen = bool(state["frozen"])
+
+    def check_state(self, state: Any) -> None:
+        """Raises what `set_state` would raise, and changes nothing."""
+        keys = {"count", "mean", "squares", "frozen"}
+        if not isinstance(state, dict) or state.keys() != keys:
+            raise ValueError(
+                f"RunningStatistics.set_state() was given {describe(state)}; it takes "
+                "what get_state() returned."
+            )
+        self._check_shape("set_state", np.shape(state["mean"]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.get_state()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        RunningStatistics.__init__(self, np.shape(state["mean"]))
+        self.set_state(state)
+
+    def __repr__(self) -> str:
+        frozen = ", frozen" if self._frozen else ""
+        return f"RunningStatistics(shape={self.shape}, count={self.count}{frozen})"
+
+    def _as_batch(self, values: Any) -> Array:
+        """Returns the values with one dimension of the batch, whatever they had."""
+        array = self._checked(values, "update")
+        outer = array.ndim - len(self.shape)
+        if outer == 1:
+            return array
+        return array.reshape(math.prod(array.shape[:outer]), *self.shape)
+
+    def _checked(self, values: Any, call: str) -> Array:
+        array, shape = as_array(values), self.shape
+        outer = array.ndim - len(shape)
+        if array.dtype.kind in "biuf" and outer >= 0 and array.shape[outer:] == shape:
+            return array
+        raise SpecError(
+            f"RunningStatistics.{call}() was given values that do not go with it.\n\n"
+            f"  expected   numbers in an array whose last dimensions are {shape}\n"
+            f"  got        {describe(values if array.dtype.hasobject else array)}\n\n"
+            "Dimensions of a batch come first, and there may be any number of them."
+        )
+
+    def _check_shape(self, call: str, shape: tuple[int, ...]) -> None:
+        if shape != self.shape:
+            raise ValueError(
+                f"RunningStatistics.{call}() was given statistics of arrays of shape "
+                f"{shape}; these are of arrays of shape {self.shape}."
+            )
+
+    def _not_finite(self, batch: Array) -> SpecError:
+        bad = int(np.count_nonzero(~np.isfinite(batch)))
+        what = (
+            f"{bad} of {batch.size} numbers are NaN or infinite"
+            if bad
+            else "the squares of some are too large for float64"
+        )
+        return SpecError(
+            f"RunningStatistics.update() was given values of which {what}. The mean "
+            "would be lost. Nothing was counted."
+        )
+
+
+def _variance(moments: _Moments) -> Array:
+    number, mean, squares = moments
+    return np.asarray(squares / number) if number else np.ones(mean.shape)
+
+
+def _scale(moments: _Moments, epsilon: float) -> Array:
+    variance = _variance(moments)
+    return np.where(variance > 0.0, np.sqrt(variance + epsilon), 1.0)
+
+
+def _extended(old: _Moments, batch: Array) -> _Moments:
+    """Returns the moments after a batch was counted, too."""
+    with np.errstate(over="ignore", invalid="ignore"):  # It is looked at afterwards.
+        distances = np.subtract(batch, old.mean, dtype=np.float64)
+        # Several times as fast as .sum(axis=0) for few elements in many rows.
+        shift = np.einsum("i...->...", distances) / len(batch)
+        distances -= shift
+        squares = np.einsum("i...,i...->...", distances, distances)
+        return _joined(old, len(batch), shift, squares)
+
+
+def _joined(old: _Moments, number: int, shift: Array, squares: Array) -> _Moments:
+    """Returns the moments of two collections together.
+
+    Of the second are given the number, the distance of its mean from that of the
+    first, and its squares. Where all values are the same, the distance is 0, and what
+    comes out is exact.
+    """
+    total = old.number + number
+    # Of Python's integers, which do not overflow.
+    weight = old.number * number / total
+    return _Moments(
+        total,
+        _read_only(old.mean + shift * (number / total)),
+        _read_only(old.squares + squares + shift * shift * weight),
+    )
+
+
+def _read_only(number_or_array: Any) -> Array:
+    array = np.asarray(number_or_array, np.float64)
+    array.setflags(write=False)
+    return array
+
+
+_LAST = StepType.LAST
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class NormalizedLeaf(NamedTuple):
+    """A leaf that is normalised: its place among all, its shape with that of rows."""
+
+    place: int
+    shape: tuple[int, ...]
+    statistics: RunningStatistics
+
+
+class Normalizer(PyEnvironmentBaseWrapper):
+    """What both wrappers have in common: statistics, and whether they learn."""
+
+    _kept: ClassVar[tuple[str, ...]] = ("_over",)
+    # The part of a time step that is normalised: "observation" or "reward".
+    _part: ClassVar[str]
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        epsilon: float,
+        clip: float | None,
+        statistics: Any,
+        frozen: bool,
+        integers: bool | None,
+        handle_auto_reset: bool,
+    ) -> None:
+        super().__init__(env, handle_auto_reset)
+        if not is_number(epsilon) or epsilon <= 0.0:
+            raise ValueError(f"epsilon must be a positive number, got {epsilon!r}.")
+        if clip is not None and not (is_number(clip) and 0.0 < clip <= _LARGEST):
+            raise ValueError(
+                f"clip must be a positive number, or None for no limit, got {clip!r}."
+            )
+        self._epsilon, self._clip = float(epsilon), clip
+        self._frozen = checked_flag("frozen", frozen)
+        self._given: NestedSpec = getattr(env, f"{self._part}_spec")()
+        self._structure = nest.Structure(self._given)
+        if integers is None:
+            integers = all(spec.dtype.kind != "f" for spec in self._structure.leaves)
+        if statistics is None:
+            kinds = "iuf" if checked_flag("integers", integers) else "f"
+            self._chosen = [
+                RunningStatistics(spec.shape) if spec.dtype.kind in kinds else None
+                for spec in self._structure.leaves
+            ]
+        else:
+            self._chosen = self._checked_statistics(statistics)
+        self._leaves = [
+            NormalizedLeaf(place, (*self._dims, *spec.shape), one)
+            for place, (spec, one) in enumerate(
+                zip(self._structure.leaves, self._chosen, strict=True)
+            )
+            if one is not None
+        ]
+        if not self._leaves:
+            raise ValueError(self._nothing_to_do(statistics is None))
+        self._spec = self._structure.unflatten(list(self._specs()))
+        # In which rows the current time step is a LAST, if another may follow it.
+        self._pads = self.repeats_last
+        self._over = np.zeros(self._dims, bool)
+
+    @property
+    def epsilon(self) -> float:
+        """The number that is added to a variance, because it may be 0."""
+        return self._epsilon
+
+    @property
+    def clip(self) -> float | None:
+        """The largest normalised value, in both directions; `None` for no limit."""
+        return self._clip
+
+    @property
+    def statistics(self) -> Any:
+        """The `RunningStatistics` behind it all: to be saved, shared or looked at.
+
+        Where there is a nest, this is one, too, with `None` for each leaf that is left
+        as it is.
+        """
+        return self._structure.unflatten(self._chosen)
+
+    @property
+    def adapts(self) -> bool:
+        """Whether what it shows depends on all that it has shown before."""
+        return not self._frozen or super().adapts
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the statistics are used as they are, and nothing is learnt."""
+        return self._frozen
+
+    def freeze(self) -> None:
+        """Stops learning here; others that share the statistics go on."""
+        self._frozen = True
+
+    def unfreeze(self) -> None:
+        """Goes on learning."""
+        self._frozen = False
+
+    def _specs(self) -> Iterator[ArraySpec]:
+        for spec, statistics in zip(self._structure.leaves, self._chosen, strict=True):
+            if statistics is None:
+                yield spec
+            elif self._clip is None:
+                yield ArraySpec(spec.shape, np.float32, spec.name)
+            else:
+                yield BoundedArraySpec(
+                    spec.shape, np.float32, -self._clip, self._clip, spec.name
+                )
+
+    def _telling(self, step_type: Any, rows: Array | None) -> Array | None:
+        """Returns which rows show something new; `None` if all do.
+
+        A `LAST` after a `LAST` does not: it pads an episode that is over.
+        """
+        if not self._pads:
+            return rows
+        last = np.asarray(step_type) == _LAST
+        padded = self._over & last
+        self._over = last if rows is None else np.where(rows, last, self._over)
+        if not padded.any():
+            return rows
+        return np.asarray(~padded if rows is None else rows & ~padded)
+
+    def _learn(self, leaf: NormalizedLeaf, values: Array) -> None:
+        try:
+            leaf.statistics.update(values)
+        except SpecError as error:
+            path = nest.join(self._part, self._structure.paths[leaf.place])
+            raise SpecError(
+                f"{type(self).__name__} cannot learn from {path} as "
+                f"{type(self._env).__name__} returned it. {error}"
+            ) from error
+
+    def _flat(self, time_step: TimeStep) -> list[Any]:
+        """Returns the leaves of the part, having looked at what is about to count."""
+        value = getattr(time_step, self._part)
+        leaves = self._structure.flatten(value)
+        if any(np.shape(leaves[place]) != shape for place, shape, _ in self._leaves):
+            check_fits(
+                value,
+                self._given,
+                subject=f"{type(self._env).__name__} returned a time step that",
+                root=self._part,
+                outer_dims=self._dims,
+            )
+        return leaves
+
+    def _checked_statistics(self, given: Any) -> list[RunningStatistics | None]:
+        name = type(self).__name__
+        leaves = flatten_as(
+            self._structure,
+            given,
+            subject=f"The argument statistics of {name}",
+            root="statistics",
+        )
+        for path, spec, one in zip(
+            self._structure.paths, self._structure.leaves, leaves, strict=True
+        ):
+            place = nest.join("statistics", path)
+            if one is None:
+                continue
+            if not isinstance(one, RunningStatistics):
+                raise TypeError(
+                    f"{name} takes RunningStatistics, and {place} is {describe(one)}. "
+                    "For a nest pass a nest of them, with None for each leaf that is "
+                    "to stay as it is."
+                )
+            if one.shape != spec.shape or spec.dtype.kind not in "iuf":
+                raise ValueError(
+                    f"{place} does not go with what it is to normalise: it is {one}, "
+                    f"and the {self._part} is {spec!r}. Numbers are normalised, with "
+                    f"RunningStatistics({spec.shape})."
+                )
+        return leaves
+
+    def _nothing_to_do(self, chose: bool) -> str:
+        wrapped = type(self._env).__name__
+        text = f"{type(self).__name__} finds nothing to normalise in {wrapped}: "
+        if not chose:
+            return f"{text}statistics has None for every leaf."
+        dtypes = listed(dict.fromkeys(str(s.dtype) for s in self._structure.leaves))
+        return f"{text}its {self._part} has the dtypes {dtypes}."
+
+    def _save(self) -> dict[str, Any]:
+        return {
+            **super()._save(),
+            "frozen": self._frozen,
+            "statistics": [leaf.statistics.get_state() for leaf in self._leaves],
+        }
+
+    def _set_state(self, state: Any) -> None:
+        # Before anything changes, in the environment or here.
+        if isinstance(state, WrapperState) and state.wrapper == type(self).__qualname__:
+            given = state.own["statistics"]
+            if len(given) != len(self._leaves):
+                raise ValueError(
+                    f"{type(self).__name__}.set_state() was given the state of a "
+                    f"wrapper that normalises {counted(len(given), 'leaf', 'leaves')}; "
+                    f"here {len(self._leaves)} of the {self._part} are normalised."
+                )
+            for leaf, one in zip(self._leaves, given, strict=True):
+                leaf.statistics.check_state(one)
+        super()._set_state(state)
+
+    def _restore(self, saved: Any) -> None:
+        super()._restore(saved)
+        self._frozen = saved["frozen"]
+        for leaf, state in zip(self._leaves, saved["statistics"], strict=True):
+            leaf.statistics.set_state(state)  # in place: others may share it
+
+
+_FIRST = StepType.FIRST
+
+
+class NormalizeObservation(Normalizer):
+    """Gives observations mean 0 and variance 1, as far as they are known by now.
+
+    Every observation is counted before it is normalised, that of a `FIRST` too, and
+    each element of an array alone. What only pads an episode, as with
+    `FixedLength`, is not counted. A batch learns from all rows that have moved,
+    and has one mean and one variance for all of them; wrap a pool rather than the
+    environments in it, for in workers each would learn for itself. What is normalised
+    is float32. An element that has been the same each time becomes 0. Of the first
+    observations little is known: `clip` keeps them, and rare ones later, in bounds.
+
+    Of a nest every float leaf is normalised; integers beside them stay as they are, for
+    most are choices and counts, unless `integers` says otherwise. Where there are no
+    floats, as with a picture, the integers are normalised; booleans never are.
+    `statistics` can say it for each leaf.
+
+    A state holds what was learnt, and `set_state` brings it back for all who share it.
+    For evaluation share it, and learn no more:
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = NormalizeObservation(CartPole(batch_size=64, seed=1), clip=10.0)
+        >>> _ = env.reset()
+        >>> for _ in range(20):
+        ...     time_step = env.step(np.ones(64, int))
+        >>> env.observation_spec()
+        BoundedArraySpec(shape=(4,), dtype=float32, minimum=-10.0, maximum=10.0)
+        >>> env.statistics
+        RunningStatistics(shape=(4,), count=1344)
+        >>> test = NormalizeObservation(
+        ...     CartPole(), clip=10.0, statistics=env.statistics, frozen=True
+        ... )
+        >>> test.reset().observation.dtype, env.statistics.count
+        (dtype('float32'), 1344)
+    """
+
+    _part = "observation"
+    _shown = ("clip", "frozen")
+
+    def __init__(
+        self,
+        env: Any,
+        epsilon: float = 1e-8,
+        *,
+        clip: float | None = None,
+        statistics: Any = None,
+        frozen: bool = False,
+        integers: bool | None = None,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            epsilon: Added to the variance.
+            clip: The largest normalised value, in both directions; `None` for no
+                limit.
+            statistics: `RunningStatistics` to go on from and to share; `None` begins
+                with new ones. For a nest of observations a nest of them, with `None`
+                for each leaf that is to stay as it is.
+            frozen: Whether to use the statistics as they are, and to learn nothing.
+            integers: Whether integers are normalised, too, where `statistics` does not
+                say what is; `None` if there are no floats.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(
+            env,
+            epsilon=epsilon,
+            clip=clip,
+            statistics=statistics,
+            frozen=frozen,
+            integers=integers,
+            handle_auto_reset=handle_auto_reset,
+        )
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of one row's observation, normalised."""
+        return fresh_nest(self._spec)
+
+    def _nothing_to_do(self, chose: bool) -> str:
+        advice = " To normalise integers pass integers=True." if chose else ""
+        return f"{super()._nothing_to_do(chose)}{advice}"
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        leaves = self._flat(time_step)
+        telling = self._telling(time_step.step_type, rows)
+        for leaf in self._leaves:
+            value = leaves[leaf.place]
+            if not self._frozen:
+                self._learn(leaf, value if telling is None else value[telling])
+            leaves[leaf.place] = leaf.statistics.normalize(
+                value, self._epsilon, self._clip
+            )
+        return time_step._replace(observation=self._structure.unflatten(leaves))
+
+
+class NormalizeReward(Normalizer):
+    """Divides rewards by the standard deviation of the return, as far as it is known.
+
+    The return is what has been earned so far in an episode, where each step makes
+    earlier rewards worth `gamma` times the discount of the time step before. Each row
+    of a batch has its own, which begins with 0 in a `FIRST`; all of them count in the
+    same standard deviation. The reward of a `FIRST` stays 0 and is not counted. Until
+    returns differ, rewards stay as they are. They are float32 in any case.
+
+    Of a vector or a nest of rewards each element has a return of its own. What was
+    learnt is saved, shared and frozen as with `NormalizeObservation`.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = NormalizeReward(CartPole(batch_size=64, seed=1), clip=10.0)
+        >>> _ = env.reset()
+        >>> for _ in range(20):
+        ...     time_step = env.step(np.ones(64, int))
+        >>> float(env.statistics.variance.round(1)), time_step.reward[:3].round(2)
+        (6.7, array([0.39, 0.39, 0.  ], dtype=float32))
+    """
+
+    _part = "reward"
+    _kept = ("_over", "_earlier")
+    _shown = ("gamma", "clip", "frozen")
+
+    def __init__(
+        self,
+        env: Any,
+        gamma: float = 0.99,
+        epsilon: float = 1e-8,
+        *,
+        clip: float | None = None,
+        statistics: Any = None,
+        frozen: bool = False,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            gamma: What a reward is worth a step later.
+            epsilon: Added to the variance.
+            clip: The largest normalised reward, in both directions; `None` for no
+                limit.
+            statistics: `RunningStatistics` of returns to go on from and to share;
+                `None` begins with new ones. For a nest of rewards a nest of them, with
+                `None` for each leaf that is to stay as it is.
+            frozen: Whether to use the statistics as they are, and to learn nothing.
+            handle_auto_reset: As with every wrapper.
+        """
+        if not is_number(gamma) or not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must be a number from 0 to 1, got {gamma!r}.")
+        super().__init__(
+            env,
+            epsilon=epsilon,
+            clip=clip,
+            statistics=statistics,
+            frozen=frozen,
+            integers=True,
+            handle_auto_reset=handle_auto_reset,
+        )
+        discount = env.discount_spec()
+        if nest.is_nested(discount) or discount.shape != ():
+            raise ValueError(
+                f"NormalizeReward cannot wrap {type(env).__name__}: its discount is "
+                f"{discount!r}, and summing up returns takes one number for each row."
+            )
+        self._gamma = float(gamma)
+        # The returns so far, as they will be worth in the next step.
+        self._earlier = [np.zeros(leaf.shape) for leaf in self._leaves]
+
+    @property
+    def gamma(self) -> float:
+        """What a reward is worth a step later."""
+        return self._gamma
+
+    def reward_spec(self) -> NestedSpec:
+        """Returns the specs of one row's reward, normalised."""
+        return fresh_nest(self._spec)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        first = np.asarray(time_step.step_type) == _FIRST
+        telling = self._telling(time_step.step_type, rows)
+        earned = ~first if telling is None else telling & ~first
+        worth = self._gamma * np.asarray(time_step.discount, np.float64)
+        leaves = self._flat(time_step)
+        for number, leaf in enumerate(self._leaves):
+            reward, earlier = leaves[leaf.place], self._earlier[number]
+            returns = np.asarray(earlier + reward)
+            if not self._frozen:
+                self._learn(leaf, returns[earned])
+            later = where_rows(first, 0.0, returns * beside(worth, returns))
+            if rows is not None:
+                later = where_rows(rows, later, earlier)
+            self._earlier[number] = later
+            leaves[leaf.place] = self._scaled(reward, leaf.statistics, first)
+        return time_step._replace(reward=self._structure.unflatten(leaves))
+
+    def _scaled(
+        self, reward: NestedArray, statistics: RunningStatistics, first: Array
+    ) -> Array:
+        scaled = np.divide(reward, statistics.scale(self._epsilon), dtype=np.float64)
+        if self._clip is not None:
+            scaled = np.clip(scaled, -self._clip, self._clip)
+        return where_rows(first, 0.0, scaled).astype(np.float32)

@@ -1,1 +1,0 @@
-"""Running statistics, and wrappers that normalise with them."""

@@ -1,0 +1,533 @@
+"""Wrappers that choose, rename or join the parts of observations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from envkit import nest
+from envkit.nest import kind_of
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
+from envkit.specs.validation import describe
+from envkit.text import a_or_an, listed
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.wrappers.observations import known_bounds, usual_kind
+
+__all__ = [
+    "FlattenObservation",
+    "FlattenObservationsWrapper",
+    "ObservationFilterWrapper",
+    "Packing",
+    "RenameObservation",
+    "SelectObservation",
+]
+
+
+class ObservationFilterWrapper(PyEnvironmentBaseWrapper):
+    """Shows some elements of an observation that is a vector, in the order asked for.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = ObservationFilterWrapper(CartPole(batch_size=3, seed=1), idx=[2, 0])
+        >>> env.reset().observation.shape
+        (3, 2)
+        >>> env.observation_spec().maximum
+        array([0.41887903, 4.8       ], dtype=float32)
+    """
+
+    _shown = ("idx",)
+
+    def __init__(
+        self,
+        env: Any,
+        idx: Sequence[int] | npt.NDArray[np.integer[Any]],
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            idx: The indices of the elements that are seen; negative ones count from the
+                end.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        spec = env.observation_spec()
+        if nest.is_nested(spec) or len(spec.shape) != 1:
+            raise ValueError(
+                "ObservationFilterWrapper filters observations that are a single "
+                f"vector, and this one is {_kind(spec)}. To choose among the parts of "
+                "a dictionary use SelectObservation; to make a vector of other "
+                "observations, FlattenObservationsWrapper."
+            )
+        self._idx = _checked_indices(idx, spec.shape[0])
+        self._spec = _filtered(spec, self._idx)
+
+    @property
+    def idx(self) -> list[int]:
+        """The indices of the elements that are seen."""
+        indices: list[int] = self._idx.tolist()
+        return indices
+
+    def observation_spec(self) -> ArraySpec:
+        """Returns the spec of the elements that are seen."""
+        return self._spec
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Indexing with an array copies.
+        seen = np.asarray(time_step.observation)[..., self._idx]
+        return time_step._replace(observation=seen)
+
+
+class FlattenObservationsWrapper(PyEnvironmentBaseWrapper):
+    """Joins all parts of an observation, or some of them, into one vector.
+
+    The parts follow one another by sorted key, as in every flattened nest, each in
+    row-major order. They have to be of one dtype. In a batch there is a vector for each
+    row. The vector has bounds if all of its parts have.
+
+    Example:
+        >>> from envkit.envs import TicTacToe
+        >>> env = FlattenObservationsWrapper(TicTacToe(seed=1), ["board"])
+        >>> env.reset().observation.shape
+        (9,)
+    """
+
+    _shown = ("observations_allowlist",)
+
+    def __init__(
+        self,
+        env: Any,
+        observations_allowlist: Sequence[str] | None = None,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            observations_allowlist: The keys of the parts that are seen, of an
+                observation that is a dictionary; `None` for all parts of any nest.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        spec = env.observation_spec()
+        self._allowlist: list[Any] | None = None
+        if observations_allowlist is not None:
+            self._allowlist = _checked_keys(
+                self, "observations_allowlist", observations_allowlist, spec
+            )
+        self._structure = nest.Structure(self._chosen(spec))
+        leaves = self._structure.leaves
+        dtypes = {str(leaf.dtype): leaf.dtype for leaf in leaves}
+        if len(dtypes) != 1:
+            raise ValueError(
+                "FlattenObservationsWrapper joins parts that have the same dtype, and "
+                f"these have {listed(dtypes) or 'none, for there are no parts'}. "
+                "Choose some of them with observations_allowlist, or cast them with "
+                "DtypeObservation first."
+            )
+        (dtype,) = dtypes.values()
+        self._packing = Packing(leaves, self._dims, dtype, "packed_observations")
+
+    @property
+    def observations_allowlist(self) -> list[Any] | None:
+        """The keys of the parts that are seen; `None` for all."""
+        return None if self._allowlist is None else [*self._allowlist]
+
+    def observation_spec(self) -> ArraySpec:
+        """Returns the spec of the vector."""
+        return self._packing.spec
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        leaves = self._structure.flatten(self._chosen(time_step.observation))
+        return time_step._replace(observation=self._packing.pack(leaves))
+
+    def _chosen(self, parts: Any) -> Any:
+        # The dictionary is the environment's, so nothing is deleted from it.
+        if self._allowlist is None:
+            return parts
+        return {key: parts[key] for key in self._allowlist}
+
+
+class FlattenObservation(PyEnvironmentBaseWrapper):
+    """Joins all parts of an observation into one vector, with choices as one-hot parts.
+
+    A choice, which is an integer of several values, becomes as many places with a 1 in
+    one of them; a row of choices becomes those of each. Everything else follows in
+    row-major order. It is what Gymnasium's wrapper of this name returns: which specs
+    are choices says `space_from_spec`, and the parts come in the order of the spec.
+
+    `FlattenObservationsWrapper` leaves numbers as they are.
+
+    Example:
+        >>> from envkit import BoundedArraySpec, RandomPyEnvironment
+        >>> gear = BoundedArraySpec((), np.int64, -1, 1)
+        >>> speed = BoundedArraySpec((2,), np.float32, 0.0, 9.0)
+        >>> env = RandomPyEnvironment({"gear": gear, "speed": speed})
+        >>> env = FlattenObservation(env)
+        >>> env.reset().observation.shape, env.observation_spec().dtype
+        ((5,), dtype('float64'))
+    """
+
+    def __init__(self, env: Any, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, whose observation has numbers alone.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._structure = nest.Structure(env.observation_spec())
+        specs = self._structure.leaves
+        numbers = self._structure.unflatten(list(range(len(specs))))
+        # In the order of the spec; nests are flattened by sorted key.
+        self._order = list(_in_order(numbers))
+        self._one_hots = [_one_hot(spec) for spec in specs]
+        flat = [
+            spec if one_hot is None else one_hot.spec
+            for spec, one_hot in zip(specs, self._one_hots, strict=True)
+        ]
+        for path, spec in zip(self._structure.paths, flat, strict=True):
+            if spec.dtype.kind not in "biuf":
+                raise ValueError(
+                    "FlattenObservation joins numbers, and the observation"
+                    f"{f' at {path}' if path else ''} is {spec!r:.200}. "
+                    "SelectObservation leaves parts out."
+                )
+        if not flat:
+            raise ValueError("FlattenObservation was given an observation of no parts.")
+        dtype = np.result_type(*[spec.dtype for spec in flat])
+        ordered = [flat[index] for index in self._order]
+        self._packing = Packing(ordered, self._dims, dtype, "flat_observation")
+
+    def observation_spec(self) -> ArraySpec:
+        """Returns the spec of the vector."""
+        return self._packing.spec
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        leaves = self._structure.flatten(time_step.observation)
+        parts = []
+        for index in self._order:
+            one_hot = self._one_hots[index]
+            parts.append(leaves[index] if one_hot is None else one_hot(leaves[index]))
+        return time_step._replace(observation=self._packing.pack(parts))
+
+
+class _OneHot:
+    """Makes one-hot parts of choices, those of a row one after the other."""
+
+    def __init__(self, spec: BoundedArraySpec) -> None:
+        lows, highs = (
+            np.broadcast_to(bound, spec.shape).ravel().tolist()
+            for bound in (spec.minimum, spec.maximum)
+        )
+        counts = [high - low + 1 for low, high in zip(lows, highs, strict=True)]
+        if sum(counts) > _MOST_PLACES:
+            raise ValueError(
+                f"FlattenObservation would need {sum(counts)} places for the choices "
+                f"of {spec!r:.200}. RescaleObservation and DtypeObservation make other "
+                "numbers of integers."
+            )
+        # For each place: whose it is, and of which number.
+        self._owners = np.repeat(np.arange(len(counts)), counts)
+        numbers = [
+            n
+            for low, high in zip(lows, highs, strict=True)
+            for n in range(low, high + 1)
+        ]
+        self._numbers = np.array(numbers, spec.dtype)
+        self._dims = len(spec.shape)
+        self.spec = BoundedArraySpec((sum(counts),), spec.dtype, 0, 1, spec.name)
+
+    def __call__(self, leaf: Any) -> Array:
+        choices = np.asarray(leaf)
+        dims = choices.shape[: choices.ndim - self._dims]
+        chosen = choices.reshape(*dims, -1)[..., self._owners]
+        return np.asarray(chosen == self._numbers, self.spec.dtype)
+
+
+# More would fill memory with zeros.
+_MOST_PLACES = 2**24
+
+
+def _one_hot(spec: ArraySpec) -> _OneHot | None:
+    # A spec that came from a space knows its kind.
+    kind = getattr(spec, "kind", None) or usual_kind(spec)
+    is_choice = isinstance(spec, BoundedArraySpec) and "Discrete" in str(kind)
+    return _OneHot(spec) if is_choice else None  # type: ignore[arg-type]  # it is one
+
+
+def _in_order(numbers: Any) -> Iterator[int]:
+    """Yields the numbers in a nest in the order in which they stand there."""
+    if isinstance(numbers, Mapping):
+        numbers = numbers.values()
+    elif not isinstance(numbers, list | tuple):
+        yield numbers
+        return
+    for number in numbers:
+        yield from _in_order(number)
+
+
+class SelectObservation(PyEnvironmentBaseWrapper):
+    """Shows some parts of an observation that is a dictionary, or one of them alone.
+
+    Example:
+        >>> from envkit.envs import TicTacToe
+        >>> SelectObservation(TicTacToe(seed=1), ["mask"]).observation_spec()
+        {'mask': ArraySpec(shape=(9,), dtype=bool, name='mask')}
+        >>> SelectObservation(TicTacToe(seed=1), "mask").reset().observation.shape
+        (9,)
+    """
+
+    _shown = ("names",)
+
+    def __init__(
+        self, env: Any, names: str | Sequence[str], handle_auto_reset: bool = False
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            names: The keys of the parts that are seen, in this order in a dictionary;
+                or, as a string, of the one part that is seen in place of all.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        spec = env.observation_spec()
+        self._one = isinstance(names, str)
+        self._names = _checked_keys(
+            self, "names", [names] if self._one else names, spec
+        )
+        self._spec = self._chosen(spec)
+
+    @property
+    def names(self) -> Any:
+        """The keys of the parts that are seen."""
+        return self._names[0] if self._one else [*self._names]
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of what is seen."""
+        return fresh_nest(self._spec)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        return time_step._replace(observation=self._chosen(time_step.observation))
+
+    def _chosen(self, parts: Mapping[Any, Any]) -> NestedArray:
+        if self._one:
+            return parts[self._names[0]]
+        return {name: parts[name] for name in self._names}
+
+
+class RenameObservation(PyEnvironmentBaseWrapper):
+    """Gives parts of an observation that is a dictionary other keys.
+
+    Example:
+        >>> from envkit.envs import TicTacToe
+        >>> env = RenameObservation(TicTacToe(seed=1), {"mask": "legal_actions"})
+        >>> sorted(env.reset().observation)
+        ['board', 'legal_actions']
+    """
+
+    _shown = ("names",)
+
+    def __init__(
+        self, env: Any, names: Mapping[Any, Any], handle_auto_reset: bool = False
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            names: The new key for each old one; other parts keep theirs.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        if not isinstance(names, Mapping):
+            raise TypeError(
+                "names must be a dictionary such as {'old': 'new'}, got "
+                f"{describe(names)}."
+            )
+        spec = env.observation_spec()
+        _checked_keys(self, "names", [*names], spec)
+        self._renamed = dict(names)
+        self._pairs = [(old, names.get(old, old)) for old in spec]
+        self._check_collisions()
+        self._spec = self._with_new_keys(spec)
+        # Nothing is made of the leaves: this refuses keys that cannot be sorted.
+        nest.flatten(self._spec)
+
+    def _check_collisions(self) -> None:
+        for old, new in self._renamed.items():
+            others = [key for key, name in self._pairs if name == new and key != old]
+            if others:
+                raise ValueError(
+                    f"RenameObservation was asked to call {old!r} {new!r}, and "
+                    f"{others[0]!r} would have that name, too. Every part needs a name "
+                    "of its own."
+                )
+
+    @property
+    def names(self) -> dict[Any, Any]:
+        """The new key for each old one that has changed."""
+        return dict(self._renamed)
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs under their new keys."""
+        return fresh_nest(self._spec)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        return time_step._replace(
+            observation=self._with_new_keys(time_step.observation)
+        )
+
+    def _with_new_keys(self, parts: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {new: parts[old] for old, new in self._pairs}
+
+
+def _checked_indices(idx: Any, size: int) -> Array:
+    indices = as_array(idx)
+    if indices.ndim != 1 or not indices.size or indices.dtype.kind not in "iu":
+        hint = ""
+        if indices.dtype.kind == "b":
+            hint = " Of a mask make indices with np.flatnonzero(mask)."
+        elif indices.ndim == 0 and indices.dtype.kind in "iu":
+            hint = f" For one element write [{indices}]."
+        raise ValueError(
+            "idx must be a list of at least one index, such as [0, 2], got "
+            f"{describe(idx)}.{hint}"
+        )
+    outside = indices[(indices >= size) | (indices < -size)]
+    if outside.size:
+        raise ValueError(
+            f"idx has the index {outside[0]}, which is out of bounds: the observation "
+            f"has {size} elements, from 0 to {size - 1}."
+        )
+    return indices.astype(np.intp)
+
+
+def _filtered(spec: ArraySpec, indices: Array) -> ArraySpec:
+    if not isinstance(spec, BoundedArraySpec):
+        return spec.replace(shape=indices.shape)
+    low, high = (
+        bound if bound.ndim == 0 else np.broadcast_to(bound, spec.shape)[indices]
+        for bound in (spec.minimum, spec.maximum)
+    )
+    return BoundedArraySpec(indices.shape, spec.dtype, low, high, spec.name)
+
+
+def _checked_keys(
+    wrapper: PyEnvironmentBaseWrapper, argument: str, keys: Any, spec: NestedSpec
+) -> list[Any]:
+    """Returns distinct keys of a dictionary of specs, or says what is wrong."""
+    name = type(wrapper).__name__
+    if not isinstance(spec, Mapping):
+        raise ValueError(
+            f"{name} takes {argument} of observations that are a dictionary, and this "
+            f"one is {_kind(spec)}."
+        )
+    known = listed(map(repr, spec))
+    # Of arrays those without dimensions cannot be iterated over all the same.
+    is_list = hasattr(keys, "__iter__") and getattr(keys, "ndim", 1) > 0
+    if isinstance(keys, str | bytes | Mapping) or not is_list:
+        hint = " RenameObservation takes a dictionary of new keys."
+        raise TypeError(
+            f"{argument} must be a list of keys of the observation, which are {known}, "
+            f"got {describe(keys)}."
+            f"{hint if isinstance(keys, Mapping) else ''}"
+        )
+    chosen = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+    if not chosen:
+        raise ValueError(
+            f"{argument} must hold at least one key of the observation, of which "
+            f"there are {known}, got none."
+        )
+    # Of the list of keys, because what was given by mistake may have no hash.
+    unknown = [key for key in chosen if key not in list(spec)]
+    if unknown:
+        raise ValueError(
+            f"{argument} has {'the keys' if unknown[1:] else 'the key'} "
+            f"{listed(map(repr, unknown))}, which the observation does not have. Its "
+            f"keys are {known}."
+        )
+    return list(dict.fromkeys(chosen))
+
+
+def _kind(spec: NestedSpec) -> str:
+    if isinstance(spec, ArraySpec):
+        return f"an array of shape {spec.shape}"
+    return a_or_an(kind_of(spec))
+
+
+class Packing:
+    """Puts leaves one after another into a vector, for each row of a batch.
+
+    Attributes:
+        spec: What the vector looks like. It has bounds if every leaf has.
+
+    Example:
+        >>> leaves = [ArraySpec((2, 2), np.uint8), ArraySpec((), np.uint8)]
+        >>> packing = Packing(leaves, (3,), np.uint8)
+        >>> packing.spec
+        ArraySpec(shape=(5,), dtype=uint8)
+        >>> packing.pack([np.zeros((3, 2, 2), np.uint8), np.ones(3, np.uint8)]).shape
+        (3, 5)
+    """
+
+    __slots__ = ("_shapes", "spec")
+
+    def __init__(
+        self,
+        specs: Sequence[ArraySpec],
+        dims: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        name: str | None = None,
+    ) -> None:
+        """Prepares for leaves with the dimensions `dims` before those of their specs.
+
+        Args:
+            specs: The specs of the leaves, in order; there is at least one.
+            dims: The dimension of the rows, or nothing.
+            dtype: What the vector consists of; every leaf has to fit into it.
+            name: The name of the vector.
+        """
+        sizes = [math.prod(spec.shape) for spec in specs]
+        self._shapes = [(*dims, size) for size in sizes]
+        self.spec = _vector(specs, ArraySpec((sum(sizes),), dtype, name))
+
+    def pack(self, leaves: Sequence[Any]) -> Array:
+        """Returns a new array of the leaves' elements, each leaf in row-major order."""
+        # Hot: called once per step.
+        parts = [
+            np.reshape(leaf, shape)
+            for leaf, shape in zip(leaves, self._shapes, strict=True)
+        ]
+        return np.concatenate(parts, axis=-1, dtype=self.spec.dtype)
+
+
+def _vector(specs: Sequence[ArraySpec], plain: ArraySpec) -> ArraySpec:
+    """Adds bounds to the spec of a vector, if they are known of all its elements."""
+    if plain.dtype.kind not in "iuf":
+        return plain
+    lows, highs = [], []
+    for spec in specs:
+        bounds = known_bounds(spec)
+        # Without bounds an element may even be NaN, which no bounds contain.
+        if bounds is None:
+            return plain
+        low, high = (np.broadcast_to(bound, spec.shape).ravel() for bound in bounds)
+        lows.append(low.astype(plain.dtype))
+        highs.append(high.astype(plain.dtype))
+    return BoundedArraySpec(
+        plain.shape,
+        plain.dtype,
+        np.concatenate(lows),
+        np.concatenate(highs),
+        plain.name,
+    )

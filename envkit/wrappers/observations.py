@@ -1,0 +1,828 @@
+"""Wrappers that change the leaves of observations: values, ranges, dtypes, shapes."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from envkit import nest
+from envkit.arguments import checked_flag, checked_size, known_dtype
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.special import ObjectSpec
+from envkit.specs.validation import check_fits, describe
+from envkit.text import counted
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Shape
+from envkit.wrappers.arguments import checked_range, range_text
+from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
+
+__all__ = [
+    "Bins",
+    "Change",
+    "DiscretizeObservation",
+    "DtypeObservation",
+    "LeafChanges",
+    "RescaleObservation",
+    "Rescaling",
+    "ReshapeObservation",
+    "TransformObservation",
+    "cast_spec",
+    "checked_bounds",
+    "has_finite_bounds",
+    "known_bounds",
+    "place",
+    "reshaped_spec",
+    "usual_kind",
+]
+
+
+# Makes of a leaf, of one row or of all, what is seen in its place.
+Change: TypeAlias = Callable[[Any], Array]
+
+
+class LeafChanges(PyEnvironmentBaseWrapper):
+    """Changes the leaves of observations one by one, each in its own way.
+
+    A subclass calls `_prepare` in its constructor.
+    """
+
+    def _prepare(
+        self, prepare: Callable[[ArraySpec, str], tuple[ArraySpec, Change]]
+    ) -> None:
+        """Lets `prepare` say of each leaf's spec and path what becomes of the leaf.
+
+        It returns a spec and a function. Wrappers can be pickled if these can.
+        """
+        structure = nest.Structure(self._env.observation_spec())
+        prepared = [
+            prepare(spec, path)
+            for spec, path in zip(structure.leaves, structure.paths, strict=True)
+        ]
+        self._structure = structure
+        self._spec = structure.unflatten([spec for spec, _ in prepared])
+        self._changes = [change for _, change in prepared]
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of what is seen."""
+        return fresh_nest(self._spec)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        leaves = self._structure.flatten(time_step.observation)
+        changed = [
+            change(leaf) for change, leaf in zip(self._changes, leaves, strict=True)
+        ]
+        return time_step._replace(observation=self._structure.unflatten(changed))
+
+
+def place(path: str) -> str:
+    """Returns the place of a leaf in an observation, as the end of a phrase.
+
+    Example:
+        >>> f"the observation{place('[0]')}", f"the observation{place('')}"
+        ('the observation at [0]', 'the observation')
+    """
+    return f" at {path}" if path else ""
+
+
+def known_bounds(spec: ArraySpec) -> tuple[Array, Array] | None:
+    """Returns the bounds of a spec in a form that survives a change of dtype.
+
+    The largest number of a floating dtype stands for infinity in a spec, and does so
+    in its own dtype only. Booleans lie between 0 and 1.
+
+    Example:
+        >>> known_bounds(BoundedArraySpec((), np.float32, minimum=0.0))
+        (array(0., dtype=float32), array(inf, dtype=float32))
+        >>> known_bounds(ArraySpec((), np.float32)) is None
+        True
+    """
+    if spec.dtype.kind == "b":
+        return np.array(0, np.uint8), np.array(1, np.uint8)
+    if not isinstance(spec, BoundedArraySpec):
+        return None
+    low, high = spec.minimum, spec.maximum
+    if spec.dtype.kind == "f":
+        limits = np.finfo(spec.dtype)
+        low = np.where(low <= limits.min, -np.inf, low).astype(spec.dtype)
+        high = np.where(high >= limits.max, np.inf, high).astype(spec.dtype)
+    return low, high
+
+
+def has_finite_bounds(spec: ArraySpec) -> bool:
+    """True if every element has two bounds, none of which stands for infinity.
+
+    Example:
+        >>> has_finite_bounds(BoundedArraySpec((), np.float32, minimum=0.0))
+        False
+    """
+    bounds = known_bounds(spec)
+    return bounds is not None and all(np.isfinite(bound).all() for bound in bounds)
+
+
+def cast_spec(spec: ArraySpec, dtype: np.dtype[Any]) -> ArraySpec | None:
+    """Makes the spec of a leaf that is cast; `None` if the dtype cannot hold it.
+
+    Example:
+        >>> cast_spec(BoundedArraySpec((2,), np.int64, 0, 200), np.dtype(np.uint8))
+        BoundedArraySpec(shape=(2,), dtype=uint8, minimum=0, maximum=200)
+        >>> cast_spec(BoundedArraySpec((2,), np.int64, 0, 300), np.dtype(np.uint8))
+    """
+    bounds = known_bounds(spec)
+    if bounds is None:
+        if spec.dtype.kind not in "iuf":
+            return None
+        low, high = _limits(spec.dtype)
+    else:
+        low, high = bounds
+    if dtype.kind == "b":
+        # Of fractions it could only say that they are not 0.
+        is_bit = spec.dtype.kind != "f" and bool(np.all(low >= 0) and np.all(high <= 1))
+        return ArraySpec(spec.shape, dtype, spec.name) if is_bit else None
+    try:
+        cast = BoundedArraySpec(spec.shape, dtype, low, high, spec.name)
+    except ValueError:
+        return None
+    return ArraySpec.from_spec(cast) if bounds is None else cast
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    if dtype.kind == "f":
+        return np.array(-np.inf), np.array(np.inf)
+    info = np.iinfo(dtype)
+    return np.array(info.min, dtype), np.array(info.max, dtype)
+
+
+def reshaped_spec(spec: ArraySpec, shape: tuple[int, ...]) -> ArraySpec:
+    """Makes the spec of a leaf that gets another shape, with as many elements.
+
+    Example:
+        >>> spec = BoundedArraySpec((4,), np.int64, 0, [1, 2, 3, 4])
+        >>> reshaped_spec(spec, (2, 2)).maximum
+        array([[1, 2],
+               [3, 4]])
+    """
+    if not isinstance(spec, BoundedArraySpec):
+        return spec.replace(shape=shape)
+    low, high = (
+        bound if bound.ndim == 0 else np.broadcast_to(bound, spec.shape).reshape(shape)
+        for bound in (spec.minimum, spec.maximum)
+    )
+    return BoundedArraySpec(shape, spec.dtype, low, high, spec.name)
+
+
+def usual_kind(spec: ArraySpec) -> str:
+    """Names the space that a spec becomes which does not remember one.
+
+    A single integer is a choice and thus `Discrete`, and a row of integers a
+    `MultiDiscrete`, where its dtype and bounds are none that pictures have. "" is for
+    what no space of Gymnasium's describes.
+
+    Example:
+        >>> usual_kind(BoundedArraySpec((), np.int64, 5, 7))
+        'Discrete'
+        >>> usual_kind(BoundedArraySpec((3,), np.int32, 0, [1, 2, 3]))
+        'MultiDiscrete'
+        >>> usual_kind(BoundedArraySpec((84, 84), np.uint8, 0, 255))
+        'Box'
+    """
+    if isinstance(spec, ObjectSpec) or spec.dtype.kind not in "biufU":
+        return ""
+    if spec.dtype.kind == "U":
+        is_text = spec.shape == () and spec.dtype.itemsize and spec.dtype.isnative
+        return "Text" if is_text else ""
+    if spec.dtype.kind in "bf" or not isinstance(spec, BoundedArraySpec):
+        return "Box"
+    return _kind_of_integers(spec)
+
+
+def _kind_of_integers(spec: BoundedArraySpec) -> str:
+    largest = int(np.iinfo(spec.dtype).max)
+    low = np.asarray(spec.minimum).astype(object)
+    high = np.asarray(spec.maximum).astype(object)
+    # Spaces count their choices in the dtype of these.
+    if not spec.minimum.size or not np.all(high - low < largest):
+        return "Box"
+    if spec.shape == ():
+        return "Discrete"
+    binary = spec.dtype == np.int8 and np.all(low == 0) and np.all(high == 1)
+    if binary and 0 not in spec.shape:
+        return "MultiBinary"
+    if len(spec.shape) == 1 and spec.dtype.kind == "i" and spec.shape != (0,):
+        return "MultiDiscrete"
+    return "Box"
+
+
+class TransformObservation(PyEnvironmentBaseWrapper):
+    """Shows what a function makes of each observation.
+
+    The function is called once a step, with the observation as the environment gave
+    it: that of a batch has the arrays of all rows, with the dimension of rows in
+    front. So the function works on whole arrays, treats rows apart and counts
+    axes from the end; then it does for a single environment, too. It is given a copy,
+    which it may change and return. It must not keep anything that the next observation
+    depends on, because no state would hold it.
+
+    What it returns has to fit `observation_spec`, in structure, shape and dtype. The
+    bounds are looked at once, in the first observation.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> env = TransformObservation(
+        ...     CartPole(batch_size=2, seed=1),
+        ...     lambda observation: observation[..., :2],
+        ...     observation_spec=ArraySpec((2,), np.float32),
+        ... )
+        >>> env.reset().observation.shape
+        (2, 2)
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        function: Callable[[NestedArray], NestedArray],
+        observation_spec: NestedSpec | None = None,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            function: Takes an observation, of one row or of all, and returns another.
+            observation_spec: The specs of what it returns, for one row; `None` if
+                structure, shapes and dtypes stay as they are. Bounds are then unknown.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        if not callable(function):
+            raise TypeError(
+                "TransformObservation needs a function of observations, not "
+                f"{describe(function)}."
+            )
+        self._function = function
+        given = env.observation_spec()
+        self._given = nest.Structure(given)
+        self._keeps_spec = observation_spec is None
+        self._structure = nest.Structure(
+            self._given.map(ArraySpec.from_spec, given)
+            if observation_spec is None
+            else _checked_spec(observation_spec)
+        )
+        self._expected = [
+            ((*self._dims, *spec.shape), spec.dtype) for spec in self._structure.leaves
+        ]
+        self._bounds_are_tried = False
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of what the function returns."""
+        return self._structure.unflatten(self._structure.leaves)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        made = self._function(self._given.map(np.array, time_step.observation))
+        leaves = self._flattened(made)
+        if not (self._bounds_are_tried and self._are_as_expected(leaves)):
+            self._check(made)
+        # Arithmetic on arrays without dimensions makes numbers of them.
+        observation = self._structure.unflatten([np.asarray(leaf) for leaf in leaves])
+        return time_step._replace(observation=observation)
+
+    def _flattened(self, made: NestedArray) -> list[Any]:
+        try:
+            return self._structure.flatten(made)
+        except SpecError:
+            self._check(made)
+            raise
+
+    def _are_as_expected(self, leaves: list[Any]) -> bool:
+        return all(
+            isinstance(leaf, np.ndarray) and (leaf.shape, leaf.dtype) == expected
+            for leaf, expected in zip(leaves, self._expected, strict=True)
+        )
+
+    def _check(self, made: NestedArray) -> None:
+        """Refuses what does not fit, bounds included, and says how it would."""
+        advice = (
+            "The function gets the arrays of all rows at once, and returns as many."
+            if self._dims
+            else "The spec is the one that was given as observation_spec."
+        )
+        if self._keeps_spec:
+            advice = (
+                "The spec is that of the environment, as no other was given. If the "
+                "function is to change it, say into what: TransformObservation(env, "
+                "function, observation_spec=...)."
+            )
+        check_fits(
+            made,
+            self._structure.template,
+            subject="The function of TransformObservation returned an observation that",
+            root="observation",
+            outer_dims=self._dims,
+            context=advice,
+        )
+        self._bounds_are_tried = True
+
+
+class RescaleObservation(LeafChanges):
+    """Maps the range of every number in the observation to another, linearly.
+
+    What was at the lower bound of its spec becomes `min_obs`, what was at the upper
+    one becomes `max_obs`. The numbers become float32, and stay float64 where they are.
+    Every leaf of integers or floats needs bounds. An element whose bounds are equal
+    becomes `min_obs`, and leaves of other kinds, such as masks, stay as they are.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = RescaleObservation(GridWorld(seed=1), -1.0, 1.0)
+        >>> env.observation_spec()
+        BoundedArraySpec(shape=(8, 8, 3), dtype=float32, minimum=-1.0, maximum=1.0, name='image')
+    """  # noqa: E501  # a spec is written on one line
+
+    _shown = ("min_obs", "max_obs")
+
+    def __init__(
+        self,
+        env: Any,
+        min_obs: npt.ArrayLike,
+        max_obs: npt.ArrayLike,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            min_obs: The new lower bound: a number, or an array that broadcasts to the
+                shape of every leaf.
+            max_obs: The new upper bound, likewise.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._range = checked_bounds(min_obs, max_obs)
+        self._prepare(self._prepare_leaf)
+        if not any(isinstance(change, Rescaling) for change in self._changes):
+            raise ValueError(
+                "RescaleObservation has nothing to do: the observation holds no "
+                "integers and no floats."
+            )
+
+    @property
+    def min_obs(self) -> Any:
+        """The lower bound of what is seen."""
+        return _plain(self._range[0])
+
+    @property
+    def max_obs(self) -> Any:
+        """The upper bound of what is seen."""
+        return _plain(self._range[1])
+
+    def _prepare_leaf(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+        if spec.dtype.kind not in "iuf":
+            return spec, np.asarray
+        rescaling = Rescaling(spec, path, *self._range)
+        return rescaling.spec, rescaling
+
+
+class DiscretizeObservation(PyEnvironmentBaseWrapper):
+    """Shows in which of equal intervals each element of an observation is.
+
+    Each element's range is cut into so many `bins`. One number stands for the places of
+    all elements, in which that of the last one counts first; or there is an array with
+    one for each.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = DiscretizeObservation(Catch(rows=2, columns=2, seed=1), bins=2)
+        >>> env.observation_spec()
+        BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=15, name='board')
+        >>> DiscretizeObservation(env, 4, multidiscrete=True).observation_spec().shape
+        (1,)
+    """
+
+    _shown = ("bins", "multidiscrete")
+
+    def __init__(
+        self,
+        env: Any,
+        bins: Any,
+        multidiscrete: bool = False,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap, whose observation is one array of numbers with
+                finite bounds.
+            bins: How many intervals each element has: an integer, or one for each.
+            multidiscrete: Whether what is seen has a number for each element.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        spec = env.observation_spec()
+        if not (isinstance(spec, BoundedArraySpec) and has_finite_bounds(spec)):
+            raise ValueError(
+                "DiscretizeObservation cuts the range between two bounds into "
+                f"intervals, and the observation of {type(env).__name__} is "
+                f"{spec!r:.200}: it must be one array of numbers with finite bounds. "
+                "SelectObservation shows one part of a dictionary."
+            )
+        self._bins = Bins(bins, spec)
+        self._is_multi = checked_flag("multidiscrete", multidiscrete)
+        self._spec = self._bins.spec(self._is_multi, spec.name)
+        self._flat = (*self._dims, math.prod(spec.shape))
+
+    @property
+    def bins(self) -> Any:
+        """How many intervals each element has."""
+        return self._bins.given
+
+    @property
+    def multidiscrete(self) -> bool:
+        """Whether what is seen has a number for each element."""
+        return self._is_multi
+
+    def observation_spec(self) -> ArraySpec:
+        """Returns the spec of the number, or of one for each element."""
+        return self._spec
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        places = self._bins.places(np.reshape(time_step.observation, self._flat))
+        seen = places if self._is_multi else self._bins.together(places)
+        return time_step._replace(observation=seen)
+
+
+class DtypeObservation(LeafChanges):
+    """Casts every leaf of the observation to a dtype.
+
+    Bounds follow, and so does what is known of booleans: that they are 0 or 1. As in
+    NumPy, fractions are cut off on the way to integers, and digits are lost on the way
+    to shorter floats. A dtype that cannot hold all that a spec allows is refused.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = DtypeObservation(Catch(seed=1), np.uint8)
+        >>> env.observation_spec()
+        BoundedArraySpec(shape=(10, 5), dtype=uint8, minimum=0, maximum=1, name='board')
+    """
+
+    _shown = ("dtype",)
+
+    def __init__(
+        self, env: Any, dtype: npt.DTypeLike, handle_auto_reset: bool = False
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            dtype: What every leaf becomes: a dtype of numbers, or booleans.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._dtype = _checked_dtype(dtype)
+        self._prepare(self._prepare_leaf)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What every leaf is cast to."""
+        return self._dtype
+
+    def _prepare_leaf(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+        cast = cast_spec(spec, self._dtype)
+        if cast is None:
+            raise ValueError(
+                f"DtypeObservation cannot cast the observation{place(path)} to "
+                f"{self._dtype}, which cannot hold all that its spec allows: {spec!r}. "
+                "Choose another dtype, or bring the observation into a smaller range "
+                "first, with RescaleObservation for instance."
+            )
+        return cast, functools.partial(_cast, dtype=self._dtype)
+
+
+class ReshapeObservation(LeafChanges):
+    """Gives every leaf of the observation another shape, with the same elements.
+
+    Bounds follow. In a batch each row is reshaped alone.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = ReshapeObservation(GridWorld(batch_size=2, seed=1), (64, -1))
+        >>> env.reset().observation.shape
+        (2, 64, 3)
+    """
+
+    _shown = ("shape",)
+
+    def __init__(self, env: Any, shape: Shape, handle_auto_reset: bool = False) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            shape: What the shape of every leaf becomes. One of the sizes may be -1: it
+                is what the others leave.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._shape = _checked_shape(shape)
+        self._prepare(self._prepare_leaf)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What every leaf is reshaped to."""
+        return self._shape
+
+    def _prepare_leaf(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+        try:
+            # As if there were an array: this one has a single element in memory.
+            shape = np.broadcast_to(0, spec.shape).reshape(self._shape).shape
+        except ValueError:
+            raise ValueError(
+                f"ReshapeObservation cannot give the observation{place(path)} the "
+                f"shape {self._shape}: it has the shape {spec.shape}, which is "
+                f"{counted(math.prod(spec.shape), 'element')}."
+            ) from None
+        whole = (*self._dims, *shape)
+        return reshaped_spec(spec, shape), functools.partial(_reshaped, shape=whole)
+
+
+def _checked_spec(given: NestedSpec) -> NestedSpec:
+    for path, spec in nest.flatten_with_paths(given):
+        if not isinstance(spec, ArraySpec):
+            raise TypeError(
+                "TransformObservation takes specs, and "
+                f"{nest.join('observation_spec', path)} is {describe(spec)}: use "
+                "envkit.ArraySpec(shape, dtype)."
+            )
+    # A copy, because the caller may change the nest that was given.
+    return fresh_nest(given)
+
+
+# Functions of this module rather than lambdas, so that wrappers can be pickled.
+def _cast(leaf: Any, dtype: np.dtype[Any]) -> Array:
+    return np.asarray(leaf).astype(dtype, copy=False)
+
+
+def _reshaped(leaf: Any, shape: tuple[int, ...]) -> Array:
+    return np.asarray(leaf).reshape(shape)
+
+
+def _checked_dtype(dtype: Any) -> np.dtype[Any]:
+    checked = known_dtype("dtype", dtype)
+    if checked.kind not in "biuf":
+        raise ValueError(
+            "dtype must be one of numbers or booleans, such as np.float32, got "
+            f"{checked}."
+        )
+    return checked
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        hint = f" For a vector write ({shape},)." if isinstance(shape, int) else ""
+        raise TypeError(
+            "shape must be a tuple of integers such as (84, 84, 3), got "
+            f"{shape!r:.80}.{hint}"
+        ) from None
+    if min(sizes, default=0) < -1 or sizes.count(-1) > 1:
+        raise ValueError(
+            "shape must have sizes of 0 or more, of which one may be -1, for what the "
+            f"others leave, got {sizes}."
+        )
+    return sizes
+
+
+def _plain(bound: Array) -> Any:
+    return bound.item() if bound.ndim == 0 else bound.copy()
+
+
+_NAMES = "min_obs", "max_obs"
+
+
+class Rescaling:
+    """Maps the bounds of a spec to others, and what is between them linearly.
+
+    Whatever is within the bounds comes to lie within the new ones, whichever way the
+    arithmetic rounds. An element whose bounds are equal becomes the new minimum.
+
+    Attributes:
+        spec: What comes out: float32, or float64 of float64.
+
+    Example:
+        >>> spec = BoundedArraySpec((2,), np.uint8, 0, 255)
+        >>> rescaling = Rescaling(spec, "", np.array(-1.0), np.array(1.0))
+        >>> rescaling(np.array([0, 255], np.uint8))
+        array([-1.,  1.], dtype=float32)
+    """
+
+    __slots__ = ("_origin", "_scale", "_target", "spec")
+
+    def __init__(self, spec: ArraySpec, path: str, low: Array, high: Array) -> None:
+        """Prepares for a leaf of integers or floats.
+
+        Args:
+            spec: What the leaf looks like.
+            path: Where in the observation it is, for messages.
+            low: What its minimum becomes; less than `high`, and finite.
+            high: What its maximum becomes.
+        """
+        is_double = spec.dtype.newbyteorder("=") == np.float64
+        dtype = np.dtype(np.float64 if is_double else np.float32)
+        self.spec = BoundedArraySpec(
+            spec.shape, dtype, *_fitting(spec, path, low, high, dtype), spec.name
+        )
+        # Float32 holds integers of up to 16 bits exactly, and those of others would
+        # lose more digits than the result has anyway.
+        exact = np.result_type(spec.dtype, np.float32)
+        self._origin, width = _origin_and_width(spec, path, exact)
+        self._target = low.astype(exact)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            scale = np.asarray((high.astype(exact) - self._target) / width)
+        self._scale = np.where((width > 0) & np.isfinite(scale), scale, 0).astype(exact)
+        self._lower_scale(width)
+
+    def _lower_scale(self, width: Array) -> None:
+        """Makes the scale smaller by what the largest number would come out too large.
+
+        Each operation keeps the order of numbers, so if the largest comes to lie
+        within the bounds, all do.
+        """
+        while True:
+            with np.errstate(over="ignore"):
+                top = (width * self._scale + self._target).astype(self.spec.dtype)
+            above = top > self.spec.maximum
+            if not above.any():
+                return
+            lower = np.nextafter(self._scale, self._scale.dtype.type(0))
+            self._scale = np.where(above, lower, self._scale)
+
+    def __call__(self, leaf: Any) -> Array:
+        """Returns a new array."""
+        # Hot: called once per step. An array without dimensions stays one in place.
+        rescaled = np.array(leaf, self._scale.dtype)
+        rescaled -= self._origin
+        rescaled *= self._scale
+        rescaled += self._target
+        return rescaled.astype(self.spec.dtype, copy=False)
+
+
+def checked_bounds(
+    min_obs: npt.ArrayLike, max_obs: npt.ArrayLike
+) -> tuple[Array, Array]:
+    """Returns two bounds as arrays of float64, or says what is wrong with them.
+
+    Example:
+        >>> checked_bounds(-1, [1, 2])
+        (array(-1.), array([1., 2.]))
+    """
+    leaves = "every leaf of the observation"
+    low, high = checked_range(_NAMES, (min_obs, max_obs), leaves)
+    return low.astype(np.float64), high.astype(np.float64)
+
+
+def _fitting(
+    spec: ArraySpec, path: str, low: Array, high: Array, dtype: np.dtype[Any]
+) -> tuple[Array, Array]:
+    """Returns the new bounds in a leaf's dtype, or raises if they do not suit it."""
+    for name, bound in zip(_NAMES, (low, high), strict=True):
+        try:
+            suits = np.broadcast_shapes(bound.shape, spec.shape) == spec.shape
+        except ValueError:
+            suits = False
+        if not suits:
+            raise ValueError(
+                f"{name} has the shape {bound.shape}, which does not broadcast to that "
+                f"of the observation{place(path)}, {spec.shape}."
+            )
+    with np.errstate(over="ignore"):
+        first, last = low.astype(dtype), high.astype(dtype)
+        if not np.isfinite(last - first).all():
+            raise ValueError(
+                f"{range_text(_NAMES, low, high)}, which is too far apart for {dtype}, "
+                f"the dtype of the observation{place(path)} after rescaling."
+            )
+    return first, last
+
+
+def _origin_and_width(
+    spec: ArraySpec, path: str, dtype: np.dtype[Any]
+) -> tuple[Array, Array]:
+    """Returns the bounds as a minimum and what the maximum is above it."""
+    if isinstance(spec, BoundedArraySpec):
+        origin = spec.minimum.astype(dtype)
+        with np.errstate(over="ignore"):
+            width = np.asarray(spec.maximum.astype(dtype) - origin)
+        if np.isfinite(width).all() and has_finite_bounds(spec):
+            return origin, width
+    trouble = "infinite bounds" if isinstance(spec, BoundedArraySpec) else "no bounds"
+    raise ValueError(
+        "RescaleObservation needs to know the range of every number, and the "
+        f"observation{place(path)} has {trouble}: its spec is {spec!r}. Give it "
+        "bounds with TransformObservation, leave it out with SelectObservation, or "
+        "scale by what is observed, with NormalizeObservation."
+    )
+
+
+class Bins:
+    """Intervals of equal length between the bounds of each element of a spec.
+
+    They are made as Gymnasium makes them, in the dtype of the spec, so that equal
+    numbers fall into equal intervals.
+
+    Attributes:
+        given: How many there are, as it was said.
+
+    Example:
+        >>> bins = Bins((2, 3), BoundedArraySpec((2,), np.float32, -1.0, 1.0))
+        >>> bins.spec(False)
+        BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=5)
+        >>> places = bins.places(np.array([0.5, -0.9], np.float32))
+        >>> places, bins.together(places), bins.apart(np.array(3))
+        (array([1, 0]), array(3), array([1, 0]))
+    """
+
+    def __init__(self, bins: Any, spec: BoundedArraySpec) -> None:
+        """Cuts the ranges of the elements of a spec of finite bounds."""
+        size = math.prod(spec.shape)
+        is_one = not isinstance(bins, Sequence | np.ndarray)
+        counts = [bins] * size if is_one else list(bins)
+        if len(counts) != size:
+            raise ValueError(
+                "bins must be an integer, or have one for each of "
+                f"{counted(size, 'element')}, got {bins!r:.80}."
+            )
+        self._counts = tuple(checked_size("bins", count) for count in counts)
+        self.given = self._counts[0] if is_one and size else self._counts
+        self._low, self._high = (
+            np.broadcast_to(bound, spec.shape).ravel()
+            for bound in (spec.minimum, spec.maximum)
+        )
+        self._dtype = spec.dtype
+
+    def spec(self, is_multi: bool, name: str | None = None) -> BoundedArraySpec:
+        """Returns the spec of a number for each element, or of one for all."""
+        if is_multi:
+            most = np.array(self._counts, np.int64) - 1
+            return BoundedArraySpec((len(most),), np.int64, 0, most, name)
+        choices = math.prod(self._counts)
+        if choices > np.iinfo(np.int64).max:
+            raise ValueError(
+                f"bins is {self.given!r:.80}, which is {choices:.1e} choices for "
+                f"{counted(len(self._counts), 'element')}: more than there are "
+                "integers. Choose fewer, or multidiscrete=True."
+            )
+        return BoundedArraySpec((), np.int64, 0, choices - 1, name)
+
+    @functools.cached_property
+    def _edges(self) -> list[tuple[list[int], Array]]:
+        """The edges of intervals, each with the elements that they are for.
+
+        Elements of the same range have the same edges, and there may be thousands of
+        elements, such as the pixels of a picture.
+        """
+        elements: dict[tuple[Any, ...], list[int]] = {}
+        for element, ends in enumerate(
+            zip(self._low, self._high, self._counts, strict=True)
+        ):
+            elements.setdefault(ends, []).append(element)
+        return [
+            (indices, np.linspace(low, high, count + 1))
+            for (low, high, count), indices in elements.items()
+        ]
+
+    def middles(self) -> Array:
+        """Returns the middle of each interval, one row for each element."""
+        middles = np.zeros((len(self._counts), max(self._counts, default=0)))
+        for elements, edges in self._edges:
+            middles[elements, : len(edges) - 1] = 0.5 * (edges[:-1] + edges[1:])
+        return middles.astype(self._dtype)
+
+    def places(self, values: Array) -> Array:
+        """Returns the interval in which each element of flat values is."""
+        clipped = np.clip(values, self._low, self._high - 1e-8)
+        places = np.empty(values.shape, np.int64)
+        for elements, edges in self._edges:
+            places[..., elements] = np.digitize(clipped[..., elements], edges[1:-1])
+        return places
+
+    def together(self, places: Array) -> Array:
+        """Makes one number of the places of all elements."""
+        number = np.zeros(places.shape[:-1], np.int64)
+        for element, count in enumerate(self._counts):
+            number = number * count + places[..., element]
+        return np.asarray(number)
+
+    def apart(self, number: Array) -> Array:
+        """Returns the places that one number stands for."""
+        places = np.empty((*number.shape, len(self._counts)), np.int64)
+        for element in reversed(range(len(self._counts))):
+            number, places[..., element] = np.divmod(number, self._counts[element])
+        return places

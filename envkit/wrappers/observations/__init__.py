@@ -1,1 +1,0 @@
-"""Wrappers of observations, and what they are made of."""

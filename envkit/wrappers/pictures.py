@@ -1,0 +1,868 @@
+"""Pictures: arithmetic in NumPy, what is rendered, and wrappers of observations."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
+
+import numpy as np
+
+from envkit import nest
+from envkit.arguments import checked_flag, checked_key, checked_size, limited_size
+from envkit.errors import CallOrderError, EnvkitError, SpecError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import check_fits, describe
+from envkit.text import listed
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray, NestedSpec
+from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.wrappers.observations import Change, LeafChanges, place
+
+__all__ = [
+    "LARGEST_SIZE",
+    "AddRenderObservation",
+    "CropObservation",
+    "GrayscaleObservation",
+    "Keys",
+    "PictureChanges",
+    "ResizeObservation",
+    "TransposeObservation",
+    "bounded_by",
+    "check_picture",
+    "grayscale",
+    "grayscale_of_gymnasium",
+    "rendered",
+    "resize",
+    "tiled",
+]
+
+
+# How high and wide pictures may become: a larger one would fill a computer's memory.
+LARGEST_SIZE = 2**15
+
+# The weights of ITU-R 601 in parts of 2**15, as OpenCV has them.
+_LUMA = np.array([9798, 19235, 3735], np.float32)
+_LUMA.setflags(write=False)
+_PARTS = 2**15
+
+# How many bytes of floats are worked on at a time: what a processor's cache holds.
+_BLOCK = 2**20
+
+
+def grayscale(pictures: Array) -> Array:
+    """Returns how bright each point of pictures with the colours last looks.
+
+    Example:
+        >>> grayscale(np.array([[[255, 0, 0], [0, 255, 0], [9, 9, 9]]], np.uint8))
+        array([[ 76, 150,   9]], dtype=uint8)
+    """
+
+    def brightness(block: Array) -> Array:
+        sums: Array = block.astype(np.float32) @ _LUMA
+        sums += _PARTS // 2  # uint8 cuts off: rounded, half a grade goes up
+        sums *= 1 / _PARTS
+        return sums
+
+    return _in_blocks(brightness, pictures, 3, pictures.shape[-3:-1])
+
+
+def grayscale_of_gymnasium(pictures: Array) -> Array:
+    """Returns what Gymnasium's `GrayscaleObservation` makes of pictures.
+
+    Those are the weights of ITU-R 709, and fractions are cut off.
+
+    Example:
+        >>> colours = np.array([[[255, 0, 0], [0, 255, 0], [9, 9, 9]]], np.uint8)
+        >>> grayscale_of_gymnasium(colours)
+        array([[ 54, 182,   9]], dtype=uint8)
+    """
+
+    def brightness(block: Array) -> Array:
+        # In this order, for the last digits decide what is cut off.
+        red, green, blue = (block[..., colour] for colour in range(3))
+        sums: Array = red * 0.2125
+        sums += green * 0.7154
+        sums += blue * 0.0721
+        return sums
+
+    return _in_blocks(brightness, pictures, 3, pictures.shape[-3:-1])
+
+
+def resize(pictures: Array, shape: tuple[int, int], *, channels: bool = False) -> Array:
+    """Returns pictures of another height and width.
+
+    Where it becomes smaller, each new point is the mean of the area that it covers;
+    where it becomes larger, points lie on straight lines between the old ones. That is
+    what OpenCV calls INTER_AREA and INTER_LINEAR, for each dimension alone.
+
+    Args:
+        pictures: The pictures.
+        shape: The new height and width.
+        channels: Whether the last dimension is that of channels, and not the width.
+
+    Example:
+        >>> resize(np.array([[0, 10, 20], [0, 10, 20]], np.uint8), (1, 2))
+        array([[ 3, 17]], dtype=uint8)
+        >>> resize(np.array([[0, 100]], np.uint8), (1, 4))
+        array([[  0,  25,  75, 100]], dtype=uint8)
+    """
+    rank = 3 if channels else 2
+    height, width, *depth = pictures.shape[-rank:]
+    if (height, width) == tuple(shape):
+        return pictures.copy()
+    new = (*shape, *depth)
+    means = _means((height, width), tuple(shape), depth[0] if channels else 1)
+    return _in_blocks(means.of, pictures, rank, new)
+
+
+def _in_blocks(
+    function: Callable[[Array], Array], pictures: Array, rank: int, shape: Any
+) -> Array:
+    """Applies a function that returns floats to so many pictures at a time as pay."""
+    dims = pictures.shape[: pictures.ndim - rank]
+    flat = pictures.reshape(-1, *pictures.shape[pictures.ndim - rank :])
+    results = np.empty((len(flat), *shape), np.uint8)
+    each = 4 * math.prod(flat.shape[1:])
+    size = max(1, _BLOCK // max(1, each))
+    for start in range(0, len(flat), size):
+        results[start : start + size] = function(flat[start : start + size])
+    return results.reshape(*dims, *shape)
+
+
+class _Means(NamedTuple):
+    """Weighted means over the rows and the columns of pictures.
+
+    Where the old and the new size have a common divisor, the weights repeat, and a
+    small matrix is applied to each of so many parts.
+
+    Attributes:
+        shape: The new height and width.
+        rows: The weights of one part's rows, as integers: new ones times old ones.
+        columns: The weights of one part's columns and channels: old ones times new.
+        total: What the weights of each new point add up to.
+        halves: Whether both sizes are halved. OpenCV then rounds halves up, and
+            elsewhere to the even grade.
+    """
+
+    shape: tuple[int, int]
+    rows: Array
+    columns: Array
+    total: int
+    halves: bool
+
+    def of(self, block: Array) -> Array:
+        """Returns the new pictures, as floats, for a block of old ones."""
+        new, old = self.rows.shape
+        parts = self.shape[0] // new
+        sums: Array = block.astype(self.rows.dtype).reshape(-1, len(self.columns))
+        sums = (sums @ self.columns).reshape(len(block), parts, old, -1)
+        sums = self.rows @ sums
+        sums /= self.total
+        if self.halves:
+            sums += 0.5  # uint8 cuts off
+        else:
+            np.rint(sums, out=sums)
+        return sums.reshape(len(block), *self.shape, *block.shape[3:])
+
+
+@functools.lru_cache(maxsize=256)
+def _means(old: tuple[int, int], new: tuple[int, int], depth: int) -> _Means:
+    rows, columns = map(_weights, old, new)
+    total = int(rows[0].sum() * columns[0].sum())
+    # Sums up to 255 * total have to be exact, and means that are no half must not be
+    # rounded to one.
+    dtype = np.float32 if total < 2**16 else np.float64
+    by_channel = np.kron(columns.T, np.eye(depth, dtype=np.int64))
+    matrices = rows.astype(dtype), np.ascontiguousarray(by_channel, dtype)
+    for matrix in matrices:
+        matrix.setflags(write=False)
+    halves = old == (2 * new[0], 2 * new[1])
+    return _Means(new, *matrices, total, halves)
+
+
+def _weights(old: int, new: int) -> Array:
+    """Returns the weights of one of so many parts as are alike."""
+    if new > old:
+        weights = _lines(old, new)
+        return np.asarray(weights // np.gcd.reduce(weights, axis=None))
+    parts = math.gcd(old, new)
+    return _areas(old // parts, new // parts)
+
+
+def _areas(old: int, new: int) -> Array:
+    """Returns by how much each new point covers each old one, in parts of 1 / new."""
+    ours = np.arange(new)[:, np.newaxis] * old
+    theirs = np.arange(old) * new
+    overlap = np.minimum(ours + old, theirs + new) - np.maximum(ours, theirs)
+    return np.asarray(np.maximum(overlap, 0))
+
+
+def _lines(old: int, new: int) -> Array:
+    """Returns how near each new point is to each old one, in parts of 1 / (2 new)."""
+    points = np.arange(new)
+    left, beyond = np.divmod((2 * points + 1) * old - new, 2 * new)
+    weights = np.zeros((new, old), np.int64)
+    # At the edges there is but one, which gets both shares.
+    np.add.at(weights, (points, np.clip(left, 0, old - 1)), 2 * new - beyond)
+    np.add.at(weights, (points, np.clip(left + 1, 0, old - 1)), beyond)
+    return weights
+
+
+# So that dark pictures do not run into one another.
+_GAP = 2
+_GREY = 96
+
+
+def rendered(env: Any, mode: str) -> Any:
+    """Returns what an environment renders, and refuses every other mode alike.
+
+    Environments that are given a mode they do not have raise all kinds of errors.
+
+    Raises:
+        NotImplementedError: The environment does not render in this mode; the message
+            says in which it does, if the environment has `render_modes` or Gymnasium's
+            `metadata`.
+
+    Example:
+        >>> class Writer:
+        ...     render_modes = ("ansi",)
+        ...     def render(self, mode):
+        ...         return {"ansi": "."}[mode]
+        >>> rendered(Writer(), "human")
+        Traceback (most recent call last):
+        NotImplementedError: Writer does not render 'human'; its modes are: 'ansi'.
+    """
+    try:
+        return env.render(mode)
+    except (EnvkitError, NotImplementedError):
+        raise
+    except (AssertionError, LookupError, TypeError, ValueError) as error:
+        modes = _modes_of(env)
+        # Whatever is wrong, it is not the mode.
+        if mode == "rgb_array" or mode in modes:
+            raise
+        name = type(getattr(env, "unwrapped", env)).__name__
+        reason = f"; its modes are: {listed(map(repr, modes))}."
+        if not modes:
+            reason = f": render({mode!r}) raised {type(error).__name__}: {error}"
+        raise NotImplementedError(f"{name} does not render {mode!r}{reason}") from error
+
+
+def _modes_of(env: Any) -> list[str]:
+    """Returns the modes in which an environment says that it renders."""
+    modes = getattr(env, "render_modes", None)
+    if modes is None:
+        metadata = getattr(env, "metadata", None)
+        if isinstance(metadata, Mapping):
+            modes = metadata.get("render_modes") or metadata.get("render.modes")
+    return [str(mode) for mode in modes or ()]
+
+
+def check_picture(picture: Any, dims: tuple[int, ...], source: str) -> None:
+    """Raises unless `source` returned a picture, or a batch one for each row.
+
+    Example:
+        >>> check_picture(np.zeros((4, 6, 3)), (), "render()")
+        Traceback (most recent call last):
+        envkit.errors.SpecError: render() did not return a picture.
+        <BLANKLINE>
+          expected   uint8 array of shape (height, width, 3)
+          got        array of shape (4, 6, 3), dtype float64, values 0.0 … 0.0
+        <BLANKLINE>
+        Colours last, values from 0 to 255.
+    """
+    if (
+        isinstance(picture, np.ndarray)
+        and picture.dtype == np.uint8
+        and picture.ndim == len(dims) + 3
+        and picture.shape[: len(dims)] == dims
+        and picture.shape[-1] == 3
+        and picture.size
+    ):
+        return
+    rows = f"{dims[0]}, " if dims else ""
+    each = "One picture for each row, colours last" if dims else "Colours last"
+    raise SpecError(
+        f"{source} did not return a picture.\n\n"
+        f"  expected   uint8 array of shape ({rows}height, width, 3)\n"
+        f"  got        {describe(picture)}\n\n"
+        f"{each}, values from 0 to 255."
+    )
+
+
+def tiled(pictures: Array) -> Array:
+    """Returns pictures of one size side by side, in lines from the top left.
+
+    As many stand beside as above one another, or one more. Thin bars part them, and
+    places without a picture are grey.
+
+    Example:
+        >>> tiled(np.zeros((3, 10, 20, 3), np.uint8)).shape
+        (22, 42, 3)
+    """
+    count, height, width, colours = pictures.shape
+    columns = math.isqrt(count - 1) + 1
+    lines = -(-count // columns)
+    cells = np.full(
+        (lines, height + _GAP, columns, width + _GAP, colours), _GREY, np.uint8
+    )
+    for number, picture in enumerate(pictures):
+        line, column = divmod(number, columns)
+        cells[line, :height, column, :width] = picture
+    canvas = cells.reshape(lines * (height + _GAP), columns * (width + _GAP), colours)
+    return canvas[:-_GAP, :-_GAP]
+
+
+# Which entries of a nest are meant: one, several, or all that can be.
+Keys: TypeAlias = str | int | Sequence[str | int] | None
+
+
+class PictureChanges(LeafChanges):
+    """Changes the pictures of an observation, and leaves the rest of it as it is.
+
+    A subclass calls `_change_pictures` in its constructor.
+    """
+
+    # What a subclass takes for a picture, in words.
+    _kind: ClassVar[str] = ""
+
+    @abc.abstractmethod
+    def _is_picture(self, spec: Any) -> bool:
+        """True if a leaf is of the kind that the wrapper changes."""
+
+    def _change_pictures(
+        self, keys: Keys, change: Callable[[ArraySpec, str], tuple[ArraySpec, Change]]
+    ) -> None:
+        """Lets `change` say of each picture's spec and path what it becomes."""
+        specs = dict(nest.flatten_with_paths(self._env.observation_spec()))
+        pictures = self._chosen(keys, specs)
+        for path in pictures:
+            if not self._is_picture(specs[path]):
+                self._refuse_leaf(specs[path], path)
+
+        def prepare(spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+            return change(spec, path) if path in pictures else (spec, np.asarray)
+
+        self._prepare(prepare)
+
+    def _chosen(self, keys: Keys, specs: dict[str, Any]) -> list[str]:
+        """Returns where the leaves are that are to be pictures."""
+        name, whose = type(self).__name__, type(self._env).__name__
+        is_nest = list(specs) != [""]
+        if keys is None:
+            found = [path for path in specs if self._is_picture(specs[path])]
+            if is_nest and not found:
+                raise ValueError(
+                    f"{name} changes {self._kind}, and the observation of {whose} has "
+                    f"none. It has {listed(specs)}."
+                )
+            return found if is_nest else [""]
+        if not is_nest:
+            raise ValueError(
+                f"{name} was given keys={keys!r}, but the observation of {whose} is a "
+                "single array. Leave keys out."
+            )
+        chosen = []
+        for key in [keys] if isinstance(keys, str | int) else keys:
+            below = [path for path in specs if _is_below(path, key)]
+            if not below:
+                raise ValueError(
+                    f"{name} was given the key {key!r}, and the observation of {whose} "
+                    f"has nothing there. It has {listed(specs)}."
+                )
+            chosen += below
+        return chosen
+
+    def _refuse_leaf(self, spec: Any, path: str) -> NoReturn:
+        message = (
+            f"{type(self).__name__} changes pictures, and the observation of "
+            f"{type(self._env).__name__}{place(path)} is none.\n\n"
+            f"  expected   {self._kind}\n"
+            f"  got        {spec!r}"
+        )
+        is_flat = isinstance(spec, ArraySpec) and len(spec.shape) in (2, 3)
+        if is_flat and spec.dtype != np.uint8:
+            message += "\n\nDtypeObservation casts observations to another dtype."
+        raise ValueError(message)
+
+
+def _is_below(path: str, key: Any) -> bool:
+    """True if a leaf is what an entry of the nest holds, or a part of it."""
+    for entry in (f"[{key!r}]", f".{key}"):
+        if path == entry or path.startswith((f"{entry}[", f"{entry}.")):
+            return True
+    return False
+
+
+def bounded_by(spec: ArraySpec, shape: tuple[int, ...], change: Change) -> ArraySpec:
+    """Makes the spec of pictures that are changed; their bounds are, too.
+
+    So the change must keep order: of larger values it makes no smaller ones.
+    """
+    if not isinstance(spec, BoundedArraySpec):
+        return spec.replace(shape=shape)
+    low, high = (
+        bound if bound.ndim == 0 else change(np.broadcast_to(bound, spec.shape))
+        for bound in (spec.minimum, spec.maximum)
+    )
+    return BoundedArraySpec(shape, spec.dtype, low, high, spec.name)
+
+
+class GrayscaleObservation(PictureChanges):
+    """Makes pictures gray, as Gymnasium's wrapper does or as OpenCV does.
+
+    Gymnasium has the weights of ITU-R 709 and cuts fractions off; OpenCV, and with it
+    `AtariPreprocessing`, has those of ITU-R 601 and rounds. Pictures have dtype uint8
+    and the colours last. Of a nest all leaves of the shape `(height, width, 3)` are
+    taken, or those below certain `keys`.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = GrayscaleObservation(GridWorld(batch_size=2))
+        >>> env.reset().observation.shape
+        (2, 8, 8)
+    """
+
+    _shown = ("keep_dim", "weights")
+    _kind = "uint8 pictures of shape (height, width, 3)"
+
+    def __init__(
+        self,
+        env: Any,
+        keep_dim: bool = False,
+        handle_auto_reset: bool = False,
+        *,
+        weights: str = "gymnasium",
+        keys: Keys = None,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            keep_dim: Whether the dimension of colours stays, with size 1.
+            handle_auto_reset: As with every wrapper.
+            weights: Whose numbers to return: "gymnasium" or "opencv".
+            keys: Which entries of a dictionary of observations are pictures, or hold
+                them; `None` for all that can be.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._keep_dim = checked_flag("keep_dim", keep_dim)
+        if weights not in _GRAYS:
+            raise ValueError(
+                f"weights must be one of {', '.join(map(repr, _GRAYS))}, got "
+                f"{weights!r:.80}."
+            )
+        self._weights = weights
+        self._change_pictures(keys, self._gray)
+
+    @property
+    def keep_dim(self) -> bool:
+        """Whether the dimension of colours stays."""
+        return self._keep_dim
+
+    @property
+    def weights(self) -> str:
+        """Whose numbers are returned: "gymnasium" or "opencv"."""
+        return self._weights
+
+    def _is_picture(self, spec: Any) -> bool:
+        return _is_uint8(spec, (3,)) and spec.shape[-1] == 3
+
+    def _gray(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+        change = functools.partial(
+            _grayscale, keep_dim=self._keep_dim, weights=self._weights
+        )
+        shape = spec.shape[:-1] + (1,) * self._keep_dim
+        return bounded_by(spec, shape, change), change
+
+
+class ResizeObservation(PictureChanges):
+    """Gives pictures another height and width.
+
+    Where they shrink, a new point is the mean of the area it covers, as with OpenCV's
+    INTER_AREA; where they grow, points between the old ones are interpolated.
+
+    Pictures have dtype uint8 and two dimensions, or three with the channels last. Of a
+    nest all such leaves are taken, or those below certain `keys`.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = ResizeObservation(GridWorld(batch_size=2), (4, 16))
+        >>> env.reset().observation.shape
+        (2, 4, 16, 3)
+    """
+
+    _shown = ("shape",)
+    _kind = "uint8 pictures of shape (height, width) or (height, width, channels)"
+
+    def __init__(
+        self,
+        env: Any,
+        shape: Sequence[int],
+        handle_auto_reset: bool = False,
+        *,
+        keys: Keys = None,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            shape: The new height and width.
+            handle_auto_reset: As with every wrapper.
+            keys: Which entries of a dictionary of observations are pictures, or hold
+                them; `None` for all that can be.
+        """
+        super().__init__(env, handle_auto_reset)
+        is_list = isinstance(shape, Sequence | np.ndarray)
+        if not is_list or getattr(shape, "ndim", 1) != 1 or len(shape) != 2:
+            raise ValueError(
+                "shape must be a height and a width, such as (84, 84), got "
+                f"{shape!r:.80}."
+            )
+        self._new_shape = (
+            limited_size("shape[0]", shape[0], most=LARGEST_SIZE),
+            limited_size("shape[1]", shape[1], most=LARGEST_SIZE),
+        )
+        self._change_pictures(keys, self._resize)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The height and width of pictures."""
+        return self._new_shape
+
+    def _is_picture(self, spec: Any) -> bool:
+        return _is_uint8(spec, (2, 3))
+
+    def _resize(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+        change = functools.partial(
+            resize, shape=self._new_shape, channels=len(spec.shape) == 3
+        )
+        shape = (*self._new_shape, *spec.shape[2:])
+        return bounded_by(spec, shape, change), change
+
+
+class TransposeObservation(PictureChanges):
+    """Moves the channels of pictures from the last place to the first, or other axes.
+
+    Convolutions of PyTorch take pictures of shape `(channels, height, width)`. Arrays
+    of three dimensions and any dtype are pictures; of a nest all such leaves are taken,
+    or those below certain `keys`.
+
+    Example:
+        >>> from envkit.envs import GridWorld
+        >>> env = TransposeObservation(GridWorld(batch_size=2))
+        >>> env.reset().observation.shape
+        (2, 3, 8, 8)
+    """
+
+    _shown = ("axes",)
+
+    def __init__(
+        self,
+        env: Any,
+        axes: Sequence[int] = (2, 0, 1),
+        handle_auto_reset: bool = False,
+        *,
+        keys: Keys = None,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            axes: The order in which the dimensions of one row's array are to come, as
+                `numpy.transpose` takes it.
+            handle_auto_reset: As with every wrapper.
+            keys: Which entries of a dictionary of observations are to be transposed, or
+                hold what is; `None` for all of as many dimensions as there are axes.
+        """
+        super().__init__(env, handle_auto_reset)
+        is_list = isinstance(axes, Sequence | np.ndarray)
+        if not is_list or sorted(axes) != list(range(len(axes))):
+            raise ValueError(
+                "axes must be an order of the dimensions, counted from 0, such as "
+                f"(2, 0, 1), got {axes!r:.80}."
+            )
+        self._axes = tuple(int(axis) for axis in axes)
+        self._change_pictures(keys, self._transpose)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The order of the dimensions."""
+        return self._axes
+
+    @property
+    def _kind(self) -> str:  # type: ignore[override]  # it depends on the axes
+        return f"arrays of {len(self._axes)} dimensions"
+
+    def _is_picture(self, spec: Any) -> bool:
+        return isinstance(spec, ArraySpec) and len(spec.shape) == len(self._axes)
+
+    def _transpose(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+        change = functools.partial(_transposed, axes=self._axes)
+        shape = tuple(spec.shape[axis] for axis in self._axes)
+        return bounded_by(spec, shape, change), change
+
+
+class CropObservation(PictureChanges):
+    """Cuts a rectangle out of pictures.
+
+    Pictures have two dimensions, or three with the channels last, and any dtype. Of a
+    nest all such leaves are taken, or those below certain `keys`.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = CropObservation(Catch(batch_size=2), top=6, height=3)
+        >>> env.reset().observation.shape
+        (2, 3, 5)
+    """
+
+    _shown = ("top", "left", "height", "width")
+    _kind = "pictures of shape (height, width) or (height, width, channels)"
+
+    def __init__(
+        self,
+        env: Any,
+        top: int = 0,
+        left: int = 0,
+        height: int | None = None,
+        width: int | None = None,
+        handle_auto_reset: bool = False,
+        *,
+        keys: Keys = None,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            top: How many lines of points are cut off at the top.
+            left: How many columns of points are cut off on the left.
+            height: How many lines stay; `None` for all below.
+            width: How many columns stay; `None` for all to the right.
+            handle_auto_reset: As with every wrapper.
+            keys: Which entries of a dictionary of observations are pictures, or hold
+                them; `None` for all that can be.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._corner = (
+            checked_size("top", top, least=0),
+            checked_size("left", left, least=0),
+        )
+        rest = ", or None for the rest"
+        self._size = (
+            None if height is None else checked_size("height", height, hint=rest),
+            None if width is None else checked_size("width", width, hint=rest),
+        )
+        self._change_pictures(keys, self._crop)
+
+    @property
+    def top(self) -> int:
+        """How many lines are cut off at the top."""
+        return self._corner[0]
+
+    @property
+    def left(self) -> int:
+        """How many columns are cut off on the left."""
+        return self._corner[1]
+
+    @property
+    def height(self) -> int | None:
+        """How many lines stay; `None` for all below."""
+        return self._size[0]
+
+    @property
+    def width(self) -> int | None:
+        """How many columns stay; `None` for all to the right."""
+        return self._size[1]
+
+    def _is_picture(self, spec: Any) -> bool:
+        return isinstance(spec, ArraySpec) and len(spec.shape) in (2, 3)
+
+    def _crop(self, spec: ArraySpec, path: str) -> tuple[ArraySpec, Change]:
+        parts = []
+        for what, start, size, there in zip(
+            ("lines", "columns"), self._corner, self._size, spec.shape, strict=False
+        ):
+            end = there if size is None else start + size
+            if not start < end <= there:
+                keys = " Name the pictures with keys=(...)." if path else ""
+                raise ValueError(
+                    f"CropObservation cannot cut {what} {start} to "
+                    f"{'the last' if size is None else end - 1} out of the observation "
+                    f"of {type(self._env).__name__}{place(path)}, which has {there} of "
+                    f"them, counted from 0.{keys}"
+                )
+            parts.append(slice(start, end))
+        change = functools.partial(
+            _part, parts=(..., *parts, *[slice(None)] * (len(spec.shape) - 2))
+        )
+        shape = (
+            *(part.stop - part.start for part in parts),
+            *spec.shape[2:],
+        )
+        return bounded_by(spec, shape, change), change
+
+
+def _is_uint8(spec: Any, ranks: tuple[int, ...]) -> bool:
+    return (
+        isinstance(spec, ArraySpec)
+        and spec.dtype == np.uint8
+        and len(spec.shape) in ranks
+    )
+
+
+_GRAYS = {"gymnasium": grayscale_of_gymnasium, "opencv": grayscale}
+
+
+# Functions of this module rather than lambdas, so that wrappers can be pickled.
+def _grayscale(pictures: Any, keep_dim: bool, weights: str) -> Array:
+    gray = _GRAYS[weights](np.asarray(pictures))
+    return gray[..., np.newaxis] if keep_dim else gray
+
+
+def _transposed(pictures: Any, axes: tuple[int, ...]) -> Array:
+    array = np.asarray(pictures)
+    before = array.ndim - len(axes)
+    order = [*range(before), *(before + axis for axis in axes)]
+    return np.ascontiguousarray(array.transpose(order))
+
+
+def _part(pictures: Any, parts: Any) -> Array:
+    return np.array(np.asarray(pictures)[parts])
+
+
+class AddRenderObservation(PyEnvironmentBaseWrapper):
+    """Shows what the environment renders, in place of its observation or beside it.
+
+    Beside it there is a dictionary. An observation that is one already gets another
+    entry, called `render_key`; any other is put under `obs_key`.
+
+    The environment renders once for each time step. What size its pictures have, the
+    wrapper learns from the first one. An environment that has not begun an episode is
+    reset for that, and its state is brought back afterwards if it can save it.
+
+    Example:
+        >>> from envkit.envs import Catch
+        >>> env = AddRenderObservation(Catch(batch_size=2), render_only=False)
+        >>> {key: leaf.shape for key, leaf in env.reset().observation.items()}
+        {'state': (2, 10, 5), 'pixels': (2, 160, 80, 3)}
+    """
+
+    _shown = ("render_only",)
+
+    def __init__(
+        self,
+        env: Any,
+        render_only: bool = True,
+        render_key: str = "pixels",
+        obs_key: str = "state",
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            render_only: Whether the picture is all that is seen.
+            render_key: What the picture is called in a dictionary.
+            obs_key: What the observation is called there, if it is not a dictionary.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._render_only = checked_flag("render_only", render_only)
+        self._render_key = checked_key("render_key", render_key)
+        self._obs_key = checked_key("obs_key", obs_key)
+        given = env.observation_spec()
+        self._is_dict = isinstance(given, Mapping)
+        if not self._render_only:
+            self._check_keys(given)
+        self._picture = self._picture_spec()
+        self._spec = self._with_picture(given, self._picture)
+        # Nothing is made of the leaves: this refuses keys that cannot be sorted.
+        nest.flatten(self._spec)
+
+    @property
+    def render_only(self) -> bool:
+        """Whether the picture is all that is seen."""
+        return self._render_only
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the spec of the picture, or the specs of both."""
+        return fresh_nest(self._spec)
+
+    def _check_keys(self, given: NestedSpec) -> None:
+        taken = list(given) if self._is_dict else [self._obs_key]
+        if self._render_key in taken:
+            what = (
+                f"the observation of {type(self._env).__name__} has an entry of that "
+                "name already"
+                if self._is_dict
+                else "obs_key is the same"
+            )
+            raise ValueError(
+                f"render_key is {self._render_key!r}, but {what}. Choose another name."
+            )
+
+    def _picture_spec(self) -> BoundedArraySpec:
+        picture = self._first_picture()
+        check_picture(picture, self._dims, f"{type(self._env).__name__}.render()")
+        rows = len(self._dims)
+        return BoundedArraySpec(
+            picture.shape[rows:], np.uint8, 0, 255, self._render_key
+        )
+
+    def _first_picture(self) -> Any:
+        """Renders the environment as it is, or as it is right after a reset."""
+        env = self._env
+        try:
+            env.current_time_step()
+        except CallOrderError:
+            before = _state_of(env)
+        else:
+            return self._rendered()
+        env.reset()
+        try:
+            return self._rendered()
+        finally:
+            if before is not None:
+                env.set_state(before)
+
+    def _rendered(self) -> Any:
+        try:
+            return self._env.render("rgb_array")
+        except NotImplementedError as error:
+            raise ValueError(
+                "AddRenderObservation needs an environment that renders 'rgb_array', "
+                f"and {type(self._env).__name__} does not: {error}"
+            ) from error
+
+    def _with_picture(self, observation: Any, picture: Any) -> Any:
+        if self._render_only:
+            return picture
+        if self._is_dict:
+            return {self._render_key: picture, **observation}
+        return {self._obs_key: observation, self._render_key: picture}
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # A copy, as some environments draw on the same canvas all the time.
+        picture = np.array(self._env.render("rgb_array"))
+        expected = (*self._dims, *self._picture.shape)
+        if picture.shape != expected or picture.dtype != np.uint8:
+            check_fits(
+                picture,
+                self._picture,
+                subject=f"{type(self._env).__name__}.render() returned a picture that",
+                outer_dims=self._dims,
+                context="The first picture was of the size expected.",
+            )
+        seen: NestedArray = self._with_picture(time_step.observation, picture)
+        return time_step._replace(observation=seen)
+
+
+def _state_of(env: Any) -> Any:
+    # Whatever the reason is why it cannot: then it stays as it is after a reset.
+    with contextlib.suppress(Exception):
+        return env.get_state()
+    return None

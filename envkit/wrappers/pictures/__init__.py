@@ -1,1 +1,0 @@
-"""Wrappers of pictures, and arithmetic on pictures."""

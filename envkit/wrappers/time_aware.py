@@ -1,0 +1,211 @@
+"""`TimeAwareObservation`: shows how far the episode has come."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.arguments import checked_flag, checked_key, checked_size
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedSpec
+from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
+from envkit.wrappers.observation_parts import Packing
+from envkit.wrappers.observations import place
+
+__all__ = ["TimeAwareObservation"]
+
+
+_FIRST = StepType.FIRST
+# The key of an observation that gets into a dictionary with the time; Gymnasium's.
+_OBS = "obs"
+# What an int32 can count to.
+_LARGEST = int(np.iinfo(np.int32).max)
+
+
+class TimeAwareObservation(PyEnvironmentBaseWrapper):
+    """Adds to each observation how many steps its episode has had.
+
+    With a time limit the best action may depend on the time that is left, and an agent
+    cannot know that from the state alone. The time of a `FIRST` is 0. It stops at
+    `max_steps`, should an episode be longer. Each row counts for itself.
+
+    Flattened, all leaves become one vector whose last element is the time, of a dtype
+    that holds them all. Otherwise the time is an array of shape `(1,)`: another part of
+    an observation that is a dictionary, another element of a list or tuple, and beside
+    any other observation in a dictionary with the keys `"obs"` and `dict_time_key`.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> from envkit.wrappers.limits import TimeLimit
+        >>> env = TimeAwareObservation(
+        ...     TimeLimit(CartPole(seed=1), duration=5), normalize_time=True
+        ... )
+        >>> env.observation_spec().shape
+        (5,)
+        >>> [f"{env.step(1).observation[-1]:.1f}" for _ in range(4)]
+        ['0.0', '0.2', '0.4', '0.6']
+    """
+
+    _kept = ("_steps",)
+    _shown = ("flatten", "normalize_time", "max_steps")
+
+    def __init__(
+        self,
+        env: Any,
+        flatten: bool = True,
+        normalize_time: bool = False,
+        dict_time_key: str = "time",
+        max_steps: int | None = None,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The environment to wrap.
+            flatten: Whether observation and time become one vector.
+            normalize_time: Whether the time is a float32 from 0 to 1, which is reached
+                with step `max_steps`; an int32 that counts steps if not.
+            dict_time_key: What the time is called in a dictionary.
+            max_steps: The most steps an episode has; `None` asks the environment, which
+                has an attribute `duration` if there is a `TimeLimit` in it, and
+                `fix_length` if there is a `FixedLength`.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._flatten = checked_flag("flatten", flatten)
+        self._normalize_time = checked_flag("normalize_time", normalize_time)
+        self._dict_time_key = checked_key("dict_time_key", dict_time_key)
+        self._max_steps = _limit(env, max_steps)
+        if self._normalize_time and self._max_steps is None:
+            raise ValueError(
+                "TimeAwareObservation cannot normalize the time without knowing how "
+                "long episodes are, and the environment has no time limit that could "
+                "be asked. Pass max_steps, or wrap a TimeLimit."
+            )
+        self._most = min(self._max_steps or _LARGEST, _LARGEST)
+        self._steps = np.zeros(self._dims, np.int64)
+        spec, time = env.observation_spec(), self._time_spec()
+        self._structure = nest.Structure(spec)
+        self._packing: Packing | None = None
+        if self._flatten:
+            self._packing = self._prepared_packing(time)
+            self._observation_spec: NestedSpec = self._packing.spec
+        else:
+            self._join = _joiner(spec, dict_time_key)
+            self._observation_spec = self._join(spec, time)
+            # Nothing is made of the leaves: this refuses keys that cannot be sorted.
+            nest.flatten(self._observation_spec)
+
+    @property
+    def flatten(self) -> bool:
+        """Whether observation and time are one vector."""
+        return self._flatten
+
+    @property
+    def normalize_time(self) -> bool:
+        """Whether the time goes from 0 to 1."""
+        return self._normalize_time
+
+    @property
+    def dict_time_key(self) -> str:
+        """What the time is called in a dictionary."""
+        return self._dict_time_key
+
+    @property
+    def max_steps(self) -> int | None:
+        """The most steps an episode has; `None` if that is not known."""
+        return self._max_steps
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the specs of what is seen."""
+        return fresh_nest(self._observation_spec)
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step.
+        is_first = np.asarray(time_step.step_type) == _FIRST
+        steps = np.where(is_first, 0, self._steps + 1)
+        self._steps = steps if rows is None else np.where(rows, steps, self._steps)
+        observation, time = time_step.observation, self._time()
+        if self._packing is None:
+            return time_step._replace(observation=self._join(observation, time))
+        leaves = [*self._structure.flatten(observation), time]
+        return time_step._replace(observation=self._packing.pack(leaves))
+
+    def _time(self) -> Array:
+        """Returns the time of every row as the last axis of an array."""
+        steps = np.minimum(self._steps, self._most).reshape((*self._dims, 1))
+        if self._normalize_time:
+            return (steps / self._most).astype(np.float32)
+        return steps.astype(np.int32)
+
+    def _time_spec(self) -> BoundedArraySpec:
+        name = self._dict_time_key
+        if self._normalize_time:
+            return BoundedArraySpec((1,), np.float32, 0.0, 1.0, name)
+        return BoundedArraySpec((1,), np.int32, 0, self._most, name)
+
+    def _prepared_packing(self, time: ArraySpec) -> Packing:
+        specs = [*self._structure.leaves, time]
+        for spec, path in zip(specs, self._structure.paths, strict=False):
+            if spec.dtype.kind not in "biuf":
+                raise ValueError(
+                    "TimeAwareObservation cannot put the observation"
+                    f"{place(path)} into a vector of numbers: its dtype is "
+                    f"{spec.dtype}. Pass flatten=False."
+                )
+        dtype = np.result_type(*[spec.dtype for spec in specs])
+        return Packing(specs, self._dims, dtype)
+
+
+def _limit(env: Any, max_steps: Any) -> int | None:
+    if max_steps is not None:
+        hint = ", or None to ask the environment"
+        return checked_size("max_steps", max_steps, hint=hint)
+    # An episode of fixed length is as long as that, also where it ends earlier.
+    for name in ("fix_length", "duration"):
+        duration: Any = getattr(env, name, None)
+        # An attribute of this name may be anything, a time in seconds for instance.
+        with contextlib.suppress(TypeError):
+            steps = 0 if isinstance(duration, bool) else operator.index(duration)
+            if steps >= 1:
+                return steps
+    return None
+
+
+def _joiner(spec: NestedSpec, key: str) -> Callable[[Any, Any], Any]:
+    """Chooses what adds the time to an observation, and to its spec."""
+    if isinstance(spec, Mapping):
+        if key in spec:
+            raise ValueError(
+                f"dict_time_key is {key!r}, and the observation has a part with this "
+                "key. Pass another one."
+            )
+        return functools.partial(_in_dictionary, key=key)
+    if type(spec) is list or type(spec) is tuple:
+        return functools.partial(_in_sequence, kind=type(spec))
+    if key == _OBS:
+        raise ValueError(
+            f"dict_time_key is {key!r}, which is the key of the observation itself "
+            "where it is not a dictionary. Pass another one."
+        )
+    return functools.partial(_in_new_dictionary, key=key)
+
+
+# Functions of this module rather than lambdas, so that wrappers can be pickled.
+def _in_dictionary(observation: Any, time: Any, key: str) -> Any:
+    return {**observation, key: time}
+
+
+def _in_sequence(observation: Any, time: Any, kind: type) -> Any:
+    return kind([*observation, time])
+
+
+def _in_new_dictionary(observation: Any, time: Any, key: str) -> Any:
+    return {_OBS: observation, key: time}

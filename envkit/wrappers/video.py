@@ -1,0 +1,751 @@
+"""`RecordVideo` films episodes; `Film` writes a GIF or an MP4, picture by picture."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+import numbers
+import os
+import struct
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from envkit.arguments import checked_size
+from envkit.errors import MissingDependencyError, SpecError
+from envkit.specs.arrays import as_array
+from envkit.specs.validation import describe
+from envkit.text import listed
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array
+from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.pictures import check_picture, tiled
+
+__all__ = [
+    "Film",
+    "GifFile",
+    "Mp4File",
+    "RecordVideo",
+    "Trigger",
+    "capped_cubic_video_schedule",
+    "checked_trigger",
+    "image_of",
+    "schedule",
+]
+
+
+_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+_LAYOUTS = ("episode", "grid")
+# GIFs count time in hundredths of a second, and players show what is shorter than two
+# of them for ten.
+_FASTEST_GIF = 50
+
+
+class RecordVideo(PyEnvironmentBaseWrapper):
+    """Films some of the episodes, from `FIRST` to `LAST`, and writes them to files.
+
+    A picture is what `render("rgb_array")` returns at `FIRST` and after each step. It
+    goes to the file at once, so a long episode takes no memory; while no film runs,
+    nothing is rendered. Files are called `rl-video-episode-8.mp4`, episodes being
+    counted from 0. None is ever overwritten: another is `rl-video-episode-8-2.mp4`.
+
+    In a batch row 0 is filmed, or those in `rows`, each counting its own episodes into
+    files of its own (`rl-video-episode-8-row-3.mp4`). With `layout="grid"` one film
+    shows all rows, or those in `rows`, side by side; it follows the first of them.
+    Rendering a batch renders all its rows. To render only one, wrap that environment
+    before it goes into the batch or pool: the others need no wrapper.
+
+    A film ends with its episode, and early with `reset`, `close` and `set_state`; the
+    next one begins with the next episode that is due. What was filmed until then stays,
+    also if the wrapper is not closed, or if its process is killed.
+
+    The packages that are needed (`pip install "envkit[video]"`) are imported with the
+    first picture.
+
+    Example:
+        >>> import os, tempfile
+        >>> from envkit.envs import Catch
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with RecordVideo(Catch(seed=1), folder, every=2, format="gif") as env:
+        ...         for _ in range(30):
+        ...             time_step = env.step(1)
+        ...     sorted(os.listdir(folder))
+        ['rl-video-episode-0.gif', 'rl-video-episode-2.gif']
+    """
+
+    _kept = ("_episodes", "_steps")
+    _shown = ("video_folder",)
+
+    def __init__(
+        self,
+        env: Any,
+        video_folder: str | os.PathLike[str],
+        *,
+        every: int | None = None,
+        episode_trigger: Trigger | None = None,
+        step_trigger: Trigger | None = None,
+        video_length: int = 0,
+        name_prefix: str = "rl-video",
+        fps: float = 30,
+        format: str = "mp4",  # noqa: A002  # the usual name
+        layout: str = "episode",
+        rows: int | Sequence[int] | None = None,
+        handle_auto_reset: bool = False,
+    ) -> None:
+        """Wraps an environment.
+
+        Without `every` and triggers, the episodes of `capped_cubic_video_schedule` are
+        filmed.
+
+        Args:
+            env: The environment to wrap; it has to render "rgb_array".
+            video_folder: Where the files go; made when the first one is.
+            every: Films each episode whose number is a multiple of this.
+            episode_trigger: Called with the number of each episode that begins; says
+                whether to film it.
+            step_trigger: Called with the number of each step, counted from 0 over all
+                episodes; says whether to begin a film here. The one that runs ends.
+            video_length: How many pictures a film has, however many episodes that
+                takes. 0 is until the end of the episode.
+            name_prefix: What the names of the files begin with.
+            fps: How many pictures are shown in a second, at most 50 in a GIF.
+            format: "mp4" or "gif". A GIF needs no ffmpeg and can be looked at while it
+                is filmed; it has 256 colours in each picture.
+            layout: "episode" for a film of each row, "grid" for one film.
+            rows: Which rows of a batch are filmed.
+            handle_auto_reset: As with every wrapper.
+        """
+        super().__init__(env, handle_auto_reset)
+        self._folder = _checked_folder(video_folder)
+        self._prefix = _checked_prefix(name_prefix)
+        _check_choice("format", format, list(FORMATS))
+        _check_choice("layout", layout, _LAYOUTS)
+        self._format, self._fps = format, _checked_fps(fps, format)
+        self._video_length = checked_size(
+            "video_length", video_length, least=0, hint=" (0 for whole episodes)"
+        )
+        self._step_trigger = checked_trigger("step_trigger", step_trigger)
+        self._episode_trigger = schedule(every, episode_trigger, step_trigger)
+        chosen = self._chosen_rows(rows, layout)
+        # What each film shows; it follows the first of its rows.
+        self._views = [chosen] if layout == "grid" else [(row,) for row in chosen]
+        self._in_grid = layout == "grid"
+        self._leads = np.array([view[0] for view in self._views])
+        self._films: list[Film | None] = [None] * len(self._views)
+        self._running = np.zeros(len(self._views), bool)
+        self._episodes = np.full(len(self._views), -1, np.int64)
+        self._steps = np.full(len(self._views), -1, np.int64)
+
+    @property
+    def video_folder(self) -> str:
+        """Where the files go."""
+        return str(self._folder)
+
+    @property
+    def recording(self) -> bool:
+        """Whether a film is running."""
+        return bool(self._running.any())
+
+    def close(self) -> None:
+        """Ends the films that run, and closes the environment."""
+        try:
+            self._stop(range(len(self._films)))
+        finally:
+            super().close()
+
+    def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        # Hot: called once per step, mostly while no film runs.
+        step_types = np.reshape(time_step.step_type, -1)[self._leads]
+        moved = np.ones_like(self._running) if rows is None else rows[self._leads]
+        first = moved & (step_types == _FIRST)
+        self._episodes = self._episodes + first
+        self._steps = self._steps + (moved & ~first)
+        concerned = first | (moved & self._running)
+        if self._step_trigger is not None:
+            concerned = moved
+        if concerned.any():
+            self._begin(first, concerned)
+            self._shoot(concerned & self._running, step_types == _LAST)
+        return time_step
+
+    def _begin(self, first: Array, concerned: Array) -> None:
+        """Begins the films that are due, and ends those of episodes that are over."""
+        for index in concerned.nonzero()[0].tolist():
+            if first[index]:
+                if not self._video_length:
+                    self._stop([index])
+                trigger, kind, number = self._episode_trigger, "episode", self._episodes
+            else:
+                trigger, kind, number = self._step_trigger, "step", self._steps
+            if trigger is not None and trigger(int(number[index])):
+                self._stop([index])
+                name = f"{self._prefix}-{kind}-{number[index]}"
+                if self.batched and not self._in_grid:
+                    name = f"{name}-row-{self._leads[index]}"
+                film = Film(self._folder, name, format=self._format, fps=self._fps)
+                self._films[index] = film
+                self._running[index] = True
+
+    def _shoot(self, running: Array, last: Array) -> None:
+        """Adds a picture to the films that run, and ends those that are complete."""
+        indices = running.nonzero()[0].tolist()
+        if not indices:
+            return
+        try:
+            pictures = self._pictures()
+            for index in indices:
+                film, view = self._films[index], list(self._views[index])
+                picture = tiled(pictures[view]) if self._in_grid else pictures[view[0]]
+                film.write(picture)  # type: ignore[union-attr]  # it is running
+        except BaseException:
+            self._stop(indices)
+            raise
+        length = self._video_length
+        self._stop(
+            index
+            for index in indices
+            if (self._films[index].pictures >= length if length else last[index])  # type: ignore[union-attr]  # likewise
+        )
+
+    def _stop(self, indices: Iterable[int]) -> None:
+        # All of them, also if ending one fails.
+        with contextlib.ExitStack() as stack:
+            for index in indices:
+                film, self._films[index] = self._films[index], None
+                self._running[index] = False
+                if film is not None:
+                    stack.callback(film.finish)
+
+    def _pictures(self) -> Array:
+        """Returns the picture of each row; a single environment is one."""
+        name = type(self._env).__name__
+        try:
+            picture = self._env.render("rgb_array")
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                f"RecordVideo cannot film {name}: {error} It films what "
+                'render("rgb_array") returns: override render(mode) in the environment.'
+            ) from error
+        check_picture(picture, self._dims, f'{name}.render("rgb_array")')
+        return picture if self._dims else picture[np.newaxis]  # type: ignore[no-any-return]  # it has been looked at
+
+    def _restore(self, saved: Any) -> None:
+        super()._restore(saved)
+        self._stop(range(len(self._films)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A film is of one environment; a copy of it begins without.
+        films: list[Film | None] = [None] * len(self._films)
+        running = np.zeros_like(self._running)
+        return {**vars(self), "_films": films, "_running": running}
+
+    def _chosen_rows(self, rows: Any, layout: str) -> tuple[int, ...]:
+        """Returns the rows to film; a single environment is row 0."""
+        if self.batch_size is None:
+            if rows is not None or layout == "grid":
+                wrong = f"rows={rows!r}" if rows is not None else 'layout="grid"'
+                raise ValueError(
+                    f"RecordVideo was given {wrong}, and {type(self._env).__name__} is "
+                    "not batched, so it has no rows to choose from. Leave it out."
+                )
+            return (0,)
+        if rows is None:
+            return tuple(range(self.batch_size)) if layout == "grid" else (0,)
+        chosen = np.atleast_1d(as_array(rows))
+        if (
+            chosen.ndim != 1
+            or not chosen.size
+            or chosen.dtype.kind not in "iu"
+            or (chosen < 0).any()
+            or (chosen >= self.batch_size).any()
+            or len(set(chosen.tolist())) < chosen.size
+        ):
+            raise ValueError(
+                f"rows is {rows!r}; RecordVideo takes a row or several different ones, "
+                f"from 0 to {self.batch_size - 1}."
+            )
+        return tuple(chosen.tolist())
+
+
+def _checked_folder(folder: Any) -> Path:
+    try:
+        text = None if isinstance(folder, bytes) else os.fspath(folder)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise TypeError(
+            "video_folder must be the path of a folder, a str or a pathlib.Path, "
+            f"got {describe(folder)}."
+        )
+    if not text:
+        raise ValueError(
+            'video_folder must be the path of a folder, such as "." for the '
+            'current one, got "".'
+        )
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(
+            f"video_folder is {str(path)!r}, which is not a folder."
+        )
+    return path
+
+
+def _checked_prefix(prefix: Any) -> str:
+    if isinstance(prefix, str) and prefix and prefix == Path(prefix).name:
+        return prefix
+    raise ValueError(
+        f"name_prefix must be the beginning of the names of files, got {prefix!r}. "
+        "Folders belong into video_folder."
+    )
+
+
+def _check_choice(name: str, choice: Any, choices: Sequence[str]) -> None:
+    if choice not in choices:
+        raise ValueError(f"{name} must be one of {listed(choices)}, got {choice!r}.")
+
+
+def _checked_fps(fps: Any, format_: str) -> float:
+    is_number = isinstance(fps, numbers.Real) and not isinstance(fps, bool)
+    if not is_number or not 0 < fps < math.inf:
+        raise ValueError(f"fps must be a number above 0, got {fps!r}.")
+    if format_ == "gif" and fps > _FASTEST_GIF:
+        raise ValueError(
+            f"fps is {fps!r}; a GIF shows at most {_FASTEST_GIF} pictures in a second. "
+            'Pass format="mp4" for more.'
+        )
+    return float(fps)
+
+
+Trigger = Callable[[int], bool]
+
+
+def capped_cubic_video_schedule(episode_id: int) -> bool:
+    """True if an episode is filmed unless told otherwise.
+
+    These are 0, 1, 8, 27 and the other cubes, and from 1,000 on every thousandth.
+
+    Example:
+        >>> [number for number in range(100) if capped_cubic_video_schedule(number)]
+        [0, 1, 8, 27, 64]
+    """
+    number = checked_size("episode_id", episode_id, least=0)
+    if number >= 1000:
+        return number % 1000 == 0
+    return bool(round(number ** (1 / 3)) ** 3 == number)
+
+
+def schedule(every: Any, episode_trigger: Any, step_trigger: Any) -> Trigger | None:
+    """Returns what says which episodes are filmed; `None` for none of them.
+
+    Example:
+        >>> fifth = schedule(5, None, None)
+        >>> [number for number in range(12) if fifth(number)]
+        [0, 5, 10]
+    """
+    checked_trigger("episode_trigger", episode_trigger)
+    if every is None:
+        if episode_trigger is None and step_trigger is None:
+            return capped_cubic_video_schedule
+        return episode_trigger  # type: ignore[no-any-return]  # it has been looked at
+    if episode_trigger is not None:
+        raise ValueError(
+            "RecordVideo was given both every and episode_trigger, which say the same "
+            "thing in two ways: leave one of them out."
+        )
+    period = checked_size("every", every)
+    # Nothing that would not pickle with the wrapper.
+    return functools.partial(_is_multiple, period)
+
+
+def _is_multiple(period: int, episode_id: int) -> bool:
+    return episode_id % period == 0
+
+
+def checked_trigger(name: str, trigger: Any) -> Trigger | None:
+    """Returns a trigger, or refuses what cannot be called."""
+    if trigger is None or callable(trigger):
+        return trigger  # type: ignore[no-any-return]  # it has been looked at
+    hint = " For every n-th episode, pass every=n." if isinstance(trigger, int) else ""
+    raise TypeError(
+        f"{name} must be something to call with a number, which says whether to film, "
+        f"got {describe(trigger)}.{hint}"
+    )
+
+
+# How long ffmpeg may take for what it has not written yet: some seconds of a film.
+_SECONDS = 60.0
+# How much is shown of what it says when it fails.
+_MOST_CHARACTERS = 2000
+
+
+class Mp4File:
+    """An MP4 (H.264) that is being written; where to, exists already.
+
+    The file can be played when it is finished. That happens, too, when this process is
+    killed: ffmpeg notices and ends the file.
+    """
+
+    suffix = ".mp4"
+
+    @staticmethod
+    def load() -> Any:
+        """Returns what knows where ffmpeg is, or says which package is missing."""
+        try:
+            from imageio_ffmpeg import get_ffmpeg_exe
+        except ImportError as error:
+            raise MissingDependencyError.needed_by(
+                'RecordVideo with format="mp4"', package="imageio-ffmpeg", extra="video"
+            ) from error
+        return get_ffmpeg_exe
+
+    def __init__(self, path: Path, fps: float, height: int, width: int) -> None:
+        """Starts ffmpeg for pictures of one size."""
+        # H.264 as all players know it keeps colours for squares of 2 by 2 points, so
+        # odd sizes get their last line or column twice. Scaling would blur them.
+        odd = ((0, height % 2), (0, width % 2), (0, 0))
+        self._padding = odd if height % 2 or width % 2 else None
+        size = f"{width + width % 2}x{height + height % 2}"
+        rate = str(Fraction(fps).limit_denominator(100_000))
+        source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", rate]
+        target = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-f", "mp4"]
+        command = [
+            self.load()(),
+            "-v",
+            "error",
+            "-y",
+            *source,
+            "-i",
+            "-",
+            *target,
+            path,
+        ]
+        self._path = path
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # as long as this
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._complaints,
+                # Ctrl-C is for this process, which then finishes the film.
+                start_new_session=True,
+            )
+        except BaseException:
+            self._complaints.close()
+            raise
+
+    def write(self, picture: Array) -> None:
+        """Adds a picture; waits while ffmpeg is behind."""
+        if self._padding is not None:
+            picture = np.pad(picture, self._padding, "edge")
+        pipe: Any = self._process.stdin
+        try:
+            pipe.write(np.ascontiguousarray(picture).data)
+            pipe.flush()
+        except OSError as error:
+            raise self._failure() from error
+
+    def finish(self) -> None:
+        """Waits until ffmpeg has ended the file."""
+        self._close_pipe()
+        if self._status() != 0:
+            raise self._failure()
+        self._complaints.close()
+
+    def abandon(self) -> None:
+        """Lets go of the pipe, through which another process goes on writing."""
+        self._close_pipe()
+        self._complaints.close()
+
+    def _close_pipe(self) -> None:
+        with contextlib.suppress(OSError):  # ffmpeg is gone, and its status says why
+            self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+
+    def _status(self) -> int:
+        try:
+            return self._process.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def _failure(self) -> OSError:
+        """Ends ffmpeg, and returns the error that tells why it failed."""
+        self._close_pipe()
+        status = self._status()
+        self._complaints.seek(0)
+        said = self._complaints.read().decode(errors="replace").strip()
+        self._complaints.close()
+        text = f"ffmpeg could not write {self._path}; it ended with status {status}."
+        return OSError(f"{text}\n\n{said[-_MOST_CHARACTERS:]}" if said else text)
+
+
+_NO_PALETTE = 0x70  # for the whole file; colours have 8 bits
+_FOR_EVER = b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
+_STAYS = 0x04  # until the next picture is drawn over it
+_END = b";"
+
+_HEADER_BYTES = 13
+_DESCRIPTOR_BYTES = 10
+_EXTENSION = 0x21
+_HAS_PALETTE = 0x80
+_PALETTE_SIZE = 0x07  # the bits that say it: 2 << size colours
+_INTERLACED = 0x40
+
+
+class GifFile:
+    """A GIF that is being written; where to, exists already.
+
+    Each picture has a palette of its own, so up to 256 colours come out as they were.
+    """
+
+    suffix = ".gif"
+
+    @staticmethod
+    def load() -> Any:
+        """Returns the function that encodes, or says which package is missing."""
+        try:
+            from imageio.v3 import imwrite
+        except ImportError as error:
+            raise MissingDependencyError.needed_by(
+                'RecordVideo with format="gif"', package="imageio", extra="video"
+            ) from error
+        return imwrite
+
+    def __init__(self, path: Path, fps: float, height: int, width: int) -> None:
+        """Begins a file for pictures of one size."""
+        self._imwrite = self.load()
+        self._fps = fps
+        self._pictures = 0
+        header = struct.pack("<6sHHBBB", b"GIF89a", width, height, _NO_PALETTE, 0, 0)
+        self._file = path.open("wb")
+        self._end = self._file.write(header + _FOR_EVER)
+
+    def write(self, picture: Array) -> None:
+        """Adds a picture; a reader that opens the file now sees it."""
+        alone = self._imwrite(
+            "<bytes>", picture, extension=".gif", plugin="pillow", interlace=False
+        )
+        delay = self._hundredths(self._pictures + 1) - self._hundredths(self._pictures)
+        control = struct.pack("<4BHBB", _EXTENSION, 0xF9, 4, _STAYS, delay, 0, 0)
+        self._file.seek(self._end)
+        length = self._file.write(control + image_of(alone))
+        self._file.write(_END)
+        self._file.flush()
+        self._end += length
+        self._pictures += 1
+
+    def finish(self) -> None:
+        """Ends the file."""
+        with self._file:
+            # What an interrupted write left behind the last picture does not count.
+            self._file.truncate(self._end)
+            self._file.seek(self._end)
+            self._file.write(_END)
+
+    def abandon(self) -> None:
+        """Lets go of the file, which another process goes on writing."""
+        self._file.close()
+
+    def _hundredths(self, pictures: int) -> int:
+        """Returns when so many pictures have been shown, as GIFs count time."""
+        return round(pictures * 100 / self._fps)
+
+
+def image_of(gif: bytes) -> bytes:
+    """Returns the picture of a GIF that has a single one, with its palette in it."""
+    palette, flags = b"", gif[10]
+    if flags & _HAS_PALETTE:
+        palette = gif[_HEADER_BYTES : _HEADER_BYTES + _palette_bytes(flags)]
+    start = _HEADER_BYTES + len(palette)
+    while gif[start] == _EXTENSION:
+        start = _after_blocks(gif, start + 2)
+    data = start + _DESCRIPTOR_BYTES
+    *descriptor, own_flags = gif[start:data]
+    if own_flags & _HAS_PALETTE:
+        palette, flags = gif[data : data + _palette_bytes(own_flags)], own_flags
+        data += len(palette)
+    end = _after_blocks(gif, data + 1)
+    own_flags = _HAS_PALETTE | own_flags & _INTERLACED | flags & _PALETTE_SIZE
+    return bytes([*descriptor, own_flags]) + palette + gif[data:end]
+
+
+def _palette_bytes(flags: int) -> int:
+    return 3 * (2 << (flags & _PALETTE_SIZE))
+
+
+def _after_blocks(gif: bytes, start: int) -> int:
+    """Returns where a chain of blocks ends; each begins with its length, the last 0."""
+    while gif[start]:
+        start += gif[start] + 1
+    return start + 1
+
+
+_LOGGER = logging.getLogger(__name__)
+
+FORMATS: dict[str, type[GifFile | Mp4File]] = {"gif": GifFile, "mp4": Mp4File}
+
+
+class _File(Protocol):
+    """What both kinds of files do."""
+
+    def write(self, picture: Array) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class Film:
+    """A film; its file begins with the first picture.
+
+    Attributes:
+        path: The file; `None` before there is one.
+        pictures: How many pictures were written.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     film = Film(folder, "black", format="gif", fps=30)
+        ...     film.write(np.zeros((4, 6, 3), np.uint8))
+        ...     film.finish()
+        ...     film.path.name
+        'black.gif'
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        name: str,
+        *,
+        format: str,  # noqa: A002  # the usual name
+        fps: float,
+    ) -> None:
+        """Prepares a film.
+
+        Args:
+            folder: Where the file goes; made if it is not there.
+            name: What the file is called. Where there is such a file, "-2" and so on
+                is added: none is ever overwritten, not even by another process.
+            format: "gif" or "mp4".
+            fps: How many pictures are shown in a second.
+        """
+        self.path: Path | None = None
+        self.pictures = 0
+        self._folder, self._name = Path(folder), name
+        self._kind, self._fps = FORMATS[format], fps
+        self._shape: tuple[int, ...] = ()
+        self._file: _File | None = None
+        self._end: weakref.finalize[..., Film] | None = None
+
+    def write(self, picture: Array) -> None:
+        """Adds a picture, a uint8 array `(height, width, 3)`."""
+        if self._file is None:
+            self._open(picture.shape)
+        elif self._end is None or not self._end.alive:
+            return  # It belongs to the process that this one was forked from.
+        elif picture.shape != self._shape:
+            self.finish()
+            raise SpecError(
+                f"The picture after {self.pictures} has shape {picture.shape}, and "
+                f"those before have {self._shape}: a film has one size. It ends with "
+                f"those before, in {self.path}."
+            )
+        try:
+            self._file.write(picture)  # type: ignore[union-attr]  # it is open
+        except Exception:  # Whatever the encoder raises, the file is broken.
+            self._discard()
+            raise
+        except BaseException:  # Ctrl-C is not a fault of the file
+            self.finish()
+            raise
+        self.pictures += 1
+
+    def finish(self) -> None:
+        """Ends the file; a second time it does nothing."""
+        if self._file is None or self._end is None or self._end.detach() is None:
+            return
+        _OPEN.discard(self)
+        try:
+            self._file.finish()
+        except BaseException:
+            self._delete()
+            raise
+        _LOGGER.info("filmed %s: %d pictures", self.path, self.pictures)
+
+    def _open(self, shape: tuple[int, ...]) -> None:
+        self._kind.load()  # Without its package there is to be no file either.
+        self._shape = shape
+        self.path = _new_file(self._folder, self._name, self._kind.suffix)
+        try:
+            self._file = self._kind(self.path, self._fps, *shape[:2])
+        except BaseException:
+            self._delete()
+            raise
+        self._end = weakref.finalize(self, _finish_forgotten, self._file, self.path)
+        _watch_forks()
+        _OPEN.add(self)
+
+    def _discard(self) -> None:
+        """Ends and deletes a file that could not be written."""
+        self._end.detach()  # type: ignore[union-attr]  # it is open
+        _OPEN.discard(self)
+        with contextlib.suppress(Exception):  # the one on its way says why
+            self._file.finish()  # type: ignore[union-attr]  # likewise
+        self._delete()
+
+    def _delete(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink()  # type: ignore[union-attr]  # it was made
+
+    def _leave_to_parent(self) -> None:
+        if self._end is not None and self._end.detach() is not None:
+            self._file.abandon()  # type: ignore[union-attr]  # it is open
+
+
+_OPEN: weakref.WeakSet[Film] = weakref.WeakSet()
+
+
+def _finish_forgotten(file: _File, path: Path) -> None:
+    """Ends the file of a film that was forgotten."""
+    try:
+        file.finish()
+    except Exception as error:
+        # There is no caller to catch it, whatever the encoder raises.
+        _LOGGER.warning("the film %s is lost: %s", path, error)
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _new_file(folder: Path, name: str, suffix: str) -> Path:
+    """Makes an empty file with a name that no other has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, number = folder / f"{name}{suffix}", 1
+    while True:
+        try:
+            path.open("xb").close()
+            return path
+        except FileExistsError:
+            number += 1
+            path = folder / f"{name}-{number}{suffix}"
+
+
+@functools.cache
+def _watch_forks() -> None:
+    """Makes processes that are forked leave the films of this one alone."""
+    # Windows does not fork.
+    register = getattr(os, "register_at_fork", lambda **_: None)
+    register(after_in_child=_leave_all_to_parent)
+
+
+def _leave_all_to_parent() -> None:
+    for film in list(_OPEN):
+        film._leave_to_parent()
+    _OPEN.clear()

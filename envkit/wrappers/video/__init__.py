@@ -1,1 +1,0 @@
-"""`RecordVideo`, and how films are written."""
