@@ -13,7 +13,7 @@ from typing import Any
 from sybil import Sybil
 from sybil.parsers.myst import PythonCodeBlockParser
 
-from envkit import constructors
+from envkit import registry
 
 # Sphinx runs its settings with a name that does not exist anywhere else; the other two
 # are what it builds.
@@ -25,7 +25,7 @@ collect_ignore = [
 ]
 
 
-_registered = dict(constructors._registry)
+_registered = dict(registry._registry)
 
 
 def _begin_page(namespace: dict[str, Any]) -> None:
@@ -35,8 +35,8 @@ def _begin_page(namespace: dict[str, Any]) -> None:
 
 def _end_page(namespace: dict[str, Any]) -> None:
     """Forgets what a page gave a name to, which other tests would stumble over."""
-    constructors._registry.clear()
-    constructors._registry.update(_registered)
+    registry._registry.clear()
+    registry._registry.update(_registered)
 
 
 pytest_collect_file = Sybil(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
 import signal
 import sys
@@ -17,24 +16,25 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 
 from envkit.realtime import RealTimeEnvironment
+from envkit.recording.writer import Writer
 from envkit.types import RandomSource
 from envkit.window import prepare_sdl
 from tests import residue
+from tests.waiting import PATIENCE
 
 # Machines that are busy with other things are slow at times, and no test is about
 # how long an example takes, or how many were drawn in vain, which is luck. For a long
-# look: pytest --hypothesis-profile=thorough.
+# look: pytest --hypothesis-profile=thorough -o faulthandler_timeout=0.
 _LUCK = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.filter_too_much]
-for name, count in {"envkit": 40, "thorough": 2000}.items():
+for name, count in {"envkit": 25, "thorough": 2000}.items():
     hypothesis.settings.register_profile(
         name, deadline=None, max_examples=count, suppress_health_check=_LUCK
     )
 hypothesis.settings.load_profile("envkit")
 
-EXAMPLES = hypothesis.settings.get_profile("envkit").max_examples
-SECONDS = 60.0
 PARALLEL = Path(__file__).parent / "parallel"
 ROOT = Path(__file__).parents[1]
 # What compiles with TensorFlow: tests, docstrings, and the guide.
@@ -44,8 +44,6 @@ HEAVY = {Path(__file__).parent / folder for folder in ("adapters", "realtime")}
 
 # The words of the reasons for which tests are skipped.
 _MISSING = re.compile(r"not (be )?installed")
-_stderr = pytest.StashKey[int]()
-_watchdog = pytest.StashKey[residue.Watchdog]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,40 +57,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
-        "watchdog(seconds): a test that has waited for so long, or computed for "
-        f"{residue.SLOWNESS:g} times as long, is taken to hang; the stacks of all "
-        f"processes are shown, and the run ends. {SECONDS:g} without the marker.",
-    )
+def pytest_configure() -> None:
     # Without a display pygame would load OpenGL, whose compiler and that of TensorFlow
     # do not live in one process: it crashes.
     prepare_sdl(None)
     if residue.ON_LINUX:
         residue.this_run()
-        # What a test writes is kept from the terminal; what hangs must be seen there.
-        with config.pluginmanager.getplugin(
-            "capturemanager"
-        ).global_and_fixture_disabled():
-            config.stash[_stderr] = os.dup(2)
-        config.stash[_watchdog] = residue.Watchdog(config.stash[_stderr])
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if _watchdog in config.stash:
-        config.stash[_watchdog].close()
-        os.close(config.stash[_stderr])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is left to `make test-all`, and brings tests into their order."""
-    # TensorFlow's compiler crashes if it is first used after MuJoCo was.
-    items.sort(key=lambda item: TENSORFLOW.isdisjoint([item.path, *item.path.parents]))
+    # TensorFlow's compiler crashes if it is first used after MuJoCo was; and what takes
+    # long comes early, so that no process is left with it alone in the end.
+    items.sort(
+        key=lambda item: (
+            TENSORFLOW.isdisjoint([item.path, *item.path.parents]),
+            PARALLEL not in item.path.parents,
+        )
+    )
     for item in items:
         is_elsewhere = HEAVY.isdisjoint(item.path.parents)
         if not is_elsewhere and item.get_closest_marker("slow"):
             item.add_marker("heavy")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Iterator[None]:
+    """Looks for examples in no test: it takes as long as collecting the tests."""
+    collectors = yield
+    if not file_path.name.startswith("test_"):
+        return collectors
+    return [each for each in collectors if not isinstance(each, DoctestModule)]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -113,28 +108,6 @@ def _unless_missing(config: pytest.Config, report: Any) -> Any:
     if config.getoption("--nothing-missing") and _MISSING.search(why):
         report.outcome, report.longrepr = "failed", f"--nothing-missing: {why}"
     return report
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Sets a limit for the test with all its fixtures."""
-    if _watchdog not in item.config.stash:
-        return (yield)
-    marker = item.get_closest_marker("watchdog")
-    seconds = SECONDS if marker is None else marker.args[0]
-    # Whoever asks for a longer look has the time for it.
-    seconds *= max(1.0, hypothesis.settings.default.max_examples / EXAMPLES)
-    item.config.stash[_watchdog].watch(item.nodeid, seconds)
-    try:
-        return (yield)
-    finally:
-        item.config.stash[_watchdog].rest()
-
-
-def pytest_enter_pdb(config: pytest.Config) -> None:
-    """Lets a person take their time."""
-    if _watchdog in config.stash:
-        config.stash[_watchdog].rest()
 
 
 @pytest.fixture
@@ -176,6 +149,21 @@ def message_of() -> Callable[[type[Exception], Callable[[], object]], str]:
     return message
 
 
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Keeps the thread of every new `Record` from writing until it is set."""
+    opened = threading.Event()
+    run = Writer._run
+
+    def wait(writer: Writer) -> None:
+        opened.wait()
+        run(writer)
+
+    monkeypatch.setattr(Writer, "_run", wait)
+    yield opened
+    opened.set()
+
+
 @pytest.fixture(scope="session")
 def in_thread() -> Callable[..., Callable[[], object]]:
     """Starts a function in a thread, and returns what waits for what it returns.
@@ -196,7 +184,7 @@ def in_thread() -> Callable[..., Callable[[], object]]:
         thread.start()
 
         def result() -> object:
-            thread.join(SECONDS)
+            thread.join(PATIENCE)
             assert not thread.is_alive(), "It hangs."
             return outcome.result()
 
@@ -232,12 +220,17 @@ def running() -> Iterator[Callable[..., RealTimeEnvironment]]:
 
 @pytest.fixture
 def pygame() -> Iterator[ModuleType]:
-    """The library, with nobody's display open before and after."""
+    """The library, with no display open before and after."""
     library = pytest.importorskip("pygame", reason="pygame is not installed")
-    gc.collect()
-    library.display.quit()
+    if library.display.get_init():  # It may be that of an environment in a cycle.
+        gc.collect()
+        library.display.quit()
+    # What there is by now is not looked at again: with TensorFlow loaded, a collection
+    # takes seconds, and with this, what a test leaves behind is collected in no time.
+    gc.freeze()
     yield library
     gc.collect()
+    gc.unfreeze()
     library.display.quit()
 
 

@@ -1,11 +1,7 @@
-"""What this run of the tests has running and open: what a test left, and what hangs.
+"""What this run of the tests has running and open, to see what a test left.
 
 `Residue` is what there is at one moment; the fixture `nothing_left_behind` compares
-two. `Watchdog` is a process that shows what hangs and ends it. That process runs this
-file as a program, so the file imports nothing but the standard library.
-
-Everything is read from `/proc`. Elsewhere than on Linux only threads are seen, and no
-dog watches: pytest's own `faulthandler_timeout` shows the stacks there.
+two. Everything is read from `/proc`. Elsewhere than on Linux only threads are seen.
 """
 
 from __future__ import annotations
@@ -15,24 +11,17 @@ import dataclasses
 import gc
 import mmap
 import os
-import select
 import signal
-import stat
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterator, Mapping
 from typing import NamedTuple
+
+from tests.waiting import PATIENCE
 
 SHARED_MEMORY = "/dev/shm"
 ON_LINUX = sys.platform == "linux"
-
-# How long a test may take to be rid of what it started. Processes take a moment to end.
-PATIENCE = 20.0
-
-# How many times as much a test may compute as it may wait: some machines are slow.
-SLOWNESS = 10.0
 
 # All that is started with this in its environment belongs to this run, and to the one
 # that started this one.
@@ -49,7 +38,6 @@ class Process(NamedTuple):
     started: int
     name: str
     state: str
-    ticks: int  # that it has computed, with its children that have ended
     parent: int
     group: int
     session: int
@@ -68,7 +56,6 @@ class Process(NamedTuple):
             int(fields[19]),
             name,
             fields[0],
-            sum(int(field) for field in fields[11:15]),
             *(int(field) for field in fields[1:4]),
         )
 
@@ -116,35 +103,35 @@ class Run:
         first = Process.read(f"/proc/{pid}")
         self._started = 0 if first is None else first.started
         self._group = 0 if first is None else first.group
-        self.watchdogs: set[int] = set()
+        # Those of others, until their numbers might be given to new ones.
+        self._others: set[str] = set()
+        self._others_until = 0.0
 
     def processes(self) -> list[Process]:
-        """Lists all but the first, and but watchdogs."""
-        found = {
-            each.pid: each for each in map(Process.read, _numbered("/proc")) if each
-        }
-        not_meant = {self.pid, *self.watchdogs}
+        """Lists all but the first."""
+        # Every test asks twice, and most of what a machine runs stays the same.
+        if time.monotonic() > self._others_until:
+            self._others, self._others_until = set(), time.monotonic() + 2.0
+        folders = set(_numbered("/proc")) - self._others
+        found = {each.pid: each for each in map(Process.read, folders) if each}
         ours = {each.pid for each in found.values() if self._got_away(each)}
         more = {each.pid for each in found.values() if each.parent == self.pid}
-        while not more <= ours | not_meant:
-            ours |= more - not_meant
-            groups = self.groups(found[pid] for pid in ours)
+        while not more <= ours | {self.pid}:
+            ours |= more - {self.pid}
+            # All of the groups that they have made.
+            groups = {found[pid].group for pid in ours} - {self._group}
             more = {
                 each.pid
                 for each in found.values()
                 if each.parent in ours or each.group in groups
             }
+        self._others |= {f"/proc/{pid}" for pid in found.keys() - ours}
         return [found[pid] for pid in sorted(ours)]
-
-    def groups(self, processes: Iterable[Process]) -> set[int]:
-        """Returns the process groups that the run's processes have made."""
-        # All that one of them belongs to, but for the one that the run was started in.
-        return {each.group for each in processes} - {self._group}
 
     def _got_away(self, process: Process) -> bool:
         if process.parent not in self._ancestors or process.started < self._started:
             return False
-        if process.pid in self._ancestors | self.watchdogs | {self.pid}:
+        if process.pid in self._ancestors | {self.pid}:
             return False
         folder = f"/proc/{process.pid}"
         # What was forked and started no other program has the environment of this
@@ -280,10 +267,10 @@ def _segments() -> dict[Hashable, str]:
 
 def _mappings() -> dict[Hashable, str]:
     found: dict[Hashable, str] = {}
+    # Files that are only read are nobody's memory; the C library has some.
     for line in _text("/proc/self/maps").splitlines():
-        addresses, rights, _, device, inode, *path = line.split(maxsplit=5)
-        # Files that are only read are nobody's memory; the C library has some.
-        if rights.startswith("rw") and rights.endswith("s"):
+        if " rw-s " in line:
+            addresses, _, _, device, inode, *path = line.split(maxsplit=5)
             text = f"shared memory at {addresses}: {' '.join(path)}"
             found["mapping", device, inode, " ".join(path)] = text
     return found
@@ -342,252 +329,3 @@ def end_processes(left: Mapping[Hashable, str]) -> None:
         if ("process", each.pid, each.started) in left and each.state != "Z":
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
-
-
-# What hangs.
-
-
-class Watchdog:
-    """A process that ends this one if it hangs, and shows before that what hangs.
-
-    What counts is the time in which all of the test's processes sleep, and ten times as
-    much that they compute. When one of them could run and another program has the CPU,
-    that is nothing to the test. Setting a limit and taking it back is a write to a pipe
-    each.
-    """
-
-    def __init__(self, stderr: int) -> None:
-        """Takes the descriptor to write to; the process starts when it is needed."""
-        self._stderr = stderr
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def watch(self, test: str, seconds: float) -> None:
-        """Sets a limit."""
-        # So short that it is written whole or not at all.
-        self._tell(f"{seconds:g} {test[:1000]!a}")
-
-    def rest(self) -> None:
-        """Takes the limit back."""
-        if self._process is not None:
-            self._tell("")
-
-    def close(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
-            self._process.wait()
-            self._process = None
-
-    def _tell(self, line: str) -> None:
-        message = f"{line}\n".encode()
-        try:
-            os.write(self._pipe(), message)
-        except BrokenPipeError:  # A test has ended it: there is another.
-            self.close()
-            os.write(self._pipe(), message)
-
-    def _pipe(self) -> int:
-        if self._process is None:
-            self._process = self._start()
-        return self._process.stdin.fileno()  # type: ignore[union-attr]  # it is a pipe
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        run = this_run()
-        process = subprocess.Popen(
-            # Without the site's packages it is there at once.
-            [sys.executable, "-I", "-S", __file__, str(run.pid), run.mark],
-            stdin=subprocess.PIPE,
-            stdout=self._stderr,
-            stderr=self._stderr,
-            # Ctrl-C, or a signal to the group, is not meant for it.
-            start_new_session=True,
-            bufsize=0,
-        )
-        run.watchdogs.add(process.pid)
-        return process
-
-
-def keep_watch(run: Run) -> None:
-    """Waits for a limit to pass; this is all that the watchdog's process does."""
-    alive = os.pidfd_open(run.pid)
-    poll = select.poll()
-    poll.register(sys.stdin.fileno(), select.POLLIN)
-    poll.register(alive, select.POLLIN)
-    order, spent, pause = "", Spent(run), None
-    while True:
-        ready = dict(poll.poll(None if pause is None else 1000 * pause))
-        if not ready and pause is not None:
-            spent.look(pause)
-            seconds = float(order.split()[0])
-            if spent.asleep >= seconds or spent.computing >= SLOWNESS * seconds:
-                end_what_hangs(run, alive, order)
-                return
-            continue
-        if alive in ready or not (
-            lines := os.read(sys.stdin.fileno(), 1 << 20).decode().splitlines()
-        ):
-            return
-        order = lines[-1]
-        pause = None
-        if order:
-            spent = Spent(run)
-            pause = min(1.0, max(0.02, float(order.split()[0]) / 20))
-
-
-class Spent:
-    """What a run has spent since this was made, as seen by looking now and then.
-
-    Attributes:
-        asleep: Seconds in which all of its processes slept.
-        computing: Seconds that they have computed.
-    """
-
-    def __init__(self, run: Run) -> None:
-        """Begins to count."""
-        self.asleep = self.computing = 0.0
-        self._run = run
-        self._ticks: int | None = None
-
-    def look(self, pause: float) -> None:
-        """Looks what the processes do, a pause after the last look.
-
-        However late this process itself was: then the machine is busy.
-        """
-        first = Process.read(f"/proc/{self._run.pid}")
-        processes = [*([first] if first else []), *self._run.processes()]
-        ticks = sum(each.ticks for each in processes)
-        if self._ticks is not None:
-            # What somebody else has waited for is not counted any more.
-            computed = max(0, ticks - self._ticks)
-            self.computing += computed / os.sysconf("SC_CLK_TCK")
-        self._ticks = ticks
-        if not any(map(_is_working, processes)):
-            self.asleep += pause
-
-
-def _is_working(process: Process) -> bool:
-    """Says whether a thread of a process computes, could, or waits for a device."""
-    folders = _numbered(f"/proc/{process.pid}/task")
-    return any(each.state in "RD" for each in map(Process.read, folders) if each)
-
-
-def end_what_hangs(run: Run, alive: int, order: str) -> None:
-    """Shows the stacks of all processes of a run, and ends them."""
-    seconds, test = order.split(maxsplit=1)
-    children = run.processes()
-    first = Process.read(f"/proc/{run.pid}")
-    _say(f"\nWATCHDOG: {test[1:-1]} takes longer than {seconds} s.")
-    for each in [*([first] if first else []), *children]:
-        _say(f"\n{each}")
-        _say_threads(each)
-    # Whoever still runs would answer to the end of the others, and that is not where
-    # it hung.
-    _send([run.pid, *(each.pid for each in children)], signal.SIGSTOP)
-    _end_children(run, children)
-    _say("\nThe stacks of the process that runs the tests:")
-    _abort([run.pid])
-    if not _has_ended(alive, within=2.0):
-        _say("It has none to show.")
-        _send([run.pid], signal.SIGKILL)
-
-
-def _end_children(run: Run, children: Iterable[Process]) -> None:
-    living = [each for each in children if each.state != "Z"]
-    with contextlib.ExitStack() as stack:
-        outputs = {}
-        for each in living:
-            if (output := _open_stderr(each)) is not None:
-                stack.callback(os.close, output)
-                outputs[each] = output
-        _abort([each.pid for each in living if _has_faulthandler(each)])
-        deadline = time.monotonic() + 2.0
-        for each in filter(_has_faulthandler, living):
-            with contextlib.suppress(ProcessLookupError):
-                alive = os.pidfd_open(each.pid)
-                stack.callback(os.close, alive)
-                _has_ended(alive, within=deadline - time.monotonic())
-        for each, output in outputs.items():
-            if tail := _tail(output):
-                _say(f"\nThe last that {each.pid} wrote to stderr:\n{tail}")
-    _send([-group for group in run.groups(living)], signal.SIGKILL)
-    _send([each.pid for each in living], signal.SIGKILL)
-
-
-def _has_faulthandler(process: Process) -> bool:
-    """Says whether SIGABRT would make it show its stacks, or something else at least.
-
-    Whoever does not catch it would just be gone.
-    """
-    for line in _text(f"/proc/{process.pid}/status").splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (signal.SIGABRT - 1) & 1)
-    return False
-
-
-def _abort(pids: Iterable[int]) -> None:
-    import resource
-
-    for pid in pids:
-        # The stacks are enough; a core of all its memory nobody asked for.
-        with contextlib.suppress(OSError, ValueError):
-            _, hard = resource.prlimit(pid, resource.RLIMIT_CORE)
-            resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))
-        # It is stopped: the first thing it does when it goes on is to abort.
-        _send([pid], signal.SIGABRT)
-        _send([pid], signal.SIGCONT)
-
-
-def _has_ended(alive: int, within: float) -> bool:
-    return bool(select.select([alive], [], [], max(0.0, within))[0])
-
-
-def _send(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _say_threads(process: Process) -> None:
-    for folder in _numbered(f"/proc/{process.pid}/task"):
-        if thread := Process.read(folder):
-            # The kernel's own stack is for root alone to see.
-            stack = " < ".join(
-                line.split()[-1].partition("+")[0]
-                for line in _text(f"{folder}/stack").splitlines()[:5]
-            )
-            place = stack or _text(f"{folder}/wchan").strip("0") or "its own code"
-            state = STATES.get(thread.state, thread.state)
-            _say(f"  thread {thread.pid} {thread.name!r} {state} in {place}")
-
-
-def _open_stderr(process: Process) -> int | None:
-    """Opens what a process writes its stderr to, unless whoever reads this sees it."""
-    try:
-        fd = os.open(f"/proc/{process.pid}/fd/2", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # a socket, or nothing
-        return None
-    found, ours = os.fstat(fd), os.fstat(2)
-    is_ours = (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
-    if is_ours or not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
-        os.close(fd)
-        return None
-    return fd
-
-
-def _tail(fd: int, size: int = 8192) -> str:
-    with contextlib.suppress(OSError):
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            os.lseek(fd, max(0, os.fstat(fd).st_size - size), os.SEEK_SET)
-        return os.read(fd, size).decode("utf-8", "replace").rstrip()
-    return ""
-
-
-if __name__ == "__main__":
-    run = Run(int(sys.argv[1]), sys.argv[2])
-    run.watchdogs.add(os.getpid())
-    keep_watch(run)

@@ -689,7 +689,7 @@ def backend_actions(
     *, hangs: bool = True, interrupts: bool = True
 ) -> st.SearchStrategy[Any]:
     """Draws something that happens in a `FakeBackend`; `hangs` need timeouts."""
-    from envkit.testing import backend as fake
+    from tests.parallel import fake_backend as fake
 
     picks = st.integers(0, 5)
     several = st.lists(picks, min_size=1, max_size=3).map(tuple)
@@ -702,7 +702,7 @@ def backend_actions(
         st.builds(fake.FailStart, picks, st.booleans()),
         st.builds(fake.Answer, picks),
         st.builds(fake.Pass, st.sampled_from([0.1, 1.0, 20.0])),
-        st.just(fake.Repeat()),
+        st.just(fake.Ring()),
         *([st.builds(fake.Hang, picks)] if hangs else []),
         *(
             [

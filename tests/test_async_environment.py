@@ -32,6 +32,7 @@ from envkit.errors import (
     WorkerTimeout,
 )
 from envkit.testing import CountingEnv, ManualClock, NestedCountingEnv
+from tests.comparing import bits, told
 
 NEVER = math.inf
 FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
@@ -151,19 +152,6 @@ def rehearsed(rows=3, delays=(), **options):
     return Rehearsed([CountingEnv(row + 1) for row in range(rows)], delays, **options)
 
 
-def told(call, *args):
-    """Returns the kind and the whole message of what a call raises."""
-    with pytest.raises(Exception) as raised:  # noqa: PT011  # the caller compares it
-        call(*args)
-    return type(raised.value), str(raised.value)
-
-
-def bits(time_step):
-    """Returns all there is to compare in a time step: dtypes, shapes and bytes."""
-    leaves = map(np.asarray, nest.flatten(time_step))
-    return [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in leaves]
-
-
 def patiently(env, call, *args):
     """Calls, and waits for as long as there are timeouts."""
     try:
@@ -181,7 +169,6 @@ STEPS = st.integers(0, 8)
 
 def test_an_asynchronous_environment_has_the_specs_of_one_row():
     env = Least()
-
     assert ArraySpec((), np.float32) == env.reward_spec()
     assert BoundedArraySpec((), np.float32, 0.0, 1.0) == env.discount_spec()
     assert time_step_spec(env.observation_spec()) == env.time_step_spec()
@@ -197,21 +184,9 @@ def test_an_asynchronous_environment_has_the_specs_of_one_row():
 
 
 def test_an_asynchronous_environment_need_not_be_seeded_or_hold_anything():
-    env = Least()
+    with Least() as env:
+        assert (NotImplementedError, "Least cannot be seeded.") == told(env.seed, 3)
     env.close()
-    env.close()
-
-    assert (NotImplementedError, "Least cannot be seeded.") == told(env.seed, 3)
-
-
-def test_a_context_manager_closes_an_asynchronous_environment():
-    env = rehearsed()
-    with env as entered:
-        assert entered is env
-    with pytest.raises(KeyError), env:
-        raise KeyError("body")
-
-    assert 2 == env.closed
 
 
 def test_an_asynchronous_environment_that_cannot_receive_cannot_be_made():
@@ -225,7 +200,7 @@ def test_an_asynchronous_environment_that_cannot_receive_cannot_be_made():
 # Blocking is an ordinary batch.
 
 
-def test_blocking_has_the_specs_of_what_it_wraps():
+def test_blocking_is_a_batch_with_the_specs_of_what_it_wraps():
     class Special(Rehearsed):
         def reward_spec(self):
             return ArraySpec((), np.float32, name="coins")
@@ -233,29 +208,34 @@ def test_blocking_has_the_specs_of_what_it_wraps():
         def discount_spec(self):
             return BoundedArraySpec((), np.float32, 0.0, 0.5)
 
-    inner = Special([CountingEnv()])
+    inner = Special([CountingEnv()] * 3)
     env = Blocking(inner)
-
     assert inner.environment_spec() == env.environment_spec()
     assert "coins" == env.reward_spec().name
     assert inner.time_step_spec() == env.time_step_spec()
+    assert (True, 3) == (env.batched, env.batch_size)
+    assert "seeded with 7" == env.seed(7)
 
 
-def test_blocking_is_a_batch_of_all_rows():
-    env = Blocking(rehearsed(rows=3))
-
-    assert env.batched is True
-    assert 3 == env.batch_size
+def nested(rows=3):
+    """Makes environments that observe a dictionary; the lengths of episodes differ."""
+    return [NestedCountingEnv(row + 1) for row in range(rows)]
 
 
 @given(delays=DELAYS, early=st.booleans(), steps=STEPS)
 def test_blocking_equals_the_batch_in_whatever_order_rows_finish(delays, early, steps):
-    env = Blocking(rehearsed(delays=delays, early=early))
-    batch = BatchedPyEnvironment(rehearsed().envs, multithreading=False)
-
-    assert bits(batch.reset()) == bits(env.reset())
+    env = Blocking(Rehearsed(nested(), delays, early))
+    batch = BatchedPyEnvironment(nested(), multithreading=False)
+    returned, expected = [env.reset()], [bits(batch.reset())]
     for _ in range(steps):
-        assert bits(batch.step([0, 1, 0])) == bits(env.step([0, 1, 0]))
+        returned.append(env.step([0, 1, 0]))
+        expected.append(bits(batch.step([0, 1, 0])))
+
+    # Compared in the end: none was written to after it was returned.
+    assert expected == [bits(time_step) for time_step in returned]
+    assert ["total_steps", "current_steps"] == list(returned[-1].observation)
+    assert env.valid.all()
+    assert not env.repeats_last
 
 
 @given(delays=DELAYS, early=st.booleans(), steps=STEPS)
@@ -263,11 +243,9 @@ def test_waiting_after_timeouts_loses_nothing(delays, early, steps):
     inner = rehearsed(delays=delays, early=early)
     env = Blocking(inner, timeout=0.7, now=inner.clock)
     batch = BatchedPyEnvironment(rehearsed().envs, multithreading=False)
-
     assert bits(batch.reset()) == bits(patiently(env, env.reset))
     for _ in range(steps):
         answer = patiently(env, env.step, [0, 1, 0])
-
         assert bits(batch.step([0, 1, 0])) == bits(answer)
         assert env.current_time_step() is answer
 
@@ -301,38 +279,16 @@ def test_an_answer_is_never_that_of_an_older_request(delays, calls):
             assert answer.is_first().all()
 
 
-def test_blocking_keeps_nested_observations():
-    envs = [NestedCountingEnv(2), NestedCountingEnv(3)]
-    env = Blocking(Rehearsed(envs, delays=[0.5, 0.0]))
-    env.reset()
-    time_step = env.step([0, 0])
-
-    assert ["total_steps", "current_steps"] == list(time_step.observation)
-    assert [1, 1] == time_step.observation["total_steps"].tolist()
-
-
-def test_a_time_step_stays_as_it_was_returned():
-    env = Blocking(rehearsed())
-    first = env.reset()
-    before = bits(first)
-    for _ in range(4):
-        env.step([0, 0, 0])
-
-    assert before == bits(first)
-
-
 def test_what_the_caller_does_to_a_time_step_changes_no_later_one():
     env = Blocking(rehearsed())
     env.reset().observation[:] = 99
     time_step = env.reset([True, False, False])
-
     assert 0 == time_step.observation[0]
 
 
 def test_a_first_step_begins_an_episode_in_every_row():
     inner = rehearsed()
     env = Blocking(inner)
-
     assert env.step([1, 1, 1]).is_first().all()
     assert [("reset", row) for row in range(3)] == inner.requests
 
@@ -344,20 +300,9 @@ def test_a_masked_reset_asks_the_masked_rows_alone():
     env.step([0, 0, 0])
     inner.requests.clear()
     time_step = env.reset(np.array([False, True, True]))
-
     assert [("reset", 1), ("reset", 2)] == inner.requests
     assert [2, 0, 0] == time_step.step_type.tolist()
     assert [1, 0, 0] == time_step.observation.tolist()
-
-
-def test_seeding_is_passed_on():
-    assert "seeded with 7" == Blocking(rehearsed()).seed(7)
-
-
-def test_only_an_asynchronous_environment_can_be_wrapped():
-    expected = "Blocking needs an AsyncEnvironment, not a CountingEnv object."
-
-    assert (TypeError, expected) == told(Blocking, CountingEnv())
 
 
 # Timeouts.
@@ -366,15 +311,7 @@ def test_only_an_asynchronous_environment_can_be_wrapped():
 def test_without_a_timeout_it_waits_for_as_long_as_it_takes():
     inner = rehearsed(delays=[1e9, 0.0, 2e9])
     Blocking(inner).reset()
-
     assert 2e9 == inner.clock()
-
-
-def test_an_answer_at_the_last_moment_is_in_time():
-    inner = rehearsed(delays=[0.0, 1.0, 0.5])
-    env = Blocking(inner, timeout=1.0, now=inner.clock)
-
-    assert env.reset().is_first().all()
 
 
 def test_each_call_has_the_whole_timeout():
@@ -382,26 +319,27 @@ def test_each_call_has_the_whole_timeout():
     env = Blocking(inner, timeout=1.0, now=inner.clock)
     for _ in range(5):
         env.step([0, 0, 0])
-
     assert 4.5 == pytest.approx(inner.clock())
+
+
+LATE = (
+    "Blocking.{}() waited 1 s for {} answered. Their answers are kept: call wait() for "
+    "the rest, or reset() to start over."
+)
 
 
 @pytest.mark.parametrize(
     ("delays", "rows"),
     [
-        ([0.0, 0.0, NEVER], "environment 2; 2 of 3 answered"),
-        ([NEVER, 0.0, 1.5], "environments 0, 2; 1 of 3 answered"),
+        ([0.0, 0.0, NEVER], "environment 2; 2 of 3"),
+        ([NEVER, 1.0, 1.5], "environments 0, 2; 1 of 3"),
     ],
 )
 def test_a_timeout_names_the_rows_that_are_late(delays, rows):
+    """An answer at the last moment is in time."""
     inner = rehearsed(delays=delays)
     env = Blocking(inner, timeout=1.0, now=inner.clock)
-    expected = (
-        f"Blocking.reset() waited 1 s for {rows}. Their answers are kept: call wait() "
-        "for the rest, or reset() to start over."
-    )
-
-    assert (WorkerTimeout, expected) == told(env.reset)
+    assert (WorkerTimeout, LATE.format("reset", rows)) == told(env.reset)
     assert 1.0 == inner.clock()
 
 
@@ -411,35 +349,8 @@ def test_a_timeout_is_a_timeout_error_that_knows_its_rows():
     env.reset()
     with pytest.raises(TimeoutError) as raised:
         env.step([0, 0, 0])
-
     assert (0, 2) == raised.value.envs
     assert str(raised.value).startswith("Blocking.step() waited 2.5 s for environments")
-
-
-def test_waiting_can_run_into_the_timeout_again():
-    inner = rehearsed(delays=[0.0, 2.5, 0.0])
-    env = Blocking(inner, timeout=1.0, now=inner.clock)
-    told(env.reset)
-    expected = (
-        "Blocking.wait() waited 1 s for environment 1; 2 of 3 answered. Their answers "
-        "are kept: call wait() for the rest, or reset() to start over."
-    )
-
-    assert (WorkerTimeout, expected) == told(env.wait)
-    assert env.wait().is_first().all()
-    assert 2.5 == inner.clock()
-
-
-def test_a_timeout_in_a_masked_reset_counts_the_rows_it_asked():
-    inner = rehearsed(delays=[0.0, 0.0, 0.0, 0.0, NEVER])
-    env = Blocking(inner, timeout=1.0, now=inner.clock)
-    env.reset()
-    expected = (
-        "Blocking.reset() waited 1 s for environment 2; 1 of 2 answered. Their answers "
-        "are kept: call wait() for the rest, or reset() to start over."
-    )
-
-    assert (WorkerTimeout, expected) == told(env.reset, [True, False, True])
 
 
 def test_after_a_timeout_the_current_time_step_is_still_the_last_whole_one():
@@ -447,7 +358,6 @@ def test_after_a_timeout_the_current_time_step_is_still_the_last_whole_one():
     env = Blocking(inner, timeout=1.0, now=inner.clock)
     first = env.reset()
     told(env.step, [0, 0, 0])
-
     assert env.current_time_step() is first
 
 
@@ -458,19 +368,22 @@ def test_a_row_that_never_answered_is_there_when_it_does():
     told(env.step, [0, 0, 0])
     told(env.wait)
     inner.hurry()
-
     assert [1, 1, 1] == env.wait().observation.tolist()
     assert [0, 2, 1] == env.step([0, 0, 0]).step_type.tolist()
 
 
 def test_a_masked_reset_that_was_late_is_completed_by_waiting():
-    inner = rehearsed(delays=[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.5])
+    inner = rehearsed(delays=[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.5])
     env = Blocking(inner, timeout=1.0, now=inner.clock)
     env.reset()
     env.step([0, 0, 0])
-    told(env.reset, [False, False, True])
-
-    assert [2, 1, 0] == env.wait().step_type.tolist()
+    late = told(env.reset, [True, False, True])
+    assert (WorkerTimeout, LATE.format("reset", "environment 2; 1 of 2")) == late
+    # Waiting has a timeout of its own.
+    late = told(env.wait)
+    assert (WorkerTimeout, LATE.format("wait", "environment 2; 1 of 2")) == late
+    assert [0, 1, 0] == env.wait().step_type.tolist()
+    assert 2.5 == inner.clock()
 
 
 def test_reset_after_a_timeout_throws_the_late_answers_away():
@@ -479,7 +392,6 @@ def test_reset_after_a_timeout_throws_the_late_answers_away():
     env.reset()
     told(env.step, [0, 0, 0])
     time_step = env.reset()
-
     assert time_step.is_first().all()
     assert [("reset", row) for row in range(3)] == inner.requests[-3:]
 
@@ -489,19 +401,8 @@ def test_a_reset_has_one_timeout_for_the_late_answers_and_its_own():
     env = Blocking(inner, timeout=1.0, now=inner.clock)
     env.reset()
     told(env.step, [0, 0, 0])
-
     assert WorkerTimeout is told(env.reset)[0]
     assert 2.0 == pytest.approx(inner.clock())
-    assert env.wait().is_first().all()
-
-
-def test_waiting_completes_a_reset_that_was_held_up_by_late_answers():
-    inner = rehearsed(delays=[0.0, 0.0, 0.0, 2.5])
-    env = Blocking(inner, timeout=1.0, now=inner.clock)
-    env.reset()
-    told(env.step, [0, 0, 0])
-
-    assert WorkerTimeout is told(env.reset)[0]
     assert env.wait().is_first().all()
 
 
@@ -532,7 +433,6 @@ def test_rows_that_owe_an_answer_take_no_request(late, rows, name, call):
     expected = (
         f"Blocking.{name} was called while {rows}. Call wait() for it, or reset()."
     )
-
     assert (CallOrderError, expected) == told(call, env)
     assert asked == len(inner.requests)
 
@@ -543,11 +443,34 @@ def test_waiting_for_nothing_is_refused():
         "Blocking.wait() was called although no row owes an answer. It is for "
         "completing a step() or reset() that ran into its timeout."
     )
+    for _ in range(2):
+        assert (CallOrderError, expected) == told(env.wait)
+        env.reset()
 
-    assert (CallOrderError, expected) == told(env.wait)
-    env.reset()
 
-    assert (CallOrderError, expected) == told(env.wait)
+@pytest.mark.parametrize(
+    ("call", "kind", "expected"),
+    [
+        (
+            lambda: Blocking(CountingEnv()),
+            TypeError,
+            "Blocking needs an AsyncEnvironment, not a CountingEnv object.",
+        ),
+        (
+            lambda: Blocking(rehearsed()).poll(),
+            CallOrderError,
+            "Blocking.poll() is for wait=False; this one waits for all its rows.",
+        ),
+        (
+            lambda: Blocking(rehearsed()).get_info(),
+            NotImplementedError,
+            "Blocking has no info.",
+        ),
+    ],
+    ids=["wrap", "poll", "get_info"],
+)
+def test_what_cannot_be_done_is_refused(call, kind, expected):
+    assert (kind, expected) == told(call)
 
 
 def test_a_request_that_was_refused_leaves_nothing_owed():
@@ -558,7 +481,6 @@ def test_a_request_that_was_refused_leaves_nothing_owed():
     inner.refusing = ValueError("not now")
     with pytest.raises(ValueError, match="not now"):
         env.step([0, 0, 0])
-
     assert env.reset().is_first().all()
 
 
@@ -573,7 +495,6 @@ def test_the_error_of_a_row_is_the_callers():
     inner.failing[1] = failure
     with pytest.raises(EnvironmentRaised) as raised:
         env.step([0, 0, 0])
-
     assert raised.value is failure
 
 
@@ -583,7 +504,6 @@ def test_after_a_row_failed_the_batch_can_be_reset():
     env.reset()
     inner.failing[1] = EnvironmentRaised("environment 1 raised", envs=[1])
     told(env.step, [0, 0, 0])
-
     assert env.reset().is_first().all()
     assert [11, 1, 1] == env.step([0, 0, 0]).observation.tolist()
 
@@ -624,7 +544,6 @@ def test_an_interrupt_while_rows_are_asked_leaves_the_batch_usable(call, when):
     setattr(inner, call, interrupted)
     with pytest.raises(KeyboardInterrupt):
         env.step([0, 0, 0]) if call == "send" else env.reset()
-
     assert env.reset().is_first().all()
     assert env.step([0, 0, 0]).is_mid().sum() > 0
 
@@ -650,7 +569,6 @@ def test_what_recv_must_not_return_is_refused(broken, text):
         f"Answering.recv() returned {text}. It returns each row that owes an answer, "
         "exactly once."
     )
-
     assert (CallOrderError, expected) == told(env.reset)
 
 
@@ -665,7 +583,6 @@ def test_a_batch_of_actions_of_another_length_reaches_nobody():
         "  got        a list of 2 elements\n\n"
         "One action is needed for each of 3 environments; none of them has moved."
     )
-
     assert (SpecError, expected) == told(env.step, [0, 0])
     assert asked == len(inner.requests)
 
@@ -734,32 +651,16 @@ def test_an_answer_never_broadcasts_into_its_row(comes, broken, place, got, reas
         "Answering.recv() returned a time step that does not fit its spec at "
         f"{place}\n  got        {got}\n\n{reason} The other 3 leaves fit."
     )
-
     assert (SpecError, expected) == told(env.reset)
 
 
 def test_a_return_with_nothing_ready_says_nothing_about_later_answers():
     nothing = answer([], np.zeros(0))
     env = Blocking(Answering(nothing, answer([1, 0], FULL)), timeout=60.0)
-
     assert [[2.0, 3.0], [0.0, 1.0]] == env.reset().observation.tolist()
 
 
 # Closing.
-
-
-def test_closing_closes_what_is_wrapped():
-    inner = rehearsed()
-    with Blocking(inner) as env:
-        env.reset()
-
-    assert 1 == inner.closed
-
-
-def test_closing_twice_is_fine():
-    env = Blocking(rehearsed())
-    env.close()
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -775,15 +676,16 @@ def test_closing_twice_is_fine():
     ids=["reset", "masked reset", "step", "wait", "seed", "get_info"],
 )
 def test_a_closed_one_stays_closed(name, call):
-    env = Blocking(rehearsed())
-    env.reset()
+    inner = rehearsed()
+    with Blocking(inner) as env:
+        env.reset()
     env.close()
     expected = (
         f"Blocking.{name}() was called after close(). A closed environment stays "
         "closed: make a new one."
     )
-
     assert (ClosedError, expected) == told(call, env)
+    assert 1 == inner.closed
 
 
 # Without waiting for episodes to begin.
@@ -808,7 +710,6 @@ def shown(env, time_step):
 def test_a_reset_that_is_not_waited_for_returns_at_once():
     inner, env = unwaiting([3, 3], delays=[5.0, 5.0])
     time_step = env.reset()
-
     assert [(LAST, 0, False), (LAST, 0, False)] == shown(env, time_step)
     assert [True, True] == env.resetting.tolist()
     assert 0.0 == inner.clock()
@@ -818,7 +719,6 @@ def test_a_step_waits_for_one_row_at_least():
     inner, env = unwaiting([3, 3], delays=[5.0, 9.0])
     env.reset()
     time_step = env.step(np.zeros(2, np.int64))
-
     assert [(FIRST, 0, True), (LAST, 0, False)] == shown(env, time_step)
     assert 5.0 == inner.clock()
 
@@ -827,8 +727,10 @@ def test_one_slow_reset_delays_nobody():
     inner, env = unwaiting([1, 9], delays=[0, 0, 0, 0, 50.0, 1, 1, 1])
     seen = [shown(env, env.reset())]
     actions = np.zeros(2, np.int64)
-    seen += [shown(env, env.step(actions)) for _ in range(4)]
-
+    for _ in range(4):
+        time_step = env.step(actions)
+        seen.append(shown(env, time_step))
+    assert (0.0, 0.0) == (time_step.reward[0], time_step.discount[0])
     assert [(FIRST, 0, True), (LAST, 1, True)] == [rows[0] for rows in seen[:2]]
     # Its next episode takes long to begin, and what is shown meanwhile is its end.
     assert [(LAST, 1, False)] * 3 == [rows[0] for rows in seen[2:]]
@@ -836,20 +738,10 @@ def test_one_slow_reset_delays_nobody():
     assert 3.0 == inner.clock()
 
 
-def test_what_is_shown_of_a_resetting_row_is_worth_nothing():
-    _, env = unwaiting([1, 9], delays=[0, 0, 0, 0, 50.0])
-    env.reset()
-    for _ in range(3):
-        time_step = env.step(np.zeros(2, np.int64))
-
-    assert (0.0, 0.0) == (time_step.reward[0], time_step.discount[0])
-
-
 def test_the_first_of_a_slow_reset_comes_when_it_is_there():
     _, env = unwaiting([1, 9], delays=[0, 0, 0, 0, 1.5, 1, 1, 1, 1, 1])
     seen = [shown(env, env.reset())[0]]
     seen += [shown(env, env.step(np.zeros(2, np.int64)))[0] for _ in range(5)]
-
     assert [
         (FIRST, 0, True),
         (LAST, 1, True),
@@ -864,7 +756,6 @@ def test_actions_for_resetting_rows_are_dropped():
     env.reset()
     for _ in range(5):
         env.step(np.zeros(2, np.int64))
-
     # The last of these two steps is what begins the next episode.
     assert 2 == inner.requests.count(("step", 0))
     assert 5 == inner.requests.count(("step", 1))
@@ -876,7 +767,6 @@ def test_rows_may_be_reset_in_their_middle_without_waiting():
     env.step(np.zeros(2, np.int64))
     reset = shown(env, env.reset(np.array([True, False])))
     stepped = shown(env, env.step(np.zeros(2, np.int64)))
-
     assert [(LAST, 1, False), (MID, 1, True)] == reset
     assert [(LAST, 1, False), (MID, 2, True)] == stepped
 
@@ -886,7 +776,6 @@ def test_a_reset_under_way_is_not_begun_again():
     env.reset()
     env.reset()
     env.reset(np.array([True, False]))
-
     assert [("reset", 0), ("reset", 1)] == inner.requests
 
 
@@ -896,50 +785,32 @@ def test_rows_in_an_episode_are_waited_for_no_longer_than_the_timeout():
     with pytest.raises(WorkerTimeout) as caught:
         env.step(np.zeros(2, np.int64))
     inner.hurry()
-
     assert [0] == list(caught.value.envs)
     assert [(MID, 1, True), (MID, 1, True)] == shown(env, env.wait())
 
 
-def test_with_waiting_all_rows_are_valid():
-    env = Blocking(Rehearsed([CountingEnv(3), CountingEnv(3)]))
-    env.reset()
-    env.step(np.zeros(2, np.int64))
-
-    assert [True, True] == env.valid.tolist()
-    assert not env.repeats_last
-
-
-@given(st.lists(st.floats(0, 3), max_size=60), st.integers(1, 20))
-def test_each_rows_valid_steps_are_its_own_stream(delays, steps):
+@pytest.mark.parametrize("polls", [False, True])
+@given(
+    delays=st.lists(st.floats(0, 3), max_size=60),
+    kinds=st.lists(st.booleans(), max_size=20),
+)
+def test_each_rows_valid_steps_are_its_own_stream(polls, delays, kinds):
+    """Polls in between lose nothing and show nothing twice."""
     lengths = [1, 2, 4]
     _, env = unwaiting(lengths, delays)
     streams = [[], [], []]
-    seen = [shown(env, env.reset())]
-    seen += [shown(env, env.step(np.zeros(3, np.int64))) for _ in range(steps)]
-    for rows in seen:
-        for stream, (*facts, valid) in zip(streams, rows, strict=True):
-            if valid:
-                stream.append(tuple(facts))
 
-    for length, stream in zip(lengths, streams, strict=True):
-        alone = CountingEnv(length)
-        expected = [alone.reset()] + [alone.step(0) for _ in stream]
-        facts = [(int(one.step_type), int(one.observation)) for one in expected]
-        assert stream == facts[: len(stream)]
-
-
-@given(st.lists(st.floats(0, 3), max_size=60), st.lists(st.booleans(), max_size=20))
-def test_polls_in_between_lose_nothing_and_show_nothing_twice(delays, polls):
-    lengths = [1, 2, 4]
-    _, env = unwaiting(lengths, delays)
-    env.reset_async()
-    streams = [[], [], []]
-    for is_poll in polls:
-        time_step = env.poll() if is_poll else env.step(np.zeros(3, np.int64))
+    def note(time_step):
         for stream, (*facts, valid) in zip(streams, shown(env, time_step), strict=True):
             if valid:
                 stream.append(tuple(facts))
+
+    if polls:
+        env.reset_async()
+    else:
+        note(env.reset())
+    for is_poll in kinds:
+        note(env.poll() if polls and is_poll else env.step(np.zeros(3, np.int64)))
 
     for length, stream in zip(lengths, streams, strict=True):
         alone = CountingEnv(length)
@@ -953,17 +824,8 @@ def test_a_poll_returns_at_once_with_what_has_begun():
     env.reset_async()
     nothing = [valid for *_, valid in shown(env, env.poll())]
     inner.hurry()
-
     assert [False, False] == nothing
     assert [(FIRST, 0, True)] * 2 == shown(env, env.poll())
-
-
-def test_a_poll_is_for_those_that_do_not_wait(message_of):
-    env = Blocking(Rehearsed([CountingEnv(3)]))
-
-    assert message_of(CallOrderError, env.poll) == (
-        "Blocking.poll() is for wait=False; this one waits for all its rows."
-    )
 
 
 # Infos.
@@ -989,7 +851,6 @@ def test_infos_are_those_of_the_pool():
     with Blocking(AsyncParallelPyEnvironment(makers, backend="inline")) as env:
         env.reset()
         env.step([0, 0])
-
         assert [1, 1] == env.get_info()["seen"].tolist()
 
 
@@ -1002,15 +863,9 @@ def test_rows_that_are_resetting_have_no_info():
         env.step([0, 0])
         info, valid = env.get_info(), env.valid
         closed.set()
-
     assert [True, False] == valid.tolist()
     assert [{}] == info[1:]
     assert ["seen"] == list(info[0])
-
-
-def test_what_has_no_infos_has_none_here():
-    with pytest.raises(NotImplementedError, match=r"^Blocking has no info\.$"):
-        Blocking(Rehearsed([CountingEnv(3)])).get_info()
 
 
 def opened():

@@ -87,7 +87,6 @@ def test_same_step_wastes_no_step_and_shows_where_it_stands(kind):
     with kind(2, 3, order=SAME_STEP) as env:
         seen = [(told(env.reset()), stands(env))]
         seen += [(told(env.step([0, 0])), stands(env)) for _ in range(5)]
-
     assert [
         (["FIRST 0", "FIRST 0"], ["FIRST 0", "FIRST 0"]),
         (["MID 1", "MID 1"], ["MID 1", "MID 1"]),
@@ -103,7 +102,6 @@ def test_same_step_begins_all_rows_that_end_together(kind):
     with kind(1, 1, order=SAME_STEP) as env:
         first = told(env.step([0, 0]))
         seen = [(told(env.step([0, 0])), stands(env)) for _ in range(2)]
-
     assert ["FIRST 0", "FIRST 0"] == first
     assert [
         (["LAST 1", "LAST 1"], ["FIRST 10", "FIRST 10"]),
@@ -187,7 +185,6 @@ def test_the_order_may_change_right_after_an_end(
                 env.step([0, 0])
         else:
             assert stepped == told(env.step([0, 0]))
-
     assert standing == now
     assert after is env.autoreset
 
@@ -202,7 +199,6 @@ def test_a_wrapper_and_its_batch_have_one_order(kind):
         inside = env.autoreset, stands(env)
         env.autoreset = DISABLED
         outside = batch.autoreset, env.wrapped_env().autoreset
-
     assert (SAME_STEP, ["FIRST 10", "MID 1"]) == inside
     assert (DISABLED, DISABLED) == outside
 
@@ -219,7 +215,8 @@ def test_built_in_batches_take_an_order(make_env):
         assert not time_step.is_first().any()
         assert time_step.is_last().tolist() == now.is_first().tolist()
         ended += time_step.is_last()
-
+        if (ended > 1).all():
+            break
     assert (ended > 0).all()
 
 
@@ -229,15 +226,14 @@ def test_make_hands_the_order_to_the_batch_or_to_the_pool():
     options = {"num_envs": 2, "backend": "inline", "autoreset": "same_step"}
     with make("Catch", batch_size=2, **options) as env:
         of_pool = env.autoreset, env.batch_size
-
     assert DISABLED is of_batch
     assert (SAME_STEP, 4) == of_pool
 
 
 def test_what_is_no_order_is_refused(message_of):
     expected = (
-        "autoreset is 'later'; it must be one of AutoReset.NEXT_STEP, "
-        "AutoReset.SAME_STEP, AutoReset.DISABLED."
+        "autoreset must be one of AutoReset.NEXT_STEP, AutoReset.SAME_STEP, "
+        "AutoReset.DISABLED, got 'later'."
     )
     for fails in (
         lambda: batched(1, order="later"),
@@ -386,7 +382,6 @@ def test_an_info_of_another_order_is_not_told_later():
         env.step([5, 5])
         env.wrapped_env().autoreset = NEXT_STEP
         env.step([5, 5])
-
         assert [1, 2] == env.get_info()["step"].tolist()
 
 
@@ -434,7 +429,6 @@ def test_counts_are_the_same_for_the_same_episodes(kind):
             if order is not SAME_STEP:
                 env.reset()
             counts[order] = env.episodes, env.resets, env.total_steps
-
     assert [(6, 8, 24)] * 3 == [counts[order] for order in AutoReset]
 
 
@@ -451,7 +445,6 @@ def test_a_run_has_its_episodes_in_each_order(kind, order):
                 env.reset(ended)
             seen.append(told(env.step([0, 0])))
         counts = env.is_over, env.episodes_per_row.tolist(), env.valid.tolist()
-
     assert ["LAST 12", "LAST 11"] == seen[-1] == seen[-2]
     assert (True, [2, 2], [False, False]) == counts
 
@@ -461,7 +454,6 @@ def test_episodes_of_one_length_are_padded_before_the_next_begins(kind):
     with RunStats(FixedLength(kind(4, 2, order=SAME_STEP), 3)) as env:
         env.reset()
         seen = [(told(env.step([0, 0])), stands(env)) for _ in range(4)]
-
     assert [
         (["MID 1", "MID 1"], ["MID 1", "MID 1"]),
         (["MID 2", "LAST 2"], ["MID 2", "LAST 2"]),
@@ -516,7 +508,6 @@ def test_a_vector_environment_that_resets_nothing_keeps_two_orders(message_of):
         env.autoreset = DISABLED
         disabled = env.autoreset
         message = message_of(ValueError, lambda: setattr(env, "autoreset", NEXT_STEP))
-
     assert [[False] * 2, [False] * 2, [True] * 2] * 2 == ends
     assert DISABLED is disabled
     assert (
@@ -528,7 +519,6 @@ def test_a_vector_environment_that_resets_nothing_keeps_two_orders(message_of):
 def test_a_wrapper_refuses_a_vector_environment_that_resets_by_itself(message_of):
     with vector("SameStep") as env:
         message = message_of(ValueError, lambda: TimeLimit(env, 3))
-
     assert (
         "TimeLimit cannot wrap GymnasiumVectorWrapper with AutoReset.SAME_STEP or give "
         "it another order: GymnasiumVectorWrapper always keeps its own. Wrap the "

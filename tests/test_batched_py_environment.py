@@ -26,7 +26,6 @@ from envkit import (
     nest,
     restart,
     termination,
-    time_step_spec,
     transition,
 )
 from envkit.batched_py_environment import unstack_actions
@@ -40,9 +39,10 @@ from envkit.seeding import seed_per_row
 from envkit.testing import (
     CountingEnv,
     CrashingEnv,
-    EpisodeCountingEnv,
     NestedCountingEnv,
 )
+from tests.comparing import bits, told
+from tests.waiting import PATIENCE
 
 serial_and_threads = pytest.mark.parametrize(
     "multithreading", [False, True], ids=["serial", "threads"]
@@ -164,19 +164,6 @@ def counting(rows=2, multithreading=False, **options):
     )
 
 
-def told(call, *args):
-    """Returns the kind and the whole message of what a call raises."""
-    with pytest.raises(BaseException) as raised:  # noqa: PT011  # the caller compares it
-        call(*args)
-    return type(raised.value), str(raised.value)
-
-
-def bits(value):
-    """Returns all there is to compare in a nest of arrays: dtypes, shapes and bytes."""
-    leaves = map(np.asarray, nest.flatten(value))
-    return [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in leaves]
-
-
 def stacked(rows):
     """Stacks time steps without the help of the thing under test."""
     return nest.map_structure(lambda *leaves: np.stack(leaves), *rows)
@@ -213,7 +200,6 @@ def test_a_batch_equals_the_loop_over_its_environments(multithreading, actions, 
                 for env, choice in zip(loop, action, strict=True)
             ]
             types.append(together.step_type)
-
             assert bits(stacked(alone)) == bits(together)
             assert together is batch.current_time_step()
     for row in zip(*types, strict=True):
@@ -227,7 +213,6 @@ def test_environments_that_do_not_reset_themselves_are_reset_in_their_row(
     envs = [Endless(length) for length in (1, 2, 3)]
     with BatchedPyEnvironment(envs, multithreading) as batch:
         types = [batch.step([0, 0, 0]).step_type.tolist() for _ in range(6)]
-
     assert [
         [0, 0, 0],
         [2, 1, 1],
@@ -238,31 +223,9 @@ def test_environments_that_do_not_reset_themselves_are_reset_in_their_row(
     ] == types
 
 
-@serial_and_threads
-def test_a_batch_of_one_has_a_dimension_of_one(multithreading):
-    with counting(rows=1, multithreading=multithreading) as batch:
-        first = batch.reset()
-        second = batch.step([0])
-
-    assert (1,) == first.observation.shape
-    assert [1] == second.observation.tolist()
-    assert 1 == batch.batch_size
-
-
-@serial_and_threads
-def test_a_reset_begins_an_episode_in_every_row(multithreading):
-    with counting(rows=3, multithreading=multithreading) as batch:
-        batch.reset()
-        batch.step([0, 0, 0])
-        time_step = batch.reset()
-
-    assert [0, 0, 0] == time_step.step_type.tolist()
-    assert [0, 0, 0] == time_step.observation.tolist()
-
-
 def test_threads_run_the_environments_at_the_same_time():
     """Each waits in its step until the other has come to the same place."""
-    meeting = threading.Barrier(2, timeout=20.0)
+    meeting = threading.Barrier(2, timeout=PATIENCE)
 
     class Meeting(CountingEnv):
         def _step(self, action):
@@ -271,7 +234,6 @@ def test_threads_run_the_environments_at_the_same_time():
 
     with BatchedPyEnvironment([Meeting(), Meeting()]) as batch:
         batch.reset()
-
         assert [1, 1] == batch.step([0, 0]).observation.tolist()
 
 
@@ -286,7 +248,6 @@ def test_without_threads_everything_happens_in_the_callers():
     batch = BatchedPyEnvironment([Where(), Where()], multithreading=False)
     batch.reset()
     batch.step([0, 0])
-
     assert {threading.current_thread()} == seen
 
 
@@ -299,7 +260,6 @@ def test_the_specs_of_a_batch_are_those_of_one_environment():
             return BoundedArraySpec((), np.float32, 0.0, 0.5)
 
     batch = BatchedPyEnvironment([Special(), Special()], multithreading=False)
-
     assert EnvironmentSpec.of(Special()) == batch.environment_spec()
     assert Special().time_step_spec() == batch.time_step_spec()
     assert "coins" == batch.reward_spec().name
@@ -307,26 +267,18 @@ def test_the_specs_of_a_batch_are_those_of_one_environment():
 
 def test_a_batch_is_batched_and_shows_its_environments_in_order():
     envs = [CountingEnv(), CountingEnv(), CountingEnv()]
-    batch = BatchedPyEnvironment(envs, multithreading=False)
-
+    batch = BatchedPyEnvironment(tuple(envs), multithreading=False)
+    batch.envs.clear()
     assert batch.batched is True
     assert 3 == batch.batch_size
     assert envs == batch.envs
 
 
-def test_what_the_caller_does_to_lists_of_environments_changes_nothing():
+def test_what_the_caller_does_to_a_list_of_environments_changes_nothing():
     envs = [CountingEnv(), CountingEnv()]
     batch = BatchedPyEnvironment(envs, multithreading=False)
     envs.clear()
-    batch.envs.clear()
-
     assert [0, 0] == batch.reset().observation.tolist()
-
-
-def test_a_tuple_of_environments_will_do():
-    batch = BatchedPyEnvironment((CountingEnv(), CountingEnv()), multithreading=False)
-
-    assert 2 == batch.batch_size
 
 
 def test_an_array_the_environment_goes_on_using_is_copied():
@@ -342,7 +294,6 @@ def test_an_array_the_environment_goes_on_using_is_copied():
     batch = BatchedPyEnvironment([Reusing(), Reusing()], multithreading=False)
     first = batch.reset()
     batch.step([0, 0])
-
     assert [0, 0] == first.observation.tolist()
 
 
@@ -352,7 +303,6 @@ def test_byte_orders_are_kept():
             super().__init__(dtype=">i4")
 
     batch = BatchedPyEnvironment([Swapped(), Swapped()], multithreading=False)
-
     assert ">i4" == batch.reset().observation.dtype.str
 
 
@@ -367,7 +317,6 @@ def test_plain_numbers_that_fit_are_stacked():
     batch = BatchedPyEnvironment([Plain(), CountingEnv(dtype=np.int64)], False)
     batch.reset()
     observation = batch.step([0, 0]).observation
-
     assert ([1, 1], np.int64) == (observation.tolist(), observation.dtype)
 
 
@@ -375,18 +324,8 @@ def test_a_step_before_the_first_reset_begins_the_episodes():
     batch = BatchedPyEnvironment(
         [Listening(BoundedArraySpec((), np.int64, 0, 1))], multithreading=False
     )
-
     assert [0] == batch.step([1]).step_type.tolist()
     assert [] == batch.envs[0].heard
-
-
-def test_the_current_time_step_needs_a_first_reset():
-    expected = (
-        "Current timestep not initialized: BatchedPyEnvironment.current_time_step() "
-        "was called before the first episode. Call reset() first."
-    )
-
-    assert (CallOrderError, expected) == told(counting().current_time_step)
 
 
 # Resetting chosen rows.
@@ -410,25 +349,10 @@ def test_a_masked_reset_equals_resetting_these_environments(multithreading, mask
                 if chosen:
                     env.reset()
             now = stacked([env.current_time_step() for env in loop])
-
             assert bits(now) == bits(batch.reset(np.array(mask)))
 
             alone = [env.step(np.int64(1)) for env in loop]
-
             assert bits(stacked(alone)) == bits(batch.step([1, 1, 1, 1]))
-
-
-def test_a_mask_of_the_wrong_length_is_refused():
-    batch = counting(rows=3)
-    batch.reset()
-    expected = (
-        "BatchedPyEnvironment.reset() was given a mask that does not fit its spec.\n\n"
-        "  expected   boolean array of shape (3,)\n"
-        "  got        a list of 2 elements\n\n"
-        "A mask has one boolean for each row: true where an episode is to begin."
-    )
-
-    assert (SpecError, expected) == told(batch.reset, [True, False])
 
 
 # Actions of every kind.
@@ -504,7 +428,6 @@ def test_each_environment_gets_its_part_of_a_nested_action(
         batch.step(action)
     (first,), (second,) = (env.heard for env in envs)
     plain = functools.partial(nest.map_structure, lambda leaf: leaf.tolist())
-
     assert rows == [plain(first), plain(second)]
     assert [type(row) for row in rows] == [type(first), type(second)]
 
@@ -514,7 +437,6 @@ def test_an_action_spec_without_leaves_steps_random_environments():
     envs = [RandomPyEnvironment(spec), RandomPyEnvironment(spec)]
     batch = BatchedPyEnvironment(envs, multithreading=False)
     batch.reset()
-
     assert (2,) == batch.step(()).observation.shape
 
 
@@ -524,7 +446,6 @@ def test_an_action_spec_without_leaves_steps_random_environments():
 def test_integers_of_any_kind_are_an_action(action):
     batch = counting()
     batch.reset()
-
     assert [1, 1] == batch.step(action).observation.tolist()
 
 
@@ -539,7 +460,6 @@ def test_what_an_environment_does_to_its_action_does_not_reach_the_caller():
     batch.reset()
     action = np.full((2, 2), 7.0, np.float32)
     batch.step(action)
-
     assert [[7.0, 7.0], [7.0, 7.0]] == action.tolist()
 
 
@@ -550,7 +470,6 @@ def test_an_environment_may_keep_an_action_that_the_caller_goes_on_using():
     action = np.ones((2, 2), np.float32)
     batch.step(action)
     action[:] = 9.0
-
     assert [[1.0, 1.0], [1.0, 1.0]] == [env.heard[0].tolist() for env in batch.envs]
 
 
@@ -624,7 +543,6 @@ def test_a_wrong_action_moves_no_environment(action, got, reason):
         f"maximum=1)\n  got        {got}\n\n{reason}\n"
         "None of the environments has moved."
     )
-
     assert (SpecError, expected) == told(batch.step, action)
     assert [0, 0, 0] == [int(env.current_time_step().observation) for env in batch.envs]
     assert batch.current_time_step() is first
@@ -635,70 +553,54 @@ def test_a_float_beyond_its_bounds_is_the_environments_business():
     batch = BatchedPyEnvironment([Listening(spec), Listening(spec)], False)
     batch.reset()
     batch.step(np.array([1.5, -2.0], np.float32))
-
     assert [1.5, -2.0] == [float(env.heard[0]) for env in batch.envs]
-
-
-def test_a_wrong_part_of_an_action_is_named():
-    spec = {"go": BoundedArraySpec((), np.int64, 0, 9), "at": (ArraySpec((2,), "f4"),)}
-    batch = BatchedPyEnvironment([Listening(spec), Listening(spec)], False)
-    batch.reset()
-    action = {"go": [1, 2], "at": (np.zeros((2, 3), np.float32),)}
-    expected = (
-        "BatchedPyEnvironment.step() was given an action that does not fit its spec at "
-        "action['at'][0].\n\n"
-        "  expected   ArraySpec(shape=(2, 2), dtype=float32)\n"
-        "  got        array of shape (2, 3), dtype float32, values 0.0 … 0.0\n\n"
-        "Axis 1 has size 3 instead of 2.\n"
-        "None of the environments has moved."
-    )
-
-    assert (SpecError, expected) == told(batch.step, action)
-    assert [[], []] == [env.heard for env in batch.envs]
 
 
 @pytest.mark.parametrize(
     ("action", "place", "expected", "got", "problem"),
     [
         (
+            {"go": [1, 2], "at": (np.zeros((2, 3), np.float32),)},
+            " at action['at'][0]",
+            "ArraySpec(shape=(2, 2), dtype=float32)",
+            "array of shape (2, 3), dtype float32, values 0.0 … 0.0",
+            "Axis 1 has size 3 instead of 2.\nNone of the environments has moved.",
+        ),
+        (
             {"go": [1, 2]},
             "",
-            "{'go': *, 'at': (*,)}",
+            "the structure {'go': *, 'at': (*,)}",
             "a dict of 1 element",
             "Key 'at' is missing.",
         ),
         (
             {"go": [1, 2], "at": [[0, 0]]},
             " at action['at']",
-            "(*,)",
+            "the structure (*,)",
             "a list of 1 element",
             "The value is a list; a tuple is expected.",
         ),
         (
             None,
             "",
-            "{'go': *, 'at': (*,)}",
+            "the structure {'go': *, 'at': (*,)}",
             "None",
             "The value is None; a dictionary is expected. Did a return statement get "
             "lost?",
         ),
     ],
-    ids=["missing key", "list for tuple", "None"],
+    ids=["shape", "missing key", "list for tuple", "None"],
 )
-def test_an_action_of_another_structure_moves_no_environment(
+def test_a_wrong_part_of_an_action_is_named_and_moves_no_environment(
     action, place, expected, got, problem
 ):
-    spec = {"go": BoundedArraySpec((), np.int64, 0, 9), "at": (ArraySpec((), "f4"),)}
+    spec = {"go": BoundedArraySpec((), np.int64, 0, 9), "at": (ArraySpec((2,), "f4"),)}
     batch = BatchedPyEnvironment([Listening(spec), Listening(spec)], False)
     batch.reset()
     text = (
         f"BatchedPyEnvironment.step() was given an action that does not fit its spec"
-        f"{place}.\n\n"
-        f"  expected   the structure {expected}\n"
-        f"  got        {got}\n\n"
-        f"{problem}"
+        f"{place}.\n\n  expected   {expected}\n  got        {got}\n\n{problem}"
     )
-
     assert (SpecError, text) == told(batch.step, action)
     assert [[], []] == [env.heard for env in batch.envs]
 
@@ -785,7 +687,6 @@ def test_a_time_step_that_does_not_fit_names_its_environment(
     )
     with BatchedPyEnvironment(envs, multithreading) as batch:
         batch.reset()
-
         assert (SpecError, text) == told(batch.step, [0, 0, 0])
 
 
@@ -815,26 +716,25 @@ def test_a_foreign_environment_that_returns_none_is_named():
     assert (SpecError, expected) == told(batch.step, [0, 0])
 
 
-def test_what_is_no_time_step_is_refused_by_the_environment_itself():
-    gymnastic = Changing(lambda time_step: (time_step.observation, 1.0, False, {}))
-    batch = BatchedPyEnvironment([CountingEnv(), gymnastic], False)
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            lambda time_step: (time_step.observation, 1.0, False, {}),
+            "a tuple of 4 elements, not a TimeStep. Build it with envkit.restart, "
+            "transition, termination or truncation.",
+        ),
+        (
+            lambda _: None,
+            "None, not a TimeStep. Did a return statement get lost?",
+        ),
+    ],
+    ids=["tuple", "None"],
+)
+def test_what_is_not_a_time_step_is_refused_by_the_environment(change, text):
+    batch = BatchedPyEnvironment([CountingEnv(), Changing(change)], False)
     batch.reset()
-    expected = (
-        "Changing._step() returned a tuple of 4 elements, not a TimeStep. Build it "
-        "with envkit.restart, transition, termination or truncation."
-    )
-
-    assert (SpecError, expected) == told(batch.step, [0, 0])
-
-
-def test_after_a_failure_in_reset_the_current_time_step_is_where_each_row_stands():
-    envs = [CountingEnv(), CrashingEnv(crash_at=2, where="reset")]
-    batch = BatchedPyEnvironment(envs, multithreading=False)
-    batch.reset()
-    batch.step([0, 0])
-    told(batch.reset)
-
-    assert [0, 1] == batch.current_time_step().observation.tolist()
+    assert (SpecError, f"Changing._step() returned {text}") == told(batch.step, [0, 0])
 
 
 @pytest.mark.parametrize(
@@ -860,19 +760,7 @@ def test_after_a_failure_in_reset_the_current_time_step_is_where_each_row_stands
 )
 def test_specs_that_are_none_are_refused(change, text):
     wrong = type("Wrong", (CountingEnv,), change)
-
     assert (TypeError, text) == told(lambda: BatchedPyEnvironment([wrong()]))
-
-
-def test_none_from_an_environments_own_step_is_refused():
-    batch = BatchedPyEnvironment([CountingEnv(), Changing(lambda _: None)], False)
-    batch.reset()
-    expected = (
-        "Changing._step() returned None, not a TimeStep. Did a return statement get "
-        "lost?"
-    )
-
-    assert (SpecError, expected) == told(batch.step, [0, 0])
 
 
 def test_a_time_step_that_lacks_a_key_names_its_environment_and_place():
@@ -889,7 +777,6 @@ def test_a_time_step_that_lacks_a_key_names_its_environment_and_place():
         "  got        a dict of 1 element\n\n"
         "Key 'current_steps' is missing. The other 3 leaves fit."
     )
-
     assert (SpecError, expected) == told(batch.reset)
 
 
@@ -900,7 +787,6 @@ def test_a_shape_that_all_environments_get_wrong_blames_the_first():
     batch = BatchedPyEnvironment([Changing(change), Changing(change)], False)
     batch.reset()
     kind, text = told(batch.step, [0, 0])
-
     assert SpecError is kind
     assert text.startswith("env 0 (Changing) returned a time step that does not fit")
 
@@ -910,28 +796,16 @@ def test_a_shape_that_all_environments_get_wrong_blames_the_first():
 
 @serial_and_threads
 def test_when_one_environment_fails_the_others_have_stepped(multithreading):
-    envs = [CountingEnv(), CrashingEnv(crash_at=1), CountingEnv()]
-    with BatchedPyEnvironment(envs, multithreading) as batch:
-        batch.reset()
-
-        assert (RuntimeError, "CrashingEnv was told to raise in step 1.") == told(
-            batch.step, [0, 0, 0]
-        )
-        assert [1, 0, 1] == [
-            int(env.current_time_step().observation) for env in batch.envs
-        ]
-
-
-@serial_and_threads
-def test_after_a_failure_the_current_time_step_is_where_each_row_stands(
-    multithreading,
-):
     envs = [CountingEnv(), CrashingEnv(crash_at=1), CountingEnv(steps_per_episode=1)]
     with BatchedPyEnvironment(envs, multithreading) as batch:
         batch.reset()
-        told(batch.step, [0, 0, 0])
+        with pytest.raises(RuntimeError) as raised:
+            batch.step([0, 0, 0])
         now = batch.current_time_step()
-
+    assert "CrashingEnv was told to raise in step 1." == str(raised.value)
+    assert ["Raised by env 1 of a BatchedPyEnvironment in step()."] == (
+        raised.value.__notes__
+    )
     assert [1, 0, 1] == now.observation.tolist()
     assert [1, 0, 2] == now.step_type.tolist()
 
@@ -950,7 +824,6 @@ def test_after_a_failure_no_environment_is_stepped_beyond_its_end(multithreading
         batch.reset()
         told(batch.step, [1, 0, 0])
         after = batch.step([0, 0, 0])
-
     assert [0, 2] == after.step_type[1:].tolist()
 
 
@@ -961,22 +834,23 @@ def test_after_a_failure_the_batch_goes_on(multithreading):
         batch.reset()
         batch.step([0, 0])
         told(batch.step, [0, 0])
-
         assert [3, 2] == batch.step([0, 0]).observation.tolist()
         assert [0, 0] == batch.reset().observation.tolist()
 
 
 @serial_and_threads
-def test_a_failure_in_reset_leaves_the_batch_usable(multithreading):
+@pytest.mark.parametrize("mask", [None, [False, True]], ids=["all", "masked"])
+def test_a_failure_in_reset_leaves_the_batch_usable(multithreading, mask):
     envs = [CountingEnv(), CrashingEnv(crash_at=2, where="reset")]
+    begun = 0 if mask is None else 1
     with BatchedPyEnvironment(envs, multithreading) as batch:
         batch.reset()
         batch.step([0, 0])
-
         assert (RuntimeError, "CrashingEnv was told to raise in reset 2.") == told(
-            batch.reset, [False, True]
+            batch.reset, mask
         )
-        assert [2, 2] == batch.step([0, 0]).observation.tolist()
+        assert [begun, 1] == batch.current_time_step().observation.tolist()
+        assert [begun + 1, 2] == batch.step([0, 0]).observation.tolist()
 
 
 @serial_and_threads
@@ -984,7 +858,6 @@ def test_a_failure_in_the_first_reset_is_followed_by_another_first(multithreadin
     envs = [CountingEnv(), CrashingEnv(crash_at=1, where="reset")]
     with BatchedPyEnvironment(envs, multithreading) as batch:
         told(batch.reset)
-
         assert CallOrderError is told(batch.current_time_step)[0]
         assert [0, 0] == batch.step([1, 1]).step_type.tolist()
 
@@ -997,32 +870,20 @@ class TwoArguments(Exception):
 
 
 @serial_and_threads
-def test_the_error_is_the_environments_own_object(multithreading):
+def test_the_error_is_the_environments_own_object_and_noted_once(multithreading):
     failure = TwoArguments(7, place="arena")
 
     class Failing(CountingEnv):
         def _step(self, action):
             raise failure
 
-    with BatchedPyEnvironment([CountingEnv(), Failing()], multithreading) as batch:
+    with BatchedPyEnvironment([Failing()], multithreading) as batch:
         batch.reset()
-        with pytest.raises(TwoArguments) as raised:
-            batch.step([0, 0])
-
+        for _ in range(3):
+            with pytest.raises(TwoArguments) as raised:
+                batch.step([0])
     assert raised.value is failure
-
-
-@serial_and_threads
-def test_a_note_on_the_error_names_the_environment_and_the_call(multithreading):
-    envs = [CountingEnv(), CrashingEnv(crash_at=1)]
-    with BatchedPyEnvironment(envs, multithreading) as batch:
-        batch.reset()
-        with pytest.raises(RuntimeError) as raised:
-            batch.step([0, 0])
-
-    assert ["Raised by env 1 of a BatchedPyEnvironment in step()."] == (
-        raised.value.__notes__
-    )
+    assert ["Raised by env 0 of a BatchedPyEnvironment in step()."] == failure.__notes__
 
 
 @pytest.mark.parametrize(
@@ -1048,7 +909,6 @@ def test_when_several_environments_fail_the_note_tells_of_all(
             for row in rows
         ),
     ]
-
     assert ["\n".join(lines)] == raised.value.__notes__
 
 
@@ -1065,7 +925,6 @@ def test_an_error_that_takes_no_note_arrives_all_the_same():
     batch.reset()
     with pytest.raises(Frozen) as raised:
         batch.step([0])
-
     assert 7 == raised.value.code
 
 
@@ -1105,6 +964,17 @@ def test_an_interrupted_step_is_over_before_the_next_call_begins(interruptible):
 # Info, pictures, seeds.
 
 
+class Informed(CountingEnv):
+    """Has the info that a test gives it."""
+
+    def __init__(self, info):
+        super().__init__()
+        self._info = info
+
+    def get_info(self):
+        return self._info
+
+
 @pytest.mark.parametrize(
     ("infos", "expected"),
     [
@@ -1117,20 +987,11 @@ def test_an_interrupted_step_is_over_before_the_next_call_begins(interruptible):
     ids=repr,
 )
 def test_infos_of_one_structure_are_stacked(infos, expected):
-    class Informed(CountingEnv):
-        def __init__(self, info):
-            super().__init__()
-            self._info = info
-
-        def get_info(self):
-            return self._info
-
     batch = BatchedPyEnvironment([Informed(info) for info in infos], False)
     actual = nest.map_structure(
         lambda leaf: leaf.tolist() if isinstance(leaf, np.ndarray) else leaf,
         batch.get_info(),
     )
-
     assert expected == actual
 
 
@@ -1156,17 +1017,8 @@ def test_infos_of_one_structure_are_stacked(infos, expected):
     ],
 )
 def test_infos_that_do_not_stack_are_a_list_with_one_for_each_row(infos):
-    class Informed(CountingEnv):
-        def __init__(self, info):
-            super().__init__()
-            self._info = info
-
-        def get_info(self):
-            return self._info
-
     batch = BatchedPyEnvironment([Informed(info) for info in infos], False)
     actual = batch.get_info()
-
     assert isinstance(actual, list)
     assert all(own is given for own, given in zip(infos, actual, strict=True))
 
@@ -1176,7 +1028,6 @@ def test_infos_come_in_the_order_of_rows(multithreading):
     envs = [Dice(seed) for seed in range(3)]
     with BatchedPyEnvironment(envs, multithreading) as batch:
         batch.reset()
-
         assert [env._left for env in envs] == batch.get_info()["left"].tolist()
 
 
@@ -1185,7 +1036,6 @@ def test_pictures_are_stacked():
     batch.reset()
     batch.step([0, 0])
     pictures = batch.render()
-
     assert ((2, 8, 8, 3), np.uint8) == (pictures.shape, pictures.dtype)
     assert [127, 63] == pictures[:, 0, 0, 0].tolist()
 
@@ -1197,7 +1047,6 @@ def test_other_kinds_of_pictures_are_a_list():
 
     batch = BatchedPyEnvironment([Writing(), Writing()], False)
     batch.reset()
-
     assert ["ansi of 0", "ansi of 0"] == batch.render("ansi")
 
 
@@ -1205,7 +1054,6 @@ def test_a_mode_that_no_environment_knows_is_their_own_error():
     batch = counting()
     batch.reset()
     expected = "Only rgb_array is rendered by CountingEnv, not 'human'."
-
     assert (NotImplementedError, expected) == told(batch.render, "human")
 
 
@@ -1214,26 +1062,19 @@ def test_one_seed_gives_every_row_its_own(multithreading):
     with BatchedPyEnvironment([Dice() for _ in range(4)], multithreading) as batch:
         given_seeds = batch.seed(7)
         sums = batch.reset().observation["noise"][:, 0].tolist()
-
     assert seed_per_row(7, 4) == given_seeds
     assert 4 == len(set(sums))
 
 
 def test_equal_seeds_and_actions_give_equal_streams():
     streams = []
-    for seed in (7, 7, 8):
+    for seed in (7, 7, 8, [8, None]):
         batch = BatchedPyEnvironment([Dice(), Dice()], multithreading=False)
-        batch.seed(seed)
+        given_seeds = batch.seed(seed)
         streams.append([bits(batch.step([1, 2])) for _ in range(12)])
-
     assert streams[0] == streams[1]
     assert streams[0] != streams[2]
-
-
-def test_a_list_of_seeds_gives_each_row_one():
-    batch = BatchedPyEnvironment([Dice(), Dice()], multithreading=False)
-
-    assert [5, None] == batch.seed([5, None])
+    assert [8, None] == given_seeds
     assert [None, None] == batch.seed(None)
 
 
@@ -1245,7 +1086,6 @@ def test_a_list_of_seeds_of_another_length_is_refused(seeds, count):
         f"{count} for 2 environments. Pass one seed for each environment, or one "
         "integer from which each gets its own."
     )
-
     assert (ValueError, expected) == told(counting().seed, seeds)
 
 
@@ -1278,7 +1118,6 @@ def test_a_state_is_a_list_with_one_token_for_each_environment():
     batch = counting(rows=3)
     batch.reset()
     batch.step([0, 0, 0])
-
     assert [(0, 1)] * 3 == [token.environment for token in batch.get_state()]
 
 
@@ -1288,7 +1127,6 @@ def test_a_state_from_before_the_first_reset_restores_that_too():
     batch.reset()
     batch.step([0, 0])
     batch.set_state(token)
-
     assert CallOrderError is told(batch.current_time_step)[0]
     assert [0, 0] == batch.step([0, 0]).step_type.tolist()
 
@@ -1301,7 +1139,6 @@ def test_states_of_environments_can_be_put_into_other_rows():
     middle = batch.get_state()[1]
     batch.set_state((middle, middle, middle))
     time_step = batch.step([4, 4, 4])
-
     assert 1 == len(set(time_step.observation["sum"].tolist()))
 
 
@@ -1324,7 +1161,6 @@ def test_a_state_of_another_length_changes_nothing(state, got):
         f"BatchedPyEnvironment.set_state() was given {got}; it takes a list with one "
         "state for each of 2 environments."
     )
-
     assert (ValueError, expected) == told(batch.set_state, state)
     assert batch.current_time_step() is first
     assert [(0, 0), (0, 0)] == [token.environment for token in batch.get_state()]
@@ -1340,7 +1176,6 @@ def test_a_state_that_one_environment_refuses_changes_nothing(multithreading):
             "CountingEnv.set_state() was given the string 'broken'; it takes what "
             "get_state() returned."
         )
-
         assert (TypeError, expected) == told(
             batch.set_state, [good[0], "broken", good[2]]
         )
@@ -1355,7 +1190,6 @@ def test_a_state_whose_time_step_does_not_fit_changes_nothing():
     now = batch.step([0, 0])
     wide = good[1].time_step._replace(observation=np.zeros(3, np.int32))
     bad = [good[0], good[1]._replace(time_step=wide)]
-
     assert told(batch.set_state, bad)[0] is SpecError
     assert batch.current_time_step() is now
     assert [2, 2] == batch.step([0, 0]).observation.tolist()
@@ -1375,7 +1209,6 @@ def test_an_environment_that_refuses_every_state_does_not_stop_the_others_return
     batch.reset()
     then = batch.get_state()
     batch.step([0, 0, 0])
-
     assert (OSError, "read only") == told(batch.set_state, then)
     assert [1, 1, 1] == [token.environment[1] for token in batch.get_state()]
 
@@ -1393,7 +1226,6 @@ def test_a_state_that_cannot_be_asked_for_is_refused_before_any_row_changes():
     expected = (
         "Stateless cannot save its state: override _get_state() and _set_state()."
     )
-
     assert (NotImplementedError, expected) == told(batch.get_state)
     assert (NotImplementedError, expected) == told(batch.set_state, source.get_state())
     assert 1 == batch.envs[0].current_time_step().observation
@@ -1411,7 +1243,6 @@ def test_environments_with_tokens_of_their_own_kind_are_asked_for_theirs():
 
     batch = BatchedPyEnvironment([OwnTokens(), OwnTokens()], multithreading=False)
     batch.set_state([{"value": 10}, {"value": 20}])
-
     assert [{"value": 10}, {"value": 20}] == batch.get_state()
 
 
@@ -1430,7 +1261,6 @@ def test_closing_closes_every_environment_once(multithreading):
     with BatchedPyEnvironment(envs, multithreading) as batch:
         batch.reset()
     batch.close()
-
     assert [1, 1] == [env.closed for env in envs]
 
 
@@ -1446,7 +1276,6 @@ def test_closing_ends_the_threads():
     batch = counting(rows=3, multithreading=True)
     batch.reset()
     batch.close()
-
     assert before == threads()
 
 
@@ -1460,7 +1289,6 @@ def test_closing_goes_on_when_one_environment_fails(multithreading):
 
     envs = [CrashingEnv(where="close"), Closing()]
     batch = BatchedPyEnvironment(envs, multithreading)
-
     assert (RuntimeError, "CrashingEnv was told to raise in close 1.") == told(
         batch.close
     )
@@ -1499,40 +1327,38 @@ def test_a_closed_batch_stays_closed(name, call):
         f"BatchedPyEnvironment.{name}() was called after close(). A closed environment "
         "stays closed: make a new one."
     )
-
     assert (ClosedError, expected) == told(call, batch)
 
 
 # What a batch is not made of.
 
+ONE = CountingEnv()
+
 
 @pytest.mark.parametrize(
     ("envs", "kind", "expected"),
     [
-        ([], ValueError, "envs is empty; a batch has at least one environment."),
-        ((), ValueError, "envs is empty; a batch has at least one environment."),
+        ([], ValueError, "envs must have at least one environment, got none."),
+        ((), ValueError, "envs must have at least one environment, got none."),
         (
             None,
             ValueError,
-            "envs is None; BatchedPyEnvironment needs a list or tuple of environments.",
+            "envs must be a list or tuple of environments, got None.",
         ),
         (
             4,
             ValueError,
-            "envs is 4 of type int; BatchedPyEnvironment needs a list or tuple of "
-            "environments.",
+            "envs must be a list or tuple of environments, got 4 of type int.",
         ),
         (
             CountingEnv(),
             ValueError,
-            "envs is a CountingEnv object; BatchedPyEnvironment needs a list or tuple "
-            "of environments.",
+            "envs must be a list or tuple of environments, got a CountingEnv object.",
         ),
         (
             iter([CountingEnv()]),
             ValueError,
-            "envs is a list_iterator object; BatchedPyEnvironment needs a list or "
-            "tuple of environments.",
+            "envs must be a list or tuple of environments, got a list_iterator object.",
         ),
         (
             [CountingEnv(), CountingEnv],
@@ -1558,6 +1384,18 @@ def test_a_closed_batch_stays_closed(name, call):
             TypeError,
             "envs[0] is the string 'CartPole', not an environment.",
         ),
+        (
+            [CountingEnv(), counting()],
+            ValueError,
+            "envs[1] (BatchedPyEnvironment) is batched already; a BatchedPyEnvironment "
+            "is made of single environments.",
+        ),
+        (
+            [ONE, CountingEnv(), ONE],
+            ValueError,
+            "envs[0] and envs[2] are the same object. Each row needs an environment of "
+            "its own: [make_env() for _ in range(n)].",
+        ),
     ],
     ids=[
         "empty list",
@@ -1571,33 +1409,12 @@ def test_a_closed_batch_stays_closed(name, call):
         "constructor",
         "None inside",
         "name",
+        "batch",
+        "twice",
     ],
 )
 def test_what_is_no_list_of_environments_is_refused(envs, kind, expected):
     assert (kind, expected) == told(BatchedPyEnvironment, envs)
-
-
-def test_an_environment_that_is_a_batch_is_refused():
-    expected = (
-        "envs[1] (BatchedPyEnvironment) is batched already; a BatchedPyEnvironment is "
-        "made of single environments."
-    )
-
-    assert (ValueError, expected) == told(
-        BatchedPyEnvironment, [CountingEnv(), counting()]
-    )
-
-
-def test_the_same_environment_in_two_rows_is_refused():
-    env = CountingEnv()
-    expected = (
-        "envs[0] and envs[2] are the same object. Each row needs an environment of its "
-        "own: [make_env() for _ in range(n)]."
-    )
-
-    assert (ValueError, expected) == told(
-        BatchedPyEnvironment, [env, CountingEnv(), env]
-    )
 
 
 def test_environments_that_disagree_are_shown_side_by_side():
@@ -1637,7 +1454,6 @@ def test_every_spec_must_agree(method, spec, part):
     other = type("Other", (CountingEnv,), {method: lambda self: spec})
     with pytest.raises(SpecMismatchError) as raised:
         BatchedPyEnvironment([CountingEnv(), other()])
-
     assert ((0, 1), part) == (raised.value.envs, raised.value.part)
 
 
@@ -1658,42 +1474,34 @@ def test_every_spec_must_agree(method, spec, part):
 )
 def test_unstacking_gives_one_nest_for_each_row(actions, rows):
     plain = functools.partial(nest.map_structure, lambda leaf: leaf.tolist())
-
     assert rows == [plain(row) for row in unstack_actions(actions)]
 
 
-def test_unstacking_parts_of_different_lengths_is_refused():
-    actions = {"a": np.zeros(2), "b": np.zeros(3)}
-    expected = "The leaves of the actions have different numbers of rows: [2, 3]."
-
-    assert (SpecError, expected) == told(unstack_actions, actions)
+NO_ROWS = (
+    "unstack_actions() was given {}, which has no rows. Each leaf is an array with one "
+    "row for each environment."
+)
 
 
 @pytest.mark.parametrize(
-    ("actions", "text"),
+    ("actions", "expected"),
     [
-        (np.array(3), "array of shape (), dtype int64, values 3 … 3"),
-        ({"a": np.zeros(2), "b": 5}, "5 of type int at actions['b']"),
-        ([1, 2], "1 of type int at actions[0]"),
-        (None, "None"),
+        (
+            np.array(3),
+            NO_ROWS.format("array of shape (), dtype int64, values 3 … 3"),
+        ),
+        ({"a": np.zeros(2), "b": 5}, NO_ROWS.format("5 of type int at actions['b']")),
+        ([1, 2], NO_ROWS.format("1 of type int at actions[0]")),
+        (None, NO_ROWS.format("None")),
+        (
+            {"a": np.zeros(2), "b": np.zeros(3)},
+            "The leaves of the actions have different numbers of rows: [2, 3].",
+        ),
     ],
-    ids=["scalar", "scalar inside", "list", "None"],
+    ids=["scalar", "scalar inside", "list", "None", "lengths"],
 )
-def test_unstacking_what_has_no_rows_is_refused(actions, text):
-    expected = (
-        f"unstack_actions() was given {text}, which has no rows. Each leaf is an array "
-        "with one row for each environment."
-    )
-
+def test_unstacking_what_has_no_rows_is_refused(actions, expected):
     assert (SpecError, expected) == told(unstack_actions, actions)
-
-
-def test_specs_are_shown_as_time_step_specs():
-    batch = BatchedPyEnvironment([EpisodeCountingEnv(), EpisodeCountingEnv()], False)
-
-    assert time_step_spec(EpisodeCountingEnv().observation_spec()) == (
-        batch.time_step_spec()
-    )
 
 
 @serial_and_threads
@@ -1702,30 +1510,13 @@ def test_a_batch_in_use_can_be_copied(multithreading):
         batch.reset()
         with copy.deepcopy(batch) as copied:
             batch.step([0, 0])
-
             assert [1, 1] == copied.step([0, 0]).observation.tolist()
-
-
-def test_an_error_that_is_raised_again_is_noted_once():
-    failure = OSError("told to")
-
-    class Failing(CountingEnv):
-        def _step(self, action):
-            raise failure
-
-    batch = BatchedPyEnvironment([Failing()], multithreading=False)
-    batch.reset()
-    for _ in range(3):
-        told(batch.step, [0])
-
-    assert ["Raised by env 0 of a BatchedPyEnvironment in step()."] == failure.__notes__
 
 
 def test_the_action_of_a_row_that_ended_may_be_anything():
     batch = BatchedPyEnvironment([CountingEnv(1), CountingEnv(9)], False)
     batch.reset()
     batch.step([0, 0])
-
     assert [0, 1] == batch.step([-1, 1]).step_type.tolist()
     with pytest.raises(SpecError, match="1 of 2 elements is below the minimum 0"):
         batch.step([-1, 1])

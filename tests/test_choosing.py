@@ -38,7 +38,6 @@ def test_the_plan_is_fitted_to_what_was_measured():
         return re.findall(r"^.{58} +[\d,.]+", text, re.M)
 
     shown, printed = part("planning_past_one_machine", "plan"), tool().plan()
-
     assert len(measured(shown)) > 10
     assert measured(printed) == measured(shown), HINT
 
@@ -47,8 +46,6 @@ def test_the_plan_is_fitted_to_what_was_measured():
 def test_nothing_but_the_part_is_replaced(name, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n<!-- {name} -->\nold\n<!-- end of {name} -->\nafter\n")
-
     tool().fill(page, name, "new")
-
     expected = f"before\n<!-- {name} -->\n\nnew\n\n<!-- end of {name} -->\nafter\n"
     assert expected == page.read_text()

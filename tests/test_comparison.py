@@ -50,7 +50,6 @@ def anchors(page):
 def test_a_link_leads_to_what_it_names(name, target, test):
     file, _, anchor = target.partition("#")
     path = (DOCS / file).resolve() if file else DOCS / f"{name}.md"
-
     assert path.is_file()
     if anchor:
         assert anchor in anchors(path)

@@ -65,7 +65,6 @@ def test_they_are_skipped(tmp_path):
 
 def test_they_fail_where_nothing_may_be_missing(tmp_path):
     options = ["--nothing-missing", "--continue-on-collection-errors"]
-
     assert "1 failed, 1 passed, 1 skipped, 1 xfailed, 2 errors" == run(
         tmp_path, *options
     )

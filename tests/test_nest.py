@@ -74,27 +74,20 @@ def refusal(template: Any, value: Any) -> str:
 
 
 @given(value=strategies.nests(plain=False))
-def test_a_structure_flattens_like_dm_tree(value):
-    structure = nest.Structure(value)
-
-    assert tree.flatten(value) == structure.flatten(value)
-    assert tree.flatten(value) == list(structure.leaves)
-
-
-@given(value=strategies.nests(plain=False))
-def test_a_structure_rebuilds_like_dm_tree(value):
+def test_a_structure_flattens_and_rebuilds_like_dm_tree(value):
     structure = nest.Structure(value)
     leaves = [f"leaf {index}" for index in range(len(structure.leaves))]
-
     expected = tree.unflatten_as(value, leaves)
-
+    assert tree.flatten(value) == structure.flatten(value)
+    assert tree.flatten(value) == list(structure.leaves)
     assert anatomy(expected) == anatomy(structure.unflatten(leaves))
+    tree.assert_same_structure(value, expected)
+    assert leaves == structure.flatten(expected)
 
 
 @given(value=strategies.nests(plain=False))
 def test_a_structure_names_places_in_the_order_of_dm_tree(value):
     expected = [path_of(value, steps) for steps, _ in tree.flatten_with_path(value)]
-
     assert expected == list(nest.Structure(value).paths)
     assert expected == [path for path, _ in nest.flatten_with_paths(value)]
 
@@ -110,19 +103,7 @@ def test_a_structure_accepts_what_dm_tree_accepts(data, template):
         accepted = nest.Structure(template).flatten(value)
     except SpecError:
         accepted = None
-
     assert expected == accepted
-
-
-@given(template=strategies.nests(plain=False))
-def test_a_structure_accepts_other_leaves_of_its_structure(template):
-    structure = nest.Structure(template)
-    leaves = [f"leaf {index}" for index in range(len(structure.leaves))]
-    value = tree.unflatten_as(template, leaves)
-
-    tree.assert_same_structure(template, value)
-
-    assert leaves == structure.flatten(value)
 
 
 KINDS = [
@@ -204,14 +185,12 @@ def test_the_same_things_are_containers_as_in_dm_tree(value):
 
 def test_leaves_come_by_sorted_key_and_go_back_in_the_order_of_the_template():
     structure = nest.Structure({"b": 0, "a": 0, 3 * "c": [0]})
-
     assert [1, 2, 3] == structure.flatten({"ccc": [3], "a": 1, "b": 2})
     assert ["b", "a", "ccc"] == list(structure.unflatten([1, 2, 3]))
 
 
 def test_a_leaf_alone_is_a_structure():
     structure = nest.Structure(7)
-
     assert ([["any", "thing"]], "x") == (
         structure.flatten(["any", "thing"]),
         structure.unflatten(["x"]),
@@ -222,7 +201,6 @@ def test_a_leaf_alone_is_a_structure():
 def test_a_structure_without_leaves_keeps_its_containers():
     template = {"a": {}, "b": [(), Empty()]}
     structure = nest.Structure(template)
-
     assert ([], template) == (structure.flatten(template), structure.unflatten([]))
 
 
@@ -232,13 +210,11 @@ def test_nothing_is_looked_at_below_a_leaf():
 
 def test_a_namedtuple_with_a_constructor_of_its_own_is_rebuilt():
     structure = nest.Structure(Counted.of(0, 0))
-
     assert Counted(1, (2, 3)) == structure.unflatten([1, 2, 3])
 
 
 def test_a_structure_takes_any_sequence_of_leaves():
     structure = nest.Structure({"a": 0, "b": 0})
-
     assert {"a": 1, "b": 2} == structure.unflatten((1, 2))
     assert {"a": 1, "b": 2} == structure.unflatten(np.array([1, 2]))
 
@@ -246,29 +222,9 @@ def test_a_structure_takes_any_sequence_of_leaves():
 def test_what_is_rebuilt_shares_no_container_with_the_template():
     template = {"a": [0], "b": {}}
     rebuilt = nest.Structure(template).unflatten([1])
-
     rebuilt["a"].append(5)
     rebuilt["b"]["new"] = 5
-
     assert {"a": [0], "b": {}} == template
-
-
-def test_other_mappings_pass_for_a_dictionary():
-    structure = nest.Structure({"b": 0, "a": 0})
-
-    for mapping in (
-        collections.OrderedDict(b=2, a=1),
-        collections.defaultdict(int, b=2, a=1),
-        types.MappingProxyType({"b": 2, "a": 1}),
-    ):
-        assert [1, 2] == structure.flatten(mapping)
-
-
-def test_a_namedtuple_of_the_same_name_and_fields_passes():
-    """So a time step of another library is one of envkit's."""
-    other = collections.namedtuple("Pair", ["second", "first"])
-
-    assert [1, 2] == nest.Structure(Pair(0, 0)).flatten(other(1, 2))
 
 
 def test_a_structure_of_proxies_takes_them_apart_and_rebuilds_them():
@@ -280,7 +236,6 @@ def test_a_structure_of_proxies_takes_them_apart_and_rebuilds_them():
     structure = nest.Structure(template)
 
     rebuilt = structure.unflatten([1, 2, 3, 4, 5])
-
     assert [1, 2, 3, 4, 5] == structure.flatten(rebuilt)
     assert {"list": [3, 4], "tuple": (5,), "dict": {"b": 2, "a": 1}} == rebuilt
     assert [type(part) for part in template.values()] == [
@@ -297,7 +252,6 @@ def test_a_proxy_and_what_it_stands_for_have_one_structure(value):
 
     proxy = Proxy(value)
     tree.assert_same_structure(value, proxy)
-
     assert [1, 2] == nest.Structure(value).flatten(proxy)
     assert [1, 2] == nest.Structure(proxy).flatten(value)
     assert [1, 2] == nest.Structure(proxy).flatten(proxy)
@@ -311,7 +265,6 @@ def test_proxies_of_one_type_may_stand_for_different_containers():
         wrapt.ObjectProxy([3, 4]),
         wrapt.ObjectProxy((5,)),
     ]
-
     assert [[1, 2], [3, 4], [5]] == [nest.flatten(proxy) for proxy in proxies]
     assert [[2, 4], [6, 8], [10]] == [
         nest.flatten(nest.map_structure(lambda leaf: 2 * leaf, proxy))
@@ -321,13 +274,11 @@ def test_proxies_of_one_type_may_stand_for_different_containers():
 
 def test_a_view_of_a_dictionary_is_rebuilt_as_a_list():
     structure = nest.Structure({"seen": {"b": 0, "a": [0]}.values()})
-
     assert {"seen": [1, [2]]} == structure.unflatten([1, 2])
 
 
 def test_a_structure_can_be_pickled():
     structure = pickle.loads(pickle.dumps(nest.Structure({"a": 0, "b": (0, 0)})))
-
     assert [1, 2, 3] == structure.flatten({"a": 1, "b": (2, 3)})
 
 
@@ -337,28 +288,15 @@ def test_a_structure_shows_its_outline():
 
 def test_map_applies_a_function_leaf_by_leaf():
     structure = nest.Structure({"a": 0, "b": (0, 0)})
-
     mapped = structure.map(
         lambda first, second: first - second,
         {"a": 10, "b": (20, 30)},
         {"a": 1, "b": (2, 3)},
     )
-
     assert {"a": 9, "b": (18, 27)} == mapped
 
 
 # Structures that refuse.
-
-
-def test_a_missing_key_is_named():
-    assert (
-        "The value does not fit its spec at ['camera'].\n"
-        "\n"
-        "  expected   the structure {'left': *, 'right': *}\n"
-        "  got        {'left': *}\n"
-        "\n"
-        "Key 'right' is missing."
-    ) == refusal({"camera": {"left": 0, "right": 0}}, {"camera": {"left": 1}})
 
 
 @pytest.mark.parametrize(
@@ -398,6 +336,11 @@ def test_a_missing_key_is_named():
         ),
         (Pose(0, 0), (0, 0), "The value is a tuple; a Pose is expected."),
         (Pose(0, 0), {"y": 0}, "The value is a dictionary; a Pose is expected."),
+        (
+            Pose(0, 0),
+            PoseInSpace(0, 0, 0),
+            "The value is a PoseInSpace; a Pose is expected.",
+        ),
         ([0], 3.0, "The value is a single float; a list is expected."),
         ([0], "text", "The value is a single str; a list is expected."),
         (
@@ -417,72 +360,58 @@ def test_the_last_line_says_in_what_way_a_structure_differs(template, value, rea
     assert reason == refusal([template], [value]).splitlines()[-1]
 
 
-def test_a_container_with_fields_that_the_template_has_not_is_refused():
-    assert (
-        "The value is a PoseInSpace; a Pose is expected."
-        == (refusal(Pose(0, 0), PoseInSpace(0, 0, 0)).splitlines()[-1])
-    )
-
-
 def test_a_refusal_keeps_its_facts():
     with pytest.raises(SpecError) as caught:
         nest.Structure({"a": (0, [0])}).flatten({"a": (1, [2, 3])})
-
     assert ("['a'][1]", "The list has 2 elements; 1 is expected.") == (
         caught.value.path,
         caught.value.reason,
     )
+    assert (
+        "The value does not fit its spec at ['a'][1].\n\n"
+        "  expected   the structure [*]\n"
+        "  got        [*, *]\n\n"
+        "The list has 2 elements; 1 is expected."
+    ) == str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("leaves", "message"),
+    ("template", "leaves", "message"),
     [
         (
+            {"a": 0, "b": (0, 0)},
             [1],
             "1 leaf cannot be packed into the structure {'a': *, 'b': (*, *)}, which "
             "has 3.",
         ),
         (
+            {"a": 0, "b": (0, 0)},
             [1, 2, 3, 4],
             "4 leaves cannot be packed into the structure {'a': *, 'b': (*, *)}, which "
             "has 3.",
         ),
+        (
+            Pose(0, [0]),
+            [1, 2, 3],
+            "3 leaves cannot be packed into the structure [*, [*]], which has 2.",
+        ),
     ],
 )
-def test_a_wrong_number_of_leaves_is_refused(leaves, message):
-    with pytest.raises(SpecError) as caught:
-        nest.Structure({"a": 0, "b": (0, 0)}).unflatten(leaves)
+def test_a_wrong_number_of_leaves_is_refused(message_of, template, leaves, message):
+    unflatten = nest.Structure(template).unflatten
+    assert message == message_of(SpecError, lambda: unflatten(leaves))
+    assert message == message_of(SpecError, lambda: nest.unflatten_as(template, leaves))
 
-    assert message == str(caught.value)
 
-
-def test_a_wrong_number_of_leaves_is_refused_by_dm_trees_containers_too():
-    with pytest.raises(SpecError) as caught:
-        nest.Structure(Pose(0, [0])).unflatten([1, 2, 3])
-
+@pytest.mark.parametrize(
+    ("template", "place"),
+    [({"camera": {"left": 0, 1: 0}}, " at ['camera']"), ({"left": 0, 1: 0}, "")],
+)
+def test_keys_without_an_order_are_refused(message_of, template, place):
     assert (
-        "3 leaves cannot be packed into the structure [*, [*]], which has 2."
-    ) == str(caught.value)
-
-
-def test_keys_without_an_order_are_refused():
-    with pytest.raises(SpecError) as caught:
-        nest.Structure({"camera": {"left": 0, 1: 0}})
-
-    assert (
-        "The keys of the dictionary at ['camera'] have no order: 'left', 1. Nests are "
+        f"The keys of the dictionary{place} have no order: 'left', 1. Nests are "
         "flattened in the order of their keys: use keys of one type."
-    ) == str(caught.value)
-
-
-def test_keys_without_an_order_are_refused_at_the_root():
-    with pytest.raises(SpecError) as caught:
-        nest.Structure({"left": 0, 1: 0})
-
-    assert (
-        "The keys of the dictionary have no order: 'left', 1. Nests are flattened in "
-        "the order of their keys: use keys of one type."
-    ) == str(caught.value)
+    ) == message_of(SpecError, lambda: nest.Structure(template))
 
 
 # The functions.
@@ -496,7 +425,6 @@ def test_flatten_and_unflatten_as_are_inverse(value):
 @given(value=strategies.nests(plain=False))
 def test_map_structure_keeps_the_structure(value):
     mapped = nest.map_structure(lambda first, second: (first, second), value, value)
-
     assert anatomy(tree.map_structure(lambda leaf: (leaf, leaf), value)) == (
         anatomy(mapped)
     )
@@ -505,17 +433,8 @@ def test_map_structure_keeps_the_structure(value):
 @given(value=strategies.nests(st.integers(), plain=False))
 def test_first_leaf_is_the_first_of_all_leaves(value):
     leaves = tree.flatten(value)
-
     assert (leaves[0] if leaves else None) == nest.first_leaf(value)
-
-
-def test_the_first_leaf_may_be_none():
     assert nest.first_leaf([[None], 3]) is None
-
-
-def test_map_structure_refuses_nests_that_differ():
-    with pytest.raises(ValueError, match="structure"):
-        nest.map_structure(lambda *leaves: leaves, [1, 2], [1])
 
 
 def test_assert_same_structure_follows_dm_tree():
@@ -527,7 +446,6 @@ def test_assert_same_structure_follows_dm_tree():
 
 def test_pair_up_holds_a_value_against_a_template():
     pairs = list(nest.pair_up({"a": 1, "b": [2, 3]}, {"a": 10, "b": [20]}, "action"))
-
     assert [
         nest.Pair("action['a']", 1, 10, ""),
         nest.Pair(
@@ -574,24 +492,28 @@ def test_a_structure_may_be_deeper_than_a_compiled_expression():
     for _ in range(250):
         template, value = [template], [value]
     structure = nest.Structure(template)
-
     assert [7] == structure.flatten(value)
     assert value == structure.unflatten([7])
 
 
 def test_an_ordered_dict_is_as_good_as_a_dict_of_its_keys():
     structure = nest.Structure({"b": 0, "a": 0})
-
     assert [1, 2] == structure.flatten(collections.OrderedDict(b=2, a=1))
     with pytest.raises(SpecError, match="Key 'a' is missing"):
         structure.flatten(collections.OrderedDict(b=2))
 
 
-def test_mapping_over_another_structure_is_refused():
-    with pytest.raises(SpecError, match=r"at \['a'\]"):
-        nest.map_structure(max, {"a": 1}, {"a": [1]})
-    with pytest.raises(SpecError, match="Key 'a' is missing"):
-        nest.map_structure(max, {"a": 1}, {"b": 1})
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ({"a": 1}, {"a": [1]}, r"at \['a'\]"),
+        ({"a": 1}, {"b": 1}, "Key 'a' is missing"),
+        ([1, 2], [1], "The list has 1 element; 2 are expected"),
+    ],
+)
+def test_mapping_over_another_structure_is_refused(first, second, problem):
+    with pytest.raises(SpecError, match=problem):
+        nest.map_structure(max, first, second)
 
 
 @pytest.mark.parametrize(
@@ -601,6 +523,5 @@ def test_mapping_over_another_structure_is_refused():
 )
 def test_a_mapping_that_is_made_from_a_mapping_keeps_its_keys(value):
     rebuilt = nest.unflatten_as(value, [10, 11])
-
     assert {"a": 10, "b": 11} == dict(rebuilt)
     assert type(value) is type(rebuilt)

@@ -87,13 +87,29 @@ def test_a_page_may_have_the_ratios_alone(folder):
     text = written(
         folder, "README.md", "<!-- ratios: here -->\n<!-- end of figures -->\n"
     )
-
     assert (
         "<!-- ratios: here -->\n\n"
-        f"| {TABLE}: envkit's speed over that of | ratio |\n"
+        "| envkit's speed over that of | ratio |\n"
         "| :--- | ---: |\n"
         "| a loop | 1.5 |\n\n"
         "`python benchmarks/parallel_step.py --rounds=3` on 1 March 2026: 2 CPUs, "
         "Linux, Python 3.11.7, numpy 2.4.6.\n\n"
         "<!-- end of figures -->\n"
     ) == text
+
+
+def test_of_the_soak_a_page_has_what_was_tried_and_what_held(folder):
+    result = {
+        "steps": 1_000_000,
+        "restarts": 234,
+        "wrong transitions": 0,
+        "leaked things": 0,
+        "seconds": 120.5,
+        "troubles": {"forks": {"tried": 1060, "held": 1059, "checked": "it ended"}},
+    }
+    (folder / "soak.json").write_text(json.dumps(result))
+    text = written(
+        folder, "docs/page.md", "<!-- figures: soak -->\n<!-- end of figures -->\n"
+    )
+    assert "| :--- | ---: | ---: | :--- |\n| forks | 1,060 | 1,059 | it ended |" in text
+    assert "| 1,000,000 | 234 | 0 | 0 | 120.5 |" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import json
 import pathlib
@@ -10,23 +11,38 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import envkit
 from envkit import (
     BatchedPyEnvironment,
     ParallelPyEnvironment,
     constructor,
-    constructors,
     make,
+    nest,
     register,
+    registry,
 )
 from envkit.blocking import Blocking
 from envkit.envs import Catch
-from envkit.provenance import MadeBy, Origin, VersionWarning, version_of
+from envkit.provenance import (
+    MadeBy,
+    Origin,
+    PlainDataError,
+    VersionWarning,
+    dumped,
+    from_plain,
+    loaded,
+    to_plain,
+    version_of,
+)
 from envkit.py_environment import EnvironmentState
 from envkit.realtime import RealTimeEnvironment
 from envkit.testing import CountingEnv
 from envkit.wrappers import FrameStack, TimeLimit
+from tests import strategies
 
 HERE = __name__
 
@@ -42,7 +58,7 @@ def make_wrapped(duration=5):
 @pytest.fixture
 def maze(monkeypatch):
     """Has two versions of an environment."""
-    monkeypatch.setattr(constructors, "_registry", dict(constructors._registry))
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
     register("Maze-v1", CountingEnv)
     register("Maze-v2", f"{HERE}:make_maze")
 
@@ -71,77 +87,62 @@ def test_an_id_ends_in_its_version(identifier, version):
 @pytest.mark.usefixtures("maze")
 def test_a_name_without_version_is_the_newest():
     register("Maze-v10", make_wrapped)
-
     assert "Maze-v10" == make("Maze").provenance()["id"]
     assert "Maze-v1" == make("Maze-v1").provenance()["id"]
 
 
 @pytest.mark.usefixtures("maze")
-def test_a_version_that_is_not_there_says_which_are(message_of):
-    assert (
-        "There is no environment named 'Maze-v7'; there are 'Maze-v1', 'Maze-v2'."
-        == message_of(ValueError, lambda: make("Maze-v7"))
-    )
-    assert (
-        "There is no environment named 'CartPole-v0'; there is 'CartPole-v1'."
-        == message_of(ValueError, lambda: make("CartPole-v0"))
-    )
-
-
-@pytest.mark.usefixtures("maze")
-def test_a_version_stays_what_it_is(message_of):
-    assert (
-        f"The name 'Maze-v2' is taken by '{HERE}:make_maze'; choose another."
-        == message_of(ValueError, lambda: register("Maze-v2", CountingEnv))
-    )
-
-
-@pytest.mark.usefixtures("maze")
-def test_a_name_has_versions_or_has_none(message_of):
-    register("Cave", CountingEnv)
-
-    assert (
-        f"The name 'Cave' is taken by {CountingEnv!r}, without a version, so that "
-        "'Cave-v1' would not be what 'Cave' is. Register that with a version too."
-    ) == message_of(ValueError, lambda: register("Cave-v1", CountingEnv))
-    assert (
-        f"The name 'Maze' is taken by '{HERE}:make_maze'; choose another."
-    ) == message_of(ValueError, lambda: register("Maze", CountingEnv))
-
-
-def test_the_names_that_are_known_have_their_versions():
-    assert {"CartPole-v1", "Catch-v1"} <= set(constructors.registered())
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: make("Maze-v7"),
+            "There is no environment named 'Maze-v7'; there are 'Maze-v1', 'Maze-v2'.",
+        ),
+        (
+            lambda: make("CartPole-v0"),
+            "There is no environment named 'CartPole-v0'; there is 'CartPole-v1'.",
+        ),
+        (
+            lambda: register("Maze-v2", CountingEnv),
+            f"The name 'Maze-v2' is taken by '{HERE}:make_maze'; choose another.",
+        ),
+        (
+            lambda: register("Maze", CountingEnv),
+            f"The name 'Maze' is taken by '{HERE}:make_maze'; choose another.",
+        ),
+        (
+            lambda: (register("Cave", CountingEnv), register("Cave-v1", CountingEnv)),
+            f"The name 'Cave' is taken by {CountingEnv!r}, without a version, so that "
+            "'Cave-v1' would not be what 'Cave' is. Register that with a version too.",
+        ),
+    ],
+)
+def test_a_version_that_is_not_there_or_taken_is_refused(call, message, message_of):
+    assert message == message_of(ValueError, call)
 
 
 # What is known of an environment.
 
 
 def test_an_environment_that_was_made_knows_its_id_arguments_and_seed():
-    found = make("Catch", rows=5, seed=3).provenance()
-
+    env = make("Catch", rows=5, seed=3)
+    found = env.provenance()
+    env.seed(8)
     assert ("Catch-v1", 1) == (found["id"], found["version"])
     assert {"rows": 5, "seed": 3} == found["arguments"]
-    assert 3 == found["seed"]
+    assert (3, 8) == (found["seed"], env.provenance()["seed"])
     assert "envkit.envs.catch:Catch" == found["class"]
 
 
 def test_an_environment_that_was_made_directly_is_known_by_its_class():
     found = Catch(rows=5).provenance()
-
     assert ("envkit.envs.catch:Catch", None) == (found["id"], found["version"])
     assert found["arguments"] is None
 
 
-def test_the_last_seed_counts():
-    env = make("Catch", seed=3)
-    env.seed(8)
-
-    assert 8 == env.provenance()["seed"]
-
-
 def test_versions_and_the_machine_are_known():
     found = make("Catch").provenance()
-
     assert envkit.__version__ == found["envkit"]
     assert np.__version__ == found["packages"]["numpy"]
     assert {"system", "release", "architecture", "processor", "cpus"} == set(
@@ -153,7 +154,6 @@ def test_versions_and_the_machine_are_known():
 def test_the_library_behind_an_adapter_is_known():
     gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     found = make("gymnasium:CartPole-v1").provenance()
-
     assert gymnasium.__version__ == found["packages"]["gymnasium"]
     assert ("gymnasium:CartPole-v1", 1) == (found["id"], found["version"])
 
@@ -164,17 +164,15 @@ def test_a_class_that_is_made_as_it_is_needed_is_of_its_bases_package():
     made = type("Made", (base,), {"__module__": "abc"})
     env = CountingEnv()
     env._pool = made()
-
     assert {"numpy", "pytest"} == set(env.provenance()["packages"])
 
 
 def test_wrappers_are_listed_from_the_outermost_on():
     env = FrameStack(TimeLimit(make("CartPole"), 20), 3)
     found = env.provenance()
-
     assert [
         {
-            "class": "envkit.wrappers.history.frames:FrameStack",
+            "class": "envkit.wrappers.history:FrameStack",
             "arguments": {"stack_size": 3},
         },
         {"class": "envkit.wrappers.limits:TimeLimit", "arguments": {"duration": 20}},
@@ -184,7 +182,6 @@ def test_wrappers_are_listed_from_the_outermost_on():
 
 def test_what_a_function_has_wrapped_is_what_the_function_makes():
     found = make(make_wrapped, duration=7).provenance()
-
     assert (f"{HERE}:make_wrapped", {"duration": 7}, []) == (
         found["id"],
         found["arguments"],
@@ -201,7 +198,6 @@ def test_what_a_function_has_wrapped_is_what_the_function_makes():
 )
 def test_arguments_of_functions_are_known_by_name(target, arguments):
     found = make(target, size=(1, 2)).provenance()
-
     assert (f"{HERE}:make_maze", arguments) == (found["id"], found["arguments"])
 
 
@@ -221,7 +217,6 @@ def test_arguments_of_functions_are_known_by_name(target, arguments):
 )
 def test_what_json_cannot_hold_is_named(argument, plain):
     found = make(make_maze, size=argument).provenance()
-
     assert {"size": plain} == found["arguments"]
 
 
@@ -229,7 +224,6 @@ def test_a_batch_says_what_it_is_made_of():
     env = BatchedPyEnvironment([make("Catch", rows=4) for _ in range(3)])
     env.seed(5)
     (row,) = env.provenance()["environments"]
-
     assert (3, "Catch-v1", {"rows": 4}, None) == (
         row["count"],
         row["id"],
@@ -243,12 +237,10 @@ def test_a_pool_says_what_its_constructors_make():
     recipes = ["Catch", constructor("Catch-v1"), functools.partial(Catch, rows=3)]
     with ParallelPyEnvironment(recipes[:2], backend="inline") as env:
         (row,) = env.provenance()["environments"]
-
         assert (2, "Catch-v1", {}) == (row["count"], row["id"], row["arguments"])
         assert {"autoreset": "next_step"} == env.provenance()["arguments"]
     with ParallelPyEnvironment(recipes[2:], backend="inline") as env:
         (row,) = env.provenance()["environments"]
-
         assert ("envkit.envs.catch:Catch", {"rows": 3}) == (row["id"], row["arguments"])
 
 
@@ -277,7 +269,6 @@ def asynchronous():
 def test_the_provenance_of_everything_is_json(kind):
     with EVERYTHING[kind]() as env:
         found = env.provenance()
-
     assert found == json.loads(json.dumps(found, allow_nan=False))
     assert {"id", "version", "arguments", "seed", "wrappers", "envkit"} <= set(found)
 
@@ -286,7 +277,6 @@ def test_the_clock_is_a_wrapper():
     with RealTimeEnvironment("Catch", hz=10, host="virtual") as env:
         env.seed(4)
         found = env.provenance()
-
     assert ("Catch-v1", 4) == (found["id"], found["seed"])
     assert (10, "virtual") == tuple(
         found["wrappers"][0]["arguments"][name] for name in ("hz", "host")
@@ -307,7 +297,6 @@ def of_version(token, identifier=None, written_by=None):
 def test_a_state_says_which_versions_it_is_of(target):
     env = make(target) if isinstance(target, str) else target()
     env.reset()
-
     expected = "Catch-v1" if isinstance(target, str) else None
     assert MadeBy(expected, envkit.__version__) == env.get_state().made_by
 
@@ -316,7 +305,6 @@ def test_a_state_of_another_version_of_the_environment_is_refused(message_of):
     env = make("Catch-v1")
     env.reset()
     token = of_version(env.get_state(), "Catch-v2")
-
     assert (
         "Catch.set_state() was given a state of Catch-v2, and this environment is "
         "Catch-v1. What an environment does is fixed in each version and differs "
@@ -332,7 +320,6 @@ def test_a_state_that_another_envkit_has_saved_warns():
     env.step(1)
     with pytest.warns(VersionWarning) as warned:
         env.set_state(token)
-
     assert [
         "Catch.set_state() was given a state that envkit 0.0.1 has saved, and this is "
         f"envkit {envkit.__version__}. What follows may differ from what would have "
@@ -347,7 +334,6 @@ def test_a_wrapper_leaves_its_versions_to_what_it_wraps(message_of):
     token = env.get_state()
     inner = of_version(token.environment.environment, "Catch-v2")
     other = token._replace(environment=token.environment._replace(environment=inner))
-
     assert token.made_by is None
     assert message_of(ValueError, lambda: env.set_state(other)).startswith(
         "Catch.set_state() was given a state of Catch-v2"
@@ -358,7 +344,6 @@ def test_a_state_from_before_versions_works():
     env = make("Catch-v1")
     env.reset()
     token = env.get_state()
-
     env.set_state(EnvironmentState(token.environment, token.time_step))
     env.set_state(pickle.loads(pickle.dumps(token._replace(made_by=None))))
 
@@ -376,12 +361,110 @@ def test_a_state_fits_an_environment_whose_version_is_not_known():
 def test_the_version_inside_a_name_without_one_counts():
     env = make(constructor(functools.partial(make, "Catch-v1")))
     env.reset()
-
     assert "Catch-v1" == env.get_state().made_by.id
 
 
 def test_what_is_noted_travels_with_the_environment():
     env = pickle.loads(pickle.dumps(make("Catch-v1", rows=4)))
-
     assert {"rows": 4} == env.provenance()["arguments"]
     assert isinstance(env._made_from, Origin)
+
+
+Point = collections.namedtuple("Point", ["x", "y"])
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
+    | st.complex_numbers(allow_nan=False)
+    | st.sampled_from([pathlib.Path("levels/one.txt"), pathlib.Path("/")])
+)
+values = st.recursive(
+    scalars,
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.tuples(children, children)
+        | st.builds(Point, children, children)
+        | st.dictionaries(st.text() | st.integers(), children, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def back(value):
+    return from_plain(loaded(dumped(to_plain(value))))
+
+
+@given(value=values)
+def test_a_value_comes_back_as_it_was(value):
+    came = back(value)
+    assert value == came
+    assert repr(value) == repr(came)
+    assert nest.outline(value) == nest.outline(came)
+
+
+@given(data=st.data())
+def test_an_array_comes_back_bit_for_bit(data):
+    dtype = data.draw(strategies.dtypes(any_byte_order=True))
+    array = data.draw(hnp.arrays(dtype, strategies.shapes()))
+    came = back(array)
+    assert (array.dtype, array.shape) == (came.dtype, came.shape)
+    assert array.tobytes() == came.tobytes()
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), -0.0])
+def test_numbers_that_json_has_not_come_back(number):
+    assert repr(number) == repr(back(number))
+    assert repr(np.float32(number)) == repr(back(np.float32(number)))
+    assert np.float32 is type(back(np.float32(0.1)))
+
+
+def test_keys_that_look_like_tags_are_keys():
+    assert {"$tuple": 1, "a": 2} == back({"$tuple": 1, "a": 2})
+    assert {"$array": {}} == back({"$array": {}})
+
+
+def test_an_array_of_objects_holds_what_json_holds():
+    array = np.empty((2,), object)
+    array[0], array[1] = [1, 2], {"a": None}
+    came = back(array)
+    assert array.tolist() == came.tolist()
+    assert object == came.dtype
+
+
+def test_what_is_no_plain_data_is_named_with_its_place():
+    with pytest.raises(PlainDataError) as raised:
+        to_plain({"path": [1, {2, 3}]}, "info")
+    expected = "info['path'][1] is of type builtins:set, which plain data cannot hold."
+    assert expected == str(raised.value)
+    assert ("info['path'][1]", {2, 3}) == (raised.value.place, raised.value.value)
+
+
+def test_whoever_asks_may_write_the_rest():
+    plain = to_plain({2, 3}, other=lambda value, _: {"$set": sorted(value)})
+    assert {"$set": [2, 3]} == plain
+    assert {2, 3} == from_plain(plain, other=lambda _, data: set(data))
+
+
+def test_a_tag_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match=r"^There is no plain data called '\$set'\.$"):
+        from_plain({"$set": [2]})
+
+
+def test_a_file_does_not_say_what_is_imported():
+    """A namedtuple of a module that is not here becomes one that is like it."""
+    data = {"$namedtuple": {"name": "no_such_module:Pair", "fields": {"a": 1, "b": 2}}}
+    pair = from_plain(data)
+    assert ("Pair", (1, 2)) == (type(pair).__name__, tuple(pair))
+    assert (1, 2) == (pair.a, pair.b)
+
+
+def test_plain_data_is_what_json_says():
+    assert '{"a":[1,2.5,null,true,"ü"]}' == json.dumps(
+        to_plain({"a": [1, 2.5, None, True, "ü"]}),
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from envkit import ArraySpec, BoundedArraySpec, RandomPyEnvironment, nest
+from envkit import (
+    ArraySpec,
+    AsyncParallelPyEnvironment,
+    BatchedPyEnvironment,
+    BoundedArraySpec,
+    ParallelPyEnvironment,
+    RandomPolicy,
+    RandomPyEnvironment,
+)
 from envkit.errors import SpecError
+from envkit.seeding import seed_per_row
 from envkit.specs import check_fits
+from envkit.testing import CountingEnv, check_environment
+from tests.comparing import bits, told
 
 SPEC = BoundedArraySpec((2, 3), np.int32, -10, 10)
 ACTION = BoundedArraySpec((2, 2), np.int32, -10, 10)
-
-
-def told(call, *args):
-    """Returns the kind and the whole message of what a call raises."""
-    with pytest.raises(Exception) as raised:  # noqa: PT011  # the caller compares it
-        call(*args)
-    return type(raised.value), str(raised.value)
-
-
-def bits(value):
-    """Returns all there is to compare in a nest of arrays: dtypes, shapes and bytes."""
-    leaves = map(np.asarray, nest.flatten(value))
-    return [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in leaves]
 
 
 def started(**options):
@@ -66,49 +63,27 @@ def durations(env, episodes):
 def test_every_time_step_fits_its_spec(spec, batch_size):
     env = RandomPyEnvironment(spec, batch_size=batch_size)
     outer_dims = () if batch_size is None else (batch_size,)
-    for _ in range(30):
-        check_fits(env.step(0), env.time_step_spec(), outer_dims=outer_dims)
+    steps = [env.step(0) for _ in range(30)]
+    for time_step in steps:
+        check_fits(time_step, env.time_step_spec(), outer_dims=outer_dims)
+    assert (batch_size is not None, batch_size) == (env.batched, env.batch_size)
 
 
 def test_observations_differ_from_step_to_step_and_row_to_row():
     env = started(batch_size=2)
-    first, second = env.reset().observation, env.step(0).observation
-
+    first = env.reset().observation
+    kept = first.copy()
+    second = env.step(0).observation
+    assert kept.tolist() == first.tolist()
     assert not np.array_equal(first, second)
     assert not np.array_equal(first[0], first[1])
 
 
-def test_an_observation_belongs_to_the_caller():
-    env = started()
-    observation = env.step(0).observation
-    before = observation.copy()
-    env.step(0)
-
-    assert before.tolist() == observation.tolist()
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "batched"), [(None, False), (1, True), (4, True)]
-)
-def test_a_batch_size_makes_a_batch(batch_size, batched):
-    env = RandomPyEnvironment(SPEC, batch_size=batch_size)
-
-    assert (batched, batch_size) == (env.batched, env.batch_size)
-
-
 def test_specs_are_those_that_were_given():
     env = RandomPyEnvironment({"a": SPEC}, ACTION)
-
     assert {"a": SPEC} == env.observation_spec()
     assert ACTION == env.action_spec()
     assert () == RandomPyEnvironment(SPEC).action_spec()
-
-
-def test_what_is_no_spec_is_refused_when_it_is_sampled():
-    env = RandomPyEnvironment({"a": 3})
-    expected = "Cannot sample 3: it is not an ArraySpec."
-
-    assert (TypeError, expected) == told(env.reset)
 
 
 # Episodes.
@@ -116,40 +91,34 @@ def test_what_is_no_spec_is_refused_when_it_is_sampled():
 
 def test_a_first_step_and_a_step_after_the_end_begin_an_episode():
     env = RandomPyEnvironment(SPEC, episode_end_probability=1.0)
-
     assert [0, 2, 0, 2, 0] == [int(env.step([0]).step_type) for _ in range(5)]
 
 
 def test_without_auto_reset_a_step_after_the_end_goes_on():
     env = RandomPyEnvironment(SPEC, episode_end_probability=1.0, auto_reset=False)
-
     assert [0, 2, 2, 2] == [int(env.step(0).step_type) for _ in range(4)]
 
 
 def test_an_episode_that_cannot_end_does_not():
     env = started(episode_end_probability=0.0)
-
     assert all(env.step(0).is_mid() for _ in range(200))
 
 
-@pytest.mark.parametrize("shortest", [1, 5])
-def test_no_episode_is_shorter_than_the_shortest(shortest):
-    env = RandomPyEnvironment(SPEC, episode_end_probability=0.9, min_duration=shortest)
-
-    assert shortest == min(durations(env, 60))
-
-
-@pytest.mark.parametrize("longest", [1, 5])
-def test_no_episode_is_longer_than_the_longest(longest):
-    env = RandomPyEnvironment(SPEC, episode_end_probability=0.1, max_duration=longest)
-
-    assert longest == max(durations(env, 60))
-
-
-def test_equal_limits_make_every_episode_as_long():
-    env = RandomPyEnvironment(SPEC, min_duration=4, max_duration=4)
-
-    assert [4] * 5 == durations(env, 5)
+@pytest.mark.parametrize(
+    ("end", "shortest", "longest"), [(0.9, 1, 5), (0.9, 5, 9), (0.1, 0, 1), (0.1, 4, 4)]
+)
+def test_episodes_keep_to_their_limits(end, shortest, longest):
+    env = RandomPyEnvironment(
+        SPEC,
+        episode_end_probability=end,
+        min_duration=shortest,
+        max_duration=longest,
+    )
+    lengths = durations(env, 60)
+    assert (min(lengths) if end > 0.5 else max(lengths)) == (
+        shortest if end > 0.5 else longest
+    )
+    assert max(shortest, 1) <= min(lengths) <= max(lengths) <= longest
 
 
 def test_an_explicit_reset_starts_the_counting_again():
@@ -157,59 +126,30 @@ def test_an_explicit_reset_starts_the_counting_again():
     env.step(0)
     env.step(0)
     env.reset()
-
     assert [1, 1, 2] == [int(env.step(0).step_type) for _ in range(3)]
 
 
-def test_the_rows_of_a_batch_end_on_their_own():
-    env = RandomPyEnvironment(SPEC, episode_end_probability=0.3, batch_size=4)
-    types = np.array([env.step(0).step_type for _ in range(60)])
+def test_the_rows_of_a_batch_end_on_their_own_within_the_limits():
+    env = RandomPyEnvironment(
+        SPEC, episode_end_probability=0.3, min_duration=2, max_duration=6, batch_size=4
+    )
+    types = np.array([env.step(0).step_type for _ in range(80)])
     for row in types.T:
-        episodes = "".join(map(str, row)).split("2")
-
-        assert all(set(episode[1:]) <= {"1"} for episode in episodes)
-        assert all(episode[:1] in ("0", "") for episode in episodes)
+        *episodes, _ = "".join(map(str, row)).split("2")
+        assert all(episode[0] == "0" for episode in episodes)
+        assert all(set(episode[1:]) == {"1"} for episode in episodes)
+        assert set(map(len, episodes)) <= {2, 3, 4, 5, 6}
         assert len(episodes) > 3
     assert 4 == len({row.tobytes() for row in types.T})
 
 
-def test_limits_hold_for_each_row():
-    env = RandomPyEnvironment(
-        SPEC, episode_end_probability=0.5, min_duration=2, max_duration=4, batch_size=3
-    )
-    types = np.array([env.step(0).step_type for _ in range(80)])
-    for row in types.T:
-        *whole, _ = "".join(map(str, row)).split("2")
-
-        assert {2, 3, 4} >= {len(episode) for episode in whole}
-
-
-def test_a_masked_reset_starts_only_its_rows_again():
-    env = RandomPyEnvironment(SPEC, episode_end_probability=0.0, batch_size=3)
-    env.reset()
-    env.step(0)
-    time_step = env.reset([False, True, False])
-
-    assert [1, 0, 1] == time_step.step_type.tolist()
-    assert [1, 0, 1] == env.get_info()["num_steps"].tolist()
-
-
 def test_the_info_counts_the_steps_of_the_episode():
-    env = started(episode_end_probability=0.0)
-    counts = [int(env.get_info()["num_steps"])]
+    env = started(batch_size=2, episode_end_probability=0.0)
+    infos = [env.get_info()]
     for _ in range(2):
         env.step(0)
-        counts.append(int(env.get_info()["num_steps"]))
-
-    assert [0, 1, 2] == counts
-
-
-def test_an_info_is_not_changed_by_later_steps():
-    env = started(batch_size=2, episode_end_probability=0.0)
-    info = env.get_info()
-    env.step(0)
-
-    assert [0, 0] == info["num_steps"].tolist()
+        infos.append(env.get_info())
+    assert [[0, 0], [1, 1], [2, 2]] == [info["num_steps"].tolist() for info in infos]
 
 
 # Discounts.
@@ -218,7 +158,6 @@ def test_an_info_is_not_changed_by_later_steps():
 def test_the_discount_is_that_of_every_step_but_the_last():
     env = RandomPyEnvironment(SPEC, discount=0.9, min_duration=3, max_duration=3)
     discounts = [env.step(0).discount for _ in range(4)]
-
     assert [1.0, 0.9, 0.9, 0.0] == pytest.approx([float(each) for each in discounts])
     assert {np.dtype(np.float32)} == {each.dtype for each in discounts}
 
@@ -226,14 +165,12 @@ def test_the_discount_is_that_of_every_step_but_the_last():
 @pytest.mark.parametrize(("discount", "maximum"), [(0.5, 1.0), (1.0, 1.0), (2.5, 2.5)])
 def test_the_discount_spec_holds_every_discount(discount, maximum):
     spec = RandomPyEnvironment(SPEC, discount=discount).discount_spec()
-
     assert BoundedArraySpec((), np.float32, 0.0, maximum) == spec
     assert "discount" == spec.name
 
 
 def test_each_row_may_have_its_discount():
     env = started(discount=[0.5, 2.0], batch_size=2, episode_end_probability=0.0)
-
     assert [0.5, 2.0] == env.step(0).discount.tolist()
     assert BoundedArraySpec((), np.float32, 0.0, 2.0) == env.discount_spec()
 
@@ -244,16 +181,16 @@ def test_each_row_may_have_its_discount():
         (
             [0.5, 0.5],
             3,
-            "a list of 2 elements; one number, or one for each of 3 rows, is expected.",
+            "one number, or one for each of 3 rows, got a list of 2 elements.",
         ),
-        ([0.5], None, "a list of 1 element; one number is expected."),
-        (None, None, "None; one number is expected."),
-        ("high", None, "the string 'high'; one number is expected."),
+        ([0.5], None, "one number, got a list of 1 element."),
+        (None, None, "one number, got None."),
+        ("high", None, "one number, got the string 'high'."),
     ],
     ids=repr,
 )
 def test_what_is_no_discount_is_refused(discount, batch_size, text):
-    assert (ValueError, f"discount is {text}") == told(
+    assert (ValueError, f"discount must be {text}") == told(
         lambda: RandomPyEnvironment(SPEC, discount=discount, batch_size=batch_size)
     )
 
@@ -263,7 +200,6 @@ def test_what_is_no_discount_is_refused(discount, batch_size, text):
 
 def test_without_a_reward_function_every_reward_is_zero():
     env = started(batch_size=3)
-
     assert ([0.0, 0.0, 0.0], np.float32) == (
         env.step(0).reward.tolist(),
         env.step(0).reward.dtype,
@@ -278,19 +214,13 @@ def test_a_reward_function_is_told_of_the_step():
         return 1
 
     env = RandomPyEnvironment(SPEC, min_duration=2, max_duration=2, reward_fn=reward_fn)
-    env.reset()
+    first = env.reset()
     steps = [env.step("left"), env.step("right")]
-
+    assert 0.0 == first.reward
     assert [(1, "left"), (2, "right")] == [each[:2] for each in given_to]
     assert all(
         each[2] is step.observation for each, step in zip(given_to, steps, strict=True)
     )
-
-
-def test_a_reset_has_no_reward_whatever_the_reward_function():
-    env = RandomPyEnvironment(SPEC, reward_fn=lambda *_: 7.0)
-
-    assert 0.0 == env.reset().reward
 
 
 @pytest.mark.parametrize(
@@ -298,7 +228,6 @@ def test_a_reset_has_no_reward_whatever_the_reward_function():
 )
 def test_a_reward_becomes_float32(given_reward):
     reward = started(reward_fn=lambda *_: given_reward).step(0).reward
-
     assert (2.0, np.float32, ()) == (reward, reward.dtype, reward.shape)
 
 
@@ -306,14 +235,12 @@ def test_an_action_of_one_element_may_be_given_and_rewarded_as_a_number():
     spec = BoundedArraySpec((1,), np.int32, -10, 10)
     env = RandomPyEnvironment(SPEC, spec, reward_fn=lambda _, action, __: action)
     first, second = env.step(1), env.step(1)
-
     assert [0.0, 1.0] == [float(first.reward), float(second.reward)]
 
 
 @pytest.mark.parametrize("given_reward", [np.ones(3), [1.0, 1.0, 1.0], (1, 1, 1)])
 def test_a_batch_has_a_reward_for_each_row(given_reward):
     env = started(reward_fn=lambda *_: given_reward, batch_size=3)
-
     assert [1.0, 1.0, 1.0] == env.step(0).reward.tolist()
 
 
@@ -322,7 +249,6 @@ def test_a_reward_is_a_copy():
     env = started(reward_fn=lambda *_: kept, batch_size=2)
     reward = env.step(0).reward
     kept[:] = 9.0
-
     assert [1.0, 1.0] == reward.tolist()
 
 
@@ -339,23 +265,13 @@ def test_a_reward_is_a_copy():
 def test_a_reward_of_another_shape_is_refused(given_reward, batch_size, text):
     env = started(reward_fn=lambda *_: given_reward, batch_size=batch_size)
     expected = f"reward_fn returned a reward of {text}"
-
-    assert (SpecError, expected) == told(env.step, 0)
-
-
-def test_none_as_a_reward_is_refused():
-    env = started(reward_fn=lambda *_: None)
-    expected = (
-        "reward_fn returned None. A reward is a number or an array; where nothing was "
-        "earned, return 0.0."
-    )
-
     assert (SpecError, expected) == told(env.step, 0)
 
 
 @pytest.mark.parametrize(
     ("given_reward", "text"),
     [
+        (None, "None"),
         ({"a": 1.0}, "a dict of 1 element"),
         ("much", "the string 'much'"),
         ([[1.0], [1.0, 2.0]], "a list of 2 elements"),
@@ -369,7 +285,6 @@ def test_a_reward_that_is_no_number_is_refused(given_reward, text):
         f"reward_fn returned {text}. A reward is a number or an array; where nothing "
         "was earned, return 0.0."
     )
-
     assert (SpecError, expected) == told(env.step, 0)
 
 
@@ -396,179 +311,153 @@ def test_an_action_has_the_shape_of_its_spec_or_is_one_number(batch_size, action
     env = started(
         action_spec=ACTION, batch_size=batch_size, episode_end_probability=0.0
     )
-
     assert env.step(action).is_mid().all()
 
 
+SHAPED = "BoundedArraySpec(shape={}, dtype=int32, minimum=-10, maximum=10)"
+
+
 @pytest.mark.parametrize(
-    ("action", "got", "shape"),
+    ("spec", "action", "place", "expected", "got", "reason"),
     [
-        ([0], "a list of 1 element", "(1,)"),
-        (np.zeros(2), "array of shape (2,), dtype float64, values 0.0 … 0.0", "(2,)"),
         (
+            ACTION,
+            [0],
+            "",
+            SHAPED.format((2, 2)),
+            "a list of 1 element",
+            "The shape is (1,) instead of (2, 2).",
+        ),
+        (
+            ACTION,
             np.zeros((1, 2, 2), np.int32),
+            "",
+            SHAPED.format((2, 2)),
             "array of shape (1, 2, 2), dtype int32, values 0 … 0",
-            "(1, 2, 2)",
+            "The shape is (1, 2, 2) instead of (2, 2).",
         ),
-    ],
-    ids=["list", "vector", "batch"],
-)
-def test_an_action_of_another_shape_is_refused(action, got, shape):
-    env = started(action_spec=ACTION)
-    expected = (
-        "RandomPyEnvironment.step() was given an action that does not fit its spec."
-        "\n\n  expected   BoundedArraySpec(shape=(2, 2), dtype=int32, minimum=-10, "
-        f"maximum=10)\n  got        {got}\n\nThe shape is {shape} instead of (2, 2)."
-    )
-
-    assert (SpecError, expected) == told(env.step, action)
-
-
-@pytest.mark.parametrize(
-    ("action", "got", "reason"),
-    [
-        (None, "None", "None is not an array. Did a return statement get lost?"),
-        ("left", "the string 'left'", "A string is not an array."),
         (
+            ACTION,
+            None,
+            "",
+            SHAPED.format((2, 2)),
+            "None",
+            "None is not an array. Did a return statement get lost?",
+        ),
+        (
+            ACTION,
+            "left",
+            "",
+            SHAPED.format((2, 2)),
+            "the string 'left'",
+            "A string is not an array.",
+        ),
+        (
+            ACTION,
             [[0], [0, 0]],
+            "",
+            SHAPED.format((2, 2)),
             "a list of 2 elements",
-            "Its rows differ in shape, so it is no array.",
+            "Its rows differ in shape, so it cannot be an array.",
+        ),
+        (
+            {"go": (ACTION, ACTION)},
+            {"go": (0, np.zeros(2))},
+            " at action['go'][1]",
+            SHAPED.format((2, 2)),
+            "array of shape (2,), dtype float64, values 0.0 … 0.0",
+            "The shape is (2,) instead of (2, 2).",
+        ),
+        (
+            {"go": ACTION},
+            {"stay": 0},
+            "",
+            "the structure {'go': *}",
+            "a dict of 1 element",
+            "Key 'go' is missing; key 'stay' is not in the spec.",
         ),
     ],
-    ids=repr,
+    ids=["list", "batch", "None", "text", "ragged", "nested", "structure"],
 )
-def test_an_action_that_is_no_array_is_refused(action, got, reason):
-    env = started(action_spec=ACTION)
-    expected = (
-        "RandomPyEnvironment.step() was given an action that does not fit its spec."
-        "\n\n  expected   BoundedArraySpec(shape=(2, 2), dtype=int32, minimum=-10, "
-        f"maximum=10)\n  got        {got}\n\n{reason}"
+def test_an_action_of_another_shape_is_refused(
+    spec, action, place, expected, got, reason
+):
+    env = started(action_spec=spec)
+    text = (
+        "RandomPyEnvironment.step() was given an action that does not fit its spec"
+        f"{place}.\n\n  expected   {expected}\n  got        {got}\n\n{reason}"
     )
+    assert (SpecError, text) == told(env.step, action)
 
-    assert (SpecError, expected) == told(env.step, action)
 
-
-def test_the_wrong_part_of_a_nested_action_is_named():
-    env = started(action_spec={"go": (ACTION, ACTION)}, batch_size=3)
-    expected = (
-        "RandomPyEnvironment.step() was given an action that does not fit its spec at "
-        "action['go'][1].\n\n"
-        "  expected   BoundedArraySpec(shape=(3, 2, 2), dtype=int32, minimum=-10, "
-        "maximum=10)\n"
+def test_the_actions_of_a_batch_have_a_dimension_in_front():
+    env = started(action_spec=ACTION, batch_size=3)
+    assert told(env.step, np.zeros((2, 2)))[1].endswith(
+        f"  expected   {SHAPED.format((3, 2, 2))}\n"
         "  got        array of shape (2, 2), dtype float64, values 0.0 … 0.0\n\n"
         "The shape is (2, 2) instead of (3, 2, 2)."
     )
-
-    assert (SpecError, expected) == told(env.step, {"go": (0, np.zeros((2, 2)))})
-
-
-def test_an_action_of_another_structure_is_refused():
-    env = started(action_spec={"go": ACTION})
-    expected = (
-        "RandomPyEnvironment.step() was given an action that does not fit its spec."
-        "\n\n"
-        "  expected   the structure {'go': *}\n"
-        "  got        a dict of 1 element\n\n"
-        "Key 'go' is missing; key 'stay' is not in the spec."
-    )
-
-    assert (SpecError, expected) == told(env.step, {"stay": 0})
 
 
 # Seeds and state.
 
 
 @pytest.mark.parametrize("batch_size", [None, 3])
-@given(seed=st.integers(0, 2**64))
-@settings(max_examples=10)
-def test_equal_seeds_give_equal_streams(batch_size, seed):
-    def stream(env):
-        return [bits(env.step(0)) for _ in range(20)]
-
-    made = RandomPyEnvironment(SPEC, batch_size=batch_size, seed=seed)
-    seeded = RandomPyEnvironment(SPEC, batch_size=batch_size)
-    seeded.seed(seed)
-
-    assert stream(made) == stream(seeded)
+def test_it_keeps_what_environments_promise(batch_size):
+    """Of seeds, states, resets of single rows, infos and pictures."""
+    make = functools.partial(
+        RandomPyEnvironment,
+        *(SPEC, ACTION),
+        batch_size=batch_size,
+        min_duration=2,
+        max_duration=4,
+    )
+    require = ["episodes", "info", "render", "seed", "state"]
+    check_environment(make, steps=15, require=require)
 
 
 def test_different_seeds_give_different_streams():
     streams = [
-        [bits(env.step(0)) for _ in range(5)]
+        repr([bits(env.step(0)) for _ in range(5)])
         for env in (
             RandomPyEnvironment(SPEC),
+            RandomPyEnvironment(SPEC, seed=42),
             RandomPyEnvironment(SPEC, seed=43),
             RandomPyEnvironment(SPEC, seed=None),
         )
     ]
 
-    assert 3 == len({repr(stream) for stream in streams})
-
-
-def test_a_batch_takes_one_seed_for_each_row():
-    streams = []
-    for seeds in ([1, 2], [1, 2], [1, 3]):
-        env = RandomPyEnvironment(SPEC, batch_size=2)
-        env.seed(seeds)
-        streams.append([bits(env.step(0)) for _ in range(5)])
-
+    # The default makes runs repeatable.
     assert streams[0] == streams[1]
-    assert streams[0] != streams[2]
+    assert 3 == len(set(streams))
 
 
-@pytest.mark.parametrize(("seeds", "count"), [([1, 2], "2 seeds"), ([1], "1 seed")])
-def test_a_list_of_seeds_of_another_length_is_refused(seeds, count):
-    env = RandomPyEnvironment(SPEC, batch_size=3)
-    expected = (
-        f"{count} for 3 environments. Pass one seed for each environment, or one "
-        "integer from which each gets its own."
-    )
-
-    assert (ValueError, expected) == told(env.seed, seeds)
+SEEDS = (
+    "{} for 3 environments. Pass one seed for each environment, or one integer from "
+    "which each gets its own."
+)
 
 
-@pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize(
-    ("seed", "kind", "expected"),
+    ("seed", "sizes", "kind", "expected"),
     [
-        (-1, ValueError, "A seed cannot be negative, and -1 is."),
-        (1.5, TypeError, "A seed is an integer, not 1.5 of type float."),
-        ("seven", TypeError, "A seed is an integer, not 'seven'."),
+        (-1, [None, 3], ValueError, "A seed cannot be negative, and -1 is."),
+        (1.5, [None, 3], TypeError, "A seed is an integer, not 1.5 of type float."),
+        ("seven", [None, 3], TypeError, "A seed is an integer, not 'seven'."),
+        ([1, 2], [3], ValueError, SEEDS.format("2 seeds")),
+        ([1], [3], ValueError, SEEDS.format("1 seed")),
     ],
     ids=repr,
 )
-def test_what_is_no_seed_is_refused(seed, kind, expected, batch_size):
-    env = RandomPyEnvironment(SPEC, batch_size=batch_size)
-
-    assert (kind, expected) == told(env.seed, seed)
-    assert (kind, expected) == told(lambda: RandomPyEnvironment(SPEC, seed=seed))
-
-
-def test_the_default_seed_makes_runs_repeatable():
-    first, second = RandomPyEnvironment(SPEC), RandomPyEnvironment(SPEC, seed=42)
-
-    assert bits(first.reset()) == bits(second.reset())
-
-
-@settings(max_examples=20)
-@given(
-    batch_size=st.sampled_from([None, 1, 3]),
-    before=st.integers(0, 12),
-    between=st.integers(0, 12),
-)
-def test_setting_a_state_is_the_identity_on_the_future(batch_size, before, between):
-    env = RandomPyEnvironment(
-        SPEC, batch_size=batch_size, min_duration=2, max_duration=5
-    )
-    for _ in range(before):
-        env.step(0)
-    token = pickle.loads(pickle.dumps(env.get_state()))
-    expected = [bits(env.step(0)) for _ in range(12)]
-    for _ in range(between):
-        env.step(0)
-    env.set_state(token)
-
-    assert expected == [bits(env.step(0)) for _ in range(12)]
+def test_what_is_not_a_seed_is_refused(seed, sizes, kind, expected):
+    for batch_size in sizes:
+        env = RandomPyEnvironment(SPEC, batch_size=batch_size)
+        assert (kind, expected) == told(env.seed, seed)
+        assert (kind, expected) == told(
+            lambda size=batch_size: RandomPyEnvironment(
+                SPEC, seed=seed, batch_size=size
+            )
+        )
 
 
 # Pictures.
@@ -579,63 +468,55 @@ def test_setting_a_state_is_the_identity_on_the_future(batch_size, before, betwe
 )
 def test_a_picture_has_the_size_that_was_asked_for(batch_size, shape):
     picture = started(batch_size=batch_size, render_size=[4, 5, 3]).render()
-
     assert (shape, np.uint8) == (picture.shape, picture.dtype)
-
-
-def test_a_picture_is_two_by_two_unless_asked_otherwise():
     assert (2, 2, 3) == started().render("rgb_array").shape
-
-
-def test_rendering_does_not_change_what_happens():
-    env, watched = started(), started()
-    for _ in range(20):
-        watched.render()
-
-        assert bits(env.step(0)) == bits(watched.step(0))
-
-
-def test_another_mode_of_rendering_is_refused():
-    expected = "RandomPyEnvironment renders 'rgb_array' only, not 'human'."
-
-    assert (ValueError, expected) == told(started().render, "human")
 
 
 # Arguments that make no sense.
 
 
+NO_SHARE = "episode_end_probability must be between 0 and 1, got {}."
+TOO_SHORT = (
+    "max_duration must be at least 1 and no less than min_duration, which is {}, got "
+    "{}."
+)
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (
-            {"episode_end_probability": 1.5},
-            "episode_end_probability is 1.5; a probability lies between 0 and 1.",
-        ),
-        (
-            {"episode_end_probability": -0.1},
-            "episode_end_probability is -0.1; a probability lies between 0 and 1.",
-        ),
-        (
-            {"episode_end_probability": float("nan")},
-            "episode_end_probability is nan; a probability lies between 0 and 1.",
-        ),
-        ({"batch_size": 0}, "batch_size is 0; a batch has at least one row."),
-        ({"batch_size": -2}, "batch_size is -2; a batch has at least one row."),
-        (
-            {"max_duration": 0},
-            "max_duration is 0; it must be at least 1 and no less than min_duration, "
-            "which is 0.",
-        ),
-        (
-            {"min_duration": 5, "max_duration": 4},
-            "max_duration is 4; it must be at least 1 and no less than min_duration, "
-            "which is 5.",
-        ),
+        ({"episode_end_probability": 1.5}, NO_SHARE.format(1.5)),
+        ({"episode_end_probability": -0.1}, NO_SHARE.format(-0.1)),
+        ({"episode_end_probability": float("nan")}, NO_SHARE.format("nan")),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0."),
+        ({"batch_size": -2}, "batch_size must be at least 1, got -2."),
+        ({"max_duration": 0}, TOO_SHORT.format(0, 0)),
+        ({"min_duration": 5, "max_duration": 4}, TOO_SHORT.format(5, 4)),
     ],
     ids=repr,
 )
 def test_arguments_that_make_no_sense_are_refused(options, expected):
     assert (ValueError, expected) == told(lambda: RandomPyEnvironment(SPEC, **options))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "expected"),
+    [
+        (
+            lambda: started().render("human"),
+            ValueError,
+            "RandomPyEnvironment renders 'rgb_array' only, not 'human'.",
+        ),
+        (
+            lambda: RandomPyEnvironment({"a": 3}).reset(),
+            TypeError,
+            "Cannot sample 3: it is not an ArraySpec.",
+        ),
+    ],
+    ids=["mode", "spec"],
+)
+def test_what_cannot_be_done_is_refused(call, kind, expected):
+    assert (kind, expected) == told(call)
 
 
 def test_arguments_stand_in_the_order_that_tf_agents_users_know():
@@ -644,7 +525,6 @@ def test_arguments_stand_in_the_order_that_tf_agents_users_know():
     )
     env.reset()
     time_step = env.step(0)
-
     assert [1.0, 2.0] == time_step.reward.tolist()
     assert [0.5, 0.5] == time_step.discount.tolist()
     assert (2, 1, 1, 3) == env.render().shape
@@ -654,5 +534,107 @@ def test_arguments_stand_in_the_order_that_tf_agents_users_know():
 def test_an_action_may_be_an_object():
     env = RandomPyEnvironment(ArraySpec((), np.float32), ArraySpec((), object))
     env.reset()
-
     assert not env.step(np.array("anything", object)).is_first()
+
+
+MOVES = {"move": BoundedArraySpec((), np.int64, 0, 9999)}
+MOVE = BoundedArraySpec((), np.int32, 0, 1)
+
+
+def moves(policy, steps, row=0):
+    return [int(policy.action(step, row)["move"]) for step in steps]
+
+
+def test_an_action_is_the_same_whenever_it_is_asked_for():
+    forward, backward = RandomPolicy(MOVES, 7), RandomPolicy(MOVES, 7)
+    assert moves(forward, range(9)) == moves(backward, reversed(range(9)))[::-1]
+    assert len(set(moves(forward, range(9)))) > 7
+
+
+def test_a_row_is_like_a_single_environment_with_its_seed_in_a_batch_of_any_size():
+    three, five = RandomPolicy(MOVES, 7, 3), RandomPolicy(MOVES, 7, 5)
+    alone = RandomPolicy(MOVES, seed_per_row(7, 3)[2])
+    assert moves(three, range(5), 2) == moves(five, range(5), 2)
+    assert moves(alone, range(5)) == moves(five, range(5), 2)
+    assert moves(three, range(5), 1) != moves(five, range(5), 2)
+    listed = RandomPolicy(MOVES, [4, 5], 2)
+    assert moves(RandomPolicy(MOVES, 5), range(5)) == moves(listed, range(5), 1)
+
+
+def test_it_draws_other_numbers_than_a_generator_with_its_seed():
+    spec = BoundedArraySpec((8,), np.float64, 0.0, 1.0)
+    drawn = RandomPolicy(spec, 7).action(0)
+    assert drawn.tolist() != np.random.default_rng(7).random(8).tolist()
+
+
+def test_without_a_seed_it_differs_each_time():
+    assert moves(RandomPolicy(MOVES), range(5)) != moves(RandomPolicy(MOVES), range(5))
+
+
+@pytest.mark.parametrize("order", ["next_step", "same_step", "disabled"])
+def test_rows_take_the_same_actions_in_every_order_of_resets(order):
+    lengths = [2, 3]
+    policy = RandomPolicy(MOVE, 3, 2)
+    taken = [[], []]
+    makers = [lambda own=own: CountingEnv(own) for own in lengths]
+    with ParallelPyEnvironment(makers, backend="inline", autoreset=order) as env:
+        env.reset()
+        for _ in range(9):
+            now = env.current_time_step()
+            if order == "disabled" and now.is_last().any():
+                now = env.reset(now.is_last())
+            action = policy(now)
+            for row in np.flatnonzero(~now.is_last()).tolist():
+                taken[row].append(int(action[row]))
+            env.step(action)
+
+    for row in (0, 1):
+        steps = range(len(taken[row]))
+        assert taken[row] == [int(policy.action(step, row)) for step in steps]
+        assert len(taken[row]) == policy.steps[row]
+
+
+def test_rows_that_answer_in_any_order_take_their_own_actions():
+    policy = RandomPolicy(MOVE, 3, 4)
+    with AsyncParallelPyEnvironment([CountingEnv] * 4, backend="thread") as env:
+        env.reset_async()
+        for _ in range(20):
+            batch = env.recv(count=2)
+            steps = policy.steps[batch.env_ids]
+            actions = policy(batch.time_step, batch.env_ids)
+            expected = [
+                policy.action(int(step), row)
+                for step, row in zip(steps, batch.env_ids.tolist(), strict=True)
+            ]
+            assert np.stack(expected).tolist() == actions.tolist()
+            env.send(actions, batch.env_ids)
+        env.recv()
+
+
+def test_it_acts_in_a_single_environment_and_goes_on_after_pickling():
+    env = CountingEnv(2)
+    policy = RandomPolicy(MOVES, 7)
+    first = policy(env.reset())
+    again = pickle.loads(pickle.dumps(policy))
+    second = policy(env.step(0))
+    assert moves(policy, [0, 1]) == [int(first["move"]), int(second["move"])]
+    assert second == again(env.current_time_step())
+    assert [2] == policy.steps.tolist()
+
+
+def test_masks_leave_out_actions_row_by_row():
+    policy = RandomPolicy(MOVES | {"gear": MOVE}, 7, 3)
+    batch = BatchedPyEnvironment([CountingEnv() for _ in range(3)])
+    mask = {"move": None, "gear": np.array([[1, 0], [0, 1], [1, 0]], bool)}
+    time_step = batch.reset()
+    for _ in range(5):
+        assert [0, 1, 0] == policy(time_step, mask=mask)["gear"].tolist()
+
+
+def test_a_time_step_of_another_batch_is_refused(message_of):
+    policy = RandomPolicy(MOVES, 7, 3)
+    time_step = BatchedPyEnvironment([CountingEnv(), CountingEnv()]).reset()
+    assert (
+        "RandomPolicy was given a time step of shape (2,), and there are 3 rows: give "
+        "it batch_size, or env_ids for some."
+    ) == message_of(ValueError, lambda: policy(time_step))

@@ -23,55 +23,18 @@ from envkit import (
     StepType,
     TimeStep,
     restart,
-    termination,
-    transition,
 )
-from envkit.adapters import EnvAdapter
+from envkit.adapters import Adapter
 from envkit.envs import CartPole, Catch
 from envkit.errors import CallOrderError, EnvironmentRaised
 from envkit.realtime import Joint, RealTimeEnvironment
 from envkit.recording import Record, Recording
-from envkit.recording.checking import check
+from envkit.recording.replaying import check
 from envkit.testing import CountingEnv
 from envkit.wrappers import FrameStack, NoopReset, StickyAction, TimeLimit, wrap
+from tests.levels import Level
 
 NO_ACTIONS = np.zeros(4, np.int32)
-
-
-class Level(PyEnvironment):
-    """Shows the level it was reset to, -1 for none, and a random number."""
-
-    def __init__(self):
-        super().__init__(handle_auto_reset=True)
-        self._rng = np.random.default_rng()
-        self._steps = self._level = 0
-
-    def observation_spec(self):
-        return ArraySpec((2,), np.int64)
-
-    def action_spec(self):
-        return BoundedArraySpec((), np.int32, 0, 1)
-
-    def seed(self, seed):
-        self._rng = np.random.default_rng(seed)
-
-    def _reset(self, options=None):
-        self._level, self._steps = (options or {}).pop("level", -1), 0
-        return restart(self._observation())
-
-    def _step(self, action):
-        self._steps += 1
-        make = termination if self._steps == 3 else transition
-        return make(self._observation(), reward=1.0)
-
-    def _observation(self):
-        return np.array([self._level, self._rng.integers(1000)])
-
-    def _get_state(self):
-        return self._level, self._steps, self._rng
-
-    def _set_state(self, state):
-        self._level, self._steps, self._rng = state
 
 
 class SeededInReset(Level):
@@ -153,14 +116,11 @@ BATCHES = {
     "wrapped_rows": lambda makers: batch_of(
         [functools.partial(wrapped, make) for make in makers]
     ),
-    "spawn": pool(start_method="spawn"),
-    "forkserver": pool(start_method="forkserver"),
 }
-SLOW = ("spawn", "forkserver")
-EACH_BATCH = [
-    pytest.param(make, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
-    for name, make in BATCHES.items()
-]
+each_batch = pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
+IN_PROCESSES = pytest.param(
+    pool(start_method="forkserver"), id="processes", marks=pytest.mark.slow
+)
 
 
 EACH_BACKEND = ["inline", pytest.param("process", marks=pytest.mark.slow)]
@@ -185,10 +145,8 @@ def numbers(time_step):
 def test_a_reset_with_a_seed_is_seed_and_then_reset(kind):
     one, other = kind(), kind()
     other.seed(7)
-
     ours = [numbers(one.reset(seed=7)), *(numbers(one.step(0)) for _ in range(9))]
     theirs = [numbers(other.reset()), *(numbers(other.step(0)) for _ in range(9))]
-
     assert theirs == ours
 
 
@@ -197,7 +155,6 @@ def test_options_are_for_one_reset(kind):
     env = kind()
     seen = [env.reset(options={"level": 3})]
     seen += [env.step(0) for _ in range(4)]
-
     assert [3, 3, 3, 3, -1] == [int(one.observation[0]) for one in seen]
 
 
@@ -205,7 +162,6 @@ def test_an_environment_may_change_the_options_it_is_given():
     given = {"level": 3}
     Level().reset(options=given)
     batch_of([Level] * 2).reset(options=given)
-
     assert {"level": 3} == given
 
 
@@ -216,9 +172,7 @@ def test_a_seed_waits_for_the_next_reset_and_is_part_of_the_state():
     token = env.get_state()
     expected = numbers(env.reset())
     env.reset()
-
     env.set_state(token)
-
     assert expected == numbers(env.reset())
 
 
@@ -229,7 +183,6 @@ def test_a_method_that_takes_anything_is_given_what_there_is():
             return self._env.reset(**given)
 
     env = Passing(Level())
-
     assert 3 == env.reset(options={"level": 3}).observation[0]
     assert {"options": {"level": 3}} == env.given
     env.reset()
@@ -243,7 +196,6 @@ def test_a_wrapper_takes_options_beside_its_environment():
             return super()._reset()
 
     env = Listening(Level())
-
     assert 3 == env.reset(options={"level": 3}).observation[0]
     assert {"level": 3} == env.heard
     alone = Listening(CountingEnv())
@@ -264,9 +216,7 @@ def test_a_wrapper_takes_options_beside_its_environment():
 def test_every_wrapper_passes_them_on(around):
     env, same = around(Level()), around(Level())
     same.seed(7)
-
     time_step = env.reset(seed=7, options={"level": 3})
-
     assert 3 == np.ravel(time_step.observation)[0]
     expected = np.ravel(same.reset().observation)[1]
     assert expected == np.ravel(time_step.observation)[1]
@@ -276,7 +226,6 @@ def test_options_that_nothing_takes_are_refused_before_anything_moves(message_of
     env = TimeLimit(CountingEnv(), 5)
     env.reset()
     env.step(0)
-
     assert (
         "CountingEnv takes no reset options, and was given 'level', 'map': its _reset "
         "has no argument `options`."
@@ -307,14 +256,13 @@ def test_what_a_reset_that_failed_has_not_used_is_forgotten():
     with pytest.raises(RuntimeError):
         env.reset(options={"level": 3})
     env.fails = False
-
     assert -1 == env.reset().observation[0]
 
 
 # Rows.
 
 
-@pytest.mark.parametrize("make", EACH_BATCH)
+@pytest.mark.parametrize("make", [*BATCHES.values(), IN_PROCESSES])
 def test_rows_have_seeds_and_options_of_their_own(make):
     expected = batch_of([SeededInReset] * 4)
     each = [{"level": 0}, None, {"level": 2}, {}]
@@ -323,7 +271,6 @@ def test_rows_have_seeds_and_options_of_their_own(make):
             batch.seen = [batch.reset(seed=7, options=each)]
             batch.seen += [batch.step(NO_ACTIONS) for _ in range(4)]
             batch.seen += [batch.reset(seed=[1, 2, 3, 4], options={"level": 5})]
-
         assert [0, -1, 2, -1] == levels(env.seen[0])
         assert [5] * 4 == levels(env.seen[-1])
         # The episodes after it begin by themselves, without.
@@ -331,13 +278,12 @@ def test_rows_have_seeds_and_options_of_their_own(make):
         assert list(map(numbers, expected.seen)) == list(map(numbers, env.seen))
 
 
-@pytest.mark.parametrize("make", EACH_BATCH)
+@each_batch
 def test_rows_outside_the_mask_go_on(make):
     mask = np.array([True, False, False, True])
     with make([Level] * 4) as env:
         before = env.reset(seed=7, options={"level": 1})
         again = env.reset(mask, seed=7, options={"level": 2})
-
         assert [2, 1, 1, 2] == levels(again)
         assert numbers(before) == numbers(again)
         # Their streams have not begun anew: the next numbers are the second ones.
@@ -348,7 +294,7 @@ def test_rows_outside_the_mask_go_on(make):
         assert numbers(twice.reset())[:3] == numbers(second)[:3]
 
 
-@pytest.mark.parametrize("make", EACH_BATCH)
+@each_batch
 def test_a_mask_before_the_first_reset_is_refused_before_anything_is_seeded(make):
     mask = np.array([True, False, False, True])
     with make([Level] * 4) as env, pytest.raises(CallOrderError):
@@ -373,7 +319,6 @@ def test_an_author_of_a_batch_is_given_lists():
     env.seed([8, 9])
     third = env.reset(np.array([True, False]))
     fourth = env.reset()
-
     assert [[3, 1], [3, 2]] == first.observation.tolist()
     assert [[3, 1], [6, 5]] == second.observation.tolist()
     assert [[-1, 8], [6, 5]] == third.observation.tolist()
@@ -389,7 +334,6 @@ def test_a_batch_in_a_pool_is_given_those_of_its_rows(backend):
         env.reset(seed=[1, 2, 3, 4], options={"level": 0})
         each = [None, {"level": 6}, {"level": 7}, None]
         time_step = env.reset(mask, seed=[5, 6, 7, 8], options=each)
-
     assert [[0, 1], [6, 6], [7, 7], [0, 4]] == time_step.observation.tolist()
 
 
@@ -398,9 +342,7 @@ def test_built_in_batches_seed_some_of_their_rows():
     env.reset()
     rest = CartPole(batch_size=3, seed=1)
     rest.reset()
-
     seeded = env.reset(seed=[None, 7, None]).observation
-
     assert CartPole().reset(seed=7).observation.tolist() == seeded[1].tolist()
     assert rest.reset().observation[::2].tolist() == seeded[::2].tolist()
 
@@ -409,7 +351,6 @@ def test_a_batch_that_shares_a_generator_does_not(message_of):
     spec = ArraySpec((), np.float32)
     env = RandomPyEnvironment(spec, BoundedArraySpec((), np.int64, 0, 1), batch_size=2)
     env.reset()
-
     assert not env.seeds_rows
     assert (
         "RandomPyEnvironment cannot seed row 1 alone: override _seed_rows(seeds), "
@@ -435,7 +376,6 @@ def test_options_are_refused_by_a_pool_before_any_row_moves():
         env.reset(options=[{"level": 1}, None])
         with pytest.raises(NotImplementedError, match="env 1 raised") as caught:
             env.reset(options={"level": 3})
-
         assert isinstance(caught.value, EnvironmentRaised)
         assert [1, 0] == levels(env.current_time_step())
         # What env 0 was given with it is not for another reset.
@@ -455,7 +395,6 @@ def test_options_that_cannot_travel_are_refused_before_any_row_moves():
         env.reset(options={"level": 1})
         with pytest.raises(TypeError, match="cannot be sent"):
             env.reset(options=[{"level": 2}, {"level": threading.Lock()}])
-
         assert [1, 1] == levels(env.current_time_step())
         # Those that did travel are not for another reset.
         assert [-1, -1] == levels(env.reset())
@@ -469,7 +408,6 @@ def test_options_are_not_for_the_episodes_that_a_pool_begins(order):
             env.step(NO_ACTIONS)
         if order == "disabled":
             env.reset()
-
         assert [-1] * 4 == levels(env.current_time_step())
 
 
@@ -481,7 +419,6 @@ def test_an_environment_that_is_replaced_begins_with_the_options():
         env.reset(seed=5)
         for _ in range(2):
             last = env.step([0, 0])
-
         assert last.is_last().all()
         assert [4, 4] == levels(env.reset(options={"level": 4}))
 
@@ -490,20 +427,12 @@ def test_a_handle_and_a_promise_take_them():
     with ParallelPyEnvironment([Level] * 3, backend="inline") as env:
         env.reset()
         promise = env.envs[1].reset(blocking=False, seed=7, options={"level": 3})
-
         assert [3, *numbers_of(7)] == promise().observation.tolist()
         assert [-1, 3, -1] == levels(env.current_time_step())
 
 
 def numbers_of(seed):
     return [numbers(Level().reset(seed=seed))]
-
-
-def test_a_process_takes_them():
-    with ProcessPyEnvironment(Level, backend="thread") as env:
-        time_step = env.reset(seed=7, options={"level": 3})
-
-        assert [3, *numbers_of(7)] == time_step.observation.tolist()
 
 
 @pytest.mark.parametrize(
@@ -530,16 +459,27 @@ def test_blocking_that_refuses_options_leaves_the_rows_where_they_are():
         env.reset()
         with pytest.raises(NotImplementedError):
             env.reset(options={"level": 3})
-
         assert [1, 1] == env.step([0, 0]).observation.tolist()
 
 
 # Behind a clock, in a recording, of other libraries.
 
 
-@pytest.mark.parametrize("host", ["virtual", "thread"])
-def test_an_environment_with_a_clock_takes_them(host):
-    with RealTimeEnvironment(Level, hz=1000, host=host) as env:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ProcessPyEnvironment(Level, backend="thread"),
+        lambda: RealTimeEnvironment(Level, hz=1000, host="virtual"),
+        lambda: RealTimeEnvironment(Level, hz=1000, host="thread"),
+        pytest.param(
+            lambda: RealTimeEnvironment(Level, hz=1000, host="process"),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["worker", "virtual", "thread", "process"],
+)
+def test_a_worker_and_an_environment_with_a_clock_take_them(make):
+    with make() as env:
         time_step = env.reset(seed=7, options={"level": 3})
         assert [3, *numbers_of(7)] == time_step.observation.tolist()
 
@@ -549,15 +489,7 @@ def test_a_clock_goes_on_where_options_are_refused():
         env.reset()
         with pytest.raises(NotImplementedError, match="takes no reset options"):
             env.reset(options={"level": 3})
-
         assert env.step(0).is_mid()
-
-
-@pytest.mark.slow
-def test_a_clock_in_a_process_takes_them():
-    with RealTimeEnvironment(Level, hz=1000, host="process") as env:
-        time_step = env.reset(seed=7, options={"level": 3})
-        assert [3, *numbers_of(7)] == time_step.observation.tolist()
 
 
 @pytest.mark.parametrize("rows", [None, 3])
@@ -574,13 +506,12 @@ def test_a_recording_knows_the_seeds_and_options_of_resets(rows, tmp_path):
             env.reset(mask, seed=8, options=each)
         env.step(np.zeros(env.batch_size or (), np.int32))
     outcome = check(Recording(tmp_path / "levels"), make())
-
     assert outcome.difference is None
     assert outcome.unchecked is None
     assert outcome.time_steps == (3 if rows is None else 3 + 3 + 2 + 3)
 
 
-class Lift(EnvAdapter):
+class Lift(Adapter):
     """Is started on some floor."""
 
     def reset(self, seed, options):
@@ -595,7 +526,6 @@ class Lift(EnvAdapter):
 
 def test_an_adapters_reset_is_given_them():
     env = Lift()
-
     assert 0 == env.reset().observation
     assert 3 == env.reset(seed=7, options={"floor": 3}).observation
     assert (7, {"floor": 3}) == env.given

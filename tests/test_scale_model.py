@@ -48,9 +48,7 @@ def test_the_fit_finds_the_costs_that_figures_were_made_of():
         model().Measured(str(load), load, model().predict(load, costs()))
         for load in loads()
     ]
-
     found = model().fit(measured)
-
     np.testing.assert_allclose(astuple(found), astuple(costs()), rtol=1e-6)
 
 
@@ -60,44 +58,34 @@ def test_no_cost_is_below_nothing():
         model().Measured(str(load), load, model().predict(load, free))
         for load in loads()
     ]
-
     found = model().fit(measured)
-
     assert min(astuple(found)) >= 0.0
 
 
 @pytest.mark.parametrize("number", range(6))
 def test_with_equal_steps_the_simulation_says_what_the_formula_says(number):
     load = loads()[number]
-
     rate, _ = model().simulate(load, costs())
-
     expected = load.envs * 1e6 / model().predict(load, costs())
     assert rate == pytest.approx(expected, rel=0.02)
 
 
 def test_where_steps_differ_it_is_quicker_not_to_wait_for_the_last():
     load = model().Load(64, 16, 16, 500.0, spread=1.0)
-
     lockstep, _ = model().simulate(load, costs())
     halves, _ = model().simulate(load, costs(), share=0.5)
-
     assert halves > lockstep
 
 
 def test_no_more_than_the_network_holds_arrives():
     load = model().Load(64, 16, 16, 100.0, size=100_000, machines=8)
-
     rate, _ = model().simulate(load, costs(), gbit=1.0)
-
     assert rate * load.size * 8 <= 1e9
 
 
 def test_a_learner_that_thinks_all_the_time_is_busy_all_the_time():
     load = model().Load(8, 8, 16, 10.0, policy=1e5)
-
     rate, busy = model().simulate(load, costs())
-
     assert 0.99 < busy <= 1.0
     assert rate < 8 * 10
 
@@ -131,7 +119,6 @@ def test_the_example_prints_how_far_it_is_off_and_a_plan():
         text=True,
         check=False,
     )
-
     assert finished.returncode == 0, finished.stderr
     assert "measured  predicted   off" in finished.stdout
     assert "Half of the predictions are off by less than" in finished.stdout

@@ -18,7 +18,6 @@ def test_the_seed_of_a_row_does_not_depend_on_how_many_rows_there_are(seed, rows
 @given(seed=SEEDS, rows=st.integers(0, 40))
 def test_derived_seeds_are_distinct_and_fit_32_bits(seed, rows):
     seeds = seed_per_row(seed, rows)
-
     assert rows == len(set(seeds))
     assert all(type(row) is int and 0 <= row < 2**32 for row in seeds)
 
@@ -31,7 +30,6 @@ def test_derived_seeds_are_distinct_among_very_many_rows():
 @given(seeds=st.lists(SEEDS, min_size=2, max_size=2, unique=True))
 def test_different_seeds_give_different_streams(seeds):
     first, second = (seed_per_row(seed, 4) for seed in seeds)
-
     assert first != second
 
 
@@ -51,7 +49,6 @@ def test_derived_seeds_are_what_both_of_numpys_generators_accept():
 )
 def test_a_sequence_of_seeds_is_used_as_it_is(seeds):
     given_seeds = seed_per_row(seeds, 2)
-
     assert [4, 5] == given_seeds
     assert {int} == {type(seed) for seed in given_seeds}
 
@@ -95,18 +92,14 @@ def test_no_rows_need_no_seeds():
     ],
 )
 def test_seeds_out_of_range_are_refused(message_of, seeds, message):
-    raised = message_of(ValueError, lambda: seed_per_row(seeds, 2))
-
-    assert message == raised
+    assert (message) == message_of(ValueError, lambda: seed_per_row(seeds, 2))
 
 
 def test_one_environment_is_not_spoken_of_as_many(message_of):
-    raised = message_of(ValueError, lambda: seed_per_row([1, 2], 1))
-
     assert (
         "2 seeds for 1 environment. Pass one seed for each environment, or one integer "
         "from which each gets its own."
-    ) == raised
+    ) == message_of(ValueError, lambda: seed_per_row([1, 2], 1))
 
 
 @pytest.mark.parametrize(
@@ -127,6 +120,4 @@ def test_one_environment_is_not_spoken_of_as_many(message_of):
     ],
 )
 def test_what_is_no_integer_is_no_seed(message_of, seed, message):
-    raised = message_of(TypeError, lambda: seed_per_row(seed, 2))
-
-    assert message == raised
+    assert (message) == message_of(TypeError, lambda: seed_per_row(seed, 2))

@@ -16,7 +16,7 @@ def functional():
     import jax
 
     from envkit import BoundedArraySpec
-    from envkit.adapters.functional_env import FunctionalEnvironment
+    from envkit.adapters.jax.functional import FunctionalEnvironment
 
     def reset(key, params):
         return jax.random.uniform(key), jax.random.uniform(key)

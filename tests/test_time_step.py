@@ -15,6 +15,7 @@ from envkit.specs import ArraySpec, BoundedArraySpec, add_outer_dims_nest, check
 from envkit.time_step import (
     StepType,
     TimeStep,
+    flags_in,
     restart,
     termination,
     time_step_spec,
@@ -63,12 +64,10 @@ def test_a_step_type_is_made_from_its_number(value):
     "value", [3, -1, 0.5, np.nan, None, "a", [0], np.array([0, 1]), {}]
 )
 def test_no_step_type_is_made_from_anything_else(message_of, value):
-    raised = message_of(ValueError, lambda: StepType(value))
-
     assert (
         f"No known conversion from {value!r} to a StepType: FIRST is 0, MID is 1, LAST "
         "is 2."
-    ) == raised
+    ) == message_of(ValueError, lambda: StepType(value))
 
 
 # TimeStep.
@@ -96,26 +95,21 @@ def test_a_time_step_takes_no_more_attributes():
 )
 def test_a_time_step_knows_where_in_the_episode_it_stands(step_type, first, mid, last):
     time_step = TimeStep(step_type, 0.0, 1.0, OBSERVATION)
-
     answers = [time_step.is_first(), time_step.is_mid(), time_step.is_last()]
     assert [first, mid, last] == answers
     assert {np.bool_} == {type(answer) for answer in answers}
 
 
 @pytest.mark.parametrize("dims", [(3,), (1, 3), (0,)])
-def test_a_batch_is_asked_row_by_row(dims):
+@pytest.mark.parametrize(
+    "convert", [np.array, np.ndarray.tolist], ids=["array", "list"]
+)
+def test_a_batch_is_asked_row_by_row(dims, convert):
     step_type = np.resize([0, 1, 2], dims).astype(np.int32)
-    time_step = TimeStep(step_type, 0.0, 1.0, OBSERVATION)
-
+    time_step = TimeStep(convert(step_type), 0.0, 1.0, OBSERVATION)
     assert_equal(np.resize([True, False, False], dims), time_step.is_first())
     assert_equal(np.resize([False, True, False], dims), time_step.is_mid())
     assert_equal(np.resize([False, False, True], dims), time_step.is_last())
-
-
-def test_a_list_of_step_types_is_asked_row_by_row_too():
-    time_step = TimeStep([0, 2], 0.0, 1.0, OBSERVATION)
-
-    assert_equal(np.array([False, True]), time_step.is_last())
 
 
 def test_a_time_step_of_numbers_prints_on_one_line():
@@ -134,20 +128,15 @@ def test_a_time_step_of_arrays_prints_field_by_field():
     ) == str(restart({"b": OBSERVATION, "a": 7}, batch_size=2))
 
 
-def test_time_steps_of_numbers_have_a_hash():
+def test_time_steps_of_numbers_have_a_hash_and_those_of_arrays_none():
     assert hash(TimeStep(1, 2, 1, {"a": -1})) == hash(TimeStep(1, 2, 1, {"a": -1}))
-
-
-def test_time_steps_of_arrays_have_none():
     with pytest.raises(TypeError, match="unhashable type"):
         hash(restart(OBSERVATION))
 
 
 def test_a_time_step_can_be_pickled():
     time_step = transition({"a": OBSERVATION}, 0.5, 0.25)
-
     copied = pickle.loads(pickle.dumps(time_step))
-
     assert TimeStep is type(copied)
     np.testing.assert_equal(time_step, copied)
 
@@ -157,7 +146,6 @@ def test_a_time_step_can_be_pickled():
 
 def test_restart_begins_an_episode():
     time_step = restart(OBSERVATION)
-
     assert time_step.step_type is StepType.FIRST
     assert_equal(np.array(0, np.float32), time_step.reward)
     assert_equal(np.array(1, np.float32), time_step.discount)
@@ -179,7 +167,6 @@ def test_restart_begins_an_episode():
 )
 def test_restart_begins_the_episodes_of_a_batch(batch_size, dims):
     time_step = restart(OBSERVATION, batch_size)
-
     assert_equal(np.zeros(dims, np.int32), time_step.step_type)
     assert_equal(np.zeros(dims, np.float32), time_step.reward)
     assert_equal(np.ones(dims, np.float32), time_step.discount)
@@ -202,53 +189,48 @@ def test_an_observation_is_passed_through_as_it_is(make, observation):
     assert make(observation).observation is observation
 
 
-def test_restart_makes_the_reward_of_its_spec():
+@pytest.mark.parametrize(("batch_size", "dims"), [(2, (2,)), (None, ())])
+def test_restart_makes_the_reward_of_its_spec(batch_size, dims):
     reward_spec = {
         "score": ArraySpec((3,), np.float64),
         "parts": [BoundedArraySpec((), np.int8, 5, 9)],
     }
-
-    reward = restart(OBSERVATION, batch_size=2, reward_spec=reward_spec).reward
-
+    reward = restart(OBSERVATION, batch_size, reward_spec).reward
     assert ["score", "parts"] == list(reward)
-    assert_equal(np.zeros((2, 3), np.float64), reward["score"])
-    assert_equal(np.zeros(2, np.int8), reward["parts"][0])
-
-
-def test_restart_without_a_batch_makes_the_reward_of_its_spec():
-    reward = restart(OBSERVATION, reward_spec=ArraySpec((3,), np.float64)).reward
-
-    assert_equal(np.zeros(3, np.float64), reward)
+    assert_equal(np.zeros((*dims, 3), np.float64), reward["score"])
+    assert_equal(np.zeros(dims, np.int8), reward["parts"][0])
 
 
 @pytest.mark.parametrize(
     "batch_size", [-1, 2.0, True, "a", [[2]], [None], {}, [1, [2, 3]], [2, -1]]
 )
 def test_restart_refuses_what_is_no_batch_size(message_of, batch_size):
-    raised = message_of(SpecError, lambda: restart(OBSERVATION, batch_size))
-
     assert (
         f"restart() was given {batch_size!r} as batch_size; a size or a sequence of "
         "sizes is expected."
-    ) == raised
+    ) == message_of(SpecError, lambda: restart(OBSERVATION, batch_size))
 
 
 @pytest.mark.parametrize(
     ("reward_spec", "path"),
-    [(3, "reward_spec"), ({"a": [None]}, "reward_spec['a'][0]")],
+    [
+        (3, "reward_spec"),
+        ({"a": [None]}, "reward_spec['a'][0]"),
+        (np.float32, "reward_spec"),
+    ],
 )
 def test_restart_refuses_what_is_no_reward_spec(message_of, reward_spec, path):
     leaf = nest.first_leaf(reward_spec)
-    raised = message_of(TypeError, lambda: restart(OBSERVATION, 2, reward_spec))
-
-    assert f"restart() was given {leaf!r} as {path}, which is not a spec." == raised
+    assert (
+        f"restart() was given {leaf!r} as {path}, which is not a spec."
+    ) == message_of(TypeError, lambda: restart(OBSERVATION, 2, reward_spec))
 
 
 # transition, termination, truncation: one reward.
 
 
 @pytest.mark.parametrize(
-    "reward", [2, 2.0, np.float32(2), np.float64(2), np.int8(2), np.array(2.0)]
+    "reward", [1, 1.0, True, np.float32(1), np.float64(1), np.int8(1), np.array(1.0)]
 )
 @pytest.mark.parametrize(
     ("make", "step_type", "discount"),
@@ -260,29 +242,25 @@ def test_restart_refuses_what_is_no_reward_spec(message_of, reward_spec, path):
 )
 def test_a_number_is_the_reward_of_one_environment(make, step_type, discount, reward):
     time_step = make(OBSERVATION, reward)
-
     assert time_step.step_type is step_type
-    assert_equal(np.array(2, np.float32), time_step.reward)
+    assert_equal(np.array(1, np.float32), time_step.reward)
     assert_equal(np.array(discount, np.float32), time_step.discount)
 
 
 @pytest.mark.parametrize("make", [transition, truncation])
 @pytest.mark.parametrize(
-    "discount", [0.5, np.float16(0.5), np.float64(0.5), np.array(0.5)]
+    "discount",
+    [0.5, np.float16(0.5), np.float64(0.5), np.array(0.5), 0, 1, True, np.int64(1)],
 )
-def test_a_discount_is_kept_as_float32(make, discount):
-    assert_equal(np.array(0.5, np.float32), make(OBSERVATION, 1.0, discount).discount)
-
-
-@pytest.mark.parametrize("discount", [0, 1, True, np.int64(1)])
-def test_a_whole_number_is_a_discount(discount):
-    expected = np.array(discount, np.float32)
-
-    assert_equal(expected, transition(OBSERVATION, 1.0, discount).discount)
-
-
-def test_a_boolean_is_a_reward():
-    assert_equal(np.array(1, np.float32), transition(OBSERVATION, True).reward)
+@pytest.mark.parametrize(
+    ("reward", "outer_dims", "dims"),
+    [(1.0, None, ()), (np.ones((2, 3)), (2, 3), (2, 3))],
+)
+def test_a_discount_is_kept_as_float32_for_every_row(
+    make, discount, reward, outer_dims, dims
+):
+    time_step = make(OBSERVATION, reward, discount, outer_dims)
+    assert_equal(np.full(dims, discount, np.float32), time_step.discount)
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -303,23 +281,13 @@ def test_a_reward_may_be_nan(make, reward):
         (truncation, 2, 1.0),
     ],
 )
-def test_a_reward_with_a_dimension_is_a_batch(make, step_type, discount, dtype):
-    time_step = make(OBSERVATION, np.ones(3, dtype))
-
-    assert_equal(np.full(3, step_type, np.int32), time_step.step_type)
-    assert_equal(np.ones(3, np.float32), time_step.reward)
-    assert_equal(np.full(3, discount, np.float32), time_step.discount)
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_vector_reward_has_one_step_type_for_each_row(make):
-    assert ((2,), (2, 3), (2,)) == shapes_of(make(OBSERVATION, np.ones((2, 3))))
-
-
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("rows", [0, 1])
-def test_small_batches_are_batches(make, rows):
-    assert ((rows,), (rows,), (rows,)) == shapes_of(make(OBSERVATION, np.ones(rows)))
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (1,), (0,)])
+def test_a_reward_with_a_dimension_is_a_batch(make, step_type, discount, dtype, shape):
+    """Of a vector reward, each row has one step type and one discount."""
+    time_step = make(OBSERVATION, np.ones(shape, dtype))
+    assert_equal(np.full(shape[0], step_type, np.int32), time_step.step_type)
+    assert_equal(np.ones(shape, np.float32), time_step.reward)
+    assert_equal(np.full(shape[0], discount, np.float32), time_step.discount)
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -329,7 +297,6 @@ def test_small_batches_are_batches(make, rows):
 )
 def test_outer_dims_say_which_dimensions_are_the_batchs(make, outer_dims, dims):
     time_step = make(OBSERVATION, np.ones((2, 3)), outer_dims=outer_dims)
-
     assert (dims, (2, 3), dims) == shapes_of(time_step)
     assert np.int32 == time_step.step_type.dtype
 
@@ -341,19 +308,8 @@ def test_outer_dims_keep_the_dtype_of_the_reward(make, dtype):
         np.ones(2, dtype), make(OBSERVATION, np.ones(2, dtype), outer_dims=(2,)).reward
     )
     assert_equal(np.array(1, dtype), make(OBSERVATION, dtype(1), outer_dims=()).reward)
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_number_of_python_has_no_dtype_to_keep(make):
+    # A number of Python has no dtype to keep.
     assert_equal(np.array(1, np.float32), make(OBSERVATION, 1.0, outer_dims=()).reward)
-
-
-@pytest.mark.parametrize("make", [transition, truncation])
-def test_a_discount_holds_for_every_row(make):
-    assert_equal(
-        np.full((2, 3), 0.5, np.float32),
-        make(OBSERVATION, np.ones((2, 3)), 0.5, (2, 3)).discount,
-    )
 
 
 @pytest.mark.parametrize("make", [transition, truncation])
@@ -397,7 +353,6 @@ def test_time_steps_fit_the_spec_of_their_observation_and_reward(
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_nested_reward_keeps_its_structure(make):
     reward = make(OBSERVATION, {"b": 1.0, "a": (2, np.float64(3))}).reward
-
     assert ["b", "a"] == list(reward)
     assert_equal(np.array(1, np.float32), reward["b"])
     assert_equal(np.array(2, np.float32), reward["a"][0])
@@ -405,24 +360,14 @@ def test_a_nested_reward_keeps_its_structure(make):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_the_rewards_of_a_nest_share_the_batch(make):
-    time_step = make(OBSERVATION, {"a": np.ones(2), "b": np.ones((2, 3))})
-
-    assert (2,) == time_step.step_type.shape == time_step.discount.shape
-    assert ((2,), (2, 3)) == (
-        time_step.reward["a"].shape,
-        time_step.reward["b"].shape,
-    )
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_reward_without_leaves_is_of_one_environment(make):
-    time_step = make(OBSERVATION, {})
-
-    assert ({}, (), ()) == (
-        time_step.reward,
-        time_step.step_type.shape,
-        time_step.discount.shape,
+@pytest.mark.parametrize(
+    ("reward", "rows"), [({"a": np.ones(2), "b": np.ones((2, 3))}, (2,)), ({}, ())]
+)
+def test_the_rewards_of_a_nest_share_the_batch(make, reward, rows):
+    time_step = make(OBSERVATION, reward)
+    assert rows == time_step.step_type.shape == time_step.discount.shape
+    assert nest.map_structure(np.shape, reward) == (
+        nest.map_structure(np.shape, time_step.reward)
     )
 
 
@@ -431,182 +376,132 @@ def test_a_reward_without_leaves_is_of_one_environment(make):
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("outer_dims", [None, (2,)])
-def test_a_time_step_does_not_change_with_the_callers_reward(make, outer_dims):
-    reward = np.ones(2, np.float32)
-    time_step = make(OBSERVATION, reward, outer_dims=outer_dims)
-
-    reward[0] = 5
-
+def test_a_time_step_does_not_change_with_the_callers_arrays(make, outer_dims):
+    reward, discount = np.ones(2, np.float32), np.ones(2, np.float32)
+    rest = [] if make is termination else [discount]
+    time_step = make(OBSERVATION, reward, *rest, outer_dims=outer_dims)
+    reward[0] = discount[0] = 5
     assert [1.0, 1.0] == time_step.reward.tolist()
-
-
-@pytest.mark.parametrize("make", [transition, truncation])
-def test_a_time_step_does_not_change_with_the_callers_discount(make):
-    discount = np.ones(2, np.float32)
-    time_step = make(OBSERVATION, np.ones(2), discount)
-
-    discount[0] = 0
-
-    assert [1.0, 1.0] == time_step.discount.tolist()
+    assert 5 not in time_step.discount
 
 
 # Mistakes.
 
 
+NO_NUMBER = "{} as {}. A reward is a number or an array of numbers."
+NO_REWARD = (
+    "None as {}. A reward is a number or an array; where nothing was earned, pass 0.0."
+)
+NO_BATCH = "a reward of shape {}, which does not begin with the batch's dimensions {}."
+NO_DIMS = "{!r} as outer_dims; a size or a sequence of sizes is expected."
+
+
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize(
-    ("reward", "path"),
+    ("reward", "dims", "problem"),
     [
-        (None, "reward"),
-        ({"a": None, "b": 1.0}, "reward['a']"),
-        ({"a": 1.0, "b": (np.ones(2), None)}, "reward['b'][1]"),
+        (None, None, NO_REWARD.format("reward")),
+        (None, (), NO_REWARD.format("reward")),
+        ({"a": None, "b": 1.0}, None, NO_REWARD.format("reward['a']")),
+        ({"a": 1.0, "b": (np.ones(2), None)}, (), NO_REWARD.format("reward['b'][1]")),
+        ("1", None, NO_NUMBER.format("the string '1'", "reward")),
+        ({"a": 1j}, None, NO_NUMBER.format("1j of type complex", "reward['a']")),
+        ({1}, None, NO_NUMBER.format("a set object", "reward")),
+        (
+            decimal.Decimal(1),
+            None,
+            NO_NUMBER.format("Decimal('1') of type Decimal", "reward"),
+        ),
+        (
+            np.array([None, 1.0]),
+            None,
+            NO_NUMBER.format("array of shape (2,), dtype object", "reward"),
+        ),
+        (
+            np.array(["1"]),
+            None,
+            NO_NUMBER.format("array of shape (1,), dtype <U1", "reward"),
+        ),
+        (np.ones((2, 3)), (4,), NO_BATCH.format((2, 3), (4,))),
+        (np.ones((2, 3)), (2, 4), NO_BATCH.format((2, 3), (2, 4))),
+        (np.ones(2), (2, 3), NO_BATCH.format((2,), (2, 3))),
+        (1.0, (4,), NO_BATCH.format((), (4,))),
+        *(
+            (
+                rewards,
+                (2,),
+                NO_BATCH.format("() at [0]", (2,))
+                + " A list or tuple is a nest of rewards, not a batch: use np.array.",
+            )
+            for rewards in ([1.0, 2.0], (1.0, 2.0))
+        ),
+        (
+            {"a": np.ones(2), "b": 1.0},
+            None,
+            NO_BATCH.format("() at ['b']", (2,)),
+        ),
+        (
+            {"a": np.ones(2), "b": np.ones(3)},
+            None,
+            NO_BATCH.format("(3,) at ['b']", (2,)),
+        ),
+        *(
+            (np.ones(2), dims, NO_DIMS.format(dims))
+            for dims in ((-1,), (2.0,), "a", [[2]], [None], [1, [2, 3]])
+        ),
     ],
 )
-@pytest.mark.parametrize("outer_dims", [None, ()])
-def test_none_is_no_reward(message_of, make, reward, path, outer_dims):
-    raised = message_of(
-        SpecError, lambda: make(OBSERVATION, reward, outer_dims=outer_dims)
+def test_what_is_not_a_reward_is_refused(message_of, make, reward, dims, problem):
+    assert (f"{make.__name__}() was given {problem}") == message_of(
+        SpecError, lambda: make(OBSERVATION, reward, outer_dims=dims)
     )
 
-    assert (
-        f"{make.__name__}() was given None as {path}. A reward is a number or an "
-        "array; where nothing was earned, pass 0.0."
-    ) == raised
 
-
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(
-    ("reward", "what"),
-    [
-        ("1", "the string '1'"),
-        (1j, "1j of type complex"),
-        ({1}, "a set object"),
-        (decimal.Decimal(1), "Decimal('1') of type Decimal"),
-        (np.array([None, 1.0]), "array of shape (2,), dtype object"),
-        (np.array(["1"]), "array of shape (1,), dtype <U1"),
-    ],
-)
-def test_only_numbers_are_rewards(message_of, make, reward, what):
-    raised = message_of(SpecError, lambda: make(OBSERVATION, {"a": reward}))
-
-    assert (
-        f"{make.__name__}() was given {what} as reward['a']. A reward is a number or "
-        "an array of numbers."
-    ) == raised
-
-
-@pytest.mark.parametrize("make", [transition, truncation])
-def test_none_is_no_discount(message_of, make):
-    raised = message_of(SpecError, lambda: make(OBSERVATION, 1.0, None))
-
-    assert (
-        f"{make.__name__}() was given None as discount. Pass 1.0 where later rewards "
-        "count in full, 0.0 where the episode is over for good."
-    ) == raised
+NO_DISCOUNT = "{} as discount. A discount is a number or an array of numbers."
 
 
 @pytest.mark.parametrize("make", [transition, truncation])
 @pytest.mark.parametrize(
-    ("discount", "what"),
+    ("discount", "problem"),
     [
-        ("a", "the string 'a'"),
-        ("0.5", "the string '0.5'"),
-        (1j, "1j of type complex"),
-        ({"a": 1}, "a dict of 1 element"),
-        ([None, 1.0], "a list of 2 elements"),
-        (np.array([None, 1.0]), "array of shape (2,), dtype object"),
-        ([[1.0], [1.0, 2.0]], "a list of 2 elements"),
+        ("a", NO_DISCOUNT.format("the string 'a'")),
+        ("0.5", NO_DISCOUNT.format("the string '0.5'")),
+        (1j, NO_DISCOUNT.format("1j of type complex")),
+        ({"a": 1}, NO_DISCOUNT.format("a dict of 1 element")),
+        ([None, 1.0], NO_DISCOUNT.format("a list of 2 elements")),
+        (
+            np.array([None, 1.0]),
+            NO_DISCOUNT.format("array of shape (2,), dtype object"),
+        ),
+        ([[1.0], [1.0, 2.0]], NO_DISCOUNT.format("a list of 2 elements")),
+        (
+            None,
+            "None as discount. Pass 1.0 where later rewards count in full, 0.0 where "
+            "the episode has ended.",
+        ),
+        (
+            np.ones(3),
+            "a discount of shape (3,), which does not begin with the batch's "
+            "dimensions (2,). Pass one number for all rows, or one for each.",
+        ),
     ],
 )
-def test_only_numbers_are_discounts(message_of, make, discount, what):
-    raised = message_of(SpecError, lambda: make(OBSERVATION, np.ones(2), discount))
-
-    assert (
-        f"{make.__name__}() was given {what} as discount. A discount is a number or an "
-        "array of numbers."
-    ) == raised
-
-
-@pytest.mark.parametrize("make", [transition, truncation])
-def test_a_discount_for_another_number_of_rows_is_refused(message_of, make):
-    raised = message_of(SpecError, lambda: make(OBSERVATION, np.ones(2), np.ones(3)))
-
-    assert (
-        f"{make.__name__}() was given a discount of shape (3,), which does not begin "
-        "with the batch's dimensions (2,). Pass one number for all rows, or one for "
-        "each."
-    ) == raised
-
-
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(
-    ("reward", "dims", "shape"),
-    [
-        (np.ones((2, 3)), (4,), (2, 3)),
-        (np.ones((2, 3)), (2, 4), (2, 3)),
-        (np.ones(2), (2, 3), (2,)),
-        (1.0, (4,), ()),
-    ],
-)
-def test_a_reward_without_the_batchs_dimensions_is_refused(
-    message_of, make, reward, dims, shape
-):
-    raised = message_of(SpecError, lambda: make(OBSERVATION, reward, outer_dims=dims))
-
-    assert (
-        f"{make.__name__}() was given a reward of shape {shape}, which does not begin "
-        f"with the batch's dimensions {dims}."
-    ) == raised
-
-
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("reward", [[1.0, 2.0], (1.0, 2.0)])
-def test_a_list_of_rewards_is_no_batch(message_of, make, reward):
-    raised = message_of(SpecError, lambda: make(OBSERVATION, reward, outer_dims=(2,)))
-
-    assert (
-        f"{make.__name__}() was given a reward of shape () at [0], which does not "
-        "begin with the batch's dimensions (2,). A list or tuple is a nest of rewards, "
-        "not a batch: use np.array."
-    ) == raised
-
-
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(
-    ("reward", "shape"),
-    [({"a": np.ones(2), "b": 1.0}, ()), ({"a": np.ones(2), "b": np.ones(3)}, (3,))],
-)
-def test_the_rewards_of_a_dictionary_must_share_the_batch(
-    message_of, make, reward, shape
-):
-    raised = message_of(SpecError, lambda: make(OBSERVATION, reward))
-
-    assert (
-        f"{make.__name__}() was given a reward of shape {shape} at ['b'], which does "
-        "not begin with the batch's dimensions (2,)."
-    ) == raised
-
-
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("outer_dims", [(-1,), (2.0,), "a", [[2]], [None], [1, [2, 3]]])
-def test_what_are_no_dimensions_is_refused(message_of, make, outer_dims):
-    raised = message_of(
-        SpecError, lambda: make(OBSERVATION, np.ones(2), outer_dims=outer_dims)
+def test_what_is_not_a_discount_is_refused(message_of, make, discount, problem):
+    assert (f"{make.__name__}() was given {problem}") == message_of(
+        SpecError, lambda: make(OBSERVATION, np.ones(2), discount)
     )
-
-    assert (
-        f"{make.__name__}() was given {outer_dims!r} as outer_dims; a size or a "
-        "sequence of sizes is expected."
-    ) == raised
 
 
 # time_step_spec.
 
 
-def test_the_spec_of_a_time_step_has_its_observation_and_the_usual_rest():
-    observation_spec = {"camera": ArraySpec((2,), np.uint8)}
+@pytest.mark.parametrize(
+    "observation_spec", [{"camera": ArraySpec((2,), np.uint8)}, (), {}, []]
+)
+def test_the_spec_of_a_time_step_has_its_observation_and_the_usual_rest(
+    observation_spec,
+):
     spec = time_step_spec(observation_spec)
-
     assert TimeStep is type(spec)
     assert observation_spec is spec.observation
     assert ArraySpec((), np.int32) == spec.step_type
@@ -621,23 +516,13 @@ def test_the_spec_of_a_time_step_has_its_observation_and_the_usual_rest():
 
 def test_the_spec_of_a_time_step_takes_a_reward_spec():
     reward_spec = {"a": ArraySpec((3,), np.float64), "b": [ArraySpec((), np.int8)]}
-
     assert reward_spec is time_step_spec(ArraySpec((), np.int8), reward_spec).reward
 
 
 @pytest.mark.parametrize("reward_spec", [None, {}, [], ()])
 def test_an_empty_reward_spec_stands_for_the_usual_reward(reward_spec):
     spec = time_step_spec(ArraySpec((), np.int8), reward_spec)
-
     assert ArraySpec((), np.float32) == spec.reward
-
-
-@pytest.mark.parametrize("observation_spec", [(), {}, []])
-def test_there_may_be_nothing_to_observe(observation_spec):
-    spec = time_step_spec(observation_spec)
-
-    assert observation_spec is spec.observation
-    assert ArraySpec((), np.int32) == spec.step_type
 
 
 @pytest.mark.parametrize("reward_spec", [None, ArraySpec((), np.int8)])
@@ -650,14 +535,12 @@ def test_without_an_observation_spec_every_field_is_empty(reward_spec):
     [(np.float32, ""), ({"a": [np.float32]}, " at ['a'][0]")],
 )
 def test_reward_specs_of_another_kind_are_refused(message_of, reward_spec, place):
-    raised = message_of(
-        TypeError, lambda: time_step_spec(ArraySpec((), np.int8), reward_spec)
-    )
-
     assert (
         f"The reward spec{place} is <class 'numpy.float32'>, but the observation spec "
         "is made of ArraySpecs. Both must be of one kind."
-    ) == raised
+    ) == message_of(
+        TypeError, lambda: time_step_spec(ArraySpec((), np.int8), reward_spec)
+    )
 
 
 @pytest.mark.parametrize(
@@ -669,22 +552,29 @@ def test_reward_specs_of_another_kind_are_refused(message_of, reward_spec, place
     ids=["array", "dtype"],
 )
 def test_what_is_no_observation_spec_is_refused(message_of, spec, place, leaf):
-    raised = message_of(TypeError, lambda: time_step_spec(spec))
-
     assert (
-        f"time_step_spec() was given {leaf} as {place}, which is not a spec." == raised
-    )
+        f"time_step_spec() was given {leaf} as {place}, which is not a spec."
+    ) == message_of(TypeError, lambda: time_step_spec(spec))
 
 
-@pytest.mark.parametrize("reward_spec", [np.float32, {"a": np.float32}], ids=repr)
-def test_a_dtype_is_no_reward_spec(reward_spec):
-    with pytest.raises(TypeError, match="which is not a spec"):
-        restart(OBSERVATION, 3, reward_spec)
+@pytest.mark.parametrize("make", [bool, np.bool_, np.array])
+def test_flags_of_any_make_are_found(make):
+    info = {"terminated": make(True), "lives": 2, "truncated": make(False)}
+    assert (make(True), make(False)) == flags_in(info)
+    assert 3 == len(info)
 
 
-def test_a_number_of_any_kind_is_a_discount():
-    for discount in (1, np.float32(0.5), True):
-        time_step = transition(OBSERVATION, 1.0, discount)
-
-        assert np.float32 == time_step.discount.dtype
-        assert discount == time_step.discount
+@pytest.mark.parametrize(
+    "info",
+    [
+        {},
+        {"terminated": True},
+        {"truncated": True},
+        {"terminated": 1, "truncated": 0},
+        {"terminated": True, "truncated": None},
+        {"terminated": np.array(1), "truncated": np.array(0)},
+        {"terminated": np.zeros(2, bool), "truncated": np.zeros(2, bool)},
+    ],
+)
+def test_what_is_no_pair_of_booleans_is_none(info):
+    assert flags_in(info) is None

@@ -30,7 +30,6 @@ def test_what_mypy_is_shown_runs(shape):
     # The libraries of the test requirements bring it; envkit does not need it.
     for library in ("typing_extensions", *NEEDS.get(shape, ())):
         pytest.importorskip(library, reason=f"{library} is not installed")
-
     runpy.run_path(str(ROOT / f"typing_tests/{shape}.py"), run_name="__main__")
 
 
@@ -38,7 +37,6 @@ def test_what_mypy_is_shown_runs(shape):
 def test_every_shape_has_types_to_infer_and_mistakes_to_find(shape):
     program = (ROOT / f"typing_tests/{shape}.py").read_text("utf-8")
     done, mistakes = program.split("def mistakes() -> None:")
-
     assert "assert_type(" in done
     # An ignored error has a code, or mypy would accept any.
     assert re.findall(r"# type: ignore\[[a-z-]+\]", mistakes)

@@ -20,6 +20,7 @@ from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
 from envkit.errors import CallOrderError, MissingDependencyError
 from envkit.window import prepare_sdl
 from envkit.wrappers import TimeLimit
+from tests.waiting import PATIENCE
 
 WITHOUT_DISPLAY = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
 
@@ -36,14 +37,14 @@ def run_alone(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
 
 PLAY = """
     import os, signal, sys
-    from envkit.adapters.ple_wrapper import PLEWrapper
+    from envkit.adapters.ple import PLEWrapper
     from tests.adapters.ple_games import PLE, Catcher
     assert "pygame" not in sys.modules
     env = PLEWrapper(lambda: PLE(Catcher()))
@@ -55,20 +56,17 @@ PLAY = """
 
 def test_a_machine_without_a_display_plays_all_the_same(pygame):
     done = run_alone(PLAY)
-
     assert ("dummy dummy\n", "", 0) == (done.stdout, done.stderr, done.returncode)
 
 
 def test_what_the_user_has_set_for_sdl_stays(pygame):
     done = run_alone(PLAY, SDL_VIDEODRIVER="offscreen", SDL_AUDIODRIVER="disk")
-
     assert "offscreen disk\n" == done.stdout
 
 
 def test_a_process_with_a_game_ends_when_it_is_told_to(pygame):
     """By itself SDL takes SIGTERM for a click on a window's close button."""
     done = run_alone(PLAY + "    os.kill(os.getpid(), signal.SIGTERM)\n")
-
     assert -signal.SIGTERM == done.returncode
 
 
@@ -83,9 +81,7 @@ def test_on_a_machine_with_a_display_a_game_may_be_shown(
     environment = {variable: ":0"}
     monkeypatch.setattr(window.os, "environ", environment)
     monkeypatch.setattr(window.sys, "platform", "linux")
-
     prepare_sdl(shows_window)
-
     assert driver == environment.get("SDL_VIDEODRIVER")
     assert "1" == environment["PYGAME_HIDE_SUPPORT_PROMPT"]
 
@@ -99,9 +95,7 @@ def test_without_these_variables_only_linux_has_no_display(
     environment: dict[str, str] = {}
     monkeypatch.setattr(window.os, "environ", environment)
     monkeypatch.setattr(window.sys, "platform", platform)
-
     prepare_sdl(None)
-
     assert driver == environment.get("SDL_VIDEODRIVER")
 
 
@@ -133,14 +127,12 @@ def points():
 @pytest.mark.parametrize("batch_size", [None, 3, 70])
 def test_an_environment_shows_its_picture_until_it_is_closed(kind, batch_size):
     env = begun(kind(batch_size=batch_size))
-
     assert env.render("human") is None
     width, height = window.surface().get_size()
     assert 0 < max(width, height) <= 960
     assert points().std() > 0
 
     env.close()
-
     assert window.surface() is None
 
 
@@ -151,12 +143,10 @@ def test_the_window_shows_what_is_rendered():
         picture = env.render()
         times = window.surface().get_width() // picture.shape[1]
         first = points()
-
         assert np.array_equal(picture.repeat(times, 0).repeat(times, 1), first)
 
         env.step(1)
         env.render("human")
-
         assert not np.array_equal(first, points())
 
 
@@ -168,7 +158,6 @@ def test_a_closed_environment_goes_on_and_shows_itself_again():
     env.close()
     env.step(0)
     env.render("human")
-
     assert window.surface() is not None
 
     env.close()
@@ -182,11 +171,9 @@ def test_several_environments_share_the_window():
     grid.render("human")
     both = window.surface().get_size()
     grid.close()
-
     assert alone == window.surface().get_size() != both
 
     catch.close()
-
     assert window.surface() is None
 
 
@@ -199,7 +186,6 @@ def test_an_environment_that_is_forgotten_leaves_the_window():
     del forgotten
     gc.collect()
     kept.render("human")
-
     assert alone == window.surface().get_size()
 
     kept.close()
@@ -215,7 +201,6 @@ def test_a_window_is_no_part_of_an_environment():
     for other in copies:
         assert np.array_equal(expected, other.step(0).observation)
         other.close()
-
     assert window.surface() is not None
 
     env.set_state(state)
@@ -229,13 +214,11 @@ def test_wrappers_and_views_show_it_too():
     env.reset()
     gym = PyToGymnasium(begun(Catch()), render_mode="human")
     gym.reset()
-
     assert (None, None) == (env.render("human"), gym.render())
     assert "human" in gym.metadata["render_modes"]
 
     env.close()
     gym.close()
-
     assert window.surface() is None
 
 
@@ -253,13 +236,11 @@ def test_a_batch_shows_all_rows_and_has_a_text_for_each(make_batch):
     with make_batch() as batch:
         envs = PyToGymnasiumVector(batch, render_mode="human")
         envs.reset()
-
         assert (None, None) == envs.render()
         width, height = window.surface().get_size()
         assert width > height
         texts = batch.render("ansi")
         assert [10, 10] == [len(text.splitlines()) for text in texts]
-
     assert window.surface() is None
 
 
@@ -269,12 +250,10 @@ def test_a_pool_has_its_workers_show_windows(backend):
     makers = ["Catch", lambda: Catch(batch_size=2), "Catch"]
     with ParallelPyEnvironment(makers, backend=backend, num_workers=2) as env:
         env.reset()
-
         assert [None] * 4 == env.render("human")
         assert [str] * 4 == [type(text) for text in env.render("ansi")]
         assert env.envs[0].render("human") is None
         assert env.envs[1].render("ansi") == env.render("ansi")[1:3]
-
     assert window.surface() is None
 
 
@@ -282,14 +261,12 @@ def test_a_pool_has_its_workers_show_windows(backend):
 def test_a_display_that_is_taken_is_left_alone(pygame, message_of):
     pygame.display.set_mode((20, 10))
     env = begun(Catch())
-
     assert (
         "An environment has pygame's display to itself, and there is one in a process. "
         "render('ansi') returns text."
     ) == message_of(OSError, lambda: env.render("human"))
 
     env.close()
-
     assert (20, 10) == window.surface().get_size()
 
 
@@ -299,7 +276,6 @@ def test_a_window_that_something_else_has_closed_opens_again(pygame):
     env.render("human")
     pygame.quit()
     env.render("human")
-
     assert window.surface() is not None
 
     pygame.quit()
@@ -310,7 +286,6 @@ def test_a_window_that_something_else_has_closed_opens_again(pygame):
 def test_a_game_of_ple_does_not_take_the_display(ple_package, message_of):
     with begun(Catch()) as env:
         env.render("human")
-
         assert (
             "An environment shows its picture in a window, and pygame has one display "
             "for all of a process: a game of PLE would draw over it. Close that "
@@ -327,7 +302,6 @@ def test_there_is_nothing_to_show_before_the_first_episode():
 def test_a_window_needs_pygame(monkeypatch, message_of):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     env = begun(CartPole())
-
     assert (
         "CartPole.render('human') needs the package pygame, which is not installed. "
         'pip install "envkit[play]"'
@@ -339,7 +313,6 @@ def test_a_window_needs_a_display(pygame, monkeypatch, message_of):
     for variable in WITHOUT_DISPLAY:
         monkeypatch.delenv(variable, raising=False)
     env = begun(Catch())
-
     assert (
         "There is no display to open a window on. render('ansi') returns text."
     ) == message_of(OSError, lambda: env.render("human"))

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from envkit.adapters import EnvAdapter, Result
+from envkit.adapters import Adapter, Result
 from envkit.adapters.urnai import Env
 
 
@@ -33,7 +33,7 @@ class Walk:
         self.closed += 1
 
 
-class WalkAdapter(EnvAdapter):
+class WalkAdapter(Adapter):
     """What is written for it, with everything that is optional."""
 
     actions = ("left", "right", "stay")

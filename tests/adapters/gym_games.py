@@ -1,6 +1,6 @@
 """Plays environments of an installed Gym bare and through envkit, and compares.
 
-`test_suite_gym.py` runs this with interpreters that have an old Gym. Nothing here needs
+`test_gym.py` runs this with interpreters that have an old Gym. Nothing here needs
 pytest, which they have not.
 """
 
@@ -12,9 +12,9 @@ import gym
 import numpy as np
 
 from envkit import BatchedPyEnvironment
-from envkit.adapters import suite_gym
-from envkit.adapters.gym_wrapper import GymWrapper
-from envkit.specs.array_spec import BoundedArraySpec
+from envkit.adapters import gym as suite_gym
+from envkit.adapters.gym import GymWrapper
+from envkit.specs.arrays import BoundedArraySpec
 from envkit.testing import check_environment
 from envkit.wrappers import TimeLimit
 

@@ -6,18 +6,25 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
 __all__ = [
     "ENDLESS",
+    "LATE",
     "Auction",
     "Meadow",
     "SilentAuction",
     "Stay",
     "Taciturn",
     "Uneven",
+    "late",
     "library_tests",
+    "rps",
+    "speakers",
+    "walkers",
+    "zombies",
 ]
 
 ENDLESS = 10**6
@@ -252,3 +259,43 @@ class SilentAuction(Auction):
 
     def _hush(self):
         self.infos = dict.fromkeys(self.agents) if self._by_agent else None
+
+
+LATE = {"ant": Stay(0, 2), "bee": Stay(1, 4, "truncated"), "cat": Stay(3, 5, "both")}
+
+
+def rps() -> Any:
+    """Returns a game of two players that choose at once."""
+    pytest.importorskip("pygame", reason="pygame-ce is not installed")
+    from pettingzoo.classic.rps.rps import parallel_env
+
+    return parallel_env(max_cycles=6)
+
+
+def zombies() -> Any:
+    """Returns a game whose players die one by one."""
+    pytest.importorskip("pygame", reason="pygame-ce is not installed")
+    name = "pettingzoo.butterfly.knights_archers_zombies.knights_archers_zombies"
+    module = pytest.importorskip(name, reason="its libraries are not installed")
+    return module.parallel_env(line_death=True, max_cycles=70)
+
+
+def walkers() -> Any:
+    """Returns a game whose players carry one thing."""
+    pytest.importorskip("Box2D", reason="Box2D is not installed")
+    from pettingzoo.sisl.multiwalker.multiwalker import parallel_env
+
+    return parallel_env(max_cycles=70, remove_on_fall=True, terminate_on_fall=False)
+
+
+def speakers() -> Any:
+    """Returns a game whose players have unlike spaces."""
+    pytest.importorskip("mpe2", reason="mpe2 is not installed")
+    from mpe2 import simple_speaker_listener_v4
+
+    return simple_speaker_listener_v4.parallel_env(max_cycles=10)
+
+
+def late() -> Any:
+    """Returns a meadow whose players come and go."""
+    return Meadow(LATE)

@@ -15,10 +15,10 @@ import pytest
 
 from envkit import BatchedPyEnvironment, ParallelPyEnvironment
 from envkit.adapters import GymnasiumWrapper, PyToGymnasium
-from envkit.adapters.gymnasium_vector_wrapper import (
+from envkit.adapters.gymnasium.vector import (
     GymnasiumVectorWrapper,
 )
-from envkit.adapters.py_to_sb3 import to_sb3
+from envkit.adapters.sb3 import to_sb3
 from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
 from envkit.wrappers import TimeLimit
 from tests.adapters.sb3_games import Dials, Seeing, Switches, Walk
@@ -106,7 +106,6 @@ def test_it_is_a_vec_env():
     from stable_baselines3.common.vec_env import VecEnv
 
     envs = to_sb3(CartPole(batch_size=2))
-
     assert isinstance(envs, VecEnv)
     assert envs.unwrapped is envs
 
@@ -133,7 +132,6 @@ def test_their_wrappers_wrap_it():
 def test_rendering_puts_the_pictures_together():
     envs = to_sb3(BatchedPyEnvironment([Walk() for _ in range(3)]))
     envs.reset()
-
     assert (8, 12, 3) == envs.render().shape
 
 
@@ -188,7 +186,6 @@ def poles_in_processes():
     return ParallelPyEnvironment(makers, num_workers=2)
 
 
-@pytest.mark.watchdog(300)
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     "make_envs",
@@ -251,9 +248,7 @@ def test_ppo_takes_observations_and_actions_of_every_kind(kind):
 
     policy = "MultiInputPolicy" if kind is Seeing else "MlpPolicy"
     envs = to_sb3(BatchedPyEnvironment([kind(), kind()]))
-
     model = PPO(policy, envs, n_steps=32, batch_size=32, n_epochs=1, device="cpu")
-
     assert 64 == model.learn(64).num_timesteps
 
 
@@ -262,7 +257,6 @@ def test_dqn_learns_from_a_pool():
 
     with ParallelPyEnvironment([Catch] * 2, backend="inline") as env:
         model = DQN("MlpPolicy", to_sb3(env), learning_starts=20, device="cpu")
-
         assert model.learn(100).num_timesteps >= 100
 
 
@@ -305,6 +299,5 @@ def test_a_monitor_is_found_in_workers():
 def test_attributes_are_set_in_workers_row_by_row():
     envs = to_sb3(ParallelPyEnvironment([Walk] * ROWS, num_workers=2))
     envs.set_attr("level", 5, indices=[0, 2])
-
     assert [5, 1, 5] == envs.get_attr("level")
     envs.close()

@@ -29,7 +29,6 @@ import json, sys
 import envkit.adapters
 print(json.dumps([name for name in sys.modules if name.startswith("envkit.adapters.")]))
 """
-
     assert [] == json.loads(run(program))
 
 
@@ -39,7 +38,6 @@ import json, sys
 from envkit.adapters import *
 print(json.dumps([name for name in {LIBRARIES} if name in sys.modules]))
 """
-
     assert [] == json.loads(run(program))
 
 
@@ -51,8 +49,16 @@ def test_a_name_is_the_object_of_its_home():
 def test_a_suite_is_the_module_of_its_name():
     for name in adapters._MODULES:
         module = importlib.import_module(f"envkit.adapters.{name}")
-
         assert module is getattr(adapters, name)
+
+
+@pytest.mark.parametrize(("alias", "home"), adapters._ALIASES.items())
+def test_a_module_that_has_moved_is_found_under_its_old_name(alias, home):
+    module = importlib.import_module(f"envkit.adapters.{alias}")
+    spec = module.__spec__
+    assert module is importlib.import_module(home) is getattr(adapters, alias)
+    assert (home, home) == (module.__name__, spec and spec.name)
+    assert alias in dir(adapters)
 
 
 def test_type_checkers_are_told_the_same_homes_as_the_interpreter():
@@ -69,8 +75,13 @@ def test_type_checkers_are_told_the_same_homes_as_the_interpreter():
         for alias in statement.names
     }
     modules = dict.fromkeys(adapters._MODULES, "envkit.adapters")
+    aliases = {
+        name: home.rpartition(".")[0]
+        for name, home in adapters._ALIASES.items()
+        if name in adapters.__all__
+    }
 
-    assert adapters._HOMES | modules == told
+    assert adapters._HOMES | modules | aliases == told
     assert sorted(set(told) - {"gin", "pysc2", "urnai"}) == adapters.__all__
 
 
@@ -81,7 +92,6 @@ def test_dir_lists_the_public_names():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError) as caught:
         _ = adapters.GymWrappper
-
     assert "module 'envkit.adapters' has no attribute 'GymWrappper'" == str(
         caught.value
     )

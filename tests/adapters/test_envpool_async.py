@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from envkit import AutoReset, Blocking, nest
 from envkit.adapters import AsyncEnvPool, EnvPoolWrapper
-from envkit.adapters.envpool_parts.late_answers import LateAnswers
+from envkit.adapters.envpool.async_pool import LateAnswers
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.testing import check_environment
 from tests.adapters.pools import FIRST, LAST, MID, action_of, bare, row_of
@@ -40,12 +40,6 @@ def begun(*arguments, **options):
     env.reset_async()
     env.recv()
     return env
-
-
-def message_of(kind, call):
-    with pytest.raises(kind) as caught:
-        call()
-    return str(caught.value)
 
 
 @functools.cache
@@ -91,15 +85,14 @@ def test_every_row_is_told_its_own_stream(name):
     with pool_of(6, 2, name) as env:
         told = Told(env)
         env.reset_async()
-        for _ in range(200):
+        for _ in range(60):
             told.send(told.recv(count=2))
         told.recv()
-
         assert min(map(len, told.streams)) > 10
         told.check(name)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(data=st.data(), batch=st.integers(1, 5))
 def test_no_answer_is_lost_or_doubled_whoever_is_asked(data, batch):
     with pool_of(5, batch) as env:
@@ -139,7 +132,6 @@ def test_actions_belong_to_the_rows_that_are_named():
         env.send([1, 0, 1], [3, 0, 2])
         ids, time_step = env.recv()
         pushed = dict(zip(ids.tolist(), time_step.observation[:, 1] > 0, strict=True))
-
         assert {3: True, 0: False, 2: True} == pushed
         assert [False] * 4 == env.owing.tolist()
 
@@ -167,7 +159,6 @@ def test_ids_that_were_written_into_name_other_rows():
         ids, _ = env.recv()
         ids[:] = [2, 3]
         env.send([0, 0], ids)
-
         assert [False, False, True, True] == env.owing.tolist()
 
 
@@ -178,7 +169,6 @@ def test_the_first_action_of_a_row_begins_its_episode():
         env.send([5, 1, -5])
         ids, time_step = env.recv()
         kinds = dict(zip(ids.tolist(), time_step.step_type.tolist(), strict=True))
-
         assert {0: FIRST, 1: MID, 2: FIRST} == kinds
 
 
@@ -188,7 +178,6 @@ def test_infos_belong_to_the_rows_that_were_received():
         env.reset_async()
         ids, _ = env.recv(count=3)
         info = env.get_info()
-
         assert ids.tolist() == info["env_id"].tolist()
         assert ids.tolist() == info["players"]["env_id"].tolist()
         assert [False] * 3 == info["terminated"].tolist()
@@ -226,7 +215,7 @@ def test_blocking_it_keeps_the_contract_of_environments():
 # Reset orders.
 
 
-def test_under_disabled_a_row_that_ended_waits_for_a_reset():
+def test_under_disabled_a_row_that_ended_waits_for_a_reset(message_of):
     with begun(2, 1, "Pendulum-v1", autoreset="disabled") as env:
         assert AutoReset.DISABLED is env.autoreset
         for _ in range(4):
@@ -245,11 +234,11 @@ def test_under_disabled_a_row_that_ended_waits_for_a_reset():
     ) == message
 
 
-def test_same_step_is_refused_with_the_reason():
+def test_same_step_is_refused_with_the_reason(message_of):
     assert (
         "AsyncEnvPool keeps AutoReset.NEXT_STEP or AutoReset.DISABLED. Under SAME_STEP "
-        "the next episode of a row would have to begin before anybody asked for it; "
-        "EnvPoolWrapper does that."
+        "the next episode of a row would have to begin before the caller asked for "
+        "it; EnvPoolWrapper does that."
     ) == message_of(
         NotImplementedError, lambda: pool_of(2, 1, autoreset=AutoReset.SAME_STEP)
     )
@@ -273,10 +262,9 @@ def test_a_seed_counts_from_the_next_reset_of_all_rows():
         told.check()
 
 
-def test_a_pool_that_was_made_already_cannot_be_seeded():
+def test_a_pool_that_was_made_already_cannot_be_seeded(message_of):
     with AsyncEnvPool(bare("CartPole-v1", range(4), batch_size=2)) as env:
         message = message_of(NotImplementedError, lambda: env.seed(7))
-
     assert (
         "CartPoleGymnasiumEnvPool cannot be seeded: EnvPool takes seeds only when a "
         "pool is made, and this one was made already. Make it with a seed, or give "
@@ -293,7 +281,6 @@ def test_without_time_it_returns_what_is_ready_and_loses_nothing():
         env.reset_async()
         while env.owing.any():
             told.recv(timeout=0)
-
         assert [1] * 4 == list(map(len, told.streams))
         told.check()
 
@@ -301,7 +288,6 @@ def test_without_time_it_returns_what_is_ready_and_loses_nothing():
 def test_with_time_enough_it_returns_all():
     with pool_of(5, 3) as env:
         env.reset_async()
-
         assert 5 == len(env.recv(timeout=30.0).env_ids)
 
 
@@ -325,21 +311,20 @@ def test_nothing_in_time_is_an_empty_batch():
 def test_an_answer_that_comes_late_is_kept():
     gate = threading.Event()
     answers = LateAnswers(lambda: gate.wait() and "late")
-
     assert answers.get(0.001) is None
     gate.set()
     assert ("late",) == answers.get(None)
     answers.close()
 
 
-def test_what_goes_wrong_in_a_thread_is_raised_where_somebody_waits():
+def test_what_goes_wrong_in_a_thread_is_raised_where_somebody_waits(message_of):
     def fail():
         raise ValueError("no answer")
 
     assert "no answer" == message_of(ValueError, lambda: LateAnswers(fail).get(30.0))
 
 
-def test_an_answer_that_an_interrupt_has_lost_is_told():
+def test_an_answer_that_an_interrupt_has_lost_is_told(message_of):
     with begun(2, 1) as env:
         env.send([0, 0])
         receive = env._inbox._receiver._call
@@ -361,7 +346,7 @@ def test_an_answer_that_an_interrupt_has_lost_is_told():
 # What is refused.
 
 
-def test_calls_in_the_wrong_order_are_refused():
+def test_calls_in_the_wrong_order_are_refused(message_of):
     with pool_of(3, 1) as env:
         told = [message_of(CallOrderError, env.recv)]
         env.reset_async([0, 2])
@@ -390,19 +375,19 @@ def test_calls_in_the_wrong_order_are_refused():
         (
             lambda env: env.recv(count=0),
             ValueError,
-            "count is 0; it is at least 1.",
+            "count must be at least 1, got 0.",
         ),
         (
             lambda env: env.recv(count="all"),
             TypeError,
-            "count is the string 'all'; it is an integer, or None for all that owe an "
-            "answer.",
+            "count must be an integer, or None for all that owe an answer, got "
+            "the string 'all'.",
         ),
         (
             lambda env: env.send([0], "all"),
             TypeError,
-            "env_ids is the string 'all'; it is a list of row numbers, such as the "
-            "env_ids that recv() returned.",
+            "env_ids must be a list of row numbers, such as the env_ids that recv() "
+            "returned, got the string 'all'.",
         ),
         (
             lambda env: env.send([0], [4]),
@@ -416,22 +401,20 @@ def test_calls_in_the_wrong_order_are_refused():
         ),
     ],
 )
-def test_arguments_that_mean_nothing_are_refused(call, kind, message):
+def test_arguments_that_mean_nothing_are_refused(call, kind, message, message_of):
     with pool_of(4, 2) as env:
         env.reset_async([3])
-
         assert message == message_of(kind, lambda: call(env))
 
 
-def test_a_wrong_action_reaches_nobody():
+def test_a_wrong_action_reaches_nobody(message_of):
     with begun(4, 2) as env:
         message = message_of(SpecError, lambda: env.send([0, 2], [0, 1]))
-
         assert "AsyncEnvPool.send() was given an action that does not fit" in message
         assert not env.owing.any()
 
 
-def test_without_spares_a_batch_that_cannot_be_full_is_not_waited_for():
+def test_without_spares_a_batch_that_cannot_be_full_is_not_waited_for(message_of):
     with AsyncEnvPool(bare("CartPole-v1", range(4), batch_size=3)) as env:
         env.reset_async()
         assert 3 == len(env.recv(count=3).env_ids)
@@ -444,19 +427,18 @@ def test_without_spares_a_batch_that_cannot_be_full_is_not_waited_for():
     ) == message
 
 
-def test_a_pool_in_synchronous_mode_is_for_another_adapter():
+def test_a_pool_in_synchronous_mode_is_for_another_adapter(message_of):
     assert (
         "AsyncEnvPool was given CartPoleGymnasiumEnvPool in EnvPool's synchronous "
         "mode: its batch_size is its num_envs. EnvPoolWrapper takes it."
     ) == message_of(ValueError, lambda: AsyncEnvPool(bare("CartPole-v1", range(4))))
 
 
-def test_rows_with_players_are_for_another_adapter():
+def test_rows_with_players_are_for_another_adapter(message_of):
     message = message_of(
         NotImplementedError,
         lambda: AsyncEnvPool("IntersectionMultiAgent-v0", num_envs=4, batch_size=2),
     )
-
     assert (
         "IntersectionMultiAgent-v0 has 2 players in each row, which AsyncEnvPool does "
         "not tell apart. EnvPoolWrapper does."
@@ -475,7 +457,7 @@ def test_it_says_what_it_is():
 
 
 def threads():
-    return len(os.listdir("/proc/self/task"))
+    return set(os.listdir("/proc/self/task"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists threads")
@@ -483,12 +465,13 @@ def threads():
 def test_the_threads_of_a_pool_end_with_it(kind):
     before = threads()
     with kind("CartPole-v1", num_envs=4, num_threads=3) as env:
-        assert before + 3 <= threads()
+        begun = threads() - before
+        assert len(begun) >= 3
         env.seed(1)
         env.reset() if kind is EnvPoolWrapper else env.reset_async()
-        assert threads() < before + 6
+        assert len(threads() - before) < 6
 
-    assert threads() == before
+    assert not begun & threads()
 
 
 def test_it_can_be_closed_while_rows_owe_an_answer():

@@ -79,7 +79,6 @@ def test_a_seed_arrives_with_the_next_game(monkeypatch):
     env = play(monkeypatch, binary)
     env.seed([2**32 + 7])
     env.reset()
-
     assert [False, True] == [game.HasField("random_seed") for game in binary.created]
     assert (7, 1) == (binary.created[1].random_seed, binary.quits)
 
@@ -91,7 +90,6 @@ def test_the_first_reset_does_not_begin_the_game_again_but_later_ones_do(monkeyp
         env.reset()
         env.step(idle(env))
         loops.append(env.get_info()["game_loop"])
-
     assert [8, 8] == loops
 
 
@@ -99,6 +97,5 @@ def test_the_first_reset_does_not_begin_the_game_again_but_later_ones_do(monkeyp
 def test_real_time_is_known(monkeypatch, realtime):
     env = play(monkeypatch, Binary(), realtime=realtime)
     env.reset()
-
     assert realtime is env.realtime
     assert realtime is ("action_delays" in env.get_info())

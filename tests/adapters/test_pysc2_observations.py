@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from envkit import ArraySpec, BoundedArraySpec
-from envkit.adapters.pysc2_parts.calls import Calls
-from envkit.adapters.pysc2_parts.functions import Function, Functions
-from envkit.adapters.pysc2_parts.observations import Observer, Rows
+from envkit.adapters.pysc2.actions import Calls, Function, Functions
+from envkit.adapters.pysc2.observations import Observer, Rows
 from envkit.errors import SpecError
-from envkit.specs.object_spec import ObjectSpec
-from envkit.specs.text_spec import TextSpec
+from envkit.specs.special import ObjectSpec, TextSpec
 
 MOVES = Functions(
     (Function("wait", ()), Function("go", ("queued", "at"))),
@@ -48,7 +46,6 @@ def test_padding_keeps_every_row_and_adds_zeros(rows):
     observe = observer({"feature_units": (0, 3)}, lengths={"feature_units": 6})
     seen = observe({"feature_units": rows.view(Named)})
     length = int(seen["feature_units_length"])
-
     assert len(rows) == length
     assert rows.tobytes() == seen["feature_units"][:length].tobytes()
     assert not seen["feature_units"][length:].any()
@@ -60,14 +57,12 @@ def test_objects_are_plain_arrays_of_any_length(count):
     observe = observer({"cargo": (0, 7)}, variable="object")
     rows = np.ones((count, 7), np.int32).view(Named)
     seen = observe({"cargo": rows if count else np.zeros(0).view(Named)})["cargo"]
-
     assert observe.spec["cargo"].check_array(seen)
     assert (np.ndarray, (count, 7)) == (type(seen[()]), seen[()].shape)
 
 
 def test_specs_say_what_there_is_room_for():
     spec = observer({"upgrades": (0,), "something": (0, 2), "player": (11,)}).spec
-
     assert {
         "upgrades": ArraySpec((128,), np.int32),
         "upgrades_length": BoundedArraySpec((), np.int32, 0, 128),
@@ -79,14 +74,12 @@ def test_specs_say_what_there_is_room_for():
 
 def test_colours_are_bounded():
     spec = observer({"rgb_screen": (4, 6, 3)}).spec
-
     assert BoundedArraySpec((4, 6, 3), np.int32, 0, 255) == spec["rgb_screen"]
 
 
 def test_text_is_text_although_pysc2_calls_it_an_array():
     observe = observer({"map_name": (0,)}, lengths={"map_name": 12})
     seen = observe({"map_name": "Simple64"})["map_name"]
-
     assert TextSpec((), "<U12") == observe.spec["map_name"]
     assert ("Simple64", ()) == (seen, seen.shape)
 
@@ -94,7 +87,6 @@ def test_text_is_text_although_pysc2_calls_it_an_array():
 def test_lengths_that_vary_inside_are_objects():
     observe = observer({"holes": (3, 0)})
     seen = observe({"holes": np.ones((3, 2), np.int32)})["holes"]
-
     assert observe.spec["holes"].check_array(seen)
     assert (3, 2) == seen[()].shape
 
@@ -102,13 +94,11 @@ def test_lengths_that_vary_inside_are_objects():
 @pytest.mark.parametrize("value", [7, lambda: 7])
 def test_a_message_comes_out_of_the_function_that_holds_it(value):
     observe = observer({"_response_observation": (0,)})
-
     assert 7 == observe({"_response_observation": value})["_response_observation"][()]
 
 
 def test_an_agent_without_shapes_sees_messages():
     observe = observer({})
-
     assert ObjectSpec() == observe.spec
     assert "message" == observe("message")[()]
 
@@ -117,7 +107,6 @@ def test_the_mask_can_be_left_out_and_wanted_alone():
     shapes, seen = {"available_actions": (0,)}, {"available_actions": np.array([0, 2])}
     alone = observer(shapes, functions=3, names=["action_mask"])
     without = observer(shapes, functions=3, names=["available_actions"])
-
     assert [True, False, True] == alone(seen)["action_mask"].tolist()
     assert ["available_actions", "available_actions_length"] == list(without.spec)
 
@@ -125,7 +114,6 @@ def test_the_mask_can_be_left_out_and_wanted_alone():
 def test_whole_numbers_may_come_in_other_dtypes():
     observe = observer({"player": (2,), "alerts": (0,)})
     seen = observe({"player": np.array([1.0, 2.0]), "alerts": [np.uint8(3)]})
-
     assert ([1, 2], np.int32) == (seen["player"].tolist(), seen["player"].dtype)
     assert 3 == seen["alerts"][0]
 
@@ -200,7 +188,6 @@ def test_what_does_not_fit_is_named(shapes, observation, message):
 
 def test_rows_know_arrays_and_pickle():
     rows = Rows("int64", 2)
-
     assert rows == pickle.loads(pickle.dumps(rows))
     assert hash(rows) == hash(Rows("int64", 2))
     assert (True, False, False) == (
@@ -213,14 +200,12 @@ def test_rows_know_arrays_and_pickle():
 @given(seed=st.integers(0, 2**16))
 def test_calls_know_what_they_draw(seed):
     calls = Calls(MOVES)
-
     assert calls.contains(calls.sample(np.random.default_rng(seed)))
     assert calls.contains(calls.sample(np.random.RandomState(seed)))
 
 
 def test_calls_are_the_same_elsewhere():
     calls = pickle.loads(pickle.dumps(Calls(MOVES)))
-
     assert (calls, hash(calls)) == (Calls(MOVES), hash(Calls(MOVES)))
     assert calls != Calls(None)
     assert "Calls(2)" == repr(calls)

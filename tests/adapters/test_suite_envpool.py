@@ -36,7 +36,6 @@ def test_load_passes_on_what_it_does_not_know():
     with suite_envpool.load("CartPole-v1", 2, 0.5, max_episode_steps=1, seed=3) as env:
         env.reset()
         time_step = env.step([0, 0])
-
     assert [0.5, 0.5] == time_step.discount.tolist()
     assert time_step.is_last().all()
 
@@ -47,7 +46,6 @@ def test_wrappers_are_applied_from_the_inside():
         assert isinstance(env.wrapped_env().wrapped_env(), EnvPoolWrapper)
         env.reset()
         env.step([0, 0])
-
         assert env.step([0, 0]).is_last().all()
 
 

@@ -15,7 +15,8 @@ import termios
 import time
 from collections.abc import Iterator
 
-_DEADLINE = 45.0
+from tests.waiting import PATIENCE
+
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|.)")
 
 
@@ -39,7 +40,7 @@ class PseudoTerminal:
 
     def wait_for(self, text: str) -> str:
         """Waits until it shows something new; returns all that is new until then."""
-        deadline = time.monotonic() + _DEADLINE
+        deadline = time.monotonic() + PATIENCE
         while (place := self.shown.find(text, self._seen)) < 0:
             assert time.monotonic() < deadline, self.shown[-2000:]
             self._read(0.1)
@@ -53,7 +54,7 @@ class PseudoTerminal:
 
     def end(self) -> tuple[int, str]:
         """Waits for the end; returns the exit status and the last line."""
-        deadline = time.monotonic() + _DEADLINE
+        deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.shown[-2000:]
             self._read(0.05)

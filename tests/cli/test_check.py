@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,11 +12,13 @@ import sys
 import pytest
 
 from envkit import BatchedPyEnvironment
+from envkit.cli.check import _GROUPS
 from envkit.cli.main import main
 from envkit.testing import CountingEnv
-from envkit.testing.contract.table import CHECKS
+from envkit.testing.checks import CHECKS
 from tests.cli.pseudo_terminal import in_terminal
 from tests.testing import mutants
+from tests.waiting import PATIENCE
 
 HERE = __name__
 
@@ -45,12 +48,12 @@ def test_there_is_a_broken_environment_for_every_rule():
     assert len(set(BROKEN.values())) == len(BROKEN) >= 25
 
 
-@pytest.mark.parametrize("rule", BROKEN)
+# All of them are caught in `tests/testing`; what is printed is the same for each.
+@pytest.mark.parametrize("rule", [*BROKEN][::10])
 def test_a_broken_environment_is_caught_by_the_name_of_its_rule(rule, capsys):
     target = f"tests.testing.mutants:{BROKEN[rule]}"
-    status = check(target, "--steps", 200)
+    status = check(target, "--steps", 200, "-v")
     printed = capsys.readouterr()
-
     assert (1, "") == (status, printed.err)
     lines = printed.out.splitlines()
     # With its promise, and then with the reason.
@@ -70,7 +73,7 @@ def test_a_process_says_what_is_wrong_and_what_helps():
 
     assert (1, "") == (done.returncode, done.stderr)
     assert (
-        "✗ fits_specs: time steps have the structure, shapes, dtypes and bounds of the "
+        "✗ fits_specs: Time steps have the structure, shapes, dtypes and bounds of the "
         "specs\n"
         "\n"
         "  step() returned a time step that does not fit its spec at "
@@ -82,22 +85,63 @@ def test_a_process_says_what_is_wrong_and_what_helps():
 
 
 def test_what_keeps_all_promises_has_a_tick_for_each(capsys):
-    status = check("tests.testing.mutants:SteadyWalks", "--steps", 100)
+    status = check("tests.testing.mutants:SteadyWalks", "--steps", 100, "--verbose")
     lines = capsys.readouterr().out.splitlines()
 
     assert 0 == status
     assert "✓  fits_specs" in [line[:13] for line in lines]
     assert (
-        "-  render                    render() returns pictures (render() is not "
+        "-  render                    Rendering returns pictures (render() is not "
         "implemented)"
     ) in lines
     assert "" == lines[-2]
     assert lines[-1].startswith("tests.testing.mutants:SteadyWalks: ")
 
 
+def test_groups_have_their_counts_and_what_failed(capsys):
+    assert 1 == check("tests.testing.mutants:DtypeDrift", "--steps", 100)
+    lines = capsys.readouterr().out.splitlines()
+
+    assert [
+        "✓  making and closing       5 passed",
+        "✗  episodes and time steps  9 passed, 1 failed, 5 skipped: fits_specs",
+        "✓  arrays of its own        5 passed",
+        "✓  seeds                    4 passed, 2 skipped",
+        "✓  states                   9 passed",
+        "✓  pictures and infos       7 passed, 1 skipped",
+        "-  rows of a batch          4 skipped",
+        "",
+    ] == lines[:8]
+    assert lines[8].startswith("✗ fits_specs: ")
+    assert lines[-1].endswith(" of 52 checks. (-v lists them)")
+
+
+def test_every_check_is_in_a_group():
+    modules = {check.function.__module__.rpartition(".")[2] for check in CHECKS}
+    assert modules == _GROUPS.keys()
+
+
+def only_two(time_step):
+    return time_step.observation * 0 + 1
+
+
+class Picky(CountingEnv):
+    """Takes one action of two, and does not say which."""
+
+    def _step(self, action):
+        if int(action) != 1:
+            raise ValueError("It must be 1.")
+        return super()._step(action)
+
+
+@pytest.mark.parametrize(("policy", "status"), [("random", 1), (f"{HERE}:only_two", 0)])
+def test_a_policy_can_act(policy, status, capsys):
+    assert status == check(f"{HERE}:Picky", "--steps", 60, "--policy", policy)
+    capsys.readouterr()
+
+
 def test_json_has_every_check(capsys):
     status, answer = checked(capsys, "CartPole", "--arg", "batch_size=2")
-
     assert 0 == status
     assert ("CartPole", {"batch_size": 2}) == (answer["target"], answer["arguments"])
     assert [rule.name for rule in CHECKS] == [one["check"] for one in answer["checks"]]
@@ -148,7 +192,6 @@ def test_arguments_go_to_the_environment(capsys):
     status, answer = checked(
         capsys, f"{HERE}:make_batch", "--arg", "rows=2", "--steps=60"
     )
-
     assert 0 == status
     assert "masked_reset" in with_status(answer, "passed")
 
@@ -166,21 +209,20 @@ def make_talkative():
 def test_what_environments_print_stays_out_of_the_answer(capfd):
     status = check(f"{HERE}:make_talkative", "--json", "--steps=60")
     printed = capfd.readouterr()
-
     assert 0 == status
     assert "CountingEnv" == json.loads(printed.out)["environment"]
     assert "Welcome!" in printed.err
     assert "from native code" in printed.err
 
 
-def test_a_pool_is_checked_as_a_batch(capsys):
+@pytest.mark.parametrize("order", ["next_step", "same_step"])
+def test_a_pool_is_checked_as_a_batch_in_each_order(order, capsys):
     status, answer = checked(
         capsys,
-        "Catch",
-        *("--arg", "num_envs=2", "--arg", "backend=inline"),
-        *("--steps=60", "--require=masked_reset"),
+        *("envkit.testing:CountingEnv", "--arg", "num_envs=2"),
+        *("--arg", "backend=inline", "--arg", f"autoreset={order}"),
+        *("--steps=30", "--require=masked_reset"),
     )
-
     assert (0, "ParallelPyEnvironment") == (status, answer["environment"])
 
 
@@ -188,7 +230,6 @@ def told(capsys, *arguments):
     """Returns what a command that could not be done has said."""
     status = check(*arguments)
     printed = capsys.readouterr()
-
     assert (2, "") == (status, printed.out)
     return printed.err
 
@@ -215,26 +256,12 @@ def test_an_unknown_rule_is_told(capsys):
     )
 
 
-def make_same_step():
-    from envkit import ParallelPyEnvironment
-
-    return ParallelPyEnvironment([CountingEnv], backend="inline", autoreset="same_step")
-
-
-def test_a_batch_that_keeps_another_order_is_checked(capsys):
-    assert 0 == main(["check", f"{HERE}:make_same_step", "--steps=40"])
-    assert "FAIL" not in capsys.readouterr().out
-
-
-def test_what_cannot_show_ticks_gets_words():
-    done = subprocess.run(
-        [sys.executable, "-m", "envkit", "check", "Catch", "--steps=30"],
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-
-    assert (0, b"") == (done.returncode, done.stderr)
-    assert done.stdout.startswith(b"ok  constructor ")
+def test_what_cannot_show_ticks_gets_words(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert 0 == main(["check", "Catch", "--steps=30", "-v"])
+    stream.flush()
+    assert stream.buffer.getvalue().startswith(b"ok  constructor ")
 
 
 class Waiting(CountingEnv):
@@ -269,7 +296,7 @@ def test_ctrl_c_ends_it_without_a_traceback(tmp_path):
     )
     assert "!" == bell.read_text()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
 
     assert (130, b"", b"") == (process.returncode, out, err)
 
@@ -282,6 +309,5 @@ def test_a_terminal_shows_which_rule_is_looked_at():
         terminal.wait_for(f"3/{len(CHECKS)}")
         terminal.wait_for("time_step")
         terminal.process.send_signal(signal.SIGINT)
-
         assert 130 == terminal.end()[0]
         assert terminal.is_as_before

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,8 +20,7 @@ from envkit import (
     PyEnvironment,
     restart,
 )
-from envkit.cli.describe_parts.facts import limit_of
-from envkit.cli.describe_parts.spec_texts import leaf_text, plain_leaves, short_text
+from envkit.cli.describe import leaf_text, limit_of, plain_leaves, short_text
 from envkit.cli.main import main
 from envkit.envs import CartPole
 from envkit.testing import CountingEnv, NestedCountingEnv
@@ -33,7 +33,6 @@ def described(capsys, *arguments):
     """Returns the answer in JSON."""
     status = main(["describe", *arguments, "--json"])
     printed = capsys.readouterr()
-
     assert (0, "") == (status, printed.err)
     return json.loads(printed.out)
 
@@ -122,7 +121,6 @@ class Broken(CountingEnv):
 
 def test_an_environment_that_cannot_begin_is_described_all_the_same(capsys):
     facts = described(capsys, f"{HERE}:Broken")
-
     assert {"possible": False, "reason": "OSError: no display"} == facts["reset"]
     assert "int32" == facts["specs"]["observation"][0]["dtype"]
     assert "reset      OSError: no display" in shown(capsys, f"{HERE}:Broken")
@@ -164,7 +162,6 @@ def test_an_asynchronous_pool_is_described_without_being_played(capsys):
 
 def test_a_pool_is_described_as_a_batch(capsys):
     facts = described(capsys, "CartPole", "--arg=num_envs=2", "--arg=backend=inline")
-
     assert {
         "kind": "batch",
         "rows": 2,
@@ -237,7 +234,6 @@ def make_talkative():
 def test_what_environments_print_stays_out_of_the_answer(capsys):
     assert 0 == main(["describe", f"{HERE}:make_talkative", "--json"])
     printed = capsys.readouterr()
-
     assert "CountingEnv" in json.loads(printed.out)["class"]
     assert "Welcome!\n" == printed.err
 
@@ -245,7 +241,6 @@ def test_what_environments_print_stays_out_of_the_answer(capsys):
 def test_what_cannot_be_made_is_one_line(capsys):
     assert 2 == main(["describe", "CartPol"])
     printed = capsys.readouterr()
-
     assert ("", 1) == (printed.out, len(printed.err.splitlines()))
 
 
@@ -292,16 +287,65 @@ def test_what_is_no_spec_is_named(capsys):
 )
 def test_a_spec_is_written_in_short_and_as_plain_data(spec, text, bounds):
     (leaf,) = plain_leaves(spec)
-
     assert (text, bounds) == (leaf_text(spec), (leaf["minimum"], leaf["maximum"]))
     json.dumps(leaf, allow_nan=False)
 
 
 def test_a_long_nest_is_cut_short():
     specs = {f"part{number}": ArraySpec((), np.int8) for number in range(6)}
-
     assert (
         "part0: int8, part1: int8, part2: int8, part3: int8 and 2 more"
     ) == short_text(specs)
     assert "nothing" == short_text({})
     assert short_text(NestedCountingEnv().observation_spec())
+
+
+def limited():
+    return TimeLimit(CartPole(), 9)
+
+
+def test_an_environment_is_named_by_what_it_is(capsys):
+    assert 0 == main(["describe", f"{HERE}:limited"])
+    rows = capsys.readouterr().out.splitlines()
+    assert "class      envkit.envs.cartpole:CartPole" in rows
+    assert "made of    TimeLimit around CartPole" in rows
+
+
+def test_a_pool_has_the_name_of_its_environments(capsys):
+    pool = ["--arg", "num_envs=2", "--arg", "backend=inline"]
+    assert 0 == main(["describe", "Catch-v1", *pool])
+    assert "Catch-v1" == capsys.readouterr().out.splitlines()[0]
+
+
+class Drawn(CountingEnv):
+    """Renders if it was made to."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self, mode="rgb_array"):
+        if self.render_mode is None:
+            raise NotImplementedError("It needs render_mode.")
+        return np.zeros((2, 3, 3), np.uint8)
+
+
+def drawn():
+    return Drawn()
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("Drawn", "uint8 (2, 3, 3), made with render_mode='rgb_array'"),
+        ("drawn", "no: It needs render_mode."),
+    ],
+)
+def test_a_mode_to_render_in_is_missed_only_where_asking_does_not_help(
+    target, text, capsys
+):
+    assert 0 == main(["describe", f"{HERE}:{target}"])
+    rows = capsys.readouterr().out.splitlines()
+    assert [f"render     {text}"] == [row for row in rows if row.startswith("render")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -10,12 +11,13 @@ import sys
 
 import pytest
 
-from envkit import targets
-from envkit.cli.list_parts import survey
-from envkit.cli.list_parts.matching import matches, schemes_for
+from envkit import registry
+from envkit.cli import list_command
+from envkit.cli.list_command import matches, schemes_for
 from envkit.cli.main import main
-from envkit.constructors import make, registered
 from envkit.errors import MissingDependencyError
+from envkit.registry import make, registered
+from tests.waiting import PATIENCE
 
 LOADING = """
 import os, signal, threading
@@ -72,7 +74,7 @@ def shelf(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "maze_envs.py").write_text(LOADING, "utf-8")
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(targets, "_SCHEMES", {})
+    monkeypatch.setattr(registry, "_SCHEMES", {})
 
     def install(**listers):
         info = folder / "maze_envs-1.2.dist-info"
@@ -93,7 +95,6 @@ def listed(capsys, *arguments):
     """Returns the exit status and what is printed."""
     status = main(["list", *arguments])
     printed = capsys.readouterr()
-
     assert "" == printed.err
     return status, printed.out
 
@@ -119,21 +120,17 @@ def test_what_envkit_brings_along_is_listed_with_its_specs(shelf, capsys):
     ] == printed.splitlines()
 
 
-def test_a_library_has_one_line_in_the_overview(shelf, capsys):
-    shelf(maze="many_names", castle="names")
-    _, printed = listed(capsys)
-
-    assert (
-        "library      environments, such as\n"
-        "castle    3  small, Large-v2, locked\n"
-        "maze     11  level-0, level-1, level-2, level-3, …\n"
-    ) in printed
-
-
 @pytest.mark.slow
 def test_what_is_missing_broken_or_silent_is_said_and_nothing_else_suffers(
-    shelf, capsys
+    shelf, capsys, monkeypatch
 ):
+    """In words, and in JSON what is the same."""
+    survey, found = list_command.survey, []
+    monkeypatch.setattr(
+        list_command,
+        "survey",
+        lambda *given, **more: found or found.extend(survey(*given, **more)) or found,
+    )
     shelf(
         castle="names",
         cave="broken_names",
@@ -146,30 +143,26 @@ def test_what_is_missing_broken_or_silent_is_said_and_nothing_else_suffers(
 
     assert 0 == status
     assert "castle   3  small, Large-v2, locked\n" in printed
+    died = "(--debug shows what it printed)"
     assert [
         "not installed",
         'maze           pip install "envkit[maze]"',
         "",
         "broken",
         "cave    RuntimeError: The map is torn.",
-        "lake    its process was ended by SIGKILL (--debug shows what it printed)",
-        "moor    its process ended with status 3 (--debug shows what it printed)",
+        f"lake    its process was ended by SIGKILL {died}",
+        f"moor    its process ended with status 3 {died}",
         "",
         "not listed",
         "tower       make takes what its package knows, which it does not tell",
         "",
     ] == printed.splitlines()[10:-1]
 
-
-@pytest.mark.slow
-def test_json_has_it_all(shelf, capsys):
-    shelf(castle="names", cave="broken_names", maze="missing_names", tower="")
-    found = answer(capsys)
-
+    told = answer(capsys)
     assert [*registered(), "castle:small", "castle:Large-v2", "castle:locked"] == [
-        row["target"] for row in found["environments"]
+        row["target"] for row in told["environments"]
     ]
-    assert "int64 0…1" == found["environments"][1]["action"]["text"]
+    assert "int64 0…1" == told["environments"][1]["action"]["text"]
     assert [
         {
             "scheme": "maze",
@@ -178,17 +171,18 @@ def test_json_has_it_all(shelf, capsys):
             "reason": "The maze needs the package stones, which is not installed. "
             'pip install "envkit[maze]"',
         }
-    ] == found["missing"]
-    assert [{"scheme": "cave", "reason": "RuntimeError: The map is torn."}] == found[
-        "broken"
-    ]
-    assert ["tower"] == found["unlisted"]
+    ] == told["missing"]
+    assert [
+        {"scheme": "cave", "reason": "RuntimeError: The map is torn."},
+        {"scheme": "lake", "reason": f"its process was ended by SIGKILL {died}"},
+        {"scheme": "moor", "reason": f"its process ended with status 3 {died}"},
+    ] == told["broken"]
+    assert ["tower"] == told["unlisted"]
 
 
 def test_a_narrow_pattern_shows_specs_and_why_there_are_none(shelf, capsys):
     shelf(castle="names")
     status, printed = listed(capsys, "CASTLE:")
-
     assert 0 == status
     assert [
         "environment      observation                        action",
@@ -201,26 +195,27 @@ def test_a_narrow_pattern_shows_specs_and_why_there_are_none(shelf, capsys):
 def test_many_matches_are_listed_without_specs(shelf, capsys):
     shelf(maze="many_names")
     _, printed = listed(capsys, "maze:*")
+    levels = [f"maze:level-{level}" for level in range(11)]
+    assert ["environment", *levels] == printed.splitlines()
+    _, overview = listed(capsys)
+    assert (
+        "library      environments, such as\n"
+        "maze     11  level-0, level-1, level-2, level-3, …\n"
+    ) in overview
 
-    assert ["environment", *(f"maze:level-{level}" for level in range(11))] == (
-        printed.splitlines()
-    )
 
-
-@pytest.mark.slow
 def test_few_are_few_in_all_libraries_together(shelf, capsys):
-    shelf(castle="names", maze="many_names", tower="names")
-    few = answer(capsys, "small")["environments"]
-    many = answer(capsys, "*:*l*")["environments"]
-
-    assert ["castle:small", "tower:small"] == [row["target"] for row in few]
+    shelf(castle="names", maze="many_names")
+    few = answer(capsys, "*:*-*2")["environments"]
+    assert ["castle:Large-v2", "maze:level-2"] == [row["target"] for row in few]
     assert [True, True] == ["observation" in row for row in few]
-    assert [False] * 17 == ["observation" in row for row in many]
+    many = answer(capsys, "*:*l*")["environments"]
+    assert [False] * 14 == ["observation" in row for row in many]
 
 
 def test_no_process_is_started_for_what_is_not_installed(shelf, capsys, monkeypatch):
-    scheme = targets._Scheme("maze_envs:load", "no_such_package", "maze")
-    monkeypatch.setitem(targets._SCHEMES, "maze", scheme)
+    scheme = registry._Scheme("maze_envs:load", "no_such_package", "maze")
+    monkeypatch.setitem(registry._SCHEMES, "maze", scheme)
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     found = answer(capsys, "small")
 
@@ -238,43 +233,34 @@ def test_no_process_is_started_for_what_is_not_installed(shelf, capsys, monkeypa
 def test_specs_of_many_are_shown_if_somebody_asks(shelf, capsys):
     shelf(maze="many_names")
     rows = answer(capsys, "maze:", "--specs")["environments"]
-
     assert [True] * 11 == ["observation" in row for row in rows]
 
 
 def test_a_process_that_dies_of_an_environment_leaves_what_it_had_said(shelf, capsys):
     shelf(maze="deadly_names")
     found = answer(capsys, "maze:")
-
     assert [True, False, False] == ["action" in row for row in found["environments"]]
     reason = "its process was ended by SIGKILL when its environments were made"
     assert [{"scheme": "maze", "reason": reason}] == found["broken"]
 
 
-def test_what_a_library_prints_is_not_in_the_answer(shelf, capfd):
+@pytest.mark.parametrize("debugging", [[], ["--debug"]])
+def test_what_a_library_prints_is_shown_for_debugging_beside_the_answer(
+    debugging, shelf, capfd
+):
     shelf(maze="talkative_names")
-    status = main(["list", "maze:", "--json"])
+    assert 0 == main(["list", "maze:", "--json", *debugging])
     printed = capfd.readouterr()
-
-    assert (0, "") == (status, printed.err)
     assert "maze:hall" == json.loads(printed.out)["environments"][0]["target"]
-
-
-def test_what_a_library_prints_is_shown_for_debugging(shelf, capfd):
-    shelf(maze="talkative_names")
-    main(["list", "maze:", "--json", "--debug"])
-    printed = capfd.readouterr()
-
-    assert "maze:hall" == json.loads(printed.out)["environments"][0]["target"]
-    assert "from native code" in printed.err
-    assert "Welcome!" in printed.err
+    for text in ("from native code", "Welcome!"):
+        assert (text in printed.err) == bool(debugging)
+    assert debugging or "" == printed.err
 
 
 def test_a_library_that_never_answers_is_given_up(shelf, capsys, monkeypatch):
-    monkeypatch.setattr(survey, "_PATIENCE", 0.5)
+    monkeypatch.setattr(list_command, "_PATIENCE", 0.5)
     shelf(maze="endless_names")
     found = answer(capsys, "maze:")
-
     assert [
         {
             "scheme": "maze",
@@ -285,7 +271,6 @@ def test_a_library_that_never_answers_is_given_up(shelf, capsys, monkeypatch):
 
 def test_nothing_found_is_status_1_with_what_may_be_meant(shelf, capsys):
     status, printed = listed(capsys, "cartpool")
-
     assert 1 == status
     assert "Nothing matches. Did you mean 'CartPole-v1'?\n" == printed
 
@@ -295,14 +280,9 @@ def test_those_that_are_not_installed_are_named_where_they_might_have_matched(
 ):
     shelf(castle="names", maze="missing_names")
     _, printed = listed(capsys, "catch")
-
     assert printed.endswith("\nnot installed: maze ('envkit list' says more)\n")
-
-
-def test_only_the_library_that_a_pattern_names_is_asked(shelf, capsys):
-    shelf(castle="names", maze="missing_names")
+    # Only the library that a pattern names is asked.
     found = answer(capsys, "castle:small")
-
     assert [] == found["missing"]
     assert ["castle:small"] == [row["target"] for row in found["environments"]]
 
@@ -324,7 +304,6 @@ def test_only_the_library_that_a_pattern_names_is_asked(shelf, capsys):
 )
 def test_a_pattern_is_a_part_of_the_name_or_a_glob(pattern, found):
     names = ["CartPole-v1", "gymnasium:CartPole-v1", "ale:Pong-v5"]
-
     assert found == [name for name in names if matches(name, pattern)]
 
 
@@ -334,7 +313,6 @@ def test_a_pattern_is_a_part_of_the_name_or_a_glob(pattern, found):
 def test_a_scheme_that_is_not_asked_has_no_match(pattern):
     schemes = ["ale", "gym", "gymnasium"]
     asked = schemes_for(pattern, schemes)
-
     assert [] == [
         scheme
         for scheme in schemes
@@ -359,18 +337,22 @@ KNOWN = {
 
 
 def test_every_scheme_of_envkit_is_looked_at_below():
-    assert sorted(targets._SCHEMES) == sorted(KNOWN)
+    assert sorted(registry._SCHEMES) == sorted(KNOWN)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", KNOWN)
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        pytest.param(name, marks=() if name == "gymnasium" else pytest.mark.heavy)
+        for name in KNOWN
+    ],
+)
 def test_libraries_are_listed_by_the_names_that_make_takes(scheme):
-    (found,) = survey.survey([scheme], None)
+    (found,) = list_command.survey([scheme], None)
     if found.missing:
         with pytest.raises(MissingDependencyError):
             make(f"{scheme}:{KNOWN[scheme]}")
         return
-
     assert ("", True) == (found.broken, KNOWN[scheme] in found.names)
 
 
@@ -391,8 +373,27 @@ def test_a_signal_ends_the_processes_too(number, status, shelf, tmp_path):
     )
     looking = int(bell.read_text())
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
 
     assert (status, b"", b"") == (process.returncode, out, err)
     with pytest.raises(ProcessLookupError):
         os.kill(looking, 0)
+
+
+def test_where_nothing_is_installed_no_process_is_started(capsys, monkeypatch):
+    packages = {scheme.package for scheme in registry._SCHEMES.values()}
+    find = importlib.util.find_spec
+
+    def missing(name, *more):
+        return None if name in packages else find(name, *more)
+
+    def started(*_, **__):
+        raise AssertionError("A process was started.")
+
+    monkeypatch.setattr("importlib.util.find_spec", missing)
+    monkeypatch.setattr("subprocess.Popen", started)
+
+    assert 0 == main(["list", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert {*registry._SCHEMES} == {one["scheme"] for one in answer["missing"]}
+    assert [] == answer["broken"]

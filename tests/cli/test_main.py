@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import envkit
-from envkit.cli.main import main
+from envkit.cli.main import Terminated, ended_by_signals, main
 from envkit.cli.terminal import print_json
 from envkit.errors import RecordingError
 from envkit.testing import CountingEnv
@@ -23,36 +25,32 @@ def test_python_m_envkit_is_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "envkit", "--version"], capture_output=True, text=True
     )
-
     assert (0, f"envkit {envkit.__version__}\n") == (done.returncode, done.stdout)
 
 
 def test_the_command_is_installed_under_its_name():
     settings = (ROOT / "pyproject.toml").read_text("utf-8")
-
     assert '\n[project.scripts]\nenvkit = "envkit.cli.main:main"\n' in settings
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"]], ids=["none", "unknown"])
-def test_a_command_that_there_is_not_is_a_usage_error(arguments, capsys):
+def test_a_command_that_there_is_not_is_a_usage_error(capsys):
     with pytest.raises(SystemExit) as ended:
-        main(arguments)
-
+        main(["fly"])
     assert 2 == ended.value.code
     assert "usage: envkit" in capsys.readouterr().err
 
 
-def test_help_names_every_command(capsys):
+def test_without_a_command_there_is_the_help(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
-
     assert 0 == ended.value.code
-    assert "replay" in capsys.readouterr().out
+    help_text = capsys.readouterr().out
+    assert "replay" in help_text
+    assert (0, help_text) == (main([]), capsys.readouterr().out)
 
 
 def test_an_error_is_one_line_without_a_traceback(tmp_path, capsys):
     status = main(["replay", str(tmp_path)])
-
     assert 2 == status
     assert 1 == len(capsys.readouterr().err.splitlines())
 
@@ -95,7 +93,6 @@ def test_what_a_close_raises_is_one_line(command, tmp_path, capsys):
 def test_the_traceback_of_a_worker_is_left_out_too(tmp_path, capsys):
     pool = ["--arg", "num_envs=2", "--arg", "backend=inline"]
     status = main(["record", f"{__name__}:Breaks", "-o", str(tmp_path / "runs"), *pool])
-
     assert 2 == status
     assert (
         "envkit record: env 0 raised RuntimeError: No board in reset(). "
@@ -113,11 +110,10 @@ class Leaves(CountingEnv):
 @pytest.mark.parametrize("command", ["check", "describe"])
 def test_code_that_calls_sys_exit_does_not_choose_the_exit_status(command, capsys):
     status = main([command, f"{__name__}:Leaves"])
-
     assert 2 == status
     assert (
-        f"envkit {command}: What was run called sys.exit(0) (--debug shows where).\n"
-        == capsys.readouterr().err
+        f"envkit {command}: The environment or policy called sys.exit(0) (--debug "
+        "shows where).\n" == capsys.readouterr().err
     )
 
 
@@ -134,36 +130,38 @@ def test_ctrl_c_is_no_traceback_while_a_command_is_imported(monkeypatch, capsys)
     assert ("", "") == capsys.readouterr()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"PYTHONIOENCODING": "ascii"},
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    ],
-    ids=["encoding", "locale"],
-)
-def test_an_encoding_that_lacks_a_sign_gets_another_instead(settings):
+LACKING = "float32 (4,) [-4.8, -?, -0.418879, -?]"
+
+
+def in_ascii(monkeypatch):
+    """Gives standard output an encoding of few letters; returns what reads it."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    return lambda: stream.buffer.getvalue().decode("ascii")
+
+
+def test_an_encoding_that_lacks_a_sign_gets_another_instead(monkeypatch):
+    read = in_ascii(monkeypatch)
+    assert 0 == main(["describe", "CartPole"])
+    assert LACKING in read()
+
+
+def test_a_locale_that_lacks_a_sign_gets_another_instead():
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run(
         [sys.executable, "-m", "envkit", "describe", "CartPole"],
         capture_output=True,
         text=True,
-        env={**os.environ, **settings},
+        env={**os.environ, **plain},
     )
-
     assert (0, "") == (done.returncode, done.stderr)
-    assert "float32 (4,) [-4.8, -?, -0.418879, -?]" in done.stdout
+    assert LACKING in done.stdout
 
 
-def test_json_says_in_escapes_what_an_encoding_lacks():
-    program = "from envkit.cli.terminal import print_json; print_json('∞')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-
-    assert (0, '"\\u221e"\n') == (done.returncode, done.stdout)
+def test_json_says_in_escapes_what_an_encoding_lacks(monkeypatch):
+    read = in_ascii(monkeypatch)
+    print_json("∞")
+    assert '"\\u221e"\n' == read()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such shell")
@@ -173,7 +171,6 @@ def test_a_closed_standard_output_is_no_error():
         stderr=subprocess.PIPE,
         text=True,
     )
-
     assert (0, "") == (done.returncode, done.stderr)
 
 
@@ -195,7 +192,6 @@ def test_a_table_that_nobody_reads_on_is_no_error():
 
 def test_json_has_null_for_what_is_not_finite(capsys):
     print_json({"returns": [float("nan"), 1.5, (float("inf"),)]})
-
     assert {"returns": [None, 1.5, [None]]} == json.loads(capsys.readouterr().out)
 
 
@@ -207,5 +203,32 @@ def test_debugging_shows_the_traceback(tmp_path):
 def test_the_help_of_a_command_has_an_example(capsys):
     with pytest.raises(SystemExit):
         main(["replay", "--help"])
-
     assert "example:\n  envkit replay --check runs/catch\n" in capsys.readouterr().out
+
+
+@pytest.fixture
+def handled():
+    """Gives the signal of a closed terminal its usual meaning."""
+    if not hasattr(signal, "SIGHUP"):
+        pytest.skip("only POSIX has terminals that hang up")
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_to_end_ends_the_program_as_exit_does(name):
+    number = signal.Signals[name]
+    before = signal.getsignal(number)
+    with pytest.raises(Terminated) as ended, ended_by_signals():
+        signal.raise_signal(number)
+    assert 128 + number == ended.value.code
+    assert before is signal.getsignal(number)
+
+
+@pytest.mark.usefixtures("handled")
+def test_a_signal_that_is_ignored_stays_ignored():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with ended_by_signals():
+        signal.raise_signal(signal.SIGHUP)

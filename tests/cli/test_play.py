@@ -13,6 +13,7 @@ from envkit.cli.main import main
 from envkit.recording import Replay
 from envkit.testing import CountingEnv
 from tests.cli.pseudo_terminal import in_terminal
+from tests.waiting import PATIENCE
 
 HERE = __name__
 
@@ -38,6 +39,23 @@ def test_keys_are_played_and_each_is_a_line(capsys):
         "episode 2   step 1   reward 0   return 0",
         "1 whole episode, 3 steps, mean return 1",
     ] == capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("keys", ["z", "dw", "<left+z>"])
+def test_a_key_that_means_nothing_is_refused_with_those_that_do(keys, tmp_path, capsys):
+    status = main(
+        ["play", "Catch", "--keys", keys, "--record", str(tmp_path / "played")]
+    )
+
+    key = "w" if "w" in keys else "z"
+    assert 2 == status
+    assert (
+        "",
+        f"envkit play: The key '{key}' of --keys means nothing here. These do: "
+        "←, a (0 left); 1 (1 stay); →, d (2 right); . (wait: no key); space pause r "
+        "reset ? keys q quit.\n",
+    ) == tuple(capsys.readouterr())
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_what_is_played_is_recorded(tmp_path, capsys):
@@ -76,7 +94,7 @@ def test_what_is_played_is_recorded(tmp_path, capsys):
         ),
         (["Catch", "--keys", "<hop>"], None),
         (
-            ["tests.cli.play_parts.acting:Acting", "--arg", "spec=3", "--keys", "d"],
+            ["tests.cli.play.acting:Acting", "--arg", "spec=3", "--keys", "d"],
             None,
         ),
     ],
@@ -85,7 +103,6 @@ def test_what_is_played_is_recorded(tmp_path, capsys):
 def test_what_cannot_be_played_is_one_line(arguments, text, capsys):
     status = main(["play", *arguments])
     told = capsys.readouterr().err
-
     assert (2, 1) == (status, len(told.splitlines()))
     if text is not None:
         assert f"envkit play: {text}\n" == told
@@ -136,7 +153,6 @@ def test_a_terminal_is_given_back_after_a_signal(number, status, interruptible):
         terminal.type(".")
         terminal.wait_for("step 2")
         terminal.process.send_signal(number)
-
         assert status == terminal.end()[0]
         assert terminal.is_as_before
 
@@ -148,7 +164,6 @@ def test_a_terminal_is_given_back_after_an_error():
         terminal.type(" d")
         terminal.wait_for("step 1")
         terminal.type("d")
-
         assert (2, "envkit play: RuntimeError: It broke. (--debug shows where)") == (
             terminal.end()
         )
@@ -159,7 +174,7 @@ def test_a_terminal_is_given_back_after_an_error():
 def test_it_is_played_in_a_window(tmp_path):
     pytest.importorskip("pygame", reason="pygame is not installed")
     path = tmp_path / "played"
-    options = ["--window", "--keys", "d<left>w<left+right>.q", "--record", path]
+    options = ["--window", "--keys", "d<left><left+right>.q", "--record", path]
     done = subprocess.run(
         [sys.executable, "-m", "envkit", "play", "Catch", *options],
         capture_output=True,
@@ -181,9 +196,9 @@ def test_it_is_played_in_a_window(tmp_path):
 
 IN_TIME = """
 from envkit import make
-from envkit.cli.play_parts.game import Game
-from envkit.cli.play_parts.key_map import key_map
-from envkit.cli.play_parts.loops import View, in_window
+from envkit.cli.play.game import Game
+from envkit.cli.play.keys import key_map
+from envkit.cli.play.command import View, in_window
 
 env = make("Catch", seed=1)
 game = Game(env, key_map(env))
@@ -202,14 +217,12 @@ def test_time_passes_in_a_window():
         text=True,
         env={**os.environ, "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"},
     )
-
     assert "episode 1   step 1   reward 0   return 0\n" == done.stdout, done.stderr
 
 
 def test_the_keys_of_a_game_of_ple_are_its_own(ple_package, pygame, capsys):
     assert 0 == main(["play", "ple:Catcher", "--keys", "d"])
     told = capsys.readouterr().out.splitlines()
-
     assert ("  a, ←   0 a", "  d, →   1 d") == tuple(told[:2])
 
 
@@ -233,7 +246,7 @@ def test_a_window_needs_a_display():
         capture_output=True,
         text=True,
         env={name: os.environ[name] for name in os.environ if name not in displays},
-        timeout=45,
+        timeout=PATIENCE,
     )
 
     assert 2 == done.returncode
@@ -246,7 +259,6 @@ def test_a_window_needs_a_display():
 def test_a_window_needs_pygame(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-
     assert 2 == main(["play", "Catch", "--window", "--keys", "d"])
     assert (
         "envkit play: A window to play in needs the package pygame, which is not "

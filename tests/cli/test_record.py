@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from envkit import BoundedArraySpec, PyEnvironment
+from envkit import BoundedArraySpec, PyEnvironment, make
 from envkit.cli.main import main
+from envkit.cli.record import Tally
+from envkit.random_py_environment import RandomPyEnvironment
 from envkit.recording import Recording
 from envkit.testing import CountingEnv
+from tests.waiting import PATIENCE
 
 HERE = __name__
 
@@ -74,7 +80,6 @@ NUMBER = 3
 @pytest.mark.parametrize("name", ["always_right", "make_right", "Right", "RightOf"])
 def test_a_policy_is_named_as_a_function_or_a_class(name, tmp_path):
     path = tmp_path / "r"
-
     assert 0 == record("Catch", "-o", path, "--policy", f"{HERE}:{name}")
     (episode,) = Recording(path).episodes()
     assert [2] * 9 == [int(episode.action(step)) for step in range(1, 10)]
@@ -85,8 +90,8 @@ def test_a_policy_is_named_as_a_function_or_a_class(name, tmp_path):
     [
         (
             "walk",
-            "The policy is 'walk'; it is 'random' or 'module:attribute', such as "
-            "my_package.agents:act.",
+            "The policy must be 'random' or 'module:attribute', such as "
+            "my_package.agents:act, got 'walk'.",
         ),
         (
             "no_such:act",
@@ -98,8 +103,8 @@ def test_a_policy_is_named_as_a_function_or_a_class(name, tmp_path):
         ),
         (
             f"{HERE}:NUMBER",
-            f"TypeError: The policy '{HERE}:NUMBER' is 3 of type int; it is something "
-            "to call with a time step, which returns an action. (--debug shows where)",
+            f"TypeError: The policy '{HERE}:NUMBER' must be a function of a time step "
+            "that returns an action, got 3 of type int. (--debug shows where)",
         ),
     ],
     ids=["name", "module", "attribute", "number"],
@@ -127,7 +132,6 @@ def test_chance_depends_on_the_seed(tmp_path):
 
 def test_without_a_seed_one_is_drawn_and_shown(tmp_path, capsys):
     path = tmp_path / "r"
-
     assert 0 == record("TicTacToe", "-o", path, "--episodes", 5, "--json")
     told = json.loads(capsys.readouterr().out)
     assert told["seed"] == Recording(path).provenance["seed"]
@@ -136,7 +140,6 @@ def test_without_a_seed_one_is_drawn_and_shown(tmp_path, capsys):
 
 def test_a_drawn_seed_leaves_the_one_of_the_environment_alone(tmp_path):
     path = tmp_path / "r"
-
     assert 0 == record("Catch", "-o", path, "--arg", "seed=7", "--episodes", 3)
     assert 7 == Recording(path).provenance["seed"]
     assert 0 == main(["replay", "--check", str(path)])
@@ -189,7 +192,6 @@ class Doors(CountingEnv):
 def test_the_random_policy_keeps_to_what_the_info_allows(batch, spread, tmp_path):
     pool = ["--batch-size", batch, "--arg", "backend=inline"] if batch else []
     game = [f"{HERE}:Doors", "--arg", f"spread={spread}"]
-
     assert 0 == record(*game, "-o", tmp_path / "r", "--steps", 50, *pool)
 
 
@@ -197,7 +199,6 @@ def test_the_random_policy_keeps_to_what_the_info_allows(batch, spread, tmp_path
 def test_the_random_policy_keeps_to_what_the_observation_allows(batch, tmp_path):
     path = tmp_path / "r"
     rows = ["--arg", f"batch_size={batch}"] if batch else []
-
     assert 0 == record("TicTacToe", "-o", path, "--episodes", 20, *rows)
     rewards = {
         float(episode.time_step(len(episode) - 1).reward)
@@ -210,7 +211,6 @@ def test_the_random_policy_keeps_to_what_the_observation_allows(batch, tmp_path)
 def test_the_random_policy_reads_masks_of_other_libraries(tmp_path):
     pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
     game = ["pettingzoo:classic/connect_four_v3", "-o", tmp_path / "r"]
-
     # An illegal move would end a game at once.
     assert 0 == record(*game, "--episodes", 5)
     assert all(len(episode) > 7 for episode in Recording(tmp_path / "r").episodes())
@@ -219,10 +219,39 @@ def test_the_random_policy_reads_masks_of_other_libraries(tmp_path):
 # What comes out.
 
 
+class Rolling(CountingEnv):
+    """Earns random rewards, and knows its seed alone."""
+
+    _rng = np.random.default_rng()
+
+    def seed(self, seed):
+        self._rng = np.random.default_rng(seed)
+
+    def _step(self, action):
+        reward = np.float32(self._rng.random())
+        return super()._step(action)._replace(reward=reward)
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [("Catch-v1", "Catch-v1"), (f"{HERE}:Rolling", "Rolling")],
+)
+def test_without_a_place_and_a_seed_a_recording_has_both(
+    target, name, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert 0 == record(target)
+        assert ", seed " in capsys.readouterr().out
+    first, second = sorted((tmp_path / "recordings").iterdir())
+    assert re.fullmatch(rf"{name}-\d{{4}}(-\d\d){{2}}-\d{{6}}(-2)?", second.name)
+    for path in (first, second):
+        assert 0 == main(["replay", "--check", "--trust", str(path)])
+
+
 def test_a_directory_of_episodes_can_be_checked(tmp_path, capsys):
     path = tmp_path / "runs" / "catch"
     status = record("Catch-v1", "-o", path, "--episodes", 3, "--seed", 1)
-
     assert 0 == status
     assert capsys.readouterr().out.startswith(
         f"{path}: 3 whole episodes, 27 steps, mean"
@@ -236,7 +265,6 @@ def test_a_directory_of_episodes_can_be_checked(tmp_path, capsys):
 def test_a_film_has_a_picture_of_each_time_step(name, tmp_path):
     needs(name)
     path = tmp_path / name
-
     assert 0 == record("Catch", "-o", path)
     assert (10, 160, 80, 3) == shape_of(path, 160, 80)
     assert [name] == left_in(tmp_path)
@@ -274,7 +302,6 @@ def test_a_batch_of_anything_is_made_in_worker_processes(tmp_path, capsys):
     target = "envkit.testing:CountingEnv"
     status = record(target, "-o", path, "--batch-size", 2, "--episodes", 2, "--json")
     told = json.loads(capsys.readouterr().out)
-
     assert (0, 4, [[1.0, 1.0]] * 2) == (status, told["episodes"], told["returns"])
     assert (8, 18, 3) == shape_of(path, 8, 18)[1:]
 
@@ -283,7 +310,6 @@ def test_a_batch_of_anything_is_made_in_worker_processes(tmp_path, capsys):
 def test_a_pool_that_is_asked_for_by_its_argument_is_the_same(name, tmp_path, capsys):
     needs(name)
     pool = ["--arg", "num_envs=3", "--arg", "backend=inline"]
-
     assert 0 == record("Catch", "-o", tmp_path / name, *pool)
     assert capsys.readouterr().out.startswith(
         f"{tmp_path / name}: 3 whole episodes, 27 steps, mean"
@@ -294,7 +320,6 @@ def test_how_many_there_are_is_said_once(tmp_path, capsys):
     status = record(
         "Catch", "-o", tmp_path / "runs", "--arg", "num_envs=3", "--batch-size", 3
     )
-
     assert 2 == status
     assert (
         "envkit record: --batch-size and --arg num_envs are the same: give one.\n"
@@ -307,7 +332,6 @@ def test_a_pool_with_options_of_its_own_is_told_to_render(tmp_path):
     needs("out.gif")
     path = tmp_path / "out.gif"
     pool = ["--arg", "num_envs=2", "--arg", "num_workers=1"]
-
     assert 0 == record("gymnasium:CartPole-v1", "-o", path, "--steps", 3, *pool)
     assert (4, 400, 1202, 3) == shape_of(path, 400, 1202)
 
@@ -317,14 +341,12 @@ def test_environments_of_gymnasium_are_told_to_render(tmp_path):
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     pytest.importorskip("pygame", reason="pygame is not installed")
     path = tmp_path / "out.gif"
-
     assert 0 == record("gymnasium:CartPole-v1", "-o", path, "--steps", 3)
     assert (4, 400, 600, 3) == shape_of(path, 400, 600)
 
 
 def test_a_film_needs_its_package_and_says_so_at_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-
     assert 2 == record("Catch", "-o", tmp_path / "out.mp4")
     assert (
         "envkit record: A film in .mp4 needs the package imageio-ffmpeg, which is not "
@@ -357,11 +379,10 @@ def test_a_directory_of_something_else_is_never_removed(name, tmp_path, capsys):
     path = tmp_path / name
     path.mkdir()
     (path / "letter.txt").write_text("Dear")
-
     assert 2 == record("Catch", "-o", path, "--overwrite")
     assert (
-        f"envkit record: {str(path)!r} is a directory that is no recording of envkit, "
-        "so it is not replaced.\n"
+        f"envkit record: {str(path)!r} is a directory that is not a recording of "
+        "envkit, so it is not replaced.\n"
     ) == capsys.readouterr().err
     assert ["letter.txt"] == left_in(path)
 
@@ -369,11 +390,10 @@ def test_a_directory_of_something_else_is_never_removed(name, tmp_path, capsys):
 def test_a_film_does_not_take_the_place_of_an_empty_folder(tmp_path, capsys):
     path = tmp_path / "out.gif"
     path.mkdir()
-
     assert 2 == record("Catch", "-o", path)
     assert (
-        f"envkit record: {str(path)!r} is a directory that is no recording of envkit, "
-        "so it is not replaced.\n"
+        f"envkit record: {str(path)!r} is a directory that is not a recording of "
+        "envkit, so it is not replaced.\n"
     ) == capsys.readouterr().err
 
 
@@ -381,7 +401,6 @@ def test_a_film_does_not_take_the_place_of_an_empty_folder(tmp_path, capsys):
 def test_what_is_no_file_is_never_replaced(tmp_path, capsys):
     path = tmp_path / "pipe"
     os.mkfifo(path)
-
     assert 2 == record("Catch", "-o", path, "--overwrite")
     assert (
         f"envkit record: {str(path)!r} is a device, a pipe or a socket, so it is not "
@@ -408,7 +427,6 @@ def test_what_is_no_file_is_never_replaced(tmp_path, capsys):
 )
 def test_what_cannot_be_made_is_refused_at_once(name, more, text, tmp_path, capsys):
     path = tmp_path / name
-
     assert 2 == record("Catch", "-o", path, *more)
     expected = text.format(path=str(path))
     assert f"envkit record: {expected}\n" == capsys.readouterr().err
@@ -470,7 +488,6 @@ class Shifting(CountingEnv):
 
 def test_what_cannot_be_written_is_told_with_its_own_place(tmp_path, capsys):
     path = tmp_path / "runs"
-
     assert 2 == record(f"{HERE}:Shifting", "-o", path)
     assert (
         f"envkit record: {str(path)!r} cannot be written: discount has shape (1,) "
@@ -507,8 +524,7 @@ class Telling(CountingEnv):
     ("name", "number", "status"),
     [
         ("out.mp4", signal.SIGINT, 130),
-        ("runs", signal.SIGINT, 130),
-        ("out.gif", signal.SIGTERM, 143),
+        ("runs", signal.SIGTERM, 143),
     ],
 )
 def test_a_signal_leaves_nothing_behind(name, number, status, tmp_path, interruptible):
@@ -523,5 +539,30 @@ def test_a_signal_leaves_nothing_behind(name, number, status, tmp_path, interrup
         assert "under way\n" == process.stderr.readline()
         process.send_signal(number)
 
-        assert status == process.wait(45)
+        assert status == process.wait(PATIENCE)
     assert [] == left_in(tmp_path)
+
+
+@settings(max_examples=15)
+@given(
+    episodes=st.integers(1, 3),
+    rows=st.sampled_from([None, 1, 4]),
+    seed=st.integers(0, 99),
+)
+def test_every_row_has_as_many_episodes_as_asked_for(episodes, rows, seed):
+    spec = BoundedArraySpec((), np.int64, 0, 1)
+    env = RandomPyEnvironment(spec, spec, batch_size=rows, seed=seed)
+    tally = Tally(rows or 1, episodes=episodes)
+    time_step = env.reset()
+    tally.see(time_step)
+    while not tally.complete:
+        tally.see(env.step(np.zeros(rows or (), np.int64)))
+
+    assert [episodes] * (rows or 1) == [len(row) for row in tally.returns]
+
+
+def test_steps_are_those_that_somebody_acts_in():
+    env, tally = make("Catch", rows=3), Tally(1, steps=5)
+    while not tally.complete:
+        tally.see(env.step(0))
+    assert (5, 2) == (tally.steps, tally.episodes)

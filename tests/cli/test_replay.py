@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import envkit
-from envkit import BatchedPyEnvironment, constructors, make, register
+from envkit import BatchedPyEnvironment, make, register, registry
 from envkit.cli.main import main
+from envkit.cli.replay import Viewing, pictures_of
 from envkit.realtime import RealTimeEnvironment
-from envkit.recording import Record
+from envkit.recording import Record, Recording
 from envkit.testing import CountingEnv
 from envkit.wrappers import FrameStack, TimeLimit, wrap
 from tests.cli.pseudo_terminal import in_terminal
@@ -21,13 +22,23 @@ from tests.cli.pseudo_terminal import in_terminal
 HERE = __name__
 
 
-def replay(*arguments):
-    """Runs the command in a process of its own."""
+def in_a_process(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "envkit", "replay", *map(str, arguments)],
         capture_output=True,
         text=True,
     )
+
+
+@pytest.fixture
+def replay(capsys):
+    """Runs the command; returns its status and what it wrote to where."""
+
+    def run(*arguments):
+        status = main(["replay", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return run
 
 
 def record(path, env, steps=60, when="always", seed=None):
@@ -72,15 +83,13 @@ def test_the_same_environment_does_the_same(kind, when, tmp_path, capsys):
     record(tmp_path / "r", env, when=when, seed=None if "3" in kind else 11)
     status = main(["replay", "--check", str(tmp_path / "r")])
     printed = capsys.readouterr()
-
     assert (0, "") == (status, printed.err)
     assert "the same, bit for bit" in printed.out
 
 
 def test_another_process_finds_it_the_same(tmp_path):
     path = record(tmp_path / "r", make("Catch-v1", seed=3), steps=30)
-    done = replay("--check", path)
-
+    done = in_a_process("--check", path)
     assert (
         0,
         f"{path}: Catch-v1, written by envkit {envkit.__version__}\n"
@@ -89,12 +98,11 @@ def test_another_process_finds_it_the_same(tmp_path):
     ) == (done.returncode, done.stdout, done.stderr)
 
 
-def test_episodes_in_between_are_played_and_not_compared(tmp_path):
+def test_episodes_in_between_are_played_and_not_compared(tmp_path, replay):
     path = record(tmp_path / "r", make("Catch", seed=3), steps=100, when="cubic")
-    done = replay("--check", path)
-
-    assert 0 == done.returncode
-    assert "the same, bit for bit: 3 episodes, 30 time steps\n" in done.stdout
+    status, printed, _ = replay("--check", path)
+    assert 0 == status
+    assert "the same, bit for bit: 3 episodes, 30 time steps\n" in printed
 
 
 def changed(path, name, change):
@@ -114,15 +122,13 @@ def changed(path, name, change):
                     np.lib.format.write_array(member, value)
 
 
-def test_the_first_difference_is_shown(tmp_path):
+def test_the_first_difference_is_shown(tmp_path, replay):
     path = record(tmp_path / "r", make("Catch-v1", seed=3), steps=30)
 
     def flip(arrays):
         arrays["observation"][4, 0, 3] = 0.25
 
     changed(path, "episode-000001.npz", flip)
-    done = replay("--check", path)
-
     assert (
         1,
         f"{path}: Catch-v1, written by envkit {envkit.__version__}\n"
@@ -133,7 +139,7 @@ def test_the_first_difference_is_shown(tmp_path):
         "  now        0.0\n"
         "\n",
         "",
-    ) == (done.returncode, done.stdout, done.stderr)
+    ) == replay("--check", path)
 
 
 def test_a_bit_is_enough(tmp_path, capsys):
@@ -167,7 +173,6 @@ class Drifting(CountingEnv):
 
 def test_an_environment_that_has_changed_differs(tmp_path, capsys):
     path = record(tmp_path / "r", make(f"{HERE}:Drifting"), steps=6)
-
     assert 1 == main(["replay", "--check", "--trust", str(path)])
     assert "episode 0, step 0, at observation\n" in capsys.readouterr().out
 
@@ -188,7 +193,6 @@ def test_what_has_another_version_now_is_told_with_a_difference(tmp_path, capsys
 
 def test_specs_that_have_changed_differ(tmp_path, capsys):
     path = record(tmp_path / "r", envkit.envs.Catch(rows=5, seed=1), steps=6)
-
     assert 1 == main(["replay", "--check", str(path)])
     printed = capsys.readouterr().out
     assert "at time_step_spec().observation\n" in printed
@@ -199,7 +203,6 @@ def test_specs_that_have_changed_differ(tmp_path, capsys):
 
 def test_another_environment_can_be_named(tmp_path, capsys):
     path = record(tmp_path / "r", make(lambda: make("Catch", seed=1)), steps=20)
-
     assert 2 == main(["replay", "--check", str(path)])
     assert (
         f"envkit replay: It was made by {HERE}:test_another_environment_can_be_named."
@@ -218,7 +221,7 @@ def make_catch():
 
 def test_a_version_that_is_not_there_is_named(tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(constructors, "_registry", dict(constructors._registry))
+        patch.setattr(registry, "_registry", dict(registry._registry))
         register("Catch-v9", CountingEnv)
         path = record(tmp_path / "r", make("Catch-v9"), steps=6)
 
@@ -233,7 +236,6 @@ def test_what_has_begun_before_cannot_be_checked(tmp_path, capsys):
     env = make("Catch", seed=1)
     env.reset()
     path = record(tmp_path / "r", env, steps=6)
-
     assert 2 == main(["replay", "--check", str(path)])
     assert "had begun before it was wrapped" in capsys.readouterr().err
 
@@ -260,7 +262,6 @@ def test_it_ends_where_an_episode_is_missing(rows, tmp_path, capsys):
     path = record(tmp_path / "r", env, steps=45)
     (path / "row-000/episode-000002.npz").unlink()
     of = " of row 0" if rows else ""
-
     assert 2 == main(["replay", "--check", str(path)])
     assert (
         f"  Then nothing is known of episode 2{of}, and what follows depends on it.\n"
@@ -274,14 +275,12 @@ def test_a_seed_in_the_middle_is_given_again(tmp_path):
                 env.seed(5)
                 env.reset()
             env.step(step % 2)
-
     assert 0 == main(["replay", "--check", str(tmp_path / "r")])
 
 
 def test_real_time_does_not_come_again(tmp_path, capsys):
     env = RealTimeEnvironment("CartPole", hz=500, host="thread")
     path = record(tmp_path / "r", env, steps=3)
-
     assert 2 == main(["replay", "--check", str(path)])
     assert (
         "envkit replay: It ran in real time, which does not come again. Recordings of "
@@ -289,14 +288,13 @@ def test_real_time_does_not_come_again(tmp_path, capsys):
     ) == capsys.readouterr().err
 
 
-def test_what_is_no_recording_is_told(tmp_path):
-    done = replay("--check", tmp_path)
-
-    assert (2, "") == (done.returncode, done.stdout)
+def test_what_is_no_recording_is_told(tmp_path, replay):
     assert (
+        2,
+        "",
         f"envkit replay: There is no recording in {str(tmp_path)!r}: it has no "
-        "recording.json. A recording is the directory that Record was given.\n"
-    ) == done.stderr
+        "recording.json. A recording is the directory that Record was given.\n",
+    ) == replay("--check", tmp_path)
 
 
 # Showing.
@@ -305,7 +303,6 @@ def test_what_is_no_recording_is_told(tmp_path):
 def test_a_recording_is_shown(tmp_path, capsys):
     path = record(tmp_path / "r", make("Catch", batch_size=2, seed=1), steps=10)
     status = main(["replay", str(path)])
-
     assert 0 == status
     assert [
         f"{path}: Catch-v1, written by envkit {envkit.__version__}",
@@ -353,6 +350,29 @@ def test_what_a_check_has_found_is_told_in_json(env, same, tmp_path, capsys):
 # Playing.
 
 
+@pytest.mark.parametrize(
+    ("env", "options", "said"),
+    [
+        (
+            "Catch",
+            [],
+            "Its episodes are listed because there is no terminal to show it",
+        ),
+        ("CartPole", [], "Its episodes are listed because it has no pictures.\n"),
+        ("Catch", ["--list"], ""),
+    ],
+)
+def test_in_a_pipe_episodes_are_listed_and_it_is_said_why(
+    env, options, said, tmp_path, capsys
+):
+    path = recorded_steps(tmp_path / "r", make(env, seed=1), steps=3)
+    assert 0 == main(["replay", str(path), *options])
+    printed = capsys.readouterr()
+    assert "  episode 0: 2 steps, left by closed" in printed.out.splitlines()
+    assert printed.err.startswith(said)
+    assert bool(said) == bool(printed.err)
+
+
 @pytest.mark.slow
 def test_in_a_terminal_pictures_are_played(tmp_path):
     path = record(tmp_path / "r", make("Catch", batch_size=2, seed=1), steps=40)
@@ -361,7 +381,6 @@ def test_in_a_terminal_pictures_are_played(tmp_path):
         terminal.type("n")
         assert "▀" in terminal.wait_for("the end")
         terminal.type("q")
-
         assert 0 == terminal.end()[0]
         assert terminal.is_as_before
 
@@ -372,34 +391,28 @@ def test_in_a_terminal_other_recordings_are_listed(env, more, tmp_path):
     path = record(tmp_path / "r", make(env, seed=1), steps=4)
     with in_terminal("replay", path, *more) as terminal:
         terminal.wait_for("episode 0: 3 steps, left by closed")
-
         assert 0 == terminal.end()[0]
 
 
 # What the recording names, and who trusts it.
 
 
-def test_without_a_terminal_other_code_needs_trust(tmp_path):
+def test_without_a_terminal_other_code_needs_trust(tmp_path, replay):
     path = record(tmp_path / "r", make(f"{HERE}:make_catch"), steps=12)
-    done = replay("--check", path)
-
-    assert (2, "") == (done.returncode, done.stdout)
     assert (
+        2,
+        "",
         f"envkit replay: Checking the recording in {str(path)!r} imports and calls "
         f"{HERE}:make_catch, and a recording that comes from elsewhere may name any "
-        "code. If you trust this one, pass --trust.\n"
-    ) == done.stderr
+        "code. If you trust this one, pass --trust.\n",
+    ) == replay("--check", path)
 
 
-def test_what_is_trusted_is_named_all_the_same(tmp_path):
+def test_what_is_trusted_is_named_all_the_same(tmp_path, replay):
     path = record(tmp_path / "r", make(f"{HERE}:make_catch"), steps=12)
-    done = replay("--check", "--trust", path)
-
-    assert (0, f"{path} imports and calls\n  {HERE}:make_catch\n") == (
-        done.returncode,
-        done.stderr,
-    )
-    assert "the same, bit for bit" in done.stdout
+    status, printed, told = replay("--check", "--trust", path)
+    assert (0, f"{path} imports and calls\n  {HERE}:make_catch\n") == (status, told)
+    assert "the same, bit for bit" in printed
 
 
 @pytest.mark.slow
@@ -416,7 +429,6 @@ def test_in_a_terminal_one_is_asked(answer, status, last, tmp_path):
         assert f"  {HERE}:make_catch" in terminal.wait_for("Go on? [y/N] ")
         terminal.type(f"{answer}\n")
         terminal.wait_for(last)
-
         assert status == terminal.end()[0]
 
 
@@ -427,7 +439,7 @@ def test_in_a_terminal_one_is_asked(answer, status, last, tmp_path):
         {"id": "envkit.testing.envs:np.load"},
         {"id": "envkit.parallel:ParallelPyEnvironment"},
         {"id": "envkit.realtime:RealTimeEnvironment"},
-        {"id": "envkit.constructors:make"},
+        {"id": "envkit.registry:make"},
         {"id": "gymnasium:CartPole-v1"},
         {"wrappers": [{"class": "os:getpid", "arguments": {}}]},
         {"wrappers": [{"class": "os", "arguments": {}}]},
@@ -442,7 +454,6 @@ def test_whatever_is_not_an_environment_of_envkit_needs_trust(change, tmp_path, 
     path = record(tmp_path / "r", make("Catch", seed=1), steps=12)
     file = path / "provenance.json"
     file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **change}))
-
     assert 2 == main(["replay", "--check", str(path)])
     assert "If you trust this one, pass --trust." in capsys.readouterr().err
 
@@ -463,3 +474,85 @@ def test_escape_sequences_of_a_recording_are_written_out(tmp_path, capsys):
         assert r"\u001b]0;owned" in told, more
         assert not set("\x1b\x07\x9b") & set(told)
         assert "\ngetpid" not in told
+
+
+def recorded_steps(path, env, steps):
+    """Records some steps of the same action."""
+    with Record(env, path) as recorded:
+        for _ in range(steps):
+            recorded.step(1)
+    return path
+
+
+def watched(path):
+    recording = Recording(path)
+    return Viewing(recording), pictures_of(recording)
+
+
+def where(viewing):
+    words = viewing.lines()[0].split()
+    return int(words[words.index("episode") + 1]), int(words[words.index("step") + 1])
+
+
+def test_a_recording_is_played_to_its_end(tmp_path):
+    path = recorded_steps(tmp_path / "r", make("Catch", rows=3, seed=1), steps=6)
+    viewing, look = watched(path)
+    seen = []
+    for _ in range(8):
+        seen.append(where(viewing))
+        viewing.tick()
+
+    assert [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 2), (1, 2)] == seen
+    assert viewing.paused
+    assert viewing.lines()[0].endswith("the end")
+    assert (3, 5, 3) == viewing.scene(look).shape
+
+
+def test_keys_go_to_and_fro(tmp_path):
+    path = recorded_steps(tmp_path / "r", make("Catch", rows=3, seed=1), steps=9)
+    viewing, _ = watched(path)
+    seen = []
+    for key in ["n", "right", "p", "p", "p", "left", "n", "left", "x", "n", "n", "n"]:
+        viewing.press(key)
+        seen.append(where(viewing))
+
+    assert [
+        *[(1, 0), (1, 1), (1, 0), (0, 0), (0, 0), (0, 0)],
+        *[(1, 0), (0, 2), (0, 2), (1, 0), (2, 0), (2, 0)],
+    ] == seen
+
+
+def test_a_pause_lasts_until_it_is_ended_and_the_end_until_it_begins_anew(tmp_path):
+    path = recorded_steps(tmp_path / "r", make("Catch", rows=2, seed=1), steps=2)
+    viewing, _ = watched(path)
+    viewing.press("space")
+    viewing.tick()
+    held = where(viewing)
+    viewing.press("space")
+    viewing.tick()
+    moved = where(viewing)
+    viewing.tick()
+    viewing.press("space")
+
+    assert ((0, 0), (0, 1), (0, 0), False) == (
+        held,
+        moved,
+        where(viewing),
+        viewing.paused,
+    )
+    viewing.press("esc")
+    assert viewing.over
+
+
+def test_noted_pictures_are_shown_before_observations(tmp_path):
+    with Record(make("Catch", seed=1), tmp_path / "r") as env:
+        for _ in range(3):
+            env.step(1)
+            env.annotate(frame=env.render())
+    viewing, look = watched(tmp_path / "r")
+    assert (160, 80, 3) == viewing.scene(look).shape
+
+
+def test_numbers_alone_are_nothing_to_play(tmp_path):
+    path = recorded_steps(tmp_path / "r", make("CartPole", seed=1), steps=3)
+    assert pictures_of(Recording(path)) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import subprocess
@@ -16,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 import envkit
-from envkit import BoundedArraySpec
+from envkit import BoundedArraySpec, registry
+from envkit.cli.main import main
 from envkit.cli.terminal import Fitting, SafeConsole
 from envkit.testing import CountingEnv
 
@@ -64,7 +66,6 @@ def test_figures_are_whole_however_narrow_a_terminal_is(width, expected):
     console = Console(file=io.StringIO(), width=width)
     console.print(Fitting(table), crop=False)
     lines = console.file.getvalue().splitlines()
-
     assert expected == "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -114,18 +115,30 @@ class Evil(CountingEnv):
         ["play", "--keys", "0"],
         ["play", "--keys", "0", "--arg", "raising=True"],
         ["record", "-o", "r", "--arg", "raising=True"],
-        ["record", "-o", "r", "--arg", "raising=True", "--debug"],
         ["bench", "--num-envs=2", "--seconds=0.02", "--backends=inline"],
         ["bench", "--num-envs=2", "--seconds=0.02", "--arg", f"no{EVIL}=3"],
         ["list", f"{EVIL}*"],
     ],
     ids=lambda arguments: " ".join(arguments).replace(EVIL, ""),
 )
-def test_escape_sequences_of_an_environment_are_written_out(arguments, tmp_path):
+def test_escape_sequences_of_an_environment_are_written_out(
+    arguments, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_SCHEMES", {})
     command, *options = arguments
     target = [] if command == "list" else [f"{__name__}:Evil"]
+    with contextlib.suppress(SystemExit):
+        main([command, *target, *options])
+    told = "".join(capsys.readouterr())
+    assert told
+    assert not set("\x1b\x07\x9b\u202e") & set(told)
+
+
+def test_escape_sequences_of_an_error_are_written_out_in_its_traceback(tmp_path):
+    options = ["-o", "r", "--arg", "raising=True", "--debug"]
     done = subprocess.run(
-        [sys.executable, "-m", "envkit", command, *target, *options],
+        [sys.executable, "-m", "envkit", "record", f"{__name__}:Evil", *options],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -133,7 +146,7 @@ def test_escape_sequences_of_an_environment_are_written_out(arguments, tmp_path)
     )
     told = done.stdout + done.stderr
 
-    assert told
+    assert "Traceback" in told
     assert not set("\x1b\x07\x9b\u202e") & set(told)
 
 

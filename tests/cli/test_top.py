@@ -16,10 +16,10 @@ import pytest
 
 import envkit
 from envkit import ParallelPyEnvironment
+from envkit.cli import processes
 from envkit.cli.main import main
-from envkit.cli.top_parts import processes
-from envkit.cli.top_parts.looking import Onlooker
-from envkit.cli.top_parts.pools import running_pools, wanted_pools
+from envkit.cli.processes import running_pools, wanted_pools
+from envkit.cli.top import Onlooker
 from envkit.testing import CountingEnv
 from tests import residue
 
@@ -96,6 +96,13 @@ def program(tmp_path):
         yield lambda pools=COUNTING: stack.enter_context(Program(tmp_path, pools))
 
 
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    """Returns a program with a pool, for those who only look at it."""
+    with Program(tmp_path_factory.mktemp("train"), COUNTING) as training:
+        yield training
+
+
 def top(*arguments):
     """Runs the command in a process of its own."""
     return subprocess.run(
@@ -140,27 +147,19 @@ def test_another_process_sees_what_workers_have_done(program):
     assert all(worker["memory"]["own"] > 0 for worker in pool["per_worker"])
 
 
-@pytest.mark.parametrize("name", ["with py", "without"])
-def test_a_pool_answers_to_the_name_of_its_program(name, program, capsys):
-    training = program()
-
-    (pool,) = looked(
-        capsys, training.path.name if name == "with py" else training.path.stem
-    )
-
-    assert int(training.pid) == pool["pid"]
+def test_a_pool_answers_to_the_name_of_its_program(training, capsys):
+    for name in (training.path.name, training.path.stem):
+        (pool,) = looked(capsys, name)
+        assert int(training.pid) == pool["pid"]
 
 
 def test_a_pool_answers_to_what_its_environments_are_called(program):
     training = program("[envkit.make('Bandit', num_envs=2, num_workers=1)]")
-
     for name in ("Bandit", "Bandit-v1"):
         assert training.pid in {str(pool.pid) for pool in wanted_pools(name)}
 
 
-def test_pools_are_listed(program, capsys):
-    training = program()
-
+def test_pools_are_listed(training, capsys):
     assert 0 == main(["top"])
     assert training.path.name in capsys.readouterr().out
     assert 0 == main(["top", "--json"])
@@ -173,9 +172,7 @@ def test_two_pools_of_one_process_are_both_shown(program, capsys):
         "[ParallelPyEnvironment([recipe] * 2, num_workers=1) for recipe in "
         "(CountingEnv, envkit.constructor('CartPole', batch_size=3))]"
     )
-
     pools = looked(capsys, training.pid)
-
     assert [2, 2] == [pool["environments"] for pool in pools]
     assert [2, 6] == [pool["rows"] for pool in pools]
 
@@ -217,6 +214,42 @@ def test_a_worker_that_is_gone_is_shown_as_gone(is_noticed, program, capsys):
     assert "gone" in capsys.readouterr().out
 
 
+LINKED = """
+from envkit.parallel.backends.linked import linked
+pools = [ParallelPyEnvironment([CountingEnv] * 4, start_serially=False,
+    backend=linked(["envkit worker {address}", %r]))]
+"""
+# A worker on this machine that takes it for another one.
+ELSEWHERE = [
+    sys.executable,
+    "-c",
+    "import socket, sys; socket.gethostname = lambda: 'node-7';"
+    "import envkit.parallel.worker.host as host;"
+    "host._PROGRAM = 'import socket; socket.gethostname = lambda: \"node-7\"; '"
+    " + host._PROGRAM; sys.exit(host.host_worker(sys.argv[1]))",
+    "{address}",
+]
+
+
+def test_of_a_worker_on_another_machine_no_process_of_this_one_is_shown(
+    program, capsys
+):
+    training = program("[]")
+    assert "done" == training.do(f"exec({LINKED % ELSEWHERE!r})")
+    training.do("[pools[0].reset() for _ in range(9)]")
+    (view,) = looked(capsys, training.pid)
+    assert 0 == main(["top", training.pid, "--once", "--interval=0.02"])
+    here, there = view["per_worker"]
+
+    assert processes.exists(here["pid"])
+    assert None is there["pid"] is there["memory"]
+    assert here["is_there"]
+    assert there["is_there"]
+    assert 0 < there["steps"] == here["steps"]
+    assert None is view["slowest"]
+    assert "gone" not in capsys.readouterr().out
+
+
 def test_an_environment_that_does_not_come_back_is_named(program):
     training = program(
         "[ParallelPyEnvironment([CountingEnv, CountingEnv, functools.partial(SlowEnv,"
@@ -254,9 +287,7 @@ def test_the_slowest_environment_is_found_in_the_middle_of_a_worker(program):
     assert slowest.times > 2
 
 
-def test_a_process_without_pools_is_told_from_one_that_is_not_there(program, capsys):
-    training = program()
-
+def test_a_process_without_pools_is_told_from_one_that_is_not_there(training, capsys):
     assert 1 == main(["top", str(os.getpid()), "--once"])
     assert (
         f"envkit top: Process {os.getpid()} runs no pool of worker processes that this "
@@ -273,7 +304,6 @@ def test_a_process_without_pools_is_told_from_one_that_is_not_there(program, cap
 def test_nothing_is_left_of_a_program_that_was_killed(program, capsys):
     training = program()
     training.end(signal.SIGKILL)
-
     assert 1 == main(["top", training.pid])
     assert f"envkit top: There is no process {training.pid}." in capsys.readouterr().err
     assert int(training.pid) not in {pool.pid for pool in running_pools()}
@@ -281,7 +311,6 @@ def test_nothing_is_left_of_a_program_that_was_killed(program, capsys):
 
 def test_the_process_of_another_user_is_told_to_be_so(capsys, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: os.stat("/proc/1").st_uid + 1)
-
     assert 1 == main(["top", "1"])
     assert (
         "envkit top: Process 1 is another user's, and only that user may look at its "
@@ -352,9 +381,7 @@ def test_a_live_view_ends_with_the_pool_and_says_so(how, program):
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
-def test_a_signal_ends_a_live_view_and_not_the_pool(number, status, program):
-    training = program()
-
+def test_a_signal_ends_a_live_view_and_not_the_pool(number, status, training):
     with on_a_terminal(training.pid, "--interval=0.05") as (process, read_until):
         read_until(b"calls/s")
         process.send_signal(number)
@@ -366,13 +393,9 @@ def test_a_signal_ends_a_live_view_and_not_the_pool(number, status, program):
     assert "done" == training.do("pools[0].reset()")
 
 
-def test_what_is_no_terminal_gets_one_view(program):
-    training = program()
-
-    seen = top(training.pid, "--interval=0.02")
-
-    assert 0 == seen.returncode
-    assert f"{training.path.name} (pid {training.pid})" in seen.stdout
+def test_what_is_no_terminal_gets_one_view(training, capsys):
+    assert 0 == main(["top", training.pid, "--interval=0.02"])
+    assert f"{training.path.name} (pid {training.pid})" in capsys.readouterr().out
 
 
 def test_pools_of_threads_and_inline_are_not_seen():
@@ -394,7 +417,7 @@ def test_pools_of_threads_and_inline_are_not_seen():
 @pytest.fixture
 def pretended():
     """Makes memory as a pool of this process would have it, with a plate; closes it."""
-    from envkit.parallel.nameplate import Nameplate
+    from envkit.parallel.published import Nameplate
 
     places = {"modes": 0, "sequence": 64, "command": 80, "answered": 96}
     numbers = []
@@ -410,6 +433,7 @@ def pretended():
                 "blocks": [[0, 2]],
                 "first_rows": [0, 1],
                 "places": {**places, "meters": 128, "staff": 192},
+                "are_linked": False,
                 "began": 0.5,
                 "envkit": "9.9",
                 **facts,
@@ -428,11 +452,9 @@ def pretended():
         os.close(number)
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b"[1]", b'{"format": 1}'])
-def test_memory_with_a_broken_plate_is_left_out(content, pretended, program, capsys):
-    training = program()
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[1]", b'{"format": 2}'])
+def test_memory_with_a_broken_plate_is_left_out(content, pretended, training, capsys):
     pretended(content)
-
     assert 0 == main(["top"])
     assert training.path.name in capsys.readouterr().out
     (pool,) = looked(capsys, training.pid)
@@ -443,7 +465,6 @@ def test_memory_with_a_broken_plate_is_left_out(content, pretended, program, cap
 def test_a_plate_that_fits_may_count_anything(pretended, capsys):
     """Its counters are larger than any pool's."""
     pretended()
-
     (pool,) = looked(capsys, "pretended.py")
     assert "pretended.py" == pool["program"]
     assert 0 == main(["top", "pretended", "--once", "--interval=0.02"])
@@ -453,7 +474,6 @@ def test_a_plate_that_fits_may_count_anything(pretended, capsys):
 def test_escape_sequences_of_a_plate_are_written_out(arguments, pretended, capsys):
     evil = "\x1b]0;owned\x07\x9b2J"
     pretended(kind=evil, program=evil, targets=["B-v1", evil], envkit=evil)
-
     assert 0 == main(["top", *arguments, "--interval=0.02"])
     told = capsys.readouterr().out
     assert r"\u001b]0;o" in told

@@ -33,7 +33,6 @@ def test_the_spaces_are_those_of_gymnasium():
     env, theirs = CartPole(), gymnasium.make("CartPole-v1")
     spec, space = env.observation_spec(), theirs.observation_space
     largest = np.finfo(np.float32).max
-
     assert (space.shape, space.dtype) == (spec.shape, spec.dtype)
     assert np.array_equal(np.clip(space.low, -largest, largest), spec.minimum)
     assert np.array_equal(np.clip(space.high, -largest, largest), spec.maximum)
@@ -121,7 +120,6 @@ def test_a_batch_steps_and_ends_like_gymnasiums_own_batch():
 
 def test_episodes_start_anywhere_within_a_twentieth():
     starts = CartPole(2000, seed=1).reset().observation
-
     assert np.allclose(-0.05, starts.min(axis=0), atol=1e-3)
     assert np.allclose(0.05, starts.max(axis=0), atol=1e-3)
     assert np.allclose(0.0, starts.mean(axis=0), atol=3e-3)
@@ -138,9 +136,7 @@ def fall(env):
 
 def test_a_pole_that_falls_terminates():
     env = CartPole(seed=3)
-
     *_, before, last = fall(env)
-
     assert (0.0, 1.0) == (last.discount, last.reward)
     assert abs(before.observation[2]) <= np.radians(12) < abs(last.observation[2])
     flags = {name: bool(env.get_info()[name]) for name in ("terminated", "truncated")}
@@ -157,7 +153,6 @@ def test_a_cart_that_leaves_the_track_terminates(batch_size):
         # Upright for a pole that leans, so that the cart speeds up.
         tilted = time_step.observation - np.array([0, 0, 0.04, 0], np.float32)
         time_step = env.step(upright(tilted * [0, 0, 1, 1]))
-
     assert 0.0 == time_step.discount
     position, _, angle, _ = time_step.observation.reshape(4)
     assert abs(before.observation.reshape(4)[0]) <= 2.4 < abs(position)
@@ -170,9 +165,7 @@ def test_a_pole_that_stays_up_is_truncated_after_500_steps():
     for _ in range(499):
         time_step = env.step(upright(time_step.observation))
         assert time_step.is_mid().all()
-
     time_step = env.step(upright(time_step.observation))
-
     assert time_step.is_last().all()
     assert [1.0] * 3 == time_step.discount.tolist()
     assert [500] * 3 == env.get_info()["episode_steps"].tolist()
@@ -182,10 +175,8 @@ def test_a_pole_that_stays_up_is_truncated_after_500_steps():
 def test_without_a_limit_nothing_is_truncated(batch_size):
     env = CartPole(batch_size, max_episode_steps=None, seed=3)
     time_step = env.reset()
-
     for _ in range(600):
         time_step = env.step(upright(time_step.observation))
-
     assert time_step.is_mid().all()
 
 
@@ -216,10 +207,8 @@ def test_what_ends_both_ways_at_once_is_a_termination_that_keeps_both_flags(batc
 def test_one_step_less_is_a_truncation(batch_size):
     env = CartPole(batch_size, max_episode_steps=5, seed=3)
     time_step = env.reset()
-
     for _ in range(5):
         time_step = env.step(1 if batch_size is None else [1])
-
     assert (1.0, 1.0) == (time_step.discount, time_step.reward)
     assert time_step.is_last().all()
     info = env.get_info()

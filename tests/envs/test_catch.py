@@ -23,7 +23,6 @@ def ball_column(time_step):
 def test_an_episode_begins_with_a_ball_at_the_top_and_the_paddle_in_the_middle():
     env = Catch(200, seed=1)
     boards = env.reset().observation
-
     assert np.float32 == boards.dtype
     assert (200, 10, 5) == boards.shape
     assert {((0, column), (9, 2)) for column in range(5)} == {
@@ -35,9 +34,7 @@ def test_an_episode_begins_with_a_ball_at_the_top_and_the_paddle_in_the_middle()
 def test_the_paddle_moves_and_the_ball_falls(action, column):
     env = Catch(seed=1)
     before = env.reset()
-
     time_step = env.step(action)
-
     assert [(1, ball_column(before)), (9, column)] == places(time_step.observation)
     assert time_step.step_type is StepType.MID
     assert 0.0 == time_step.reward
@@ -47,10 +44,8 @@ def test_the_paddle_moves_and_the_ball_falls(action, column):
 def test_the_paddle_stops_at_the_wall(action, column):
     env = Catch(seed=1)
     env.reset()
-
     for _ in range(4):
         time_step = env.step(action)
-
     assert column == places(time_step.observation)[1][1]
 
 
@@ -60,7 +55,7 @@ def test_the_paddle_stops_at_the_wall(action, column):
     seed=st.integers(0, 99),
     actions=st.lists(st.integers(0, 2), min_size=5, max_size=5),
 )
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_the_ball_is_caught_where_the_paddle_is(rows, columns, seed, actions):
     env = Catch(rows=rows, columns=columns, seed=seed)
     ball = ball_column(env.reset())
@@ -68,7 +63,6 @@ def test_the_ball_is_caught_where_the_paddle_is(rows, columns, seed, actions):
     for action in actions[: rows - 1]:
         time_step = env.step(action)
         paddle = min(max(paddle + action - 1, 0), columns - 1)
-
     assert time_step.step_type is StepType.LAST
     assert 0.0 == time_step.discount
     assert (1.0 if paddle == ball else -1.0) == time_step.reward
@@ -80,8 +74,6 @@ def test_the_ball_is_caught_where_the_paddle_is(rows, columns, seed, actions):
 def test_the_picture_shows_the_ball_and_the_paddle():
     env = Catch(rows=3, columns=3, seed=1)
     board = env.reset().observation
-
     picture = env.render()
-
     assert (48, 48, 3) == picture.shape
     assert np.array_equal(board > 0, picture[::16, ::16].any(axis=-1))

@@ -14,6 +14,7 @@ from envkit.envs import CartPole, Catch, Choice, GridWorld
 from envkit.errors import SpecMismatchError
 from envkit.testing import CountingEnv, check_environment
 from envkit.wrappers import FixedLength, TimeLimit
+from tests.levels import Level
 
 LENGTHS = [functools.partial(CountingEnv, length) for length in (1, 2, 3)]
 GAMES = ["CartPole", functools.partial(CartPole, max_episode_steps=4)]
@@ -30,6 +31,7 @@ def choices(env, episodes):
 def test_it_keeps_the_promises_of_an_environment():
     check_environment(
         functools.partial(Choice, GAMES),
+        steps=60,
         require=["seed", "state", "info", "info_spec", "render", "episodes"],
     )
 
@@ -45,7 +47,6 @@ def test_each_episode_is_that_of_the_environment_that_was_drawn():
             time_step, steps = env.step(0), steps + 1
         lengths.append(steps)
         time_step = env.step(0)
-
     assert [number + 1 for number in numbers] == lengths
     assert {0, 1, 2} == set(numbers)
 
@@ -54,7 +55,6 @@ def test_what_is_drawn_depends_on_the_seed_alone():
     one, other = Choice(GAMES, seed=5), Choice(GAMES)
     other.reset()
     other.seed(5)
-
     assert choices(one, 20) == choices(other, 20)
     assert choices(Choice(GAMES, seed=6), 20) != choices(Choice(GAMES, seed=5), 20)
 
@@ -64,13 +64,11 @@ def test_environments_have_streams_of_their_own():
         [env.reset().observation.tolist() for _ in range(8)]
         for env in Choice(["Catch"] * 2, seed=5).envs
     ]
-
     assert balls[0] != balls[1]
 
 
 def test_weights_say_how_likely_each_is():
     drawn = choices(Choice(LENGTHS, weights=[0, 1, 3], seed=1), 400)
-
     assert 0 == drawn.count(0)
     assert 260 < drawn.count(2) < 340
 
@@ -82,9 +80,7 @@ def test_a_state_brings_everything_back():
     token = pickle.loads(pickle.dumps(env.get_state()))
     expected = [env.step(1).observation.tolist() for _ in range(40)]
     expected += choices(env, 9)
-
     env.set_state(token)
-
     found = [env.step(1).observation.tolist() for _ in range(40)]
     assert expected == found + choices(env, 9)
 
@@ -117,10 +113,7 @@ def test_it_is_made_by_name_and_for_gymnasium():
 
 
 def test_options_go_to_the_environment_that_is_drawn():
-    from tests.test_reset_arguments import Level
-
     env = Choice([Level, Level], seed=1)
-
     assert 3 == env.reset(options={"level": 3}).observation[0]
     assert -1 == env.reset().observation[0]
     with pytest.raises(NotImplementedError, match="CountingEnv takes no reset options"):
@@ -129,7 +122,6 @@ def test_options_go_to_the_environment_that_is_drawn():
 
 def test_specs_that_differ_are_refused(message_of):
     told = message_of(SpecMismatchError, lambda: Choice(["Catch", "GridWorld"]))
-
     assert (
         "env 0 and env 1 have different observation specs, so they cannot take turns "
         "in one Choice."
@@ -142,13 +134,13 @@ def test_specs_that_differ_are_refused(message_of):
         (
             lambda: Choice([]),
             ValueError,
-            "envs is empty; there must be something to choose from.",
+            "envs must have at least one environment to choose from, got none.",
         ),
         (
             lambda: Choice("Catch"),
             TypeError,
-            "envs is the string 'Catch'; it must be a list of what makes the "
-            'environments, such as ["Catch", my_game.Level].',
+            'envs must be a list of what makes the environments, such as ["Catch", '
+            "my_game.Level], got the string 'Catch'.",
         ),
         (
             lambda: Choice([functools.partial(Catch, batch_size=2)]),
@@ -166,8 +158,8 @@ def test_specs_that_differ_are_refused(message_of):
             (
                 functools.partial(Choice, GAMES, weights),
                 ValueError,
-                f"weights is {told}; it must have a number of at least 0 for each of 2 "
-                "environments, and one above 0.",
+                "weights must have a number of at least 0 for each of 2 environments, "
+                f"and one above 0, got {told}.",
             )
             for weights, told in [
                 ([1], "a list of 1 element"),
@@ -194,11 +186,9 @@ def test_what_was_made_is_closed_if_another_cannot_be_made():
 
     with pytest.raises(RuntimeError, match="no game"):
         Choice([Noted, broken])
-
     assert 1 == len(closed)
 
 
 def test_it_can_be_wrapped():
     env = TimeLimit(Choice(["GridWorld", GridWorld], seed=2), 3)
-
     assert [0, 1, 1, 2, 0] == [int(env.step(0).step_type) for _ in range(5)]

@@ -32,7 +32,7 @@ def goal(image):
     seed=st.integers(0, 99),
     actions=st.lists(st.integers(0, 3), max_size=12),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_the_agent_walks_until_it_is_at_the_goal_or_out_of_time(size, seed, actions):
     env = GridWorld(size=size, max_episode_steps=10, seed=seed)
     image = env.reset().observation
@@ -57,9 +57,7 @@ def test_the_agent_walks_until_it_is_at_the_goal_or_out_of_time(size, seed, acti
 
 def test_agent_and_goal_start_on_every_pair_of_different_cells():
     images = GridWorld(2000, size=2, seed=1).reset().observation
-
     pairs = {(agent(image), goal(image)) for image in images}
-
     assert 4 * 3 == len(pairs)
     assert all(ours != theirs for ours, theirs in pairs)
 
@@ -87,7 +85,6 @@ def test_info_tells_the_cells():
     env = GridWorld(3, seed=1)
     images = env.reset().observation
     info = env.get_info()
-
     assert [agent(image) for image in images] == list(map(tuple, info["agent"]))
     assert [goal(image) for image in images] == list(map(tuple, info["goal"]))
 
@@ -97,18 +94,14 @@ def test_an_episode_goes_on_without_a_limit():
     image = env.reset().observation
     # Into the wall above or below, and not into the goal.
     action = 0 if agent(image)[0] == 0 else 2
-
     types = {int(env.step(action).step_type) for _ in range(150)}
-
     assert {int(StepType.MID)} == types
 
 
 def test_the_picture_shows_the_agent_and_the_goal():
     env = GridWorld(size=4, seed=1)
     image = env.reset().observation
-
     picture = env.render()
-
     assert (64, 64, 3) == picture.shape
     cells = picture[8::16, 8::16]
     assert (70, 200, 90) == tuple(cells[agent(image)])

@@ -24,30 +24,24 @@ def test_a_row_draws_the_same_whoever_draws_with_it(kind, seeds, data):
     together = RowStreams(seeds)
     alone = [RowStreams([seed]) for seed in seeds]
     subsets = st.sets(st.integers(0, len(seeds) - 1)).map(sorted)
-
     for rows in data.draw(st.lists(subsets, max_size=5)):
         drawn = draws(together, np.array(rows, np.int64), kind)
         for place, row in enumerate(rows):
             expected = draws(alone[row], np.array([0]), kind)
-
             assert np.array_equal(expected[..., 0], drawn[..., place])
 
 
 def test_drawing_at_once_and_in_parts_is_the_same():
     at_once = RowStreams([5, 6]).uniform(np.arange(2), 7)
     streams = RowStreams([5, 6])
-
     in_parts = [streams.uniform(np.arange(2), count) for count in (1, 3, 2, 1)]
-
     assert np.array_equal(at_once, np.concatenate(in_parts))
 
 
 def test_with_a_key_of_zero_the_numbers_are_those_of_splitmix64():
     streams = RowStreams([1])
     streams.positions[:] = streams.keys[:] = 0
-
     drawn = streams.uniform(np.array([0]), 3)[:, 0]
-
     # The first numbers of the published generator from seed 0.
     words = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert [(word >> 11) / 2**53 for word in words] == drawn.tolist()
@@ -59,40 +53,34 @@ def test_a_stream_goes_on_from_its_position_and_key():
     streams.uniform(rows, 4)
     other = RowStreams([7, 8, 9])
     other.positions[:], other.keys[:] = streams.positions, streams.keys
-
     assert np.array_equal(streams.normal(rows, 5), other.normal(rows, 5))
 
 
 def test_streams_of_fresh_entropy_differ():
     rows = np.arange(100)
     drawn = np.concatenate([RowStreams([None] * 100).uniform(rows, 1) for _ in "ab"])
-
     assert 200 == len(np.unique(drawn))
 
 
 def test_only_the_rows_without_a_seed_take_fresh_entropy():
     rows = np.arange(2)
     first, second = (RowStreams([4, None]).uniform(rows, 2) for _ in "ab")
-
     assert [True, False] == (first == second).all(axis=0).tolist()
 
 
 def test_streams_whose_positions_meet_differ_by_their_keys():
     streams = RowStreams([1, 2])
     streams.positions[1] = streams.positions[0]
-
     drawn = streams.uniform(np.arange(2), 50)
-
     assert (drawn[:, 0] != drawn[:, 1]).all()
 
 
-@pytest.mark.parametrize(("rows", "count"), [(1, 200_000), (200_000, 1), (500, 400)])
+@pytest.mark.parametrize(("rows", "count"), [(1, 60_000), (20_000, 1), (300, 200)])
 def test_uniform_numbers_fill_the_unit_interval_evenly(rows, count):
     drawn = RowStreams(list(range(rows))).uniform(np.arange(rows), count)
-
     found, _ = np.histogram(drawn, bins=100, range=(0.0, 1.0))
-    chi_square = ((found - 2000.0) ** 2 / 2000.0).sum()
-
+    expected = rows * count / 100
+    chi_square = ((found - expected) ** 2 / expected).sum()
     # 99 degrees of freedom: their sum is below 160 but for one time in ten thousand.
     assert chi_square < 160
     assert 0.0 <= drawn.min()
@@ -101,36 +89,29 @@ def test_uniform_numbers_fill_the_unit_interval_evenly(rows, count):
 
 def test_neither_neighbouring_draws_nor_neighbouring_rows_are_correlated():
     drawn = RowStreams(list(range(400))).uniform(np.arange(400), 400) - 0.5
-
     for first, second in ((drawn[1:], drawn[:-1]), (drawn[:, 1:], drawn[:, :-1])):
         correlation = (first * second).mean() * 12
-
         assert abs(correlation) < 4 / 400
 
 
 def test_every_bit_is_set_half_of_the_time():
     bits = RowStreams([1]).uniform(np.array([0]), 40_000) * 2.0**53
     words = bits.astype(np.uint64)
-
     shares = [
         float((words >> np.uint64(bit) & np.uint64(1)).mean()) for bit in range(53)
     ]
-
     assert np.allclose(0.5, shares, atol=4 * 0.5 / 200)
 
 
 def test_normal_numbers_have_the_moments_of_the_normal_distribution():
     drawn = RowStreams(list(range(400))).normal(np.arange(400), 500)
-
     moments = [float((drawn**power).mean()) for power in (1, 2, 3, 4)]
-
     assert np.allclose([0.0, 1.0, 0.0, 3.0], moments, atol=0.06)
 
 
 @given(seed=SEEDS, low=st.integers(-5, 5), width=st.integers(1, 9))
 def test_integers_stay_within_their_bounds(seed, low, width):
     drawn = RowStreams([seed] * 20).integers(np.arange(20), low, low + width)
-
     assert (drawn >= low).all()
     assert (drawn < low + width).all()
 
@@ -138,17 +119,13 @@ def test_integers_stay_within_their_bounds(seed, low, width):
 def test_integers_have_bounds_for_each_row_and_reach_all_of_them():
     high = np.arange(1, 10)
     streams = RowStreams(list(range(9)))
-
     drawn = np.array([streams.integers(np.arange(9), 0, high) for _ in range(300)])
-
     assert high.tolist() == [len(np.unique(column)) for column in drawn.T]
 
 
 def test_no_rows_draw_nothing():
     streams = RowStreams([1, 2])
     before = streams.positions.copy()
-
     drawn = streams.uniform(np.zeros(0, np.int64), 3)
-
     assert (3, 0) == drawn.shape
     assert np.array_equal(before, streams.positions)

@@ -50,7 +50,6 @@ def test_every_step_keeps_the_rules(seed, actions):
         time_step = env.step(action)
         outcome = check_step(observation["board"].reshape(9), action, time_step)
         observation = time_step.observation
-
         assert np.float32(REWARDS[outcome]) == time_step.reward
         assert (outcome != "goes on") == bool(time_step.is_last())
         assert float(outcome == "goes on") == time_step.discount
@@ -65,19 +64,16 @@ def test_every_ending_happens_to_somebody():
     rng, rows = np.random.default_rng(1), 300
     env = TicTacToe(rows, seed=2)
     env.reset()
-
     rewards = collections.Counter()
     for _ in range(12):
         time_step = env.step(rng.integers(0, 9, rows))
         rewards.update(time_step.reward[time_step.is_last()].tolist())
-
     endings = {float(np.float32(reward)) for reward in REWARDS.values()}
     assert endings == set(rewards)
 
 
 def test_the_player_begins_on_an_empty_board():
     observation = TicTacToe(seed=1).reset().observation
-
     assert np.int32 == observation["board"].dtype
     assert not observation["board"].any()
     assert observation["mask"].all()
@@ -86,9 +82,7 @@ def test_the_player_begins_on_an_empty_board():
 def test_the_opponent_answers_on_every_empty_square_alike():
     env = TicTacToe(8000, seed=1)
     env.reset()
-
     boards = env.step(np.full(8000, 4)).observation["board"].reshape(-1, 9)
-
     shares = (boards == 2).mean(axis=0)
     assert 0.0 == shares[4]
     assert np.allclose(1 / 8, np.delete(shares, 4), atol=0.015)
@@ -107,8 +101,6 @@ def test_the_picture_shows_who_is_where(side, color):
     env = TicTacToe(seed=1)
     env.reset()
     board = env.step(4).observation["board"]
-
     drawn = (env.render() == color).all(axis=-1)
-
     shown = drawn.reshape(3, 40, 3, 40).any(axis=(1, 3))
     assert np.array_equal(board == side, shown)

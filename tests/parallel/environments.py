@@ -368,6 +368,18 @@ class Stubborn(CountingEnv):
             raise ValueError("Stubborn stays where it is.")
 
 
+class Told(CountingEnv):
+    """Shows the number that it was told last."""
+
+    number = 0
+
+    def tell(self, number: int) -> None:
+        self.number = number
+
+    def _observe(self) -> Any:
+        return np.array(self.number, np.int32)
+
+
 class Marking(CountingEnv):
     """Writes down in a folder when it is built, steps and is closed."""
 
@@ -402,7 +414,7 @@ class Meeting(CountingEnv):
             os.mkfifo(other)
         with contextlib.suppress(FileExistsError):
             os.mkfifo(mine)
-        # Opening a pipe waits for whoever opens its other end.
+        # Opening a pipe waits until its other end is opened.
         if mine < other:
             os.close(os.open(mine, os.O_RDONLY))
             os.close(os.open(other, os.O_WRONLY))
@@ -513,3 +525,60 @@ class LooseBatch(PyEnvironment):
     def _step(self, action: Any) -> Any:
         time_step = transition(self._shown, np.zeros(2, np.float32))
         return time_step._replace(reward=self._rewards)
+
+
+COUNT = ArraySpec((2,), np.int64)
+
+
+class Telling(PyEnvironment):
+    """Its info is what it shows: the number of the episode, and of the step in it.
+
+    An info that belongs to another time step is thereby seen.
+    """
+
+    def __init__(self, length=3, more=False, crash_at=None):
+        super().__init__(handle_auto_reset=True)
+        self.length, self.more, self.crash_at = length, more, crash_at
+        self.count = np.array([-1, 0])
+        self.asked = self.moved = 0
+
+    def observation_spec(self):
+        return COUNT
+
+    def action_spec(self):
+        return ArraySpec((), np.int64)
+
+    def info_spec(self):
+        return {"count": COUNT}
+
+    def get_info(self):
+        self.asked += 1
+        return {"count": self.count.copy(), **({"more": "text"} if self.more else {})}
+
+    def _reset(self):
+        self.count = np.array([self.count[0] + 1, 0])
+        return restart(self.count.copy())
+
+    def _step(self, action):
+        self.moved += 1
+        if self.moved == self.crash_at:
+            raise OSError("the cable")
+        self.count = self.count + np.array([0, 1])
+        if self.count[1] == self.length:
+            return termination(self.count.copy(), reward=0.0)
+        return transition(self.count.copy(), reward=0.0)
+
+    def _get_state(self):
+        return self.count.copy()
+
+    def _set_state(self, state):
+        self.count = state.copy()
+
+    def jump(self):
+        self.count = self.count + 100
+
+
+def batch_of(lengths):
+    return BatchedPyEnvironment(
+        [Telling(length) for length in lengths], multithreading=False
+    )

@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 from envkit import nest
 from envkit.parallel import AutoReset, RestartPolicy
 from envkit.testing import ManualClock, TracingEnv
-from envkit.testing.backend import FakeBackend
 from tests import strategies
+from tests.parallel.fake_backend import FakeBackend
 
 ENDLESS = RestartPolicy(max_restarts=10_000, within=None, backoff=0)
 POLICIES = [
@@ -35,10 +35,10 @@ POLICIES = [
 ]
 LIMIT = 5.0
 # Shrinking a failure takes many runs more.
-MARKS = [pytest.mark.watchdog(300), pytest.mark.slow]
+MARKS = [pytest.mark.slow]
 SETTINGS = hypothesis.settings(
     deadline=None,
-    max_examples=120,
+    max_examples=50,
     stateful_step_count=14,
     # Explaining a failure runs it hundreds of times more.
     phases=set(hypothesis.Phase) - {hypothesis.Phase.explain},
@@ -123,7 +123,6 @@ class PoolMachine(RuleBasedStateMachine):
             reset_timeout=LIMIT if timed else None,
             step_timeout=LIMIT if timed else None,
         )
-        self.env._pool._now = self.backend.now
 
     def prepare(self):
         """Prepares what a machine remembers besides, before there is a pool."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from envkit import ParallelPyEnvironment
-from envkit.time_step import StepType, TimeStep
+from envkit.time_step import AutoReset, StepType, TimeStep
 
 BACKENDS = ("inline", "thread", "process")
 
@@ -19,9 +19,16 @@ def pool_of(
     constructors: Sequence[Any], backend: str = "inline", **options: Any
 ) -> ParallelPyEnvironment:
     """Makes a pool whose workers start at the same time."""
-    return ParallelPyEnvironment(
-        constructors, start_serially=False, backend=backend, **options
-    )
+    options = {"start_serially": False, **with_fork(backend, options)}
+    return ParallelPyEnvironment(constructors, backend=backend, **options)
+
+
+def with_fork(backend: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options of a pool whose processes are forked, unless they say otherwise.
+
+    A fork server takes longer to start than most tests.
+    """
+    return {"start_method": "fork", **options} if backend == "process" else options
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
@@ -112,6 +119,25 @@ def digest_of(time_steps: Sequence[Any]) -> str:
 def play(env: Any, actions: Sequence[Any]) -> list[TimeStep]:
     """Resets, then steps with each action."""
     return [env.reset(), *(env.step(action) for action in actions)]
+
+
+def played(env: Any, order: AutoReset, steps: int = 30) -> list[Any]:
+    """Plays five `Walk`s on under an order; returns all that can be seen of it."""
+    env.autoreset = order
+    env.seed([3, 4, 5, 6, 7])
+    time_step = env.reset()
+    seen: list[Any] = [time_step]
+    rng = np.random.default_rng(0)
+    for step in range(steps):
+        actions = rng.random((5, 2), np.float32)
+        if order is AutoReset.DISABLED and time_step.is_last().any():
+            time_step = env.reset(time_step.is_last())
+        elif step % 5 == 4 and order is AutoReset.NEXT_STEP:
+            time_step = env.step(actions, np.arange(5) != step % 4)
+        else:
+            time_step = env.step(actions)
+        seen += [time_step, env.get_info()]
+    return seen
 
 
 def is_grammatical(step_types: Sequence[int]) -> bool:

@@ -1,7 +1,8 @@
 """Whatever happens to workers, no answer of an asynchronous pool is lost or doubled.
 
-What a pool knows it knows from its backend's events. The machine looks at the same
-events, and works out from them which rows are ready, and in which order they became so.
+What a pool knows it knows from the slab and its backend's events. The machine looks at
+the same, when the pool does, and works out which rows are ready, and in which order
+they became so.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from envkit.errors import CallOrderError, WorkerError
 from envkit.parallel import AsyncParallelPyEnvironment, AutoReset
-from envkit.parallel.backends.base import Exited, Failed, Finished
-from envkit.parallel.row_book import BROKEN
+from envkit.parallel.backends.base import Exited, Raised
 from envkit.testing import check_trace
-from envkit.testing.backend import FakeBackend, Interrupt, Pass
 from tests import strategies
+from tests.parallel.fake_backend import FakeBackend, Interrupt, Pass
 from tests.parallel.machines import (
     MARKS,
     POLICIES,
@@ -50,7 +50,6 @@ class WatchedBackend(FakeBackend):
         super().__init__(clock=machine.clock)
         self.spared = 0
         self._machine = machine
-        self._known = []
 
     def dispatch(self, rows):
         self._machine.note_dispatched(rows)
@@ -62,14 +61,13 @@ class WatchedBackend(FakeBackend):
         super().dispatch(rows)
         self.schedule = schedule
 
-    def wait_events(self, timeout, count=1):
-        self._machine.note_wait()
-        queue = super().wait_events(timeout, count)
-        for event in queue:
-            # Those that an interrupted call has left come once more.
-            if not any(event is known for known in self._known):
-                self._machine.note_event(event)
-        self._known = list(queue)
+    def wait_events(self, timeout, owing=-1):
+        if timeout:
+            self._machine.note_wait()
+        # If this is interrupted, the pool has seen nothing of what has happened.
+        queue = super().wait_events(timeout, owing)
+        self._machine.note_answered()
+        self._machine.note_events(queue)
         return queue
 
 
@@ -115,24 +113,33 @@ class AsyncMachine(PoolMachine):
         self.dispatched |= set(range(self.rows) if rows is None else rows.tolist())
 
     def note_wait(self):
+        self.note_answered()
         if self.awaited < math.inf:
             assert len(self.ready()) < self.awaited, "It waits for more than it needs."
 
-    def note_event(self, event):
-        match event:
-            case Finished(rows):
-                # What is told once more may have been asked again since.
-                slab = self.env._pool.slab
-                answered = slab.answered == slab.sequence
-                for row in rows.tolist():
-                    if row in self.dispatched and answered[row]:
-                        self.dispatched.discard(row)
-                        self.lost.discard(row)
-                        self.places[row] = next(self.moments)
-            case Failed(failed):
-                self.lose(row for row in failed if row in self.dispatched)
-            case Exited(worker):
-                self.lose(range(*self.env._pool.layout.blocks[worker]))
+    def note_answered(self):
+        """Notes the rows whose answers are in the slab: the pool looks for them now."""
+        if not hasattr(self, "env"):
+            return
+        slab = self.env._pool.slab
+        moment = next(self.moments)
+        for row in np.flatnonzero(~slab.owing_rows()).tolist():
+            if row in self.dispatched:
+                self.dispatched.discard(row)
+                self.lost.discard(row)
+                self.places[row] = moment
+
+    def note_events(self, events):
+        raised = []
+        for event in events:
+            match event:
+                case Raised(rows):
+                    raised += rows
+                case Exited(worker):
+                    self.lose(row for row in raised if row in self.dispatched)
+                    raised = []
+                    self.lose(range(*self.env._pool.layout.blocks[worker]))
+        self.lose(row for row in raised if row in self.dispatched)
 
     def lose(self, rows):
         moment = next(self.moments)
@@ -157,12 +164,12 @@ class AsyncMachine(PoolMachine):
         return sorted(rows, key=self.places.__getitem__)
 
     def broken(self):
-        return set(np.flatnonzero(self.env._pool.state == BROKEN).tolist())
+        return set(self.env._pool.errors)
 
     def gone(self):
         """Returns the rows whose workers will never come back."""
         pool = self.env._pool
-        blocks = zip(pool._workers, pool.layout.blocks, strict=True)
+        blocks = zip(pool._workers.workers, pool.layout.blocks, strict=True)
         return {row for entry, block in blocks if entry.crash for row in range(*block)}
 
     def busy(self):
@@ -320,6 +327,7 @@ class AsyncMachine(PoolMachine):
 
     def look(self, batch, wanted, is_late):
         assert self.clock.now() <= is_late
+        self.note_answered()
         rows = batch.env_ids.tolist()
         assert len(rows) == wanted or (
             len(rows) < wanted and self.clock.now() == is_late
@@ -359,7 +367,14 @@ class AsyncMachine(PoolMachine):
 
     def note_failure(self, error):
         """Notes which rows the caller need not wait for any more."""
-        named = {row for each in (error, *error.also) for row in each.envs}
+        pool = self.env._pool
+        named = set()
+        for each in (error, *error.also):
+            named |= set(each.envs)
+            # A constructor that fails names its own environment, but its worker is
+            # gone with all others.
+            if pool._workers.workers[each.worker].crash is each:
+                named |= set(range(*pool.layout.blocks[each.worker]))
         news = named & self.broken()
         assert not news & self.told or self.gone() & named
         if self.policy in PATIENT:
@@ -465,5 +480,5 @@ class AsyncMachine(PoolMachine):
 TestAsync = AsyncMachine.TestCase
 TestAsync.pytestmark = MARKS
 TestAsync.settings = hypothesis.settings(
-    SETTINGS, max_examples=250, stateful_step_count=20
+    SETTINGS, max_examples=100, stateful_step_count=20
 )

@@ -18,7 +18,7 @@ from envkit.envs import CartPole
 from envkit.errors import ClosedError, EnvironmentRaised
 from envkit.testing import CountingEnv
 from envkit.wrappers import PyEnvironmentBaseWrapper, TimeLimit
-from tests.parallel.streams import BACKENDS
+from tests.parallel.streams import BACKENDS, with_fork
 
 on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -67,17 +67,18 @@ POOLS = [ParallelPyEnvironment, AsyncParallelPyEnvironment]
 @pytest.mark.parametrize("kind", POOLS)
 @on_each_backend
 def test_an_attribute_is_set_in_the_workers(backend, kind):
-    with kind([Levelled] * 4, backend=backend, num_workers=2) as env:
+    options = with_fork(backend, {"num_workers": 2})
+    with kind([Levelled] * 4, backend=backend, **options) as env:
         env.set_attr("level", 3)
         env.set_attr("level", 7, env_ids=[3, 1])
-
         assert [3, 7, 3, 7] == env.access("level")
         assert [{"level": level} for level in (3, 7, 3, 7)] == env.call("get_info")
 
 
 @on_each_backend
 def test_a_handle_sets_it_in_its_environment(backend):
-    with ParallelPyEnvironment([Levelled] * 3, backend=backend, num_workers=2) as env:
+    options = with_fork(backend, {"num_workers": 2})
+    with ParallelPyEnvironment([Levelled] * 3, backend=backend, **options) as env:
         env.envs[0].level = 3
         env._envs[2].level = 5
         env.envs[1].brand_new = [1, 2]
@@ -89,10 +90,10 @@ def test_a_handle_sets_it_in_its_environment(backend):
 
 @on_each_backend
 def test_it_is_set_where_it_is(backend):
-    with ParallelPyEnvironment([wrapped] * 2, backend=backend, num_workers=1) as env:
+    options = with_fork(backend, {"num_workers": 1})
+    with ParallelPyEnvironment([wrapped] * 2, backend=backend, **options) as env:
         env.set_attr("level", 3)
         env.set_attr("tint", "blue", env_ids=[1])
-
         assert [{"level": 3}] * 2 == env.get_infos()
         assert ["red", "blue"] == env.access("tint")
         assert [True, True] == env.env_is_wrapped(Tinted)
@@ -124,7 +125,6 @@ def test_a_wrapper_around_a_batch_or_a_pool_hands_it_on():
     ):
         with TimeLimit(batch, 5) as env:
             env.set_attr("level", 4, env_ids=[1])
-
             assert [1, 4] == [one.level for one in env.envs]
 
 
@@ -144,7 +144,6 @@ def test_a_batch_that_is_one_object_has_one_value():
     with ParallelPyEnvironment([maker, maker], backend="inline") as env:
         env.envs[1].title = "slow"
         env.set_attr("title", "fast", env_ids=[0])
-
         assert ["fast", "slow"] == env.access("title")
 
 
@@ -175,7 +174,6 @@ def test_a_declared_info_follows_what_was_set():
 def test_what_is_the_handles_own_cannot_be_set(name, message_of):
     with ParallelPyEnvironment([Levelled], backend="inline") as env:
         handle = env.envs[0]
-
         assert (
             f"{name!r} is an attribute of EnvHandle and cannot be set. Where the "
             f"environment has one of this name: set_attr({name!r}, value)."
@@ -197,10 +195,10 @@ def test_private_names_are_the_environments_own_affair(private, message_of):
 
 @on_each_backend
 def test_what_cannot_be_set_is_an_error_of_that_environment(backend):
-    with ParallelPyEnvironment([Levelled] * 2, backend=backend, num_workers=1) as env:
+    options = with_fork(backend, {"num_workers": 1})
+    with ParallelPyEnvironment([Levelled] * 2, backend=backend, **options) as env:
         with pytest.raises(AttributeError) as caught:
             env.envs[1].fixed = "loose"
-
         assert isinstance(caught.value, EnvironmentRaised)
         assert ((1,), "set_attr('fixed')") == (caught.value.envs, caught.value.command)
         assert ["fixed"] * 2 == env.access("fixed")
@@ -208,7 +206,6 @@ def test_what_cannot_be_set_is_an_error_of_that_environment(backend):
 
 def test_what_is_only_read_through_cannot_be_set(message_of):
     env = BatchedPyEnvironment([Adapting()])
-
     assert (
         "'gravity' cannot be set: Adapting only reads it from what it adapts. Give it "
         "a method that sets it, and use call()."
@@ -216,10 +213,11 @@ def test_what_is_only_read_through_cannot_be_set(message_of):
 
 
 def test_a_value_that_cannot_travel_is_an_error_and_the_pool_goes_on():
-    with ParallelPyEnvironment([Levelled] * 2, num_workers=1) as env:
+    with ParallelPyEnvironment(
+        [Levelled] * 2, num_workers=1, start_method="fork"
+    ) as env:
         with pytest.raises(TypeError):
             env.set_attr("level", threading.Lock())
-
         assert [1, 1] == env.access("level")
 
 

@@ -7,9 +7,11 @@ import functools
 import pytest
 
 from envkit.parallel.backends.inline import InlineBackend
+from envkit.parallel.backends.linked import linked
 from envkit.parallel.backends.process import ProcessBackend
 from envkit.parallel.backends.thread import ThreadBackend
-from envkit.testing import FakeBackend, check_backend
+from tests.parallel.contract.check_backend import check_backend
+from tests.parallel.fake_backend import FakeBackend
 
 CANNOT_KILL = {
     "failed_replacement",
@@ -29,6 +31,7 @@ BACKENDS = {
     "process, spawn": (functools.partial(ProcessBackend, "spawn"), set()),
     "process, forkserver": (functools.partial(ProcessBackend, "forkserver"), set()),
     "process, fork": (functools.partial(ProcessBackend, "fork"), set()),
+    "linked": (functools.partial(linked, ["envkit worker {address}"] * 3), set()),
 }
 
 
@@ -37,5 +40,4 @@ BACKENDS = {
 def test_a_backend_keeps_the_contract(name):
     make_backend, may_skip = BACKENDS[name]
     report = check_backend(make_backend)
-
     assert may_skip == report.skipped.keys()

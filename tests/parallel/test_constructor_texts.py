@@ -8,15 +8,13 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envkit import constructor
-from envkit.parallel.constructor_texts import (
-    describe_constructor,
-    introduced,
-    kind_of,
-)
+from envkit.parallel.serialize import _introduced as introduced
+from envkit.parallel.serialize import _kind_of as kind_of
+from envkit.parallel.serialize import describe_constructor
 from envkit.testing import CountingEnv
 
 HERE = __name__
@@ -113,13 +111,11 @@ def test_a_constructor_is_named(recipe, expected):
 )
 def test_an_argument_is_written_in_a_few_characters(argument, expected):
     text = describe_constructor(partial(level=argument))
-
     assert f"functools.partial({HERE}.make, level={expected})" == text
 
 
 def test_only_the_first_arguments_are_written():
     arguments = {f"a{number}": number for number in range(20)}
-
     assert (
         f"functools.partial({HERE}.make, a0=0, a1=1, a2=2, a3=3, a4=4, a5=5, a6=6, …)"
     ) == describe_constructor(partial(**arguments))
@@ -130,13 +126,14 @@ VALUES = st.recursive(  # whatever a constructor may be given
     lambda inner: (
         st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner)
     ),
+    max_leaves=9,
 )
 
 
-@given(arguments=st.dictionaries(st.text(max_size=200), VALUES))
+@settings(max_examples=25)
+@given(arguments=st.dictionaries(st.text(max_size=200), VALUES, max_size=9))
 def test_no_constructor_has_a_long_name(arguments):
     text = describe_constructor(functools.partial(make, **arguments))
-
     assert len(text) <= 160
     assert text.startswith("functools.partial(")
 
@@ -178,7 +175,6 @@ def test_a_class_is_introduced_with_its_place():
 def test_a_notebook_cell_is_called_that(file):
     names = {}
     exec(compile("make = lambda: None", file, "exec"), names)
-
     assert "a lambda defined in a notebook cell, line 1" == introduced(names["make"])
 
 

@@ -17,76 +17,23 @@ from envkit import (
     BatchedPyEnvironment,
     Blocking,
     ParallelPyEnvironment,
-    PyEnvironment,
     RestartPolicy,
-    restart,
-    termination,
-    transition,
 )
 from envkit.errors import CallOrderError, EnvironmentRaised
 from envkit.parallel import AsyncParallelPyEnvironment
 from envkit.testing import CountingEnv
-
-COUNT = ArraySpec((2,), np.int64)
-
-
-class Telling(PyEnvironment):
-    """Its info is what it shows: the number of the episode, and of the step in it.
-
-    An info that belongs to another time step is thereby seen.
-    """
-
-    def __init__(self, length=3, more=False, crash_at=None):
-        super().__init__(handle_auto_reset=True)
-        self.length, self.more, self.crash_at = length, more, crash_at
-        self.count = np.array([-1, 0])
-        self.asked = self.moved = 0
-
-    def observation_spec(self):
-        return COUNT
-
-    def action_spec(self):
-        return ArraySpec((), np.int64)
-
-    def info_spec(self):
-        return {"count": COUNT}
-
-    def get_info(self):
-        self.asked += 1
-        return {"count": self.count.copy(), **({"more": "text"} if self.more else {})}
-
-    def _reset(self):
-        self.count = np.array([self.count[0] + 1, 0])
-        return restart(self.count.copy())
-
-    def _step(self, action):
-        self.moved += 1
-        if self.moved == self.crash_at:
-            raise OSError("the cable")
-        self.count = self.count + np.array([0, 1])
-        if self.count[1] == self.length:
-            return termination(self.count.copy(), reward=0.0)
-        return transition(self.count.copy(), reward=0.0)
-
-    def _get_state(self):
-        return self.count.copy()
-
-    def _set_state(self, state):
-        self.count = state.copy()
-
-    def jump(self):
-        self.count = self.count + 100
-
-
-def batch_of(lengths):
-    return BatchedPyEnvironment(
-        [Telling(length) for length in lengths], multithreading=False
-    )
+from tests.parallel import streams
+from tests.parallel.environments import COUNT, Telling, batch_of
 
 
 def pool_of(*makers, backend="inline", **options):
-    options = {"num_workers": 2} | options
+    options = {"num_workers": 2, **streams.with_fork(backend, options)}
     return ParallelPyEnvironment(list(makers), backend=backend, **options)
+
+
+def async_of(*makers, backend="inline", **options):
+    options = {"num_workers": 2, **streams.with_fork(backend, options)}
+    return AsyncParallelPyEnvironment(list(makers), backend=backend, **options)
 
 
 MIXED = [
@@ -98,7 +45,7 @@ MIXED = [
 
 
 @pytest.mark.parametrize("order", list(AutoReset))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12)
 @given(moves=st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=9))
 def test_it_belongs_to_the_time_step_that_was_returned_last(order, moves):
     makers = MIXED[:2] + MIXED[3:]
@@ -165,7 +112,6 @@ def test_what_comes_back_belongs_to_the_caller():
         env.declared_info()["count"][:] = 7
         env.get_info()["count"][:] = 7
         env.info_spec().clear()
-
         assert [[0, 0], [0, 0]] == env.declared_info()["count"].tolist()
         assert {"count": COUNT} == env.info_spec()
 
@@ -174,7 +120,6 @@ def test_an_environment_that_was_called_by_name_is_asked_again():
     with pool_of(Telling, Telling, backend="process") as env:
         env.reset()
         env.call("jump", env_ids=[1])
-
         assert [[0, 0], [100, 100]] == env.declared_info()["count"].tolist()
         assert [[0, 0], [100, 100]] == env.get_info()["count"].tolist()
 
@@ -245,7 +190,7 @@ class Lying(Telling):
 
 
 @pytest.mark.parametrize("make", [Lying, lambda: BatchedPyEnvironment([Lying()])])
-def test_an_info_that_does_not_fit_is_an_error_for_whoever_asks(make):
+def test_an_info_that_does_not_fit_is_an_error_for_the_call_that_asks(make):
     with pool_of(Telling, make) as env:
         env.reset()
         env.step([0, 0])
@@ -272,9 +217,7 @@ def test_a_shape_is_never_broadcast_into_a_row():
 @pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
 @pytest.mark.parametrize("backend", ["process", "thread", "inline"])
 def test_an_asynchronous_pool_tells_it_of_rows_that_owe_nothing(backend, order):
-    with AsyncParallelPyEnvironment(
-        [Telling] * 3, num_workers=2, backend=backend, autoreset=order
-    ) as env:
+    with async_of(*[Telling] * 3, backend=backend, autoreset=order) as env:
         env.reset_async()
         for _ in range(12):
             got = env.recv(count=1)
@@ -285,11 +228,6 @@ def test_an_asynchronous_pool_tells_it_of_rows_that_owe_nothing(backend, order):
             env.send(np.zeros(len(rows), np.int64), rows)
             with pytest.raises(CallOrderError, match="still owe"):
                 env.declared_info(rows)
-
-
-def async_of(*makers, backend="inline", **options):
-    options = {"num_workers": 2} | options
-    return AsyncParallelPyEnvironment(list(makers), backend=backend, **options)
 
 
 @pytest.mark.parametrize("order", [AutoReset.NEXT_STEP, AutoReset.SAME_STEP])
@@ -309,7 +247,7 @@ def test_recv_brings_it_with_the_rows_in_their_order(backend, order):
                 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12)
 @given(
     counts=st.lists(st.integers(1, 4), max_size=12),
     lengths=st.lists(st.integers(1, 4), min_size=4, max_size=4),
@@ -341,7 +279,6 @@ def test_what_recv_brings_is_of_its_step_and_stays():
         first = env.recv()
         env.send(np.zeros(2, np.int64))
         env.recv()
-
         assert [[0, 0], [0, 0]] == first.info["count"].tolist()
 
 
@@ -350,7 +287,6 @@ def test_where_nothing_is_declared_recv_brings_no_info():
         env.reset_async()
         got = env.recv()
         env_ids, time_step = got
-
         assert {} == got.info == env.declared_info()
         assert (got.env_ids is env_ids, got.time_step is time_step) == (True, True)
 
@@ -415,8 +351,7 @@ def test_a_batch_of_answers_is_copied_whole():
 
 
 def test_a_batch_made_of_an_asynchronous_pool_declares_it():
-    pool = AsyncParallelPyEnvironment([Telling] * 2, num_workers=2)
-    with Blocking(pool) as env:
+    with Blocking(async_of(Telling, Telling)) as env:
         assert {"count": COUNT} == env.info_spec()
 
 

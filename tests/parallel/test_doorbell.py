@@ -1,4 +1,4 @@
-"""Bells that are rung in one process and heard in another."""
+"""Bells that are rung in one process and wake another."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit.parallel import doorbell
-from envkit.parallel.doorbell import MESSAGE, ROWS, Doorbell, linger, may_linger
+from envkit.parallel.system import doorbell
+from envkit.parallel.system.doorbell import MESSAGE, ROWS, Doorbell, linger, may_linger
 from tests import residue
 
 KINDS = ["eventfd", "sockets"] if residue.ON_LINUX else ["sockets"]
@@ -40,10 +40,9 @@ def is_ringing(bell):
 
 
 @each_kind
-def test_a_bell_that_nobody_rang_is_silent(kind):
+def test_a_bell_that_was_not_rung_is_silent(kind):
     bell = bell_of(kind)
-
-    assert 0 == bell.heard()
+    assert 0 == bell.drain()
     assert not is_ringing(bell)
     bell.close()
 
@@ -54,20 +53,18 @@ def test_rings_add_up_and_tell_rows_from_messages(kind, rows, messages):
     bell = bell_of(kind)
     for meaning in [ROWS] * rows + [MESSAGE] * messages:
         bell.ring(meaning)
-    heard = bell.heard()
-
+    heard = bell.drain()
     assert (messages, rows) == divmod(heard, MESSAGE)
-    assert 0 == bell.heard()
+    assert 0 == bell.drain()
     bell.close()
 
 
 @each_kind
-def test_a_bell_rings_until_it_is_heard(kind):
+def test_a_bell_rings_until_it_is_read(kind):
     bell = bell_of(kind)
     bell.ring()
     before = is_ringing(bell), is_ringing(bell)
-    bell.heard()
-
+    bell.drain()
     assert (True, True) == before
     assert not is_ringing(bell)
     bell.close()
@@ -79,20 +76,18 @@ def test_waiting_for_a_bell_that_was_rung_returns_at_once(kind, blocking):
     bell = bell_of(kind, blocking=blocking)
     bell.ring()
     bell.ring(MESSAGE)
-
     assert ROWS + MESSAGE == bell.wait()
     bell.close()
 
 
 @each_kind
 @pytest.mark.parametrize("blocking", [True, False])
-def test_whoever_waits_is_woken(kind, blocking):
+def test_a_thread_that_waits_is_woken(kind, blocking):
     bell, heard = bell_of(kind, blocking=blocking), []
     waiter = threading.Thread(target=lambda: heard.append(bell.wait()))
     waiter.start()
     bell.ring(MESSAGE)
     waiter.join(10)
-
     assert [MESSAGE] == heard
     bell.close()
 
@@ -101,7 +96,7 @@ def test_whoever_waits_is_woken(kind, blocking):
 def test_a_bell_is_rung_from_another_process(kind):
     bell = bell_of(kind, blocking=True)
     program = (
-        "import sys; from envkit.parallel.doorbell import MESSAGE, Doorbell\n"
+        "import sys; from envkit.parallel.system.doorbell import MESSAGE, Doorbell\n"
         "bell = Doorbell.of([int(fd) for fd in sys.argv[1:]])\n"
         "bell.ring(); bell.ring(MESSAGE)"
     )
@@ -149,14 +144,13 @@ def test_a_signal_handler_does_not_end_the_waiting(kind, blocking):
 
 
 @each_kind
-def test_ringing_never_waits_however_often_nobody_hears(kind):
+def test_ringing_never_waits_however_often_it_is_not_read(kind):
     bell = bell_of(kind)
     if kind == "eventfd":
         os.eventfd_write(bell.fileno(), 2**64 - 2)  # as much as it can hold
     for _ in range(3 if kind == "eventfd" else 100_000):
         bell.ring()
-
-    assert bell.heard() > 0
+    assert bell.drain() > 0
     bell.close()
 
 
@@ -185,7 +179,6 @@ def test_closing_gives_the_descriptors_back_once(kind):
     fds = bell.fds
     bell.close()
     bell.close()
-
     assert before == len(os.listdir("/dev/fd"))
     assert {"eventfd": 1, "sockets": 2}[kind] == len(fds)
 
@@ -206,7 +199,6 @@ def test_elsewhere_than_on_linux_a_bell_is_a_pair_of_sockets(monkeypatch, blocki
 @pytest.mark.skipif(not residue.ON_LINUX, reason="eventfd is Linux's")
 def test_on_linux_a_bell_is_one_descriptor():
     bell = Doorbell.create()
-
     assert (bell.fileno(),) == bell.fds
     assert not os.get_inheritable(bell.fileno())
     bell.close()
@@ -217,7 +209,6 @@ def test_on_linux_a_bell_is_one_descriptor():
 
 def test_what_has_come_already_is_seen_without_lingering():
     looks = []
-
     assert linger(lambda: looks.append("look") is None)
     assert ["look"] == looks
 
@@ -226,7 +217,6 @@ def test_what_comes_meanwhile_is_seen(monkeypatch):
     # Where others want the CPU, it comes back only after the usual moment.
     monkeypatch.setattr(doorbell, "_LINGER_NS", 10**10)
     looks = iter([False, False, True])
-
     assert linger(lambda: next(looks))
 
 
@@ -245,15 +235,15 @@ def test_a_signal_handler_that_raises_ends_it():
 @pytest.mark.parametrize(
     ("processes", "cpus", "answer"), [(1, 1, True), (2, 2, True), (3, 2, False)]
 )
-def test_nobody_lingers_who_would_share_a_cpu(monkeypatch, processes, cpus, answer):
+def test_no_process_lingers_that_would_share_a_cpu(
+    monkeypatch, processes, cpus, answer
+):
     monkeypatch.setattr(doorbell, "available_cpus", lambda: cpus)
     monkeypatch.setattr(doorbell, "KEEPS_ORDER", True)
-
     assert answer == may_linger(processes)
 
 
-def test_nobody_lingers_where_stores_may_be_seen_in_another_order(monkeypatch):
+def test_no_process_lingers_where_stores_may_be_seen_in_another_order(monkeypatch):
     monkeypatch.setattr(doorbell, "available_cpus", lambda: 64)
     monkeypatch.setattr(doorbell, "KEEPS_ORDER", False)
-
     assert not may_linger(1)

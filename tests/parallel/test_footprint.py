@@ -1,15 +1,13 @@
-"""What a pool costs: modules, memory, messages, round trips, and names it leaves."""
+"""What a pool costs: modules, memory, messages and round trips."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
-import select
-import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import cloudpickle
@@ -17,9 +15,10 @@ import numpy as np
 import pytest
 
 from envkit.parallel import ParallelPyEnvironment
-from envkit.parallel.channel import Channel
-from envkit.parallel.doorbell import Doorbell
 from envkit.parallel.slab import RUNS, STEPS
+from envkit.parallel.system.channel import Channel
+from envkit.parallel.system.doorbell import Doorbell
+from envkit.testing import CountingEnv
 from tests import residue
 
 only_linux = pytest.mark.skipif(
@@ -57,8 +56,6 @@ class Small(PyEnvironment):
         return self._time_step
 """
 
-each_start_method = pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
-
 
 def small_env(monkeypatch, folder):
     """Names a constructor of small environments, whose module lies in a folder."""
@@ -80,31 +77,18 @@ def run_python(program, *arguments):
     return done.stdout.strip()
 
 
+@functools.cache
+def modules_of_numpy():
+    """Returns the modules of a Python that has loaded NumPy."""
+    program = "import json, sys, numpy.random; print(json.dumps(list(sys.modules)))"
+    return json.loads(run_python(program))
+
+
 def tops(modules):
     return {name.partition(".")[0] for name in modules}
 
 
 # Promise 11: workers stay small.
-
-
-@each_start_method
-def test_a_worker_loads_numpy_envkit_and_the_environments_module_only(
-    monkeypatch, tmp_path, start_method
-):
-    small = small_env(monkeypatch, tmp_path)
-    with ParallelPyEnvironment([small], start_method=start_method) as env:
-        env.reset()
-        env.step(np.zeros((1, 2), np.int64))
-        (modules,) = env.call("modules")
-    # What every Python here loads by itself, such as a tool that measures coverage.
-    program = "import json, sys, numpy.random; print(json.dumps(list(sys.modules)))"
-    everywhere = tops(json.loads(run_python(program)))
-
-    assert {"pytest", "hypothesis", "numpy"} <= tops(sys.modules)
-    assert {"envkit", "my_small_game"} == (
-        tops(modules) - everywhere - sys.stdlib_module_names - {"__mp_main__"}
-    )
-
 
 # Nothing of the parent's side, and nothing large or slow to load.
 UNNEEDED = {
@@ -114,11 +98,11 @@ UNNEEDED = {
     "ctypes.util",
     "envkit.adapters",
     "envkit.parallel.backends",
-    "envkit.parallel.facade",
-    "envkit.parallel.launch",
+    "envkit.parallel.pool_environment",
+    "envkit.parallel.backends.launch",
     "envkit.parallel.parallel_py_environment",
     "envkit.parallel.pool",
-    "envkit.parallel.supervision",
+    "envkit.parallel.restarts",
     "gym",
     "gymnasium",
     "jax",
@@ -132,28 +116,31 @@ UNNEEDED = {
 }
 
 
-def test_a_worker_loads_nothing_of_its_parents_side(monkeypatch, tmp_path):
-    small = small_env(monkeypatch, tmp_path)
-    with ParallelPyEnvironment([small]) as env:
-        env.reset()
-        (modules,) = env.call("modules")
-
-    assert set() == UNNEEDED & set(modules)
-
-
 @only_linux
-@each_start_method
-def test_a_worker_has_little_memory_of_its_own(monkeypatch, tmp_path, start_method):
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_a_worker_loads_numpy_envkit_and_the_environments_module_only(
+    monkeypatch, tmp_path, start_method
+):
+    """And it has little memory of its own."""
     small = small_env(monkeypatch, tmp_path)
     with ParallelPyEnvironment(
         [small] * 4, num_workers=2, start_method=start_method
     ) as env:
         env.reset()
         env.step(np.zeros((4, 2), np.int64))
+        modules, *_ = env.call("modules")
         private = [
             private_bytes(worker.pid) / 2**20 for worker in env.statistics().workers
         ]
+    # What every Python here loads by itself, such as a tool that measures coverage.
+    everywhere = tops(modules_of_numpy())
 
+    assert {"pytest", "hypothesis", "numpy"} <= tops(sys.modules)
+    assert {"envkit", "my_small_game"} == (
+        tops(modules) - everywhere - sys.stdlib_module_names - {"__mp_main__"}
+    )
+    # A server has loaded what it takes to start workers.
+    assert start_method == "forkserver" or set() == UNNEEDED & set(modules)
     assert max(private) < 40, private
 
 
@@ -178,16 +165,13 @@ def private_bytes(pid):
 def test_importing_starts_nothing_and_loads_nothing_heavy(statement):
     program = f"""
 import json, os, sys, threading
-import numpy
+import numpy.random
 before = [dict(os.environ), threading.active_count(), len(os.listdir("/dev/fd"))]
 {statement}
 after = [dict(os.environ), threading.active_count(), len(os.listdir("/dev/fd"))]
 print(json.dumps([before == after, list(sys.modules)]))
 """
     same, modules = json.loads(run_python(program))
-    numpys = json.loads(
-        run_python("import json, sys, numpy; print(json.dumps(list(sys.modules)))")
-    )
     heavy = {
         "absl",
         "asyncio",
@@ -205,7 +189,7 @@ print(json.dumps([before == after, list(sys.modules)]))
     }
 
     assert same
-    assert set() == heavy & set(modules) - set(numpys)
+    assert set() == heavy & set(modules) - set(modules_of_numpy())
 
 
 # Never 7: a step does not pickle, does not allocate, and takes one round trip.
@@ -235,14 +219,16 @@ def test_a_step_neither_pickles_nor_sends_a_message(monkeypatch, tmp_path, zero_
     small = small_env(monkeypatch, tmp_path)
     counts = Counts(monkeypatch)
     actions = np.zeros((4, 2), np.int64)
-    with ParallelPyEnvironment([small] * 4, num_workers=2, zero_copy=zero_copy) as env:
+    with ParallelPyEnvironment(
+        [small] * 4, num_workers=2, zero_copy=zero_copy, start_method="fork"
+    ) as env:
         env.reset()
         env.step(actions)
         for owner, name in (
             (pickle, "dumps"),
             (pickle, "loads"),
             (cloudpickle, "dumps"),
-            (Channel, "send_bytes"),
+            (Channel, "send"),
             (Channel, "receive_available"),
             (Doorbell, "ring"),
         ):
@@ -259,7 +245,7 @@ def test_a_step_neither_pickles_nor_sends_a_message(monkeypatch, tmp_path, zero_
 def test_a_step_is_one_round_trip_for_each_worker(monkeypatch, tmp_path):
     small = small_env(monkeypatch, tmp_path)
     actions = np.zeros((6, 2), np.int64)
-    with ParallelPyEnvironment([small] * 6, num_workers=2) as env:
+    with ParallelPyEnvironment([small] * 6, num_workers=2, start_method="fork") as env:
         env.reset()
         before = env._pool.slab.meters.copy()
         for _ in range(STEPS_TAKEN):
@@ -286,48 +272,19 @@ def test_a_worker_holds_no_more_after_many_steps(monkeypatch, tmp_path, workers)
     assert np.ptp(blocks, axis=1).max() < 10
 
 
-# Never 14: shared memory has no name.
+# The end.
 
 
 @only_linux
-def test_a_pool_leaves_no_name_in_shared_memory(monkeypatch, tmp_path):
-    small = small_env(monkeypatch, tmp_path)
-    before = residue.shared_names()
-    with ParallelPyEnvironment([small] * 2, num_workers=2) as env:
-        env.reset()
-        during = residue.shared_names()
+def test_a_pool_that_was_closed_keeps_no_shared_memory():
+    def shared():
+        return [key for key in residue.Residue.now().things if key[0] == "mapping"]
 
-    assert before == during == residue.shared_names()
+    before = shared()
+    env = ParallelPyEnvironment([CountingEnv], start_method="fork")
+    env.reset()
+    during = shared()
+    env.close()
 
-
-@only_linux
-def test_a_pool_whose_parent_is_killed_leaves_neither_names_nor_processes(
-    monkeypatch, tmp_path
-):
-    small = small_env(monkeypatch, tmp_path)
-    before = residue.shared_names()
-    program = textwrap.dedent("""
-        import os, sys, time
-        from envkit.parallel import ParallelPyEnvironment
-        env = ParallelPyEnvironment([sys.argv[1]] * 2, num_workers=2)
-        env.reset()
-        print(*[worker.pid for worker in env.statistics().workers], flush=True)
-        time.sleep(60)
-    """)
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program, small],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with parent:
-        pids = [int(word) for word in parent.stdout.readline().split()]
-        lives = [os.pidfd_open(pid) for pid in pids]
-        parent.send_signal(signal.SIGKILL)
-    for life in lives:
-        ended, _, _ = select.select([life], [], [], 30)
-        os.close(life)
-        assert ended, "a worker outlives its parent"
-
-    assert 2 == len(pids)
-    assert before == residue.shared_names()
+    assert len(before) < len(during)
+    assert before == shared()

@@ -7,14 +7,12 @@ import functools
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment, ParallelPyEnvironment
+from envkit import BatchedPyEnvironment
 from envkit.errors import EnvironmentRaised, SpecError
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.testing import CountingEnv
-from envkit.time_step import StepType, TimeStep
-
-VALIDATE = ["always", "first", "never"]
-FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
+from envkit.time_step import TimeStep
+from tests.parallel.streams import pool_of
 
 
 class Wrong(CountingEnv):
@@ -45,24 +43,25 @@ def play(pool, rounds=3):
             pool.step(np.zeros(pool.batch_size, np.int32))
 
 
-@pytest.mark.parametrize(
-    ("backend", "validate"),
-    [("process", "first"), ("thread", "first"), *(("inline", how) for how in VALIDATE)],
-)
+MUST_BE = {"step": "1 (MID) or 2 (LAST)", "reset": "0 (FIRST)"}
+
+
 @pytest.mark.parametrize("is_batch", [False, True])
 @pytest.mark.parametrize(
-    ("call", "step_type", "must_be"),
+    ("backend", "validate", "call", "step_type"),
     [
-        ("step", 0, "1 (MID) or 2 (LAST)"),
-        ("step", 9, "1 (MID) or 2 (LAST)"),
-        ("step", -1, "1 (MID) or 2 (LAST)"),
-        ("reset", 1, "0 (FIRST)"),
-        ("reset", 2, "0 (FIRST)"),
-        ("reset", 7, "0 (FIRST)"),
+        *(("inline", "first", "step", step_type) for step_type in (0, 9, -1)),
+        *(("inline", "first", "reset", step_type) for step_type in (1, 2, 7)),
+        ("inline", "always", "step", 0),
+        ("inline", "always", "reset", 2),
+        ("inline", "never", "step", 9),
+        ("inline", "never", "reset", 1),
+        ("thread", "first", "step", 0),
+        ("process", "first", "reset", 2),
     ],
 )
 def test_a_step_type_out_of_turn_is_refused(
-    call, step_type, must_be, is_batch, backend, validate
+    is_batch, backend, validate, call, step_type
 ):
     wrong = functools.partial(Wrong, call, step_type, at=1 if call == "reset" else 2)
 
@@ -70,9 +69,8 @@ def test_a_step_type_out_of_turn_is_refused(
         return BatchedPyEnvironment([CountingEnv(), wrong()])
 
     makers = [batch] if is_batch else [CountingEnv, wrong]
-    options = {"num_workers": 1, "backend": backend, "validate": validate}
     with (
-        ParallelPyEnvironment(makers, **options) as pool,
+        pool_of(makers, backend, num_workers=1, validate=validate) as pool,
         pytest.raises(EnvironmentRaised) as refused,
     ):
         play(pool)
@@ -81,7 +79,7 @@ def test_a_step_type_out_of_turn_is_refused(
     assert isinstance(refused.value, SpecError)
     assert str(refused.value) == (
         f"{name} returned the step type {step_type} from {call}(); it must be "
-        f"{must_be}. An episode is FIRST, any number of MID, LAST: only a reset "
+        f"{MUST_BE[call]}. An episode is FIRST, any number of MID, LAST: only a reset "
         "returns FIRST, and the pool resets an environment after its LAST."
     )
 
@@ -127,7 +125,7 @@ CHANGED = {
 def test_a_value_that_a_row_cannot_hold_is_refused(dtype, value, validate):
     maker = functools.partial(Showing, dtype, value)
     with (
-        ParallelPyEnvironment([maker], backend="inline", validate=validate) as pool,
+        pool_of([maker], validate=validate) as pool,
         pytest.raises(SpecError, match="observation"),
     ):
         play(pool)
@@ -146,12 +144,9 @@ KEPT = {
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 @pytest.mark.parametrize(("dtype", "value", "expected"), KEPT.values(), ids=KEPT)
 def test_a_value_that_keeps_its_meaning_is_written(dtype, value, expected):
-    with ParallelPyEnvironment(
-        [functools.partial(Showing, dtype, value)], backend="inline"
-    ) as pool:
+    with pool_of([functools.partial(Showing, dtype, value)]) as pool:
         for _ in range(4):
             time_step = pool.step([0])
-
     assert expected == time_step.observation[0].tolist()
 
 
@@ -164,7 +159,7 @@ class Bounded(CountingEnv):
 
 def test_always_refuses_values_outside_of_the_spec():
     with (
-        ParallelPyEnvironment([Bounded], backend="inline", validate="always") as pool,
+        pool_of([Bounded], validate="always") as pool,
         pytest.raises(SpecError, match="above the maximum"),
     ):
         play(pool)
@@ -189,7 +184,7 @@ def test_batches_are_looked_at_in_the_same_way():
     def batch():
         return Batch([CountingEnv(), CountingEnv()])
 
-    with ParallelPyEnvironment([batch], backend="inline", validate="never") as pool:
+    with pool_of([batch], validate="never") as pool:
         pool.reset()
         with pytest.raises(SpecError, match="observation"):
             pool.step([0, 0])

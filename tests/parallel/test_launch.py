@@ -14,12 +14,11 @@ import sys
 import numpy as np
 import pytest
 
-from envkit.parallel import launch
-from envkit.parallel.launch import (
+from envkit.parallel.backends import launch
+from envkit.parallel.backends.launch import (
     ForkLauncher,
     SpawnLauncher,
     environment_for,
-    launcher,
     search_path,
     start_interpreter,
 )
@@ -32,7 +31,7 @@ only_linux = pytest.mark.skipif(
 # A worker that does what it is told in Python, and knows no environments.
 PUPPET = """
 import os, sys
-from envkit.parallel.channel import Channel
+from envkit.parallel.system.channel import Channel
 
 def main(channel_fd, lifeline_fd):
     channel = Channel.attach(channel_fd)
@@ -78,48 +77,31 @@ THREADS = [
 ]
 
 
-def test_a_worker_computes_with_one_thread_and_without_a_gpu(monkeypatch):
-    for name in [*THREADS, "CUDA_VISIBLE_DEVICES"]:
-        monkeypatch.delenv(name, raising=False)
-    env = environment_for({})
-
-    assert ["1"] * len(THREADS) == [env[name] for name in THREADS]
-    assert "-1" == env["CUDA_VISIBLE_DEVICES"]
-
-
-@pytest.mark.parametrize("name", THREADS)
-def test_how_many_threads_the_user_wants_counts_more(monkeypatch, name):
+@pytest.mark.parametrize(
+    ("name", "unset", "inherited"),
+    [
+        *((name, "1", "4") for name in THREADS),
+        ("CUDA_VISIBLE_DEVICES", "-1", "-1"),  # It is there only for who asks.
+        ("MY_LEVEL", None, "4"),
+    ],
+)
+def test_a_worker_computes_with_one_thread_and_without_a_gpu_unless_told(
+    monkeypatch, name, unset, inherited
+):
+    monkeypatch.delenv(name, raising=False)
+    assert unset == environment_for({}).get(name)
     monkeypatch.setenv(name, "4")
-
-    assert "4" == environment_for({})[name]
-    assert "2" == environment_for({name: "2"})[name]
-
-
-def test_a_gpu_is_there_only_for_who_asks(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-
-    assert "-1" == environment_for({})["CUDA_VISIBLE_DEVICES"]
-    assert "1" == environment_for({"CUDA_VISIBLE_DEVICES": "1"})["CUDA_VISIBLE_DEVICES"]
-
-
-def test_everything_else_is_handed_on(monkeypatch):
-    monkeypatch.setenv("MY_LEVEL", "3")
-
-    assert "3" == environment_for({})["MY_LEVEL"]
-    assert environment_for({}).keys() >= os.environ.keys()
-
-
-def test_the_parents_own_variables_stay_as_they_are():
     before = dict(os.environ)
-    environment_for({"MY_LEVEL": "3"})
 
+    assert inherited == environment_for({})[name]
+    assert "2" == environment_for({name: "2"})[name]
+    assert environment_for({}).keys() >= before.keys()
     assert before == dict(os.environ)
 
 
 def test_entries_of_the_search_path_that_are_no_strings_are_left_out(monkeypatch):
     paths = ["", "/a'b", "/ü\udcff", 'c"d\n']
     monkeypatch.setattr(sys, "path", [*paths, b"/bytes", io])
-
     assert paths == eval(search_path())
     assert search_path().isascii()
 
@@ -131,7 +113,6 @@ def test_a_search_path_may_be_longer_than_an_argument(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path, *paths])
     with puppet(monkeypatch, tmp_path) as process:
         found = ask(process, "sys.path[-3000:]")
-
     assert paths == found
 
 
@@ -181,20 +162,16 @@ def test_a_worker_holds_nothing_of_its_parents_but_what_it_needs(monkeypatch, tm
     ("flags", "expected"),
     [
         ([], []),
-        (["-O"], ["-O"]),
-        (["-OO"], ["-OO"]),
-        (["-I"], ["-I"]),
-        (["-s"], ["-s"]),
-        (["-E"], ["-E"]),
-        (["-W", "error::UserWarning"], ["-Werror::UserWarning"]),
-        (["-X", "dev"], ["-X", "dev", "-Wdefault"]),
+        (["-I", "-OO"], ["-OO", "-I"]),
+        (["-s", "-W", "error::UserWarning"], ["-s", "-Werror::UserWarning"]),
+        (["-O", "-E", "-X", "dev"], ["-O", "-E", "-X", "dev", "-Wdefault"]),
     ],
     ids=lambda flags: " ".join(flags) or "none",
 )
 def test_a_worker_has_the_flags_of_its_parents_interpreter(flags, expected):
     program = (
         "import sys; sys.path[:] = eval(sys.argv[1])\n"
-        "from envkit.parallel.launch import _interpreter_flags\n"
+        "from envkit.parallel.backends.launch import _interpreter_flags\n"
         "print(_interpreter_flags())"
     )
     env = {name: os.environ[name] for name in os.environ if name != "PYTHONWARNINGS"}
@@ -228,7 +205,6 @@ def test_a_process_that_cannot_be_started_leaves_nothing(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(FileNotFoundError):
         SpawnLauncher({}).start()
-
     assert before == len(os.listdir("/dev/fd"))
 
 
@@ -245,12 +221,6 @@ def test_an_interpreter_is_started_with_the_descriptors_it_is_given():
 
     assert b"here" == os.read(read, 10)
     os.close(read)
-
-
-def test_start_methods_have_their_launchers():
-    kinds = [type(launcher(name, {})).__name__ for name in ("spawn", "fork")]
-
-    assert ["SpawnLauncher", "ForkLauncher"] == kinds
 
 
 # What is seen of a worker.
@@ -341,7 +311,6 @@ def test_memory_is_kept_for_who_asks_afterwards(monkeypatch, tmp_path):
         seen = process.note_resident()
         process.signal_group(signal.SIGKILL)
         ended(process)
-
     assert seen > 2**20
     assert seen == process.note_resident() == process.report(0).resident
 
@@ -367,7 +336,6 @@ def test_a_signal_to_a_process_that_is_gone_is_no_error(monkeypatch, tmp_path):
         process.channel.send(None)
         ended(process)
         process.signal_group(signal.SIGTERM)
-
     assert 0 == process.report(0).exitcode
 
 
@@ -404,7 +372,7 @@ def test_a_fork_is_a_worker_with_a_session_of_its_own(monkeypatch):
         os.write(write, json.dumps(told).encode())
         print("from the fork", file=sys.stderr)
 
-    monkeypatch.setattr("envkit.parallel.worker_main.main", facts)
+    monkeypatch.setattr("envkit.parallel.worker.main.main", facts)
     with contextlib.redirect_stdout(io.StringIO()):
         process = ForkLauncher({"MY_LEVEL": "3"}).start()
     ended(process)
@@ -433,7 +401,7 @@ def test_a_fork_that_fails_says_why_and_does_not_come_back(monkeypatch):
     def fail(*unused):
         raise ValueError("no worker")
 
-    monkeypatch.setattr("envkit.parallel.worker_main.main", fail)
+    monkeypatch.setattr("envkit.parallel.worker.main.main", fail)
     process = ForkLauncher({}).start()
     ended(process)
     report = process.report(0)
@@ -444,28 +412,20 @@ def test_a_fork_that_fails_says_why_and_does_not_come_back(monkeypatch):
 
 
 @only_linux
-def test_how_a_process_ended_that_somebody_else_waited_for_is_not_known(monkeypatch):
-    monkeypatch.setattr("envkit.parallel.worker_main.main", lambda *unused: None)
+def test_how_a_process_ended_that_was_waited_for_elsewhere_is_not_known(monkeypatch):
+    monkeypatch.setattr("envkit.parallel.worker.main.main", lambda *unused: None)
     process = ForkLauncher({}).start()
     os.waitpid(process.pid, 0)
     ended(process)
     report = process.report(0)
     process.close()
-
     assert (None, None) == (report.exitcode, report.signal)
-
-
-def test_nothing_has_to_be_closed_of_the_launchers_themselves():
-    for kind in (SpawnLauncher, ForkLauncher):
-        assert None is kind({}).close()
-        assert None is kind({}).forget()
 
 
 def test_a_launcher_without_stdout_does_not_mind(monkeypatch):
     monkeypatch.setattr(launch.sys, "stdout", None)
-    monkeypatch.setattr("envkit.parallel.worker_main.main", lambda *unused: None)
+    monkeypatch.setattr("envkit.parallel.worker.main.main", lambda *unused: None)
     process = ForkLauncher({}).start()
     ended(process)
     process.close()
-
     assert process.has_ended()

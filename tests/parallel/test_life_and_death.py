@@ -1,8 +1,4 @@
-"""What becomes of environments and workers that raise, crash or misbehave.
-
-`Troubled` is the environment of all the tests about workers: it does what it should
-not exactly when it was told to.
-"""
+"""What becomes of environments and workers that raise, crash or misbehave."""
 
 from __future__ import annotations
 
@@ -28,192 +24,33 @@ import pytest
 from envkit import ParallelPyEnvironment
 from envkit.errors import (
     CallOrderError,
-    ClosedError,
     ConstructorError,
     EnvironmentRaised,
     SpecMismatchError,
     WorkerCrashed,
-    WorkerError,
 )
 from envkit.specs import ArraySpec
-from envkit.testing import CountingEnv, TracingEnv, check_trace
-
-ROOT = Path(__file__).parents[2]
+from envkit.testing import CountingEnv
+from tests.parallel.trouble import (
+    ENDS,
+    PROMPTLY,
+    Troubled,
+    failure_of,
+    first_line,
+    masked,
+    numbers,
+    plan,
+    pool_of,
+    raises,
+    wrong_rows,
+)
+from tests.waiting import is_running, until
 
 # Python warns that a fork of a process with threads may hang; NumPy brings some.
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet"),
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
-    pytest.mark.watchdog(30),
 ]
-
-# How long a call may take to say that a worker is gone: a second is what is promised,
-# and the machine may be busy. What hangs does so for minutes.
-PROMPTLY = 1.0 + 29.0
-
-
-class Troubled(TracingEnv):
-    """Makes the trouble it was told to make, at one place, once.
-
-    The places are the names of methods, "constructor", and "after step" for when a
-    step has done everything but return.
-    """
-
-    def __init__(self, env_id=0, where="", trouble=None, at=1, **options):
-        super().__init__(env_id, **options)
-        self._plans = {}
-        self.plan(where, trouble, at)
-        self._meet("constructor")
-
-    def plan(self, where, trouble, at=1):
-        """Makes trouble in the `at`-th call from now on."""
-        self._plans[where] = [at, trouble]
-
-    def _meet(self, where):
-        plan = self._plans.get(where)
-        if plan is not None:
-            plan[0] -= 1
-            if plan[0] == 0:
-                plan[1]()
-
-    def _reset(self):
-        self._meet("reset")
-        return super()._reset()
-
-    def _step(self, action):
-        self._meet("step")
-        time_step = super()._step(action)
-        self._meet("after step")
-        return time_step
-
-    def render(self, mode="rgb_array"):
-        self._meet("render")
-        return super().render(mode)
-
-    def get_info(self):
-        self._meet("get_info")
-        return super().get_info()
-
-    def get_state(self):
-        self._meet("get_state")
-        return super().get_state()
-
-    def seed(self, seed):
-        self._meet("seed")
-        return super().seed(seed)
-
-    def meet(self):
-        """Is there to be called."""
-        self._meet("meet")
-        return os.getpid()
-
-    def do(self, function, *args):
-        """Calls something in the worker."""
-        return function(*args)
-
-    def close(self):
-        self._meet("close")
-        super().close()
-
-
-def send_myself(number):
-    os.kill(os.getpid(), number)
-
-
-def signalled(number):
-    return functools.partial(send_myself, number)
-
-
-def exits(code):
-    return functools.partial(os._exit, code)
-
-
-# How a worker may end, and what its error knows about that.
-ENDS = {
-    "SIGSEGV": (signalled(signal.SIGSEGV), (None, "SIGSEGV"), "was killed by SIGSEGV"),
-    "SIGKILL": (signalled(signal.SIGKILL), (None, "SIGKILL"), "was killed by SIGKILL"),
-    "SIGABRT": (os.abort, (None, "SIGABRT"), "was killed by SIGABRT"),
-    "exit 0": (exits(0), (0, None), "exited with code 0"),
-    "exit 3": (exits(3), (3, None), "exited with code 3"),
-}
-
-
-def pool_of(count, *, workers=None, start_method="fork", make=Troubled, **options):
-    """Opens a pool whose environments know their numbers."""
-    return ParallelPyEnvironment(
-        [functools.partial(make, env) for env in range(count)],
-        num_workers=workers or count,
-        start_method=start_method,
-        start_serially=False,
-        **options,
-    )
-
-
-def plan(pool, env, where, trouble, at=1):
-    pool.call("plan", where, trouble, at, env_ids=[env])
-
-
-def failure_of(call, *args, **options):
-    """Returns the error that a call must raise."""
-    with pytest.raises(WorkerError) as caught:
-        call(*args, **options)
-    return caught.value
-
-
-def first_line(error):
-    return str(error).partition("\n")[0]
-
-
-def masked(rows, *chosen):
-    mask = np.zeros(rows, bool)
-    mask[list(chosen)] = True
-    return mask
-
-
-def numbers(*row):
-    """Returns actions of which no two rows have the same."""
-    return np.array(row, np.int64)
-
-
-def row_of(time_step, row):
-    """Returns one row of a batch."""
-    return type(time_step)(
-        time_step.step_type[row],
-        time_step.reward[row],
-        time_step.discount[row],
-        {name: leaf[row] for name, leaf in time_step.observation.items()},
-    )
-
-
-def wrong_rows(before, actions, after, rows=None):
-    """Says what is wrong with a batch of answers of `TracingEnv`, or nothing."""
-    rows = range(len(after.step_type)) if rows is None else rows
-    found = []
-    for row in rows:
-        was = None if before is None else row_of(before, row)
-        action = None if actions is None else actions[row]
-        found.append(check_trace(was, action, row_of(after, row), env_id=row))
-    return [text for text in found if text]
-
-
-def until(is_so, seconds=60.0):
-    """Waits for something to become true, and says whether it did."""
-    deadline = time.monotonic() + seconds
-    pause = 0.001
-    while not (result := is_so()) and time.monotonic() < deadline:
-        time.sleep(pause)
-        pause = min(2 * pause, 0.1)
-    return result
-
-
-def is_running(pid):
-    """Says whether a process is there and no zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8")
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
-
 
 # Environments that raise.
 
@@ -253,14 +90,6 @@ def local_kind():
     return Local
 
 
-def throw(make, *args, **options):
-    raise make(*args, **options)
-
-
-def raises(make, *args, **options):
-    return functools.partial(throw, make, *args, **options)
-
-
 def recurse():
     recurse()
 
@@ -274,7 +103,7 @@ def throw_local():
 
 
 def throw_huge():
-    raise ValueError("x" * 10_000_000)
+    raise ValueError("x" * 1_000_000)
 
 
 def throw_chained():
@@ -384,25 +213,28 @@ def test_what_is_raised_in_answer_to_a_question_disturbs_no_episode(backend):
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread", "process"])
-@pytest.mark.parametrize("row", range(5))
-def test_what_one_row_raises_harms_no_other_row_and_no_later_call(backend, row):
-    others = [other for other in range(5) if other != row]
+def test_what_one_row_raises_harms_no_other_row_and_no_later_call(backend):
     actions = numbers(*range(10, 15))
+    wrong = []
     with pool_of(5, workers=2, backend=backend) as pool:
-        batches = [pool.reset()]
-        plan(pool, row, "step", raises(ValueError, "no"), at=2)
-        batches.append(pool.step(actions))
-        failure_of(pool.step, actions)
-        batches.append(pool.current_time_step())
-        batches.append(pool.step(actions, ~masked(5, row)))
-        again = pool.reset(masked(5, row))
-        batches.append(pool.step(actions))
+        for row in range(5):
+            others = [other for other in range(5) if other != row]
+            batches = [pool.reset()]
+            plan(pool, row, "step", raises(ValueError, "no"), at=2)
+            batches.append(pool.step(actions))
+            failure_of(pool.step, actions)
+            batches.append(pool.current_time_step())
+            batches.append(pool.step(actions, ~masked(5, row)))
+            again = pool.reset(masked(5, row))
+            batches.append(pool.step(actions))
+            wrong += wrong_rows(batches[0], actions, batches[1])
+            wrong += wrong_rows(batches[1], actions, batches[2], others)
+            wrong += wrong_rows(batches[2], actions, batches[3], others)
+            wrong += wrong_rows(again, actions, batches[4])
+            assert 0 == int(again.observation["step"][row])
+            assert again.is_first().tolist() == masked(5, row).tolist()
 
-    assert [] == wrong_rows(batches[0], actions, batches[1])
-    assert [] == wrong_rows(batches[1], actions, batches[2], others)
-    assert [] == wrong_rows(batches[2], actions, batches[3], others)
-    assert [] == wrong_rows(again, actions, batches[4])
-    assert [0, 1] == [int(again.observation[name][row]) for name in ("step", "episode")]
+    assert [] == wrong
 
 
 def test_all_that_was_raised_in_one_step_is_told():
@@ -446,20 +278,19 @@ BASE_EXCEPTIONS = [KeyboardInterrupt, GeneratorExit, Broke]
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-@pytest.mark.parametrize("kind", BASE_EXCEPTIONS)
-def test_what_is_no_exception_is_told_too_and_ends_no_worker(backend, kind):
+def test_what_is_no_exception_is_told_too_and_ends_no_worker(backend):
     with pool_of(3, workers=2, backend=backend) as pool:
-        pool.reset()
-        plan(pool, 0, "step", raises(kind, "no"))
-        plan(pool, 1, "meet", raises(kind, "no"))
-        asked = failure_of(pool.call, "meet")
-        stepped = failure_of(pool.step, numbers(1, 2, 3))
-        again = pool.reset()
+        for kind in BASE_EXCEPTIONS:
+            pool.reset()
+            plan(pool, 0, "step", raises(kind, "no"))
+            plan(pool, 1, "meet", raises(kind, "no"))
+            asked = failure_of(pool.call, "meet")
+            stepped = failure_of(pool.step, numbers(1, 2, 3))
 
-    name = kind.__name__
-    assert f"env 1 raised {name}: no in call('meet')." == first_line(asked)
-    assert f"env 0 raised {name}: no in step()." == first_line(stepped)
-    assert [] == wrong_rows(None, None, again) or again.is_first().all()
+            name = kind.__name__
+            assert f"env 1 raised {name}: no in call('meet')." == first_line(asked)
+            assert f"env 0 raised {name}: no in step()." == first_line(stepped)
+            assert pool.reset().is_first().all()
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
@@ -523,7 +354,7 @@ def crashes(pool, how):
 
 @pytest.mark.parametrize(
     ("how", "start_method"),
-    [*((how, "fork") for how in ENDS), ("SIGSEGV", "spawn"), ("exit 3", "spawn")],
+    [*((how, "fork") for how in ENDS), ("SIGSEGV", "spawn")],
 )
 def test_a_crash_is_told_at_once_whenever_and_however_it_comes(how, start_method):
     rows = len(MOMENTS) + 1
@@ -550,7 +381,7 @@ def test_a_crash_is_told_at_once_whenever_and_however_it_comes(how, start_method
     ] == [first_line(error).partition(f"{error.steps} step")[0] for error in gone]
 
 
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("how", ["SIGKILL", "exit 0"])
 def test_an_idle_worker_that_was_killed_is_found_by_the_next_call(how):
     with pool_of(2) as pool:
         pool.reset()
@@ -592,12 +423,10 @@ def test_the_message_of_a_crash_says_all_there_is_to_know():
         f"worker 0 (pid {pid}) exited with code 3 while env 1 was in step(), "
         f"{error.steps} steps after start.\n\n"
         "  environments    0, 1\n"
-        "  constructors    functools.partial(tests.parallel.test_life_and_death."
-        "Troubled, 0)\n"
-        "                  functools.partial(tests.parallel.test_life_and_death."
-        "Troubled, 1)\n"
+        "  constructors    functools.partial(tests.parallel.trouble.Troubled, 0)\n"
+        "                  functools.partial(tests.parallel.trouble.Troubled, 1)\n"
         '  restarts        not allowed (on_worker_failure="raise")\n\n'
-        "Nobody asked it to: the environment, or native code under it, called "
+        "envkit did not ask it to: the environment, or native code under it, called "
         "os._exit() or exit(). The other worker is idle and unharmed.\n"
         "To replace crashed workers and go on, pass on_worker_failure=RestartPolicy()."
     ) == str(error)
@@ -622,11 +451,10 @@ def test_a_crash_while_closing_keeps_close_from_nothing():
         pids = [worker.pid for worker in pool.statistics().workers]
         for row, (trouble, _, _) in enumerate(ENDS.values()):
             plan(pool, row, "close", trouble)
-
     assert [] == [pid for pid in pids if is_running(pid)]
 
 
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("how", ["SIGSEGV", "exit 0"])
 def test_a_constructor_that_crashes_is_named(how):
     trouble, known, text = ENDS[how]
     began = time.monotonic()
@@ -644,21 +472,6 @@ def test_a_constructor_that_crashes_is_named(how):
     assert (
         f"worker 1 (pid {error.pid}) {text} while an environment was being constructed."
     ) == first_line(error)
-
-
-def test_errors_of_workers_survive_pickling():
-    with pool_of(3) as pool:
-        pool.reset()
-        plan(pool, 0, "step", ENDS["SIGKILL"][0])
-        plan(pool, 1, "step", raises(TwoArguments, 7, "left"))
-        error = failure_of(pool.step, numbers(1, 2, 3))
-        gone = failure_of(pool.step, numbers(1, 2, 3))
-
-    for each in (error, *error.also, gone):
-        again = pickle.loads(pickle.dumps(each))
-        assert (str(each), type(each)) == (str(again), type(again))
-        assert (each.worker, each.envs) == (again.worker, again.envs)
-        assert each.command == again.command == "step"
 
 
 # Workers that misbehave.
@@ -682,19 +495,16 @@ def test_printing_disturbs_nothing(capfd):
         plan(pool, 0, "step", print_a_lot)
         after = pool.step(numbers(1, 2))
     out = capfd.readouterr().out
-
     assert [] == wrong_rows(before, numbers(1, 2), after)
     assert 20 * 100_001 + 27 == len(out)
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
-def test_ten_megabytes_on_standard_error_disturb_nothing(start_method, capfd):
-    with pool_of(2, start_method=start_method) as pool:
+def test_ten_megabytes_on_standard_error_disturb_nothing(capfd):
+    with pool_of(2) as pool:
         before = pool.reset()
         plan(pool, 0, "step", complain_a_lot)
         after = pool.step(numbers(1, 2))
     told = capfd.readouterr().err
-
     assert [] == wrong_rows(before, numbers(1, 2), after)
     assert 10 * 1_000_003 == len(told)
 
@@ -708,12 +518,10 @@ def flood():
 def test_standard_error_that_was_passed_on_is_freed(capfd):
     with pool_of(1, start_method="spawn") as pool:
         pool.reset()
-        for _ in range(3):
-            pool.call("do", flood)
-        (held,) = pool.call("do", bytes_of_stderr)
+        pool.call("do", flood)
+        # The parent looks at intervals: all hundred megabytes may stand there for one.
+        assert until(lambda: pool.call("do", bytes_of_stderr)[0] < 20_000_000)
     told = capfd.readouterr().err
-
-    assert held < 40_000_000
     assert "were skipped; it writes faster than they can be shown]" in told
 
 
@@ -771,32 +579,50 @@ def test_the_last_lines_of_standard_error_are_in_the_error():
     assert len(str(error)) < 5000
 
 
+def complain_with_a_program():
+    os.write(2, b"first\n")
+    # It opens the file anew, so it has a position of its own in it.
+    subprocess.run("echo second >> /dev/stderr", shell=True, check=True)
+    os.write(2, b"third")
+
+
+def test_what_a_program_appends_to_standard_error_is_not_written_over():
+    with pool_of(1) as pool:
+        pool.reset()
+        pool.call("do", complain_with_a_program)
+        plan(pool, 0, "step", ENDS["exit 3"][0])
+        error = failure_of(pool.step, numbers(1))
+    assert "first\nsecond\nthird" == error.stderr_tail
+
+
 def close_all_files():
     os.closerange(3, 256)
 
 
-@pytest.mark.parametrize("where", ["constructor", "step", "meet"])
-def test_a_worker_that_closes_its_descriptors_is_told_to_have_crashed(where):
-    with contextlib.ExitStack() as stack:
-        if where == "constructor":
-            error = failure_of(
-                ParallelPyEnvironment,
-                [functools.partial(Troubled, 0, "constructor", close_all_files)],
-                start_method="spawn",
-            )
-        else:
-            pool = stack.enter_context(pool_of(2, start_method="spawn"))
-            pool.reset()
-            plan(pool, 0, where, close_all_files)
-            began = time.monotonic()
+def test_a_constructor_that_closes_its_descriptors_is_told_to_have_crashed():
+    error = failure_of(
+        ParallelPyEnvironment,
+        [functools.partial(Troubled, 0, "constructor", close_all_files)],
+        start_method="spawn",
+    )
+    assert (WorkerCrashed, 0) == (type(error), error.worker)
+    assert "Bad file descriptor" in str(error)
+
+
+def test_a_worker_that_closes_its_descriptors_is_told_to_have_crashed():
+    with pool_of(2, start_method="spawn") as pool:
+        pool.reset()
+        for row, where in enumerate(["step", "meet"]):
+            plan(pool, row, where, close_all_files)
+            ask = MOMENTS[where][0]
             if where == "step":
-                # Its answer was written before anybody could miss the descriptors.
+                # Its answer was written before the descriptors were missed.
                 with contextlib.suppress(WorkerCrashed):
-                    MOMENTS[where][0](pool, 0)
-            error = failure_of(MOMENTS[where][0], pool, 0)
-            assert time.monotonic() - began < PROMPTLY
-        assert (WorkerCrashed, 0) == (type(error), error.worker)
-        assert "Bad file descriptor" in str(error)
+                    ask(pool, row)
+            error = failure_of(ask, pool, row)
+
+            assert (WorkerCrashed, row) == (type(error), error.worker)
+            assert "Bad file descriptor" in str(error)
 
 
 def start_helpers(folder):
@@ -877,47 +703,6 @@ def test_close_ends_a_worker_that_hangs_and_ignores_sigterm():
     assert took < 0.3 + PROMPTLY
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
-def test_close_ends_a_worker_that_was_stopped(number):
-    pool = pool_of(2)
-    pool.reset()
-    pids = [worker.pid for worker in pool.statistics().workers]
-    os.kill(pids[0], number)
-    began = time.monotonic()
-    pool.close(grace=0.2)
-
-    assert [] == [pid for pid in pids if is_running(pid)]
-    assert time.monotonic() - began < 0.2 + PROMPTLY
-
-
-def test_close_after_close_does_nothing_and_later_calls_say_so():
-    pool = pool_of(1)
-    pool.reset()
-    plan(pool, 0, "close", raises(ValueError, "no"))
-    pool.close()
-    pool.close()
-    told = {}
-    for name, call in {
-        "step": lambda: pool.step(numbers(1)),
-        "reset": pool.reset,
-        "render": pool.render,
-        "call": lambda: pool.call("meet"),
-        "get_state": pool.get_state,
-        "seed": lambda: pool.seed(1),
-        "statistics": pool.statistics,
-        "get_info": pool.get_info,
-    }.items():
-        with pytest.raises(ClosedError) as caught:
-            call()
-        told[name] = str(caught.value)
-
-    assert {
-        name: f"ParallelPyEnvironment.{name}() was called after close(). "
-        "A closed environment stays closed: make a new one."
-        for name in told
-    } == told
-
-
 # Constructors.
 
 
@@ -943,7 +728,7 @@ def shared():
     return SHARED
 
 
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+@pytest.mark.parametrize("backend", ["inline", "process"])
 @pytest.mark.parametrize(
     ("second", "kind", "line"),
     [
@@ -1006,6 +791,23 @@ def test_constructors_that_fail_in_several_workers_are_all_told():
     assert {0, 2} == {error.worker, *(other.worker for other in error.also)}
 
 
+def test_what_starts_serially_builds_nothing_after_a_constructor_that_fails(tmp_path):
+    def build():
+        (tmp_path / "built").touch()
+        return CountingEnv()
+
+    error = failure_of(
+        ParallelPyEnvironment,
+        [raises(KeyError, "a"), build],
+        num_workers=2,
+        start_method="fork",
+        start_serially=True,
+    )
+
+    assert (0, (0,)) == (error.worker, error.envs)
+    assert not (tmp_path / "built").exists()
+
+
 def test_when_one_constructor_fails_the_environments_of_the_others_are_closed(
     tmp_path,
 ):
@@ -1066,8 +868,10 @@ class Forking(CountingEnv):
             return
         worker = os.getpid()
         fork_and_return()
-        if self._how == "raises" and os.getpid() != worker:
-            os.execv("/no/such/program", ["program"])
+        if os.getpid() != worker:
+            self._current_step += 100
+            if self._how == "raises":
+                os.execv("/no/such/program", ["program"])
 
     def _reset(self):
         self._meet("reset")
@@ -1082,9 +886,18 @@ class Forking(CountingEnv):
         return np.zeros((1, 1, 3), np.uint8)
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "forkserver", "fork"])
-@pytest.mark.parametrize("how", ["returns", "raises"])
-@pytest.mark.parametrize("where", ["constructor", "reset", "step", "render"])
+@pytest.mark.parametrize(
+    ("where", "how", "start_method"),
+    [
+        ("constructor", "returns", "fork"),
+        ("reset", "returns", "fork"),
+        ("step", "returns", "fork"),
+        ("render", "returns", "fork"),
+        ("step", "raises", "fork"),
+        ("step", "returns", "spawn"),
+        ("constructor", "raises", "forkserver"),
+    ],
+)
 def test_a_fork_that_comes_back_answers_nothing_and_ends(
     where, how, start_method, capfd
 ):
@@ -1093,12 +906,15 @@ def test_a_fork_that_comes_back_answers_nothing_and_ends(
         makers, num_workers=1, start_method=start_method
     ) as pool:
         pool.reset()
-        seen = [pool.step([0, 0]).observation.tolist() for _ in range(5)]
+        seen = [
+            pool.step([0, 0], mask).observation.tolist()
+            for mask in (None, None, [True, False])
+        ]
         pool.call("render", env_ids=[0])
         worker = pool.statistics().workers[0].pid
     told = capfd.readouterr().err
 
-    assert [[1, 1], [2, 2], [3, 3], [4, 4], [5, 5]] == seen
+    assert [[1, 1], [2, 2], [3, 2]] == seen
     assert (
         f"which an environment has forked, came back into worker process {worker} and "
         "ends here." in told
@@ -1120,7 +936,6 @@ def test_an_environment_may_use_multiprocessing():
     with ParallelPyEnvironment([WithMultiprocessing] * 2, num_workers=1) as pool:
         pool.reset()
         seen = [pool.step([0, 0]).observation.tolist() for _ in range(2)]
-
     assert [[1, 1], [2, 2]] == seen
 
 
@@ -1129,9 +944,9 @@ def test_an_environment_may_use_multiprocessing():
 
 def raise_at_length():
     try:
-        raise KeyError("k" * 60_000_000)
+        raise KeyError("k" * 6_000_000)
     except KeyError as error:
-        raise OSError(5, "x" * 60_000_000, "level.xml") from error
+        raise OSError(5, "x" * 6_000_000, "level.xml") from error
 
 
 def test_a_large_exception_is_cut_and_its_size_told():
@@ -1141,8 +956,8 @@ def test_a_large_exception_is_cut_and_its_size_told():
         error = failure_of(pool.step, numbers(1))
 
     assert isinstance(error, OSError)
-    assert "x … (60,000,000 characters long)" in str(error.__cause__)
+    assert "x … (6,000,000 characters long)" in str(error.__cause__)
     assert (5, "level.xml") == (error.__cause__.errno, error.__cause__.filename)
-    assert "k … (60,000," in error.remote_traceback
+    assert "k … (6,000," in error.remote_traceback
     assert len(str(error)) < 100_000
     assert len(pickle.dumps(error)) < 200_000

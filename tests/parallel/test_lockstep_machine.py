@@ -43,8 +43,7 @@ class LockstepMachine(PoolMachine):
         self.dirty = [False] * self.rows
         self.broken = set()
         self.gone = set()
-        # Whether workers look which rows have an info.
-        self.notes = False
+        self.looks = False
 
     @rule(data=st.data(), masked=st.booleans())
     def step(self, data, masked):
@@ -107,9 +106,10 @@ class LockstepMachine(PoolMachine):
 
     def look(self, time_step, chosen, actions):
         repaired, told = self.env.repaired, self.env.rows_with_info()
+        looks, self.looks = self.looks, True  # Since the first call.
         for row in np.flatnonzero(chosen).tolist():
             # Only environments that are gone have nothing to say.
-            assert told[row] == (not (self.notes and repaired[row]))
+            assert told[row] == (not (looks and repaired[row]))
         for row in range(self.rows):
             came = row_of(time_step, row)
             if not chosen[row]:
@@ -146,20 +146,6 @@ class LockstepMachine(PoolMachine):
             if not self.dirty[row]:
                 self.shown[row] = self.standing[row]
 
-    @rule(data=st.data(), which=st.sampled_from(["none", "final", "all"]))
-    def note_infos(self, data, which):
-        self.draw_schedule(data, hangs=False)
-        try:
-            self.env.note_infos(which)
-        except KeyboardInterrupt:
-            pass
-        except WorkerError as error:
-            self.note(error, [])
-        else:
-            self.notes = which != "none"
-        finally:
-            self.backend.schedule.clear()
-
     @rule(data=st.data())
     def ask(self, data):
         # A question has no deadline.
@@ -181,7 +167,7 @@ class LockstepMachine(PoolMachine):
     @precondition(lambda self: self.is_calm())
     @rule()
     def save(self):
-        hypothesis.assume(not self.env._pool._begin.any())
+        hypothesis.assume(not self.env._pool.rows.new_rows())
         try:
             token = self.env.get_state()
         except WorkerError as error:
@@ -210,7 +196,7 @@ class LockstepMachine(PoolMachine):
     def note(self, error, rows):
         pool = self.env._pool
         for worker, (first, stop) in enumerate(pool.layout.blocks):
-            if pool._workers[worker].crash is not None:
+            if pool._workers.workers[worker].crash is not None:
                 self.gone |= set(range(first, stop))
         for each in (error, *error.also):
             self.broken |= set(each.envs) - self.gone

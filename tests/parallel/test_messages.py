@@ -105,7 +105,6 @@ def test_a_failure_tells_all_about_an_exception():
 
 def test_without_facts_a_failure_concerns_the_whole_worker():
     failure = failure_of(ValueError())
-
     assert ("raised", -1, "", 0) == (
         failure.kind,
         failure.env,
@@ -118,7 +117,6 @@ def test_the_exception_itself_arrives_with_its_attributes():
     error = FileNotFoundError(2, "No such file", "level.xml")
     error.level = 3
     arrived = pickle.loads(pickle.dumps(failure_of(error))).original()
-
     assert FileNotFoundError is type(arrived)
     assert (2, "level.xml", 3) == (arrived.errno, arrived.filename, arrived.level)
 
@@ -131,7 +129,6 @@ class Unpicklable(Exception):
 
 def test_an_exception_that_cannot_travel_leaves_its_text():
     failure = pickle.loads(pickle.dumps(failure_of(Unpicklable(3))))
-
     assert "Unpicklable" == failure.type_name
     assert failure.message.startswith("(3, <unlocked _thread.lock object")
 
@@ -143,7 +140,6 @@ class Mute(Exception):
 
 def test_an_exception_without_a_message_is_taken_down_all_the_same():
     failure = failure_of(Mute())
-
     assert "(its message cannot be shown: str(Mute) raised)" == failure.message
     assert "Traceback" in failure.traceback
 
@@ -171,5 +167,4 @@ def test_a_cause_is_in_the_traceback():
 )
 def test_a_payload_that_is_no_exception_is_none(payload):
     failure = FAILURE._replace(pickled=payload)
-
     assert None is failure.original()

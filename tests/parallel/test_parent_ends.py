@@ -18,14 +18,13 @@ import pytest
 
 from envkit import ParallelPyEnvironment
 from envkit.errors import ConstructorError
-from envkit.parallel.guardian import Guardian
-from envkit.testing import CountingEnv, FakeBackend
-from envkit.testing.backend import FailStart, Interrupt
-from tests.parallel.test_life_and_death import is_running, until
+from envkit.parallel.backends.guardian import Guardian
+from envkit.testing import CountingEnv
+from tests.parallel.fake_backend import FailStart, FakeBackend, Interrupt
+from tests.waiting import is_running, until
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet"),
-    pytest.mark.watchdog(40),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -245,7 +244,6 @@ MOMENTS = {
     ("moment", "method"),
     [
         *((moment, "fork") for moment in MOMENTS),
-        ("busy", "spawn"),
         ("helpers", "spawn"),
     ],
 )
@@ -266,23 +264,21 @@ def test_nothing_outlives_a_parent_that_was_killed(moment, method, tmp_path):
     assert moment != "helpers" or 2 + 8 == len(before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_nothing_outlives_a_parent_that_a_signal_ends(number, tmp_path):
+def test_nothing_outlives_a_parent_that_a_signal_ends(tmp_path):
     with Program(tmp_path, BUSY) as program:
         program.wait_for("in step")
         before = program.descendants
-        program.signal(number)
+        program.signal(signal.SIGTERM)
         code, _ = program.end()
         nobody = program.nobody_is_left()
 
-    assert -number == code
+    assert -signal.SIGTERM == code
     assert 2 == len(before)
     assert nobody
 
 
 EXITS = {
     "os._exit": ("os._exit(5)", 5),
-    "sys.exit": ("sys.exit(5)", 5),
     "end": ("", 0),
     "exception": ("raise RuntimeError('the end')", 1),
     "abort": ("os.abort()", -signal.SIGABRT),
@@ -337,29 +333,6 @@ def test_a_worker_inside_of_a_long_step_does_not_keep_the_program_from_ending(tm
     assert took < AFTER_THE_END
 
 
-def test_what_is_forgotten_warns_once_and_only_if_warnings_are_on(tmp_path):
-    script = """
-    import warnings
-    warnings.simplefilter("always", ResourceWarning)
-    def play():
-        pool = pool_of("", "")
-        pool.reset()
-        mark("ready")
-    play()
-    gc.collect()
-    print("still here")
-    """
-    with Program(tmp_path, script) as program:
-        program.wait_for("ready")
-        code, told = program.end()
-        nobody = program.nobody_is_left()
-
-    assert (0, "still here\n") == (code, program.out)
-    assert 1 == told.count("ResourceWarning")
-    assert "A ParallelPyEnvironment was not closed." in told
-    assert nobody
-
-
 # Ctrl-C.
 
 INTERRUPTED = {
@@ -386,13 +359,6 @@ INTERRUPTED = {
     """,
         "in render",
     ),
-    "construction": (
-        """
-    with pool_of("", "constructor") as pool:
-        pool.reset()
-    """,
-        "in constructor",
-    ),
     "constructions": (
         """
     pool_of("", "constructor", "constructor", "", "constructor")
@@ -412,14 +378,6 @@ INTERRUPTED = {
     """,
         "in step",
     ),
-    "no with": (
-        """
-    pool = pool_of("step", "")
-    pool.reset()
-    pool.step([0, 0])
-    """,
-        "in step",
-    ),
 }
 
 
@@ -427,7 +385,6 @@ INTERRUPTED = {
     ("moment", "method"),
     [
         *((moment, "fork") for moment in INTERRUPTED),
-        ("step", "spawn"),
         ("constructions", "spawn"),
     ],
 )
@@ -463,7 +420,6 @@ def test_ctrl_c_leaves_workers_that_start_less_time_than_a_failure_does():
         ParallelPyEnvironment([CountingEnv], backend=interrupted)
     with pytest.raises(ConstructorError):
         ParallelPyEnvironment([CountingEnv], backend=failed)
-
     assert interrupted.grace <= failed.grace / 5
 
 
@@ -576,10 +532,9 @@ FORKS = """
 HOWS = ["fork_by_os", "fork_by_multiprocessing"]
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_a_fork_of_the_parent_keeps_no_worker_alive(how, tmp_path):
+def test_a_fork_of_the_parent_keeps_no_worker_alive(tmp_path):
     script = (
-        FORKS.format(how=how)
+        FORKS.format(how="fork_by_os")
         + """
     pool = pool_of("step", "")
     pool.reset()
@@ -635,10 +590,9 @@ def test_a_fork_that_ends_disturbs_nobody(how, tmp_path):
     assert nobody
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_using_the_pool_in_a_fork_is_an_error_and_no_hang(how, tmp_path):
+def test_using_the_pool_in_a_fork_is_an_error_and_no_hang(tmp_path):
     script = (
-        FORKS.format(how=how)
+        FORKS.format(how="fork_by_multiprocessing")
         + """
     with pool_of("", "") as pool:
         pool.reset()
@@ -707,28 +661,6 @@ def test_a_thread_that_started_the_pool_may_end(tmp_path):
         code, told = program.end()
 
     assert (0, "", "[1 1]\n") == (code, told, program.out)
-
-
-def test_two_pools_of_one_program_end_by_themselves(tmp_path):
-    """The lifelines of one are not held by the workers of the other."""
-    script = """
-    one = pool_of("", "")
-    two = pool_of("", "")
-    one.reset(), two.reset()
-    pids = [worker.pid for worker in one.statistics().workers]
-    one.close()
-    print([pid for pid in pids if Path(f"/proc/{pid}").exists()])
-    print(two.step([0, 0]).observation)
-    mark("ready")
-    time.sleep(600)
-    """
-    with Program(tmp_path, script) as program:
-        program.wait_for("ready")
-        program.signal(signal.SIGKILL)
-        program.process.wait()
-        nobody = program.nobody_is_left()
-
-    assert nobody
 
 
 # A program whose output nobody reads any more, or that has none.
@@ -833,8 +765,10 @@ ENDS = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="helpers are found in /proc")
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    ("end", "method"),
+    [*((end, "fork") for end in ENDS), ("the parent is killed", "spawn")],
+)
 def test_helpers_end_with_their_worker_whatever_their_session(end, method, tmp_path):
     with Program(tmp_path, ESCAPED + "\n    " + ENDS[end], method) as program:
         program.wait_for("over")
@@ -885,7 +819,7 @@ def test_a_program_that_an_environment_starts_reaches_nothing_of_the_pool(
 def test_pools_that_fork_in_two_threads_hold_no_lifelines_of_each_other(tmp_path):
     script = """
         def run(number):
-            for _ in range(20):
+            for _ in range(6):
                 together.wait()
                 pool = ParallelPyEnvironment([Env] * 2, start_method="fork")
                 pool.reset()
@@ -915,20 +849,20 @@ def test_pools_that_fork_in_two_threads_hold_no_lifelines_of_each_other(tmp_path
 
 STOPPED_IN = {
     "step": """
-        with pool_of("", "", step_timeout=2.0) as pool:
+        with pool_of("", "", step_timeout=4.0) as pool:
             pool.reset()
             print(pool.step([1, 0]).observation, pool.step([0, 0]).observation)
     """,
     "start": """
         mark("hold")
-        with pool_of("", "", start_timeout=2.5) as pool:
+        with pool_of("", "", start_timeout=4.0) as pool:
             pool.reset()
             print(pool.step([0, 0]).observation, pool.step([0, 0]).observation)
     """,
     "between send and recv": """
         makers = [functools.partial(Env, ""), Env]
         with AsyncParallelPyEnvironment(
-            makers, start_method=method, num_workers=2, step_timeout=2.0
+            makers, start_method=method, num_workers=2, step_timeout=4.0
         ) as pool:
             pool.reset_async()
             pool.recv()
@@ -970,7 +904,7 @@ def test_a_program_that_was_stopped_with_its_workers_goes_on(moment, tmp_path):
         for pid in everyone:
             os.kill(pid, signal.SIGSTOP)
         # Longer than any timeout of a call.
-        subprocess.run(["sleep", "3"], check=True)
+        subprocess.run(["sleep", "5"], check=True)
         (program.folder / "go on").touch()
         for pid in reversed(everyone):
             os.kill(pid, signal.SIGCONT)

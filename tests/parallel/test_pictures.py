@@ -22,6 +22,7 @@ from envkit import (
 from envkit.errors import EnvironmentRaised, SpecError
 from envkit.testing import CountingEnv
 from envkit.wrappers import TimeLimit
+from tests.parallel import streams
 
 
 class Growing(CountingEnv):
@@ -155,7 +156,8 @@ def test_a_mode_that_is_not_there_is_refused_alike(maker, message):
 @pytest.mark.parametrize("backend", ["process", "thread", "inline"])
 @pytest.mark.parametrize("kind", [ParallelPyEnvironment, AsyncParallelPyEnvironment])
 def test_it_is_refused_alike_on_each_backend(backend, kind):
-    with kind([lambda: TimeLimit(Strict(), 5)] * 2, backend=backend) as env:
+    options = streams.with_fork(backend, {"backend": backend})
+    with kind([lambda: TimeLimit(Strict(), 5)] * 2, **options) as env:
         with pytest.raises(
             NotImplementedError, match=r"^env 0 raised .*Strict does not"
         ):

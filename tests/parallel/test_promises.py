@@ -25,30 +25,29 @@ import pytest
 from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
 from envkit.errors import CallOrderError, ClosedError, WorkerError
 from envkit.parallel.backends.inline import InlineBackend
+from envkit.parallel.backends.linked import linked
 from envkit.parallel.backends.process import ProcessBackend
 from envkit.parallel.backends.thread import ThreadBackend
-from envkit.testing import CountingEnv, TracingEnv, check_trace
+from envkit.testing import CountingEnv, check_trace
 from tests import residue
-from tests.parallel.test_life_and_death import (
+from tests.parallel.trouble import (
     ENDS,
     PROMPTLY,
     Troubled,
     failure_of,
-    is_running,
     masked,
     numbers,
     plan,
     pool_of,
     raises,
     row_of,
-    until,
     wrong_rows,
 )
+from tests.waiting import is_running, until
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="no worker processes there yet"),
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
-    pytest.mark.watchdog(40),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +140,8 @@ def test_every_action_gets_one_answer_and_it_is_its_own(workers):
         on_worker_failure=ALWAYS,
     ) as pool:
         ledger = Ledger(pool, seed=workers)
-        while ledger.answered < 800:
+        # Until all kinds of faults have happened.
+        while min(ledger.answered / 100, ledger.cut, restarts_of(pool)) < 5:
             if ledger.idle:
                 ledger.send()
             ledger.receive()
@@ -149,13 +149,13 @@ def test_every_action_gets_one_answer_and_it_is_its_own(workers):
             ledger.receive()
         with pytest.raises(CallOrderError):
             pool.recv()
-        restarts = pool.statistics().restarts
 
     assert [] == ledger.wrong
     assert ledger.asked == ledger.answered
-    # The faults really happened.
-    assert restarts > 5
-    assert ledger.cut > 5
+
+
+def restarts_of(pool):
+    return pool.statistics().restarts
 
 
 # P2: no call waits for somebody who is gone.
@@ -168,6 +168,8 @@ def test_every_action_gets_one_answer_and_it_is_its_own(workers):
         (signal.SIGKILL, "fork"),
         (signal.SIGSEGV, "fork"),
         (signal.SIGTERM, "fork"),
+        # Not SIGHUP, which is ignored below whatever was started with nohup.
+        (signal.SIGUSR1, "fork"),
     ],
 )
 def test_a_call_that_waits_hears_at_once_of_a_kill_from_outside(number, start_method):
@@ -213,13 +215,13 @@ def open_things():
     return residue.Residue.now()
 
 
-def test_opening_and_closing_thirty_times_leaves_nothing():
+def test_opening_and_closing_many_times_leaves_nothing():
     for _ in range(2):
         with pool_of(1):
             pass
     gc.collect()
     before = open_things()
-    for turn in range(30):
+    for turn in range(12):
         with pool_of(2, workers=1 + turn % 2) as pool:
             pool.reset()
             pool.step(numbers(1, 2))
@@ -244,21 +246,11 @@ def test_a_closed_pool_holds_nothing_although_somebody_holds_it(backend):
     assert 2 == pool.batch_size
 
 
-def test_failed_constructions_leave_nothing():
-    before = open_things()
-    for trouble in [raises(ValueError, "no"), ENDS["SIGSEGV"][0], ENDS["exit 0"][0]]:
-        makers = [CountingEnv, functools.partial(Troubled, 1, "constructor", trouble)]
-        failure_of(ParallelPyEnvironment, makers, num_workers=2, start_method="fork")
-
-    assert {} == residue.left_behind(before)
-
-
 def test_no_named_shared_memory_exists_while_a_pool_is_open():
     before = residue.shared_names()
     with pool_of(2) as pool:
         pool.reset()
         during = residue.shared_names()
-
     assert before == during
 
 
@@ -279,73 +271,12 @@ def test_restarts_leave_nothing_while_the_pool_is_open():
 # P6: what was returned never changes.
 
 
-class Mutating(TracingEnv):
-    """Returns one and the same arrays, and changes them in every step."""
-
-    def __init__(self, env_id=0):
-        super().__init__(env_id)
-        self._own = None
-
-    def _observe(self):
-        new = super()._observe()
-        if self._own is None:
-            self._own = new
-        for name, leaf in new.items():
-            self._own[name][...] = leaf
-        return self._own
-
-
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
-def test_what_was_returned_never_changes(backend):
-    with pool_of(3, workers=2, make=Mutating, backend=backend) as pool:
-        returned = [pool.reset()]
-        snapshots = [copy.deepcopy(returned[0])]
-        for step in range(200):
-            returned.append(pool.step(numbers(step, step + 1, step + 2)))
-            snapshots.append(copy.deepcopy(returned[-1]))
-        changed = [
-            index
-            for index, (one, other) in enumerate(zip(returned, snapshots, strict=True))
-            if not same(one, other)
-        ]
-        wrong = [
-            text
-            for step in range(200)
-            for text in wrong_rows(
-                returned[step], [step, step + 1, step + 2], returned[step + 1]
-            )
-        ]
-
-    assert [] == changed
-    assert [] == wrong
-
-
-def same(one, other):
-    leaves = [*zip(one[:3], other[:3], strict=True)]
-    leaves += [(one.observation[name], other.observation[name]) for name in one[3]]
-    return all(np.array_equal(left, right) for left, right in leaves)
-
-
-def test_a_view_stays_whole_until_the_call_after_the_next():
-    with pool_of(2, workers=1, zero_copy=True) as pool:
-        before = pool.reset()
-        for step in range(50):
-            kept = copy.deepcopy(before)
-            after = pool.step(numbers(step, step + 1))
-            assert same(kept, before)
-            assert [] == wrong_rows(before, [step, step + 1], after)
-            before = after
-        with pytest.raises(ValueError, match="read-only"):
-            after.reward[...] = 1
-
-
 # P12: errors come from where they come from.
 
 
 def test_a_pool_inside_of_a_worker_tells_of_its_own_workers():
     with pool_of(1, start_method="spawn") as pool:
         error = failure_of(pool.call, "do", fail_within)
-
     assert "EnvironmentRaised" in str(error) or "WorkerCrashed" in str(error)
     assert "was killed by SIGKILL while env 0 was in step()" in str(error)
 
@@ -466,36 +397,6 @@ def test_a_pool_that_was_forgotten_warns_once_and_is_cleaned_up():
 # What cannot travel.
 
 
-@pytest.mark.parametrize("backend", ["thread", "process"])
-def test_an_argument_that_cannot_travel_fails_that_call_alone(backend):
-    with pool_of(3, workers=2, backend=backend) as pool:
-        before = pool.reset()
-        if backend == "process":
-            with pytest.raises(TypeError) as caught:
-                pool.call("do", id, threading.Lock())
-            assert str(caught.value).startswith(
-                "An argument cannot be sent to another process: "
-            )
-        answers = pool.call("do", abs, -3)
-        after = pool.step(numbers(1, 2, 3))
-
-    assert [3, 3, 3] == answers
-    assert [] == wrong_rows(before, numbers(1, 2, 3), after)
-
-
-def test_an_answer_that_cannot_travel_fails_that_environment_alone():
-    with pool_of(3, workers=2) as pool:
-        before = pool.reset()
-        error = failure_of(pool.call, "do", threading.Lock, env_ids=[1])
-        answers = pool.call("do", abs, -3)
-        after = pool.step(numbers(1, 2, 3))
-
-    assert (0, (1,)) == (error.worker, error.envs)
-    assert "cannot be sent to another process" in str(error)
-    assert [3, 3, 3] == answers
-    assert [] == wrong_rows(before, numbers(1, 2, 3), after)
-
-
 # Threads.
 
 
@@ -506,7 +407,7 @@ def test_a_thread_that_closes_ends_another_that_steps():
     with ThreadPoolExecutor(1) as threads:
         stepping = threads.submit(pool.step, numbers(1, 2))
         # The one that is not late has answered: the other thread waits.
-        assert until(lambda: pool._pool.slab.answered_rows()[1])
+        assert until(lambda: not pool._pool.slab.owing_rows()[1])
         began = time.monotonic()
         pool.close(grace=0.2)
         took = time.monotonic() - began
@@ -530,6 +431,33 @@ def test_many_threads_may_close_at_once():
         with ThreadPoolExecutor(4) as threads:
             done = [threads.submit(close) for _ in range(4)]
             assert [None] * 4 == [each.exception(timeout=PROMPTLY) for each in done]
+
+
+class Telling(CountingEnv):
+    """Sends a signal to a process when it is closed."""
+
+    def __init__(self, pid):
+        super().__init__()
+        self.pid = pid
+
+    def close(self):
+        os.kill(self.pid, signal.SIGUSR1)
+
+
+def test_a_signal_handler_may_close_what_is_being_closed():
+    backend = ProcessBackend("fork")
+    maker = functools.partial(Telling, os.getpid())
+    reports = []
+    before = signal.signal(
+        signal.SIGUSR1, lambda *_: reports.append(backend.close(PROMPTLY))
+    )
+    try:
+        with ParallelPyEnvironment([maker], backend=backend) as pool:
+            pool.reset()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+    assert [[]] == reports
 
 
 # Ctrl-C.
@@ -568,6 +496,7 @@ def make_backend(name):
         "inline": InlineBackend,
         "thread": ThreadBackend,
         "process": functools.partial(ProcessBackend, "fork"),
+        "linked": functools.partial(linked, ["envkit worker {address}"] * 2),
     }[name]()
 
 
@@ -615,7 +544,7 @@ class Numbered(Troubled):
         return self.env_id
 
 
-@pytest.mark.parametrize("name", ["inline", "thread", "process"])
+@pytest.mark.parametrize("name", ["inline", "thread", "process", "linked"])
 @pytest.mark.parametrize("before", [True, False])
 def test_an_interrupt_at_any_wait_leaves_the_pool_usable_and_never_off_by_one(
     name, before
@@ -696,10 +625,11 @@ def test_an_interrupted_recv_loses_no_answer_and_returns_none_twice(before):
         }
         wrong, interrupts = [], 0
         rng = np.random.default_rng(5)
-        for turn in range(40):
+        for turn in range(120):
             actions = rng.integers(10**9, size=4)
             pool.send(actions)
-            backend.left = 1 + turn % 3
+            # What has come already needs no second wait, so most are the first.
+            backend.left = 1 + turn % 4 // 3
             came = []
             while len(came) < 4:
                 try:
@@ -787,11 +717,16 @@ def calls_of(pool, what):
         ("process", "steps"),
         ("process", "questions"),
         ("process", "crashes"),
+        ("linked", "steps"),
+        ("linked", "questions"),
+        ("linked", "crashes"),
     ],
 )
 def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
     rng = np.random.default_rng(3)
-    wrong, slowest = [], 0.0
+    wrong, compared, slowest = [], 0, 0.0
+    # Nearly all of the time goes into starting linked workers again.
+    rounds = 25 if (name, what) == ("linked", "crashes") else 100
     with (
         pool_of(
             3,
@@ -804,7 +739,7 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
     ):
         pool.reset()
         calls = calls_of(pool, what)
-        for _ in range(150):
+        for _ in range(rounds):
             try:
                 timer.set(float(rng.uniform(1e-5, 2e-3)))
                 while timer.is_set:
@@ -817,9 +752,12 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
             for _ in range(2 * (what == "crashes")):
                 pool.step(numbers(7, 8, 9))
             before = pool.step(numbers(7, 8, 9))
+            # Or one step later, if the plan reached its worker while that ran.
+            is_whole = not pool.repaired.any()
             actions = rng.integers(10**9, size=3)
             after = pool.step(actions)
-            if not pool.repaired.any():
+            if is_whole and not pool.repaired.any():
+                compared += 1
                 wrong += wrong_rows(before, actions, after)
             if [2, 0] != (asked := pool.call("access_number", env_ids=[2, 0])):
                 wrong.append(asked)
@@ -827,9 +765,10 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
         restarts = pool.statistics().restarts
 
     assert [] == wrong
+    assert 0.8 * rounds - 5 < compared
     assert slowest < PROMPTLY
-    assert 100 < timer.count
-    assert (what == "crashes") == (restarts > 20)
+    assert 0.6 * rounds < timer.count
+    assert (what == "crashes") == (restarts > 0.1 * rounds)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -853,13 +792,6 @@ def test_a_question_that_was_half_sent_is_finished_by_the_next_call():
 
 
 # P11: what a worker loads.
-
-
-def loaded():
-    return sorted(
-        {name.partition(".")[0] for name in sys.modules}
-        & {"tensorflow", "torch", "jax", "gym", "gymnasium", "pytest", "hypothesis"}
-    )
 
 
 LOADS = """

@@ -90,11 +90,6 @@ def said_by(script, tmp_path):
     return run([sys.executable, str(path)]).stdout.decode().replace(f"{tmp_path}/", "")
 
 
-def without_cloudpickle(monkeypatch):
-    """Makes cloudpickle a package that is not installed."""
-    monkeypatch.setitem(sys.modules, "cloudpickle", None)
-
-
 def run_as_main(source, tmp_path, monkeypatch):
     """Makes a script the main module of this process, for one test."""
     path = tmp_path / "train.py"
@@ -118,16 +113,8 @@ def line_of(function):
 class TestTravelling:
     def test_what_is_importable_travels_by_reference(self):
         payload = dump_constructor(CountingEnv, 0)
-
         assert CountingEnv is load_constructor(payload)
         assert len(payload) < 200
-
-    def test_what_is_importable_needs_no_cloudpickle(self, monkeypatch):
-        without_cloudpickle(monkeypatch)
-        recipe = functools.partial(CountingEnv, steps_per_episode=3)
-        loaded = load_constructor(dump_constructor(recipe, 0))
-
-        assert (CountingEnv, {"steps_per_episode": 3}) == (loaded.func, loaded.keywords)
 
     def test_what_remembers_results_travels_without_them(self, tmp_path):
         script = """
@@ -160,13 +147,11 @@ pool([functools.partial(make, Game), functools.partial(fib, 50)])
     def test_what_remembers_results_and_is_importable_travels_by_reference(self):
         payload = dump_value((lambda: 0, line_of_file, functools.cache(len)))
         _, found, made_again = load_value(payload)
-
         assert line_of_file is found
         assert len is made_again.__wrapped__
 
     def test_a_name_travels_as_a_name(self):
         recipe = constructor("GridWorld", size=5)
-
         assert recipe == load_constructor(dump_constructor(recipe, 0))
 
     def test_lambdas_closures_and_local_classes_reach_another_process(self):
@@ -188,35 +173,9 @@ pool([functools.partial(make, Game), functools.partial(fib, 50)])
 
         assert "lambda closure 3 local 3 partial 1 2\n" == made
 
-    def test_a_script_without_a_main_guard_is_not_run_again(self, tmp_path):
-        script = """
-print("training")
-class Environment:
-    def __str__(self):
-        return helper("environment")
-def helper(text):
-    return f"{text} of {__name__}"
-pool([Environment, lambda: helper("lambda")])
-"""
-
-        assert ("training\nenvironment of __main__ lambda of __main__\n") == said_by(
-            script, tmp_path
-        )
-
-    @pytest.mark.parametrize("arguments", [["-"], ["-c"]])
-    def test_a_program_without_a_file_works_too(self, arguments):
-        program = POOL + "def make(): return 'made'\npool([make, lambda: make()])\n"
-        if arguments == ["-c"]:
-            finished = run([sys.executable, "-c", program])
-        else:
-            finished = run([sys.executable, "-"], program.encode())
-
-        assert b"made made\n" == finished.stdout
-
     def test_values_of_all_kinds_come_back(self):
         value = {"array": np.arange(3), "text": "__main__", "function": lambda x: x + 1}
         loaded = load_value(dump_value(value))
-
         assert [0, 1, 2] == loaded["array"].tolist()
         assert "__main__" == loaded["text"]
         assert 2 == loaded["function"](1)
@@ -263,42 +222,56 @@ print(Config.level, Config.method is method)
 
 
 LOCKED = """
-import threading
+import functools, threading
+from envkit.parallel.serialize import loading_script, refuse_while_loading
 lock = threading.Lock()
-print("loaded as", __name__)
 def make(text="made"):
     with lock:
         return text
 """
-LINE_OF_MAKE = (POOL + LOCKED).splitlines().index('def make(text="made"):') + 1
+SEES_NOTHING = (
+    "A worker has the program's sys.path, but sees nothing of what the program has "
+    "done: no registrations, no modules or attributes made at run time.\n"
+)
+# What goes wrong when a worker loads the script that defines a constructor.
+BROKEN_SCRIPTS = {
+    "it makes a pool": (
+        f"{LOCKED}refuse_while_loading('ParallelPyEnvironment')",
+        "ParallelPyEnvironment was made by train.py while a worker process was "
+        "loading that script, so every worker would start workers of its own.\n\n"
+        "  why    the worker needs make, which cannot be sent by value: TypeError: "
+        "cannot pickle '_thread.lock' object\n\n"
+        "Any one of these helps:\n"
+        "  - put what train.py does when it is run below  "
+        'if __name__ == "__main__":\n'
+        "  - move make into a module of its own, which train.py imports",
+    ),
+    "it defines it below the guard": (
+        f"""{LOCKED}
+del make
+if __name__ == "__main__":
+    def make():
+        return lock
+""",
+        "__main__.make could not be loaded in the worker process: make is made below  "
+        'if __name__ == "__main__":  or when the script runs, not when it is loaded.'
+        f"\n\n{SEES_NOTHING}"
+        "Any one of these helps:\n"
+        "  - define it at the top level of its module\n"
+        "  - define it in worker_setup=... as the program did",
+    ),
+    "it ends": (
+        f"{LOCKED}if __name__ != '__main__': raise SystemExit('no command given')",
+        "__main__.make could not be loaded in the worker process: SystemExit was "
+        "raised.\n\n  why    SystemExit: no command given\n\n"
+        f"{SEES_NOTHING}"
+        "This helps:\n"
+        "  - do in worker_setup=... what has to be done before it is loaded",
+    ),
+}
 
 
 class TestScripts:
-    def test_what_cannot_travel_by_value_makes_the_worker_load_the_script_once(
-        self, tmp_path
-    ):
-        script = f"""{LOCKED}
-import functools
-if __name__ == "__main__":
-    pool([make, functools.partial(make, text="with arguments")])
-"""
-
-        assert (
-            "loaded as __main__\nloaded as __envkit_main__\nmade with arguments\n"
-        ) == said_by(script, tmp_path)
-
-    def test_the_log_says_so(self, tmp_path):
-        path = tmp_path / "train.py"
-        path.write_text(f"{POOL}{LOCKED}".replace("capture_output=True", "stdout=-1"))
-        with path.open("a") as file:
-            file.write('if __name__ == "__main__": pool([make, make])')
-        finished = run([sys.executable, str(path)])
-
-        assert (
-            f"Loading {path} in this worker: make is defined in it and cannot be sent "
-            "by value (TypeError: cannot pickle '_thread.lock' object).\n"
-        ) == finished.stderr.decode()
-
     def test_a_module_that_is_run_is_loaded_as_that_module(self, tmp_path):
         package = tmp_path / "game"
         package.mkdir()
@@ -318,82 +291,50 @@ if __name__ == "__main__":
             text=True,
         )
 
-        assert "from its neighbour\n" == finished.stdout.split("__envkit_main__\n")[1]
-
-    def test_a_script_without_a_main_guard_is_refused_a_pool_of_its_own(self, tmp_path):
-        said = said_by(f"{LOCKED}pool([make])", tmp_path)
-
-        assert (
-            "loaded as __main__\n"
-            "loaded as __envkit_main__\n"
-            "ParallelPyEnvironment was made by train.py while a worker process was "
-            "loading that script, so every worker would start workers of its own.\n\n"
-            "  why    the worker needs make, which cannot be sent by value: TypeError: "
-            "cannot pickle '_thread.lock' object\n\n"
-            "Any one of these helps:\n"
-            "  - put what train.py does when it is run below  "
-            'if __name__ == "__main__":\n'
-            "  - move make into a module of its own, which train.py imports\n"
-        ) == said
-
-    def test_a_constructor_below_the_guard_is_not_found(self, tmp_path):
-        script = f"""{LOCKED}
-if __name__ == "__main__":
-    def make_late():
-        return lock
-    pool([make_late])
-"""
-
-        assert (
-            "loaded as __main__\n"
-            "loaded as __envkit_main__\n"
-            "__main__.make_late could not be loaded in the worker process: make_late "
-            'is made below  if __name__ == "__main__":  or when the script runs, not '
-            "when it is loaded.\n\n"
-            "A worker has the program's sys.path, but sees nothing of what the program "
-            "has done: no registrations, no modules or attributes made at run time.\n"
-            "Any one of these helps:\n"
-            "  - define it at the top level of its module\n"
-            "  - define it in worker_setup=... as the program did\n"
-        ) == said_by(script, tmp_path)
-
-    def test_a_script_that_raises_raises_for_each_constructor(self, tmp_path):
-        script = f"""{LOCKED}
-if __name__ != "__main__":
-    sys.exit("no command given")
-pool([make])
-"""
-        said = said_by(script, tmp_path)
-
-        assert (
-            "__main__.make could not be loaded in the worker process: SystemExit was "
-            "raised.\n\n  why    SystemExit: no command given\n"
-        ) in said
+        assert "from its neighbour\n" == finished.stdout
 
     def test_a_process_runs_a_script_once_and_knows_while_it_does(
         self, tmp_path, monkeypatch, caplog
     ):
+        """It does so because a lock cannot travel by value."""
         main = run_as_main(
-            """
-import threading
-from envkit.parallel.serialize import loading_script
-lock = threading.Lock()
+            f"""{LOCKED}
 loading = loading_script()
-def make(text="plain"):
+def tell(text="plain"):
     return lock, loading, text
 """,
             tmp_path,
             monkeypatch,
         )
-        whole = functools.partial(main.make, text="partial")
-        payloads = [dump_constructor(main.make, 0), dump_constructor(whole, 1)]
+        whole = functools.partial(main.tell, text="partial")
+        payloads = [dump_constructor(main.tell, 0), dump_constructor(whole, 1)]
         (lock, *first), (same, *second) = (load_constructor(one)() for one in payloads)
 
         assert ([True, "plain"], [True, "partial"]) == (first, second)
         assert lock is same
         assert lock is not main.lock
-        assert 1 == len(caplog.messages)
         assert not serialize.loading_script()
+        assert [
+            (
+                "WARNING",
+                f"Loading {tmp_path / 'train.py'} in this worker: tell is defined in "
+                "it and cannot be sent by value (TypeError: cannot pickle "
+                "'_thread.lock' object).",
+            )
+        ] == [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    @pytest.mark.parametrize(
+        ("script", "message"), BROKEN_SCRIPTS.values(), ids=BROKEN_SCRIPTS
+    )
+    def test_a_script_that_cannot_be_loaded_is_an_error_each_time(
+        self, message_of, tmp_path, monkeypatch, script, message
+    ):
+        main = run_as_main(script, tmp_path, monkeypatch)
+        payload = dump_constructor(main.make, 0)
+        for _ in range(2):
+            assert message == message_of(
+                ConstructorError, lambda: load_constructor(payload)
+            )
 
     def test_a_partial_whose_arguments_do_not_travel_is_refused(
         self, tmp_path, monkeypatch
@@ -402,53 +343,8 @@ def make(text="plain"):
         with pytest.raises(ConstructorError):
             dump_constructor(functools.partial(main.make, LOCK), 0)
 
-    def test_a_script_is_loaded_where_cloudpickle_is_not_installed(
-        self, tmp_path, monkeypatch, caplog
-    ):
-        main = run_as_main("def make(): return __name__", tmp_path, monkeypatch)
-        without_cloudpickle(monkeypatch)
-        make = load_constructor(dump_constructor(main.make, 0))
-
-        assert "__envkit_main__" == make()
-        assert caplog.messages[0].endswith(
-            "sent by value (what __main__ defines is not found in another process)."
-        )
-
-    def test_a_script_that_ends_is_an_error_each_time(self, tmp_path, monkeypatch):
-        main = run_as_main(
-            """
-import threading
-lock = threading.Lock()
-def make(): return lock
-if __name__ != "__main__": raise SystemExit(3)
-""",
-            tmp_path,
-            monkeypatch,
-        )
-        payload = dump_constructor(main.make, 0)
-        for _ in range(2):
-            with pytest.raises(ConstructorError, match="SystemExit: 3"):
-                load_constructor(payload)
-
-    def test_a_script_that_wants_a_pool_is_told(self, tmp_path, monkeypatch):
-        main = run_as_main(
-            """
-import threading
-from envkit.parallel.serialize import refuse_while_loading
-lock = threading.Lock()
-def make(): return lock
-refuse_while_loading("ParallelPyEnvironment")
-""",
-            tmp_path,
-            monkeypatch,
-        )
-        payload = dump_constructor(main.make, 0)
-        with pytest.raises(ConstructorError, match=r"^ParallelPyEnvironment was made"):
-            load_constructor(payload)
-
     def test_nothing_is_refused_where_no_script_is_loaded(self):
         serialize.refuse_while_loading("ParallelPyEnvironment")
-
         assert not serialize.loading_script()
 
     @pytest.mark.parametrize(
@@ -460,24 +356,19 @@ refuse_while_loading("ParallelPyEnvironment")
             "functools.partial(Maker, 1).func().make",
         ],
     )
-    def test_what_has_no_name_in_the_script_is_refused(self, tmp_path, recipe):
+    def test_what_has_no_name_in_the_script_is_refused(
+        self, tmp_path, monkeypatch, recipe
+    ):
         script = f"""{LOCKED}
-import functools
-from envkit.errors import ConstructorError
 class Maker:
     def __init__(self):
         self.lock = lock
     def make(self):
         return lock
-try:
-    pool([{recipe}])
-except ConstructorError as error:
-    print(error)
 """
-
-        assert "env_constructors[0] cannot be sent to a worker" in said_by(
-            script, tmp_path
-        )
+        main = run_as_main(script, tmp_path, monkeypatch)
+        with pytest.raises(ConstructorError, match=r"^env_constructors\[0\] cannot be"):
+            dump_constructor(eval(recipe, vars(main)), 0)
 
 
 class TestRefusals:
@@ -518,28 +409,9 @@ class TestRefusals:
             '  - backend="thread", if the environments release the GIL'
         ) == told
 
-    def test_a_lambda_where_cloudpickle_is_not_installed(self, message_of, monkeypatch):
-        without_cloudpickle(monkeypatch)
-        make = lambda: CountingEnv()  # noqa: E731
-        told = message_of(ConstructorError, lambda: dump_constructor(make, 2))
-        why = told.splitlines()[2]
-
-        assert (
-            "env_constructors[2] cannot be sent to a worker process: it is a lambda "
-            f"defined in {FILE}, line {line_of(make)}.\n\n{why}\n\n"
-            "Any one of these helps:\n"
-            '  - name a function in an importable module:  "my_game.envs:make_cartpole"'
-            "\n"
-            "  - use functools.partial over a module-level class\n"
-            "  - pip install cloudpickle, which can send lambdas\n"
-            '  - backend="thread", if the environments release the GIL'
-        ) == told
-        assert "lambda" in why  # Each Python has its own words for it.
-
     def test_the_error_knows_the_constructor_and_its_cause(self):
         with pytest.raises(ConstructorError) as caught:
             dump_constructor(Maker(lock=threading.Lock()), 5)
-
         assert (5,) == caught.value.envs
         assert isinstance(caught.value.__cause__, TypeError)
         assert str(caught.value) == str(pickle.loads(pickle.dumps(caught.value)))
@@ -568,7 +440,6 @@ class TestRefusals:
     )
     def test_what_cannot_travel_is_found(self, message_of, recipe, place):
         told = message_of(ConstructorError, lambda: dump_constructor(recipe, 0))
-
         assert f"  where  {place}" in told.splitlines()
 
     @pytest.mark.parametrize(
@@ -586,19 +457,9 @@ class TestRefusals:
             "  why    TypeError: cannot pickle '_thread.lock' object"
         ) == message_of(TypeError, lambda: dump_value(value, "The argument of call()"))
 
-    def test_a_value_that_only_cloudpickle_could_send(self, message_of, monkeypatch):
-        without_cloudpickle(monkeypatch)
-        told = message_of(TypeError, lambda: dump_value(lambda: None))
-
-        assert told.startswith(
-            "The value cannot be sent to another process: it is a lambda.\n\n  why    "
-        )
-        assert told.endswith("\n\npip install cloudpickle, which can send more.")
-
     def test_a_value_that_contains_itself_is_searched_once(self, message_of):
         value = [threading.Lock()]
         value.insert(0, value)
-
         assert message_of(TypeError, lambda: dump_value(value)).startswith(
             "The value cannot be sent to another process: its element 1 is a lock"
         )
@@ -610,12 +471,6 @@ def made_at_run_time(monkeypatch, name="made_at_run_time"):
     exec("def make(): pass", vars(module))
     monkeypatch.setitem(sys.modules, name, module)
     return module.make
-
-
-SEES_NOTHING = (
-    "A worker has the program's sys.path, but sees nothing of what the program has "
-    "done: no registrations, no modules or attributes made at run time.\n"
-)
 
 
 class TestLoading:

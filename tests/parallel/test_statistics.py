@@ -56,7 +56,6 @@ def test_resets_that_happen_by_themselves_are_counted(backend, order, resets):
         for _ in range(8):
             env.step([0])
         numbers = env.statistics()
-
     assert (9, resets) == (numbers.steps, numbers.resets)
 
 
@@ -111,13 +110,12 @@ def test_processes_tell_who_they_are_and_what_they_hold():
 def test_without_processes_there_is_no_memory_of_their_own(backend):
     with pool_of([CountingEnv] * 2, backend, num_workers=2) as env:
         numbers = env.statistics()
-
     assert [os.getpid()] * 2 == [worker.pid for worker in numbers.workers]
     assert 0 == numbers.resident_bytes
 
 
 @on_each_backend
-def test_times_grow_and_are_those_of_whoever_spent_them(backend):
+def test_times_grow_and_are_those_of_the_side_that_spent_them(backend):
     with pool_of([environments.Walk] * 4, backend, num_workers=2) as env:
         env.reset()
         before = env.statistics()
@@ -130,7 +128,7 @@ def test_times_grow_and_are_those_of_whoever_spent_them(backend):
         assert earlier.waiting <= later.waiting
         assert later.seconds_per_step == later.stepping / later.steps
     assert 0.0 < before.elapsed < after.elapsed
-    # No worker steps while nobody is in a call.
+    # No worker steps between two calls.
     assert max(worker.stepping for worker in after.workers) <= after.elapsed
 
 
@@ -139,7 +137,7 @@ def test_a_straggler_stands_out(tmp_path):
     gate = str(tmp_path / "gate")
     os.mkfifo(gate)
     makers = [functools.partial(environments.Gated, gate, row) for row in range(2)]
-    with AsyncParallelPyEnvironment(makers, backend="process", num_workers=2) as env:
+    with AsyncParallelPyEnvironment(makers, num_workers=2, start_method="fork") as env:
         env.reset_async()
         env.recv()
         env.send([1, 2])
@@ -159,7 +157,9 @@ def test_a_straggler_stands_out(tmp_path):
 @on_each_backend
 def test_an_asynchronous_pool_counts_too(backend):
     with AsyncParallelPyEnvironment(
-        [CountingEnv] * 3, backend=backend, num_workers=2
+        [CountingEnv] * 3,
+        backend=backend,
+        **streams.with_fork(backend, {"num_workers": 2}),
     ) as env:
         env.reset_async()
         env.recv(2)
@@ -194,7 +194,6 @@ def test_steps_that_raised_are_counted():
         with pytest.raises(EnvironmentRaised):
             env.step([0, 0])
         numbers = env.statistics()
-
     assert 4 == numbers.steps
 
 
@@ -214,18 +213,24 @@ def test_the_numbers_are_frozen_and_of_one_moment():
             numbers.workers[0].steps = 3
 
 
-def test_the_numbers_print_as_a_table():
+@pytest.mark.parametrize("host", ["", "node-7"])
+def test_the_numbers_print_as_a_table(host):
     numbers = PoolStatistics(
         (
-            WorkerStatistics(0, 4711, (0, 1, 2), 300, 30, 0, 0.003, 0.001, 2**25, True),
-            WorkerStatistics(1, 0, (3,), 0, 0, 2, 0.0, 0.0, 0, False),
+            WorkerStatistics(
+                0, 4711, (0, 1, 2), 300, 30, 0, 0.003, 0.001, 2**25, True, host
+            ),
+            WorkerStatistics(1, 0, (3,), 0, 0, 2, 0.0, 0.0, 0, False, host),
         ),
         calls=100,
         elapsed=0.5,
     )
 
     assert (
-        "worker     pid   envs       steps  resets  restarts  us/step  busy  memory\n"
-        "     0    4711    0-2         300      30         0     10.0   75%    32 MB\n"
+        "worker     pid   envs       steps  resets  restarts  us/step  busy  memory"
+        f"{host and '  host'}\n"
+        "     0    4711    0-2         300      30         0     10.0   75%    32 MB"
+        f"{host and f'  {host}'}\n"
         "     1       0    3-3           0       0         2      0.0    0%     0 MB"
+        f"{host and f'  {host}'}"
     ) == str(numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import threading
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from envkit import AsyncParallelPyEnvironment, ProcessPyEnvironment
 from envkit.errors import CallOrderError, ClosedError, EnvironmentRaised
 from tests.parallel.environments import Echo, Gated, open_gate
-from tests.parallel.streams import BACKENDS, pool_of
+from tests.parallel.streams import BACKENDS, pool_of, with_fork
+from tests.waiting import PATIENCE, until
 
 on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
 ROWS, ROUNDS, THREADS = 2, 60, 3
@@ -73,10 +75,7 @@ BESIDE = {
 
 
 @on_each_backend
-@pytest.mark.parametrize("call", list(BESIDE))
-def test_a_thread_that_looks_on_gets_whole_answers_and_its_turn(
-    in_thread, backend, call
-):
+def test_a_thread_that_looks_on_gets_whole_answers_and_its_turn(in_thread, backend):
     done = threading.Event()
 
     def step_until_done() -> int:
@@ -91,11 +90,16 @@ def test_a_thread_that_looks_on_gets_whole_answers_and_its_turn(
         pool.reset()
         stepper = in_thread(step_until_done)
         try:
-            looks = in_thread(lambda: [BESIDE[call](pool) for _ in range(20)])()
+            looks = in_thread(
+                lambda: {
+                    name: all(look(pool) for _ in range(20))
+                    for name, look in BESIDE.items()
+                }
+            )()
         finally:
             done.set()
 
-        assert looks == [True] * 20
+        assert looks == dict.fromkeys(BESIDE, True)
         assert stepper() > 0
 
 
@@ -120,13 +124,14 @@ def test_one_thread_sends_and_another_receives(in_thread, backend):
     def send() -> None:
         for index in range(ROUNDS):
             for row in range(ROWS):
-                assert free[row].wait(30)
+                assert free[row].wait(PATIENCE)
                 free[row].clear()
                 pool.send(np.array([index * ROWS + row]), [row])
                 asked.append(index * ROWS + row)
 
     free = [threading.Event() for _ in range(ROWS)]
-    pool = AsyncParallelPyEnvironment([Echo] * ROWS, backend=backend, num_workers=2)
+    options = with_fork(backend, {"backend": backend, "num_workers": 2})
+    pool = AsyncParallelPyEnvironment([Echo] * ROWS, **options)
     with pool:
         pool.reset_async()
         pool.recv()
@@ -162,7 +167,7 @@ def test_threads_take_turns_at_one_environment_in_a_process(in_thread):
         actions = [thread * 1000 + index for index in range(ROUNDS)]
         return [int(env.step(np.int64(one)).observation[0]) for one in actions]
 
-    with ProcessPyEnvironment(Echo) as env:
+    with ProcessPyEnvironment(Echo, start_method="fork") as env:
         env.reset()
         waits = [in_thread(step, thread) for thread in range(THREADS)]
         found = [wait() for wait in waits]
@@ -211,7 +216,8 @@ def test_close_ends_a_thread_that_receives(in_thread, backend, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     pool = AsyncParallelPyEnvironment(
-        [functools.partial(Gated, str(gate))], backend=backend
+        [functools.partial(Gated, str(gate))],
+        **with_fork(backend, {"backend": backend}),
     )
     pool.reset_async()
     pool.recv()
@@ -255,7 +261,6 @@ def test_an_environment_may_close_its_own_pool():
     pool = pool_of([Echo], "inline")
     pool.reset()
     pool.set_attr("meddle", lambda: pool.close())
-
     with pytest.raises(ClosedError):
         pool.step([1])
 
@@ -276,3 +281,36 @@ def test_an_interrupted_call_leaves_the_turn_to_others(in_thread):
         seen = in_thread(pool.step, [5])()
 
     assert seen.observation[0, 0] == 5
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_while_another_thread_has_its_turn_does_not_wait_for_that(in_thread):
+    """The thread is not in the fork, and what it held is never let go there."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        # As a call does before it has said which one it is.
+        with pool._thread_turn:
+            held.set()
+            assert over.wait(PATIENCE)
+
+    with pool_of([Echo], "process") as pool:
+        pool.reset()
+        holding = in_thread(hold)
+        assert held.wait(PATIENCE)
+        if not (child := os.fork()):
+            code = 1
+            try:
+                pool.reset()
+            except ClosedError:
+                code = 7
+            finally:
+                os._exit(code)
+        found = until(lambda: os.waitpid(child, os.WNOHANG)[1])
+        over.set()
+        holding()
+        if not found:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+    assert 7 == os.waitstatus_to_exitcode(found)

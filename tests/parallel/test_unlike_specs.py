@@ -20,7 +20,7 @@ from envkit import (
     make,
     nest,
 )
-from envkit.action_rows import ActionRows
+from envkit.actions import ActionRows
 from envkit.envs import Catch, TicTacToe
 from envkit.errors import SpecError, SpecMismatchError
 from envkit.parallel import (
@@ -29,9 +29,9 @@ from envkit.parallel import (
     RestartPolicy,
 )
 from envkit.recording import Record, Recording, rebuilt
-from envkit.recording.checking import check
+from envkit.recording.replaying import check
 from envkit.specs import EnvironmentSpec, sample_spec_nest
-from envkit.specs.common_spec import common_spec
+from envkit.specs.batching import common_spec
 from envkit.testing import CountingEnv, CrashingEnv
 from tests import strategies
 
@@ -83,12 +83,7 @@ WAYS = [
     pytest.param(batch, id="batch"),
     pytest.param(pool_on("inline"), id="inline"),
     pytest.param(pool_on("thread"), id="thread"),
-    pytest.param(pool_on("process", num_workers=1), id="spawn", marks=pytest.mark.slow),
-    pytest.param(
-        pool_on("process", num_workers=2, start_method="forkserver"),
-        id="forkserver",
-        marks=pytest.mark.slow,
-    ),
+    pytest.param(pool_on("process", num_workers=2, start_method="fork"), id="process"),
 ]
 everywhere = pytest.mark.parametrize("ways", WAYS)
 NARROW, WIDE = (2, 2, 100), (5, 2, 900)
@@ -101,7 +96,6 @@ NARROW, WIDE = (2, 2, 100), (5, 2, 900)
 def test_by_default_specs_are_equal(ways):
     with pytest.raises(SpecMismatchError) as caught:
         ways(levels(NARROW, WIDE))
-
     assert str(caught.value).endswith(
         "The maximum differs at ['doors']: 100.0 and 900.0. Reward and discount specs "
         'agree.\nspecs="union" makes a batch of them whose bounds are the widest.'
@@ -113,7 +107,6 @@ def test_by_default_specs_are_equal(ways):
 def test_where_padding_would_do_the_error_says_so(specs):
     with pytest.raises(SpecMismatchError) as caught:
         batch(levels((2, 2), (2, 3)), specs=specs)
-
     assert str(caught.value).endswith(
         "The shape differs at ['doors']: (2,) and (3,). Action, reward and discount "
         'specs agree.\nspecs="pad" makes a batch of them: what is smaller is padded '
@@ -135,7 +128,6 @@ def test_where_padding_would_do_the_error_says_so(specs):
 def test_what_cannot_become_alike_is_refused_without_a_hint(specs, other):
     with pytest.raises(SpecMismatchError) as caught:
         batch([CountingEnv if other is not CountingEnv else Level, other], specs=specs)
-
     assert "makes a batch" not in str(caught.value)
 
 
@@ -216,7 +208,6 @@ def test_the_action_of_a_row_that_begins_may_be_anything(ways):
         env.reset()
         while not env.step([0, 0]).is_last().all():
             pass
-
         assert env.step([4, 4]).is_first().all()
 
 
@@ -224,7 +215,6 @@ def test_rows_that_do_not_step_may_have_any_action():
     with pool_on("inline")(levels(NARROW, WIDE), specs="union") as env:
         env.reset()
         time_step = env.step([4, 4], np.array([False, True]))
-
         assert [0, 1] == time_step.observation["count"].tolist()
         with pytest.raises(SpecError, match="row 0"):
             env.step([4, 4], np.array([True, False]))
@@ -321,7 +311,6 @@ def test_padding_fits_its_spec_until_the_end(ways):
 
 def test_actions_that_are_no_choice_have_no_mask():
     env = batch([functools.partial(Level, force=1.0)] * 2, specs="pad")
-
     assert ["observation", "mask"] == list(env.observation_spec())
 
 
@@ -360,7 +349,6 @@ def test_batches_in_a_pool_are_padded_row_by_row():
     with pool_on("inline")(makers, specs="pad") as env:
         first = env.reset()
         second = env.step([0, 1, 2, 0])
-
         assert (4, 5, 5) == first.observation["observation"].shape
         assert [3, 3, 5, 5] == second.observation["mask"][:, :, 0].sum(axis=1).tolist()
         _ = env.reset(np.array([True, False, False, True]))
@@ -419,9 +407,7 @@ class Breaking(CrashingEnv):
         return np.full(self._width, super()._observe(), np.int32)
 
 
-@pytest.mark.parametrize(
-    "how", ["raise", pytest.param("SIGKILL", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("how", ["raise", "SIGKILL"])
 def test_what_replaces_an_environment_is_padded_too(how):
     makers = [functools.partial(Breaking, 2), functools.partial(Breaking, 3)]
     if how != "raise":
@@ -429,6 +415,7 @@ def test_what_replaces_an_environment_is_padded_too(how):
     with ParallelPyEnvironment(
         makers,
         backend="inline" if how == "raise" else "process",
+        start_method="fork",
         num_workers=2,
         specs="pad",
         on_worker_failure=RestartPolicy(max_restarts=9),

@@ -24,7 +24,7 @@ class Diary(PyEnvironment):
         acted: All actions, in their order.
     """
 
-    def __init__(self, length=100, discount=1.0, raises_in=()):
+    def __init__(self, length=10**6, discount=1.0, raises_in=()):
         super().__init__()
         self.length, self.discount, self.raises_in = length, discount, raises_in
         self.episode, self.moment, self.acted = 0, 0, []
@@ -77,7 +77,7 @@ class OwnTime(Diary):
 
     realtime = True
 
-    def __init__(self, length=100):
+    def __init__(self, length=10**6):
         super().__init__(length)
         self.tick = threading.Semaphore(0)
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TimeoutOfFuture
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +23,12 @@ from envkit.envs import CartPole
 from envkit.errors import ClosedError, WorkerCrashed, WorkerTimeout
 from envkit.parallel import RestartPolicy
 from envkit.realtime import RealTimeEnvironment
-from envkit.realtime.late_actions import LateActions
-from envkit.realtime.schedule import Schedule
-from envkit.realtime.ticking import TickLoop
-from envkit.realtime.virtual_host import VirtualHost
+from envkit.realtime.actions import LateActions
+from envkit.realtime.hosts import VirtualHost
+from envkit.realtime.loop import Schedule, TickLoop
 from envkit.testing import ManualClock
-from tests.parallel.test_life_and_death import is_running, until
-from tests.realtime.games import Diary, OwnTime
+from tests.realtime.games import Diary
+from tests.waiting import PATIENCE, until
 
 FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
 ROOT = Path(__file__).parents[2]
@@ -45,11 +46,6 @@ def facts(time_step):
     return int(time_step.step_type), np.asarray(time_step.observation).tolist()
 
 
-def play(env, steps):
-    for _ in range(steps):
-        env.step(1)
-
-
 def persist(call):
     """Calls until it is not too late."""
     while True:
@@ -64,18 +60,25 @@ def two_diaries():
 
 
 class Gated(Diary):
-    """Begins an episode when somebody opens the gate."""
+    """Begins an episode when its gate is open."""
 
-    def __init__(self, gate):
-        super().__init__(3)
+    def __init__(self, gate, length=10**6):
+        super().__init__(length)
         self._gate = gate
 
     def _reset(self):
-        if isinstance(self._gate, threading.Event):
-            self._gate.wait()
-        else:
-            Path(self._gate).read_bytes()  # of a pipe: waits for somebody to write
+        self._gate.wait()
         return super()._reset()
+
+
+class GateOfFile:
+    """Is open, also in other processes, while there is a file."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def wait(self):
+        until(self._path.exists)
 
 
 class Unwilling(Diary):
@@ -90,11 +93,14 @@ class Unwilling(Diary):
         return super()._reset()
 
 
+DEADLY = 99
+
+
 class Mortal(Diary):
-    """Ends its process in its third step."""
+    """Ends its process when a certain action acts, and never without the agent."""
 
     def _step(self, action):
-        if self.moment == 2:
+        if action == DEADLY:
             os._exit(3)
         return super()._step(action)
 
@@ -112,6 +118,7 @@ def test_what_has_happened_can_be_peeked_at_and_is_still_there(running, host):
     # All that has happened since the first step, what was peeked at included.
     assert stepped.reward == stepped.observation[1] - first.observation[1]
     assert first.observation[1] <= peeked.observation[1] < stepped.observation[1]
+    assert [5, 6] == [one.observation[2] for one in (first, stepped)]
 
 
 def test_a_reset_that_fails_leaves_no_episode_to_go_on_with(running, host):
@@ -146,7 +153,6 @@ def test_a_state_before_the_first_episode_may_be_brought_back(running, host):
     state = env.get_state()
     env.reset()
     env.set_state(state)
-
     assert (FIRST, [1, 0, 0]) == facts(env.step(1))
 
 
@@ -166,6 +172,11 @@ def test_rows_that_are_not_reset_keep_what_is_known_of_them(running, host):
 
 # A thread.
 
+TOO_LATE = (
+    "RealTimeEnvironment.reset() waited 0.01 s for {} to begin an episode. It goes on "
+    "beginning: call reset() again to wait for it, or close()."
+)
+
 
 def test_a_step_that_waits_ends_when_another_thread_closes(running):
     env = running(Diary, NEVER, host="thread")
@@ -180,7 +191,7 @@ def test_a_step_that_waits_ends_when_another_thread_closes(running):
     agent = threading.Thread(target=act)
     agent.start()
     env.close()
-    agent.join(30)
+    agent.join(PATIENCE)
 
     assert [ClosedError] == [type(error) for error in raised]
 
@@ -192,14 +203,14 @@ def test_an_interrupt_ends_the_waiting_and_nothing_else(running):
     loop = env._host.loop
 
     def interrupt():
-        until(lambda: loop._is_new.any(), 30.0)
+        until(lambda: loop._is_new.any())
         os.kill(os.getpid(), signal.SIGINT)
 
     finger = threading.Thread(target=interrupt)
     finger.start()
     with pytest.raises(KeyboardInterrupt):
         env.step(1)
-    finger.join(30)
+    finger.join(PATIENCE)
 
     assert (FIRST, [2, 0, 0]) == facts(env.reset())
 
@@ -207,13 +218,27 @@ def test_an_interrupt_ends_the_waiting_and_nothing_else(running):
 def test_a_reset_that_took_too_long_is_done_when_a_step_shows_it(running):
     gate = threading.Event()
     env = running(lambda: Gated(gate), host="thread", reset_timeout=0.01)
-    with pytest.raises(WorkerTimeout):
+    with pytest.raises(WorkerTimeout, match=re.escape(TOO_LATE.format("Gated"))):
         env.reset()
     gate.set()
     seen = [facts(persist(lambda: env.step(1)))[0], facts(env.step(1))[0]]
 
     assert [FIRST, MID] == seen
     assert (FIRST, [2, 0, 0]) == facts(persist(env.reset))
+
+
+def test_a_reset_that_is_done_just_when_its_time_is_over_is_done(running, monkeypatch):
+    class JustDone(Future):
+        def result(self, timeout=None):
+            done = super().result()
+            if timeout is not None:
+                raise TimeoutOfFuture
+            return done
+
+    monkeypatch.setattr("envkit.realtime.hosts.Future", JustDone)
+    env = running(Diary, NEVER, host="thread", reset_timeout=0.01)
+
+    assert (FIRST, [1, 0, 0]) == facts(env.reset())
 
 
 def test_an_episode_that_was_beginning_before_the_seed_is_not_the_one(running):
@@ -223,7 +248,6 @@ def test_an_episode_that_was_beginning_before_the_seed_is_not_the_one(running):
         env.reset()
     gate.set()
     env.seed(3)
-
     assert (FIRST, [2, 0, 0]) == facts(persist(env.reset))
 
 
@@ -305,24 +329,6 @@ def test_think_time_may_be_measured():
     assert 0.25 == host.lag().think_time
 
 
-def test_a_function_has_to_return_seconds():
-    env = RealTimeEnvironment(Diary, 10, host="virtual", think_time=lambda: -1)
-    env.reset()
-
-    message = "think_time is -1 of type int; it is a number of seconds."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        env.step(1)
-
-
-def test_no_virtual_clock_can_stop_an_engine_of_its_own():
-    message = (
-        "OwnTime runs on a clock of its own (realtime = True), which no virtual one "
-        "can stop. Use host='process' or 'thread'."
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        RealTimeEnvironment(OwnTime, host="virtual")
-
-
 # A process.
 
 
@@ -330,8 +336,8 @@ def test_no_virtual_clock_can_stop_an_engine_of_its_own():
 def test_a_process_that_dies_is_told_of():
     with RealTimeEnvironment(Mortal, 200) as env:
         env.reset()
-        with pytest.raises(WorkerCrashed, match=r"exited with code 3 while env 0 was"):
-            play(env, 3)
+        with pytest.raises(WorkerCrashed, match="exited with code 3"):
+            env.step(DEADLY)
 
 
 @pytest.mark.slow
@@ -340,11 +346,12 @@ def test_a_process_that_dies_may_be_replaced():
     options = {"on_worker_failure": RestartPolicy(max_restarts=2)}
     with RealTimeEnvironment(Mortal, 50, worker_options=options) as env:
         env.reset()
-        while (end := env.step(1)).step_type != LAST:
-            pass
+        env.step(1)
+        end = env.step(DEADLY)
         lag, peeked, info = env.lag(), env.peek(), env.get_info()
         begun = env.step(1)
 
+        assert LAST == end.step_type
         assert (1.0, 0.0) == (float(end.discount), float(peeked.discount))
         assert (True, -1, 0) == (lag.interrupted, lag.episode_id, lag.ticks_merged)
         assert ["realtime"] == list(info)
@@ -355,32 +362,27 @@ def test_a_process_that_dies_may_be_replaced():
 @pytest.mark.slow
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_process_that_begins_too_slowly_goes_on_beginning(tmp_path, batched):
-    os.mkfifo(gate := tmp_path / "gate")
-    make = functools.partial(Gated, str(gate))
+    gate = tmp_path / "gate"
+    make = functools.partial(Gated, GateOfFile(gate), 3)
     if batched:
         make = functools.partial(_batch_of, make)
     with RealTimeEnvironment(make, 200, reset_timeout=0.01) as env:
         with pytest.raises(WorkerTimeout) as caught:
             env.reset()
-        # Waits until the environment reads, and lets it go on.
-        gate.write_bytes(b"")
+        gate.touch()
         begun = persist(env.reset)
+        gate.unlink()
         late = None
         try:
             while True:
                 env.step([1] if batched else 1)
         except WorkerTimeout as error:
             late = error
-        gate.write_bytes(b"")
-        again = persist(
-            env.reset if not batched else functools.partial(_open, env, gate)
-        )
+        gate.touch()
+        again = persist(env.reset)
 
     name = "BatchedPyEnvironment" if batched else "Gated"
-    assert (
-        f"RealTimeEnvironment.reset() waited 0.01 s for {name} to begin an episode. It "
-        "goes on beginning: call reset() again to wait for it, or close()."
-    ) == str(caught.value)
+    assert TOO_LATE.format(name) == str(caught.value)
     assert str(late).endswith(
         "Call reset(), which begins one in every row, or close()."
         if batched
@@ -393,16 +395,6 @@ def _batch_of(make):
     return BatchedPyEnvironment([make()])
 
 
-def _open(env, gate):
-    """Resets an environment at whose gate it has to be let in again."""
-    opener = threading.Thread(target=gate.write_bytes, args=(b"",))
-    opener.start()
-    try:
-        return persist(env.reset)
-    finally:
-        opener.join(30)
-
-
 def script(text):
     """Runs a program, and returns what it has printed."""
     program = textwrap.dedent(text)
@@ -411,7 +403,7 @@ def script(text):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     return finished.returncode, finished.stdout.strip(), finished.stderr
@@ -464,29 +456,6 @@ def test_the_interpreter_ends_although_time_goes_on(host):
     )
 
     assert (0, "done", "") == (code, told, errors)
-
-
-@pytest.mark.slow
-def test_the_clock_ends_with_the_process_that_made_it():
-    code, told, errors = script(
-        """
-        import os, signal
-        from envkit.envs import Catch
-        from envkit.realtime import RealTimeEnvironment
-
-        class Telling(Catch):
-            def get_info(self):
-                return {"pid": os.getpid()}
-
-        env = RealTimeEnvironment(Telling, 50)
-        env.reset()
-        print(env.get_info()["pid"], flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-        """
-    )
-
-    assert -signal.SIGKILL == code, errors
-    assert until(lambda: not is_running(int(told)), 20.0)
 
 
 def test_seeds_of_a_batch_are_those_of_its_rows(host, running):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit import StepType
-from envkit.realtime.merging import EpisodeMerger
+from envkit import ArraySpec, BoundedArraySpec, StepType
+from envkit.realtime import RealTimeEnvironment
+from envkit.realtime.merging import EpisodeMerger, merged_spec
+from envkit.specs.environment_spec import EnvironmentSpec
+from tests.realtime.games import Paying
 
 FIRST, MID, LAST = int(StepType.FIRST), int(StepType.MID), int(StepType.LAST)
 
@@ -37,38 +41,21 @@ def begun(name="first", **options):
     return merger
 
 
-def test_rewards_are_summed_with_the_discounts_before_them():
-    merger = begun()
+@pytest.mark.parametrize(
+    ("discounted", "rewards"), [(True, 1.0 + 0.5 * 4.0 + 0.125 * 8.0), (False, 13.0)]
+)
+def test_ticks_are_merged_as_one_step_until_they_have_been_seen(discounted, rewards):
+    merger = begun(discounted=discounted)
     tick(merger, MID, 1.0, 0.5)
     tick(merger, MID, 4.0, 0.25)
     tick(merger, MID, 8.0, 1.0, "now")
+    merged = merger.take()
+    tick(merger, MID, 2.0, 0.5, "later")
 
-    assert (MID, 1.0 + 0.5 * 4.0 + 0.125 * 8.0, 0.125, "now") == facts(merger.take())
-
-
-def test_rewards_may_be_summed_as_they_are():
-    merger = begun(discounted=False)
-    tick(merger, MID, 1.0, 0.5)
-    tick(merger, MID, 4.0, 0.5, "now")
-
-    assert (MID, 5.0, 0.25, "now") == facts(merger.take())
-
-
-def test_what_has_been_seen_is_not_merged_again():
-    merger = begun()
-    tick(merger, MID, 1.0, 0.5)
-    merger.take()
-    tick(merger, MID, 2.0, 1.0, "now")
-
-    assert (MID, 2.0, 1.0, "now") == facts(merger.take())
-
-
-def test_without_a_new_tick_the_same_is_seen_again_with_reward_0():
-    merger = begun()
-    tick(merger, MID, 1.0, 0.5, "now")
-    merger.take()
-
-    assert (MID, 0.0, 1.0, "now") == facts(merger.take())
+    assert (MID, rewards, 0.125, "now") == facts(merged)
+    # What has been seen is not merged again, and nothing new earns nothing.
+    assert (MID, 2.0, 0.5, "later") == facts(merger.take())
+    assert (MID, 0.0, 1.0, "later") == facts(merger.take())
 
 
 def test_before_the_first_tick_the_beginning_is_seen_again_as_a_mid():
@@ -93,7 +80,6 @@ def test_after_its_end_there_is_nothing_to_see_until_the_next_begins():
     merger = begun()
     tick(merger, LAST, 1.0, 0.0)
     merger.take()
-
     assert not merger.has_any
     assert not merger.is_at_edge
     with pytest.raises(RuntimeError, match="no episode has begun"):
@@ -133,7 +119,6 @@ def test_an_episode_left_in_its_middle_ends_as_if_cut_off():
     tick(merger, MID, 1.0, 0.5, "middle")
     tick(merger, FIRST, name="next")
     end = merger.take()
-
     assert (LAST, 1.0, 0.5, "middle") == facts(end)
     assert end.interrupted
     assert (FIRST, 0.0, 1.0, "next") == facts(merger.take())
@@ -143,7 +128,6 @@ def test_a_last_that_is_repeated_to_pad_counts_once():
     merger = begun()
     tick(merger, LAST, 1.0, 0.0, "end")
     tick(merger, LAST, 0.0, 0.0, "padding")
-
     assert (LAST, 1.0, 0.0, "end") == facts(merger.take())
     tick(merger, LAST, 0.0, 0.0, "padding")
     assert not merger.has_any
@@ -156,7 +140,6 @@ def test_the_ends_and_beginnings_of_episodes_are_told_from_their_middles():
         tick(merger, step_type)
         edges.append(merger.is_at_edge)
         merger.take()
-
     assert [True, False, True, True] == edges
 
 
@@ -277,3 +260,122 @@ def test_what_is_seen_is_what_a_reference_makes_of_all_ticks(steps, data):
         assert skipped.steps == sum(
             len(reference[number]) - 1 for number in range(before + 1, after)
         )
+
+
+# Specs of merged time steps.
+
+FLOAT = ArraySpec((), np.float32)
+PAIR = ArraySpec((2,), np.float32)
+
+
+def run(reward=FLOAT, discount=FLOAT, **options):
+    """Returns two ticks in one, each with a reward of 3 and a discount of 0.5."""
+    make = functools.partial(Paying, reward, discount)
+    env = RealTimeEnvironment(make, 10, host="virtual", think_time=0.1, **options)
+    env.reset()
+    return env.step(1)
+
+
+@pytest.mark.parametrize(
+    ("reward", "discount", "expected"),
+    [
+        (FLOAT, FLOAT, 4.5),
+        (PAIR, FLOAT, [4.5, 4.5]),
+        (PAIR, PAIR, [4.5, 4.5]),
+        ({"a": FLOAT, "b": PAIR}, FLOAT, {"a": 4.5, "b": [4.5, 4.5]}),
+        (
+            {"a": FLOAT, "b": PAIR},
+            {"a": FLOAT, "b": FLOAT},
+            {"a": 4.5, "b": [4.5, 4.5]},
+        ),
+    ],
+    ids=str,
+)
+def test_one_discount_is_for_all_rewards_or_one_for_each(reward, discount, expected):
+    merged = run(reward, discount).reward
+    parts = merged if isinstance(merged, dict) else {"it": merged}
+    expected = expected if isinstance(expected, dict) else {"it": expected}
+    assert expected == {name: part.tolist() for name, part in parts.items()}
+
+
+def test_whole_numbers_are_summed_up_to_their_limits():
+    rewards = [
+        run(ArraySpec((), dtype), merge="sum", act_every=ticks).reward
+        for dtype, ticks in ((np.int64, 1), (np.int8, 60))
+    ]
+    assert [(6, np.int64), (127, np.int8)] == [
+        (reward.item(), reward.dtype) for reward in rewards
+    ]
+
+
+def refusal(**specs):
+    options = specs.pop("options", {})
+    with pytest.raises(ValueError, match="RealTimeEnvironment cannot") as caught:
+        run(**specs, **options)
+    return str(caught.value)
+
+
+def test_what_is_no_number_cannot_be_summed():
+    assert (
+        "RealTimeEnvironment cannot add up the rewards of Paying: reward is of dtype "
+        "bool."
+    ) == refusal(reward=ArraySpec((), bool), options={"merge": "sum"})
+
+
+@pytest.mark.parametrize(
+    ("reward", "discount", "shapes"),
+    [
+        (FLOAT, PAIR, "() and (2,)"),
+        (ArraySpec((3,), np.float32), PAIR, "(3,) and (2,)"),
+        (FLOAT, {"a": FLOAT, "b": FLOAT}, "() and ['a']: (), ['b']: ()"),
+    ],
+    ids=str,
+)
+def test_a_discount_has_to_fit_its_reward(reward, discount, shapes):
+    assert (
+        f"RealTimeEnvironment cannot merge the rewards of Paying with its discounts: "
+        f"{shapes}. There is one discount for all rewards, or one for each. "
+        "merge='sum' leaves discounts out of the rewards."
+    ) == refusal(reward=reward, discount=discount)
+
+
+def test_discounts_of_any_shape_may_be_left_out():
+    merged = run(FLOAT, PAIR, merge="sum")
+    assert (6.0, [0.25, 0.25]) == (merged.reward.item(), merged.discount.tolist())
+
+
+@pytest.mark.parametrize(
+    ("bounds", "merged"),
+    [
+        ((0, 1), (0, np.inf)),
+        ((-1, 0), (-np.inf, 0)),
+        ((1, 2), (0, np.inf)),
+        ((-2, -1), (-np.inf, 0)),
+    ],
+)
+def test_a_sum_is_bounded_only_by_0(bounds, merged):
+    spec = EnvironmentSpec(
+        FLOAT, FLOAT, BoundedArraySpec((), np.float32, *bounds), FLOAT
+    )
+    most = float(np.finfo(np.float32).max)
+    reward = merged_spec(spec).reward
+
+    assert [float(np.clip(bound, -most, most)) for bound in merged] == [
+        reward.minimum.item(),
+        reward.maximum.item(),
+    ]
+
+
+def test_a_product_of_discounts_lies_between_0_and_1():
+    narrow = BoundedArraySpec((), np.float32, 0.9, 0.95)
+    wide = BoundedArraySpec((), np.float32, -1, 2, "odd")
+    products = [
+        merged_spec(EnvironmentSpec(FLOAT, FLOAT, FLOAT, discount)).discount
+        for discount in (narrow, wide, FLOAT)
+    ]
+
+    assert [
+        BoundedArraySpec((), np.float32, 0, 1),
+        ArraySpec((), np.float32, "odd"),
+        FLOAT,
+    ] == products

@@ -8,7 +8,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 import warnings
 
 import numpy as np
@@ -92,7 +91,6 @@ def test_what_comes_back_is_what_the_environment_returns_alone(tmp_path):
     with Record(env, tmp_path / "r") as recorded:
         for step in range(60):
             expected, actual = alone.step(step % 2), recorded.step(step % 2)
-
             assert [leaf.tobytes() for leaf in expected] == [
                 leaf.tobytes() for leaf in actual
             ]
@@ -105,7 +103,6 @@ def test_arrays_belong_to_the_caller(tmp_path):
         first[...] = 7
         played(env, 12)
     (episode, *_) = Recording(tmp_path / "r").episodes()
-
     assert kept.tobytes() == episode.time_step(0).observation.tobytes()
 
 
@@ -151,7 +148,6 @@ def test_infos_can_be_left_out(tmp_path):
     with Record(env, tmp_path / "r", info=False) as recorded:
         played(recorded, 5)
     (episode, *_) = Recording(tmp_path / "r").episodes()
-
     assert not episode.has_info
 
 
@@ -177,7 +173,7 @@ def test_pickles_are_written_and_read_on_request(tmp_path, message_of):
     assert {"seen": {1, 2}} == episode.info(0)
     assert (
         "The recording holds pickles, and reading one may run any code. If you trust "
-        "whoever made it, pass pickle=True."
+        "its author, pass pickle=True."
     ) == message_of(RecordingError, lambda: closed.info(0))
 
 
@@ -201,7 +197,7 @@ def test_the_lag_is_written_as_arrays(tmp_path):
 
 def test_the_lags_of_a_pool_are_written_as_arrays(tmp_path):
     make = functools.partial(RealTimeEnvironment, "Catch", hz=10, host="virtual")
-    with ParallelPyEnvironment([make] * 2, num_workers=2) as env:
+    with ParallelPyEnvironment([make] * 2, backend="inline") as env:
         recorded = Record(env, tmp_path / "r")
         recorded.reset()
         recorded.step([1, 1])
@@ -241,7 +237,6 @@ def test_notes_of_a_batch_are_of_a_row_or_of_all(tmp_path):
         recorded.annotate(all=1)
         recorded.annotate(1, one=2)
     notes = [one.annotations(0) for one in Recording(tmp_path / "r").episodes()]
-
     assert [{"all": 1}, {"all": 1, "one": 2}] == notes
 
 
@@ -262,7 +257,6 @@ def test_when_says_which_episodes_are_written(when, expected, tmp_path):
     with Record(CountingEnv(steps_per_episode=1), tmp_path / "r", when) as env:
         played(env, 8)
     entries = Recording(tmp_path / "r").entries
-
     assert expected == [
         f"{entry.kind} {entry.number}"
         for entry in sorted(entries, key=lambda entry: entry.number)
@@ -316,7 +310,6 @@ def test_held_rows_are_not_written(tmp_path):
         env.step([1, 1], np.array([True, False]))
         env.step([1, 1])
     episodes = list(Recording(tmp_path / "r").episodes())
-
     assert [[0, 1, 2], [0, 2]] == [episode.calls.tolist() for episode in episodes]
 
 
@@ -346,7 +339,6 @@ def test_an_action_of_another_structure_is_refused(tmp_path, message_of):
 def test_no_recording_is_overwritten(tmp_path, message_of):
     with Record(CountingEnv(), tmp_path / "r"):
         pass
-
     assert (
         f"There is a recording in {str(tmp_path / 'r')!r} already, and none is ever "
         "overwritten. Choose another directory, or remove it."
@@ -358,14 +350,14 @@ def test_no_recording_is_overwritten(tmp_path, message_of):
     [
         (
             {"when": "sometimes"},
-            "when is the string 'sometimes'; it is 'always', 'never', 'cubic' or "
-            "something to call with the number of an episode.",
+            "when must be 'always', 'never', 'cubic' or a function of the number of "
+            "an episode, got the string 'sometimes'.",
         ),
         (
             {"when_full": "burst"},
-            "when_full is the string 'burst'; it is 'wait' or 'drop'.",
+            "when_full must be 'wait' or 'drop', got the string 'burst'.",
         ),
-        ({"memory": 0}, "memory is 0; it must be an integer of at least 1."),
+        ({"memory": 0}, "memory must be an integer of at least 1, got 0."),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(
@@ -420,24 +412,7 @@ def test_a_long_episode_takes_no_more_memory_than_it_may(tmp_path):
     assert (60, list(range(60))) == (len(episode), episode.calls.tolist())
 
 
-class Gate:
-    """Keeps a writer from writing until somebody opens it."""
-
-    def __init__(self, monkeypatch):
-        self.opened = threading.Event()
-        see_to = Writer._see_to
-
-        def wait(writer, letter):
-            self.opened.wait()
-            see_to(writer, letter)
-
-        monkeypatch.setattr(Writer, "_see_to", wait)
-
-
-def test_episodes_that_there_is_no_room_for_are_dropped_and_counted(
-    tmp_path, monkeypatch
-):
-    gate = Gate(monkeypatch)
+def test_episodes_that_there_is_no_room_for_are_dropped_and_counted(tmp_path, gate):
     env = Record(
         CountingEnv(steps_per_episode=3),
         tmp_path / "r",
@@ -445,7 +420,7 @@ def test_episodes_that_there_is_no_room_for_are_dropped_and_counted(
         when_full="drop",
     )
     played(env, 40)
-    gate.opened.set()
+    gate.set()
     env.flush()
     played(env, 4)
     with pytest.warns(RuntimeWarning) as warned:
@@ -464,14 +439,12 @@ def test_episodes_that_there_is_no_room_for_are_dropped_and_counted(
     assert all(4 == len(one) for one in recording.episodes() if one.number < 10)
 
 
-def test_whoever_may_not_drop_waits(tmp_path, monkeypatch, in_thread):
-    gate = Gate(monkeypatch)
+def test_a_step_waits_for_room_where_nothing_may_be_dropped(tmp_path, gate, in_thread):
     env = Record(CountingEnv(steps_per_episode=3), tmp_path / "r", memory=6_000)
     done = in_thread(played, env, 40)
-    gate.opened.set()
+    gate.set()
     done()
     env.close()
-
     assert 40 == sum(map(len, Recording(tmp_path / "r").episodes()))
 
 
@@ -479,7 +452,7 @@ def test_a_disk_that_fails_is_told_at_the_next_step(tmp_path, monkeypatch, messa
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Writer, "_moved", fail)
+    monkeypatch.setattr(Writer, "_move", fail)
     env = Record(CountingEnv(), tmp_path / "r")
     env.reset()
     expected = (
@@ -555,7 +528,7 @@ def test_a_recorded_environment_keeps_its_promises(make_env, tmp_path):
     def make_recorded():
         return Record(make_env(), tmp_path / str(next(made)), compress=False)
 
-    check_environment(make_recorded, steps=60)
+    check_environment(make_recorded, steps=25)
 
 
 def test_files_of_equal_episodes_are_equal(tmp_path):
@@ -565,7 +538,6 @@ def test_files_of_equal_episodes_are_equal(tmp_path):
     files = [
         (tmp_path / name / "row-000/episode-000000.npz").read_bytes() for name in "ab"
     ]
-
     assert files[0] == files[1]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -17,9 +19,7 @@ from envkit.cli.main import main
 from envkit.errors import RecordingError
 from envkit.parallel import ParallelPyEnvironment, RestartPolicy
 from envkit.recording import Record, Recording, Replay
-from envkit.recording.column import Column
-from envkit.recording.letters import Annotation, Moved
-from envkit.recording.writer import Writer
+from envkit.recording.format import Column
 from envkit.testing import CountingEnv
 
 
@@ -32,39 +32,35 @@ def only_episode(path):
 
 
 def test_a_column_does_not_keep_what_its_values_were_parts_of():
-    column = Column()
+    column = Column("observation")
     batch = np.zeros((1000, 4), np.float32)
     column.add(batch[3, ...])
-
-    assert [False] == [np.shares_memory(block, batch) for block in column.blocks()]
-    assert sum(block.nbytes for block in column.blocks()) < batch.nbytes
+    (block,) = column.take()
+    assert not np.shares_memory(block, batch)
 
 
 def test_a_column_tells_all_that_it_takes():
-    column = Column()
+    column = Column("observation")
     told = sum(column.add(np.float64(value)) for value in range(1000))
+    blocks = column.take()
+    assert 1000 == column.length
+    assert told >= sum(block.nbytes for block in blocks)
+    assert list(range(1000)) == np.concatenate(blocks).tolist()
+    assert [] == column.take()
 
-    assert 1000 == len(column)
-    assert told >= sum(block.nbytes for block in column.blocks())
-    assert list(range(1000)) == np.concatenate(column.blocks()).tolist()
 
-
-def test_notes_count_as_memory(tmp_path, monkeypatch):
-    sizes = []
-    tell = Writer.tell
-
-    def watch(writer, letter, size=0, *, wait=True):
-        sizes.append((type(letter), size))
-        return tell(writer, letter, size, wait=wait)
-
-    monkeypatch.setattr(Writer, "tell", watch)
-    with Record(CountingEnv(), tmp_path / "r") as env:
-        env.reset()
+def test_notes_count_as_memory(tmp_path, gate):
+    """Of ten notes of 8,000 bytes each there is room for two."""
+    env = Record(CountingEnv(), tmp_path / "r", memory=60_000, when_full="drop")
+    env.reset()
+    for _ in range(10):
         env.annotate(map=np.zeros(1000))
-    by_kind = dict(sizes)
+    gate.set()
+    env.flush()
 
-    assert by_kind[Annotation] > 8000
-    assert by_kind[Moved] > 0
+    assert 1 == env.dropped
+    with pytest.warns(RuntimeWarning, match="1 episode .* was dropped"):
+        env.close()
 
 
 def test_large_notes_are_put_aside(tmp_path):
@@ -96,19 +92,23 @@ def test_a_note_may_have_any_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "expected"),
+    ("row", "described"),
     [
-        (2, "annotate() was given the row 2 of type int; there is 0 to 1."),
-        (-1, "annotate() was given the row -1 of type int; there is 0 to 1."),
-        (True, "annotate() was given the row True of type bool; there is 0 to 1."),
-        ("a", "annotate() was given the row the string 'a'; there is 0 to 1."),
+        (2, "2 of type int"),
+        (-1, "-1 of type int"),
+        (True, "True of type bool"),
+        ("a", "the string 'a'"),
     ],
 )
-def test_a_note_about_no_row_is_refused(row, expected, tmp_path, message_of):
-    with Record(make("Catch", batch_size=2), tmp_path / "r") as env:
-        env.reset()
-
-        assert expected == message_of(ValueError, lambda: env.annotate(row, a=1))
+def test_a_note_about_a_row_that_is_not_there_is_refused(
+    row, described, tmp_path, message_of
+):
+    for size, allowed in ((2, "from 0 to 1"), (None, "0")):
+        with Record(make("Catch", batch_size=size), tmp_path / str(size)) as env:
+            env.reset()
+            assert (
+                f"The row of annotate() must be {allowed}, got {described}."
+            ) == message_of(ValueError, functools.partial(env.annotate, row, a=1))
 
 
 # Infos and arrays.
@@ -169,7 +169,6 @@ def test_the_order_of_bytes_is_kept(tmp_path):
     with Record(Swapped(), tmp_path / "r") as env:
         env.reset()
         env.step(0)
-
     assert ">i4" == Replay(tmp_path / "r").reset().observation.dtype
 
 
@@ -202,7 +201,6 @@ def test_arrays_of_two_shapes_are_told_by_their_name(tmp_path, message_of):
 def test_seeds_are_noted_as_they_are(seed, expected, tmp_path):
     with Record(make("Catch", batch_size=2), tmp_path / "r") as env:
         env.seed(seed)
-
     assert expected == Recording(tmp_path / "r").events[0]["seed"]
 
 
@@ -227,7 +225,6 @@ def test_a_recording_stays_where_it_was_begun(tmp_path, monkeypatch):
 def test_of_two_that_begin_together_one_is_refused(tmp_path, message_of):
     (tmp_path / "r").mkdir()
     (tmp_path / "r/log.jsonl").touch()
-
     assert (
         f"There is a recording in {str(tmp_path / 'r')!r} already, and none is ever "
         "overwritten. Choose another directory, or remove it."
@@ -298,6 +295,136 @@ def test_what_a_crash_has_left_unfinished_is_told(tmp_path):
     )
 
 
+# Disks that fail, and processes that are killed.
+
+
+def records(folder, program, *, limits=""):
+    """Runs a program with `env`, a `Record` of episodes of two steps, in a process."""
+    program = (
+        "import os, resource, signal, sys\n"
+        "from envkit.errors import RecordingError\n"
+        "from envkit.recording import Record\n"
+        "from envkit.testing import CountingEnv\n"
+        f"{limits}\n"
+        "env = Record(CountingEnv(steps_per_episode=2), sys.argv[1], memory=4000)\n"
+        f"{program}"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, folder],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_full_disk_is_told_at_the_next_step_and_leaves_what_was_finished(tmp_path):
+    told = records(
+        tmp_path / "r",
+        "for _ in range(7): env.step(0)\n"
+        "env.flush()\n"
+        "env.annotate(map=os.urandom(99_999))\n"
+        "try: env.flush()\n"
+        "except RecordingError as error: print(error)\n"
+        "try: env.step(0)\n"
+        "except RecordingError as error: print(error)\n",
+        limits="resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))",
+    ).stdout.splitlines()
+    recording = Recording(tmp_path / "r")
+
+    expected = (
+        f"The recording in {str(tmp_path / 'r')!r} cannot be written: OSError: "
+        "[Errno 27] File too large. What was finished before is there."
+    )
+
+    assert [expected, expected] == told
+    assert ([3, 3], [(0, 2)]) == (
+        [len(one) for one in recording.episodes()],
+        recording.unfinished,
+    )
+
+
+def test_an_episode_may_have_more_parts_than_a_process_may_open(tmp_path):
+    told = records(
+        tmp_path / "r",
+        "env.reset()\n"
+        "for number in range(60): env.annotate(**{str(number): bytes(5000)})\n"
+        "env.close()\n",
+        limits="resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))",
+    )
+
+    assert ("", 60) == (
+        told.stderr,
+        len(only_episode(tmp_path / "r").annotations(0)),
+    )
+
+
+@pytest.mark.parametrize("after", [1, 2, 5, 9])
+def test_a_file_under_its_name_is_complete_whenever_the_process_is_killed(
+    after, tmp_path
+):
+    """While files of several parts are written as fast as the disk can."""
+    program = (
+        "import itertools, sys\n"
+        "from envkit.recording import Record\n"
+        "from envkit.testing import CountingEnv\n"
+        "env = Record(CountingEnv(steps_per_episode=2), sys.argv[1], memory=4000)\n"
+        "for number in itertools.count():\n"
+        "    env.step(0)\n"
+        "    env.annotate(map=bytes(5000))\n"
+        "    print(number, flush=True)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path / "r"], stdout=subprocess.PIPE
+    )
+    for _ in range(3 * after):
+        assert child.stdout.readline()
+    child.kill()
+    child.communicate()
+    recording = Recording(tmp_path / "r")
+    complete = {(one.row, one.number): len(one) for one in recording.episodes()}
+
+    assert {(0, number): 3 for number in range(len(complete))} == complete
+    assert recording.unfinished in ([], [(0, len(complete))])
+    assert len(complete) >= after - 2
+
+
+# Several writers.
+
+
+def test_of_many_that_begin_together_one_writes(tmp_path, in_thread):
+    def begin():
+        barrier.wait()
+        try:
+            return Record(CountingEnv(steps_per_episode=1), tmp_path / "r")
+        except FileExistsError:
+            return None
+
+    barrier = threading.Barrier(8)
+    results = [in_thread(begin) for _ in range(8)]
+    (env,) = [made for result in results if (made := result()) is not None]
+    with env:
+        env.step(0)
+        env.step(0)
+
+    assert 2 == len(only_episode(tmp_path / "r"))
+
+
+def test_threads_may_share_a_recording(tmp_path, in_thread):
+    def play():
+        for _ in range(25):
+            env.step(0)
+            env.annotate(mine=True)
+
+    with Record(CountingEnv(steps_per_episode=9), tmp_path / "r") as env:
+        env.reset()
+        for wait in [in_thread(play) for _ in range(4)]:
+            wait()
+    calls = [one.calls.tolist() for one in Recording(tmp_path / "r").episodes()]
+
+    assert [list(range(10 * one, 10 * one + 10)) for one in range(10)] == calls[:10]
+    assert 101 == sum(map(len, calls))
+
+
 # Pools.
 
 
@@ -324,6 +451,7 @@ def test_a_lost_environment_is_no_difference(tmp_path, capsys):
     pool = ParallelPyEnvironment(
         [make_dying_recipe(tmp_path / "deadly"), make_dying_recipe(tmp_path / "no")],
         num_workers=2,
+        start_method="fork",
         on_worker_failure=RestartPolicy(max_restarts=1),
     )
     with Record(pool, tmp_path / "r") as env:
@@ -367,5 +495,4 @@ def test_a_check_writes_no_other_recording(tmp_path):
     ):
         for _ in range(12):
             env.step(0)
-
     assert 0 == main(["replay", "--check", str(tmp_path / "outer")])

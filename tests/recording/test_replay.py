@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import envkit
-from envkit import BatchedPyEnvironment, RandomPyEnvironment, make, nest
+from envkit import BatchedPyEnvironment, RandomPyEnvironment, make, nest, registry
 from envkit.cli.main import main
 from envkit.errors import RecordingEnded, RecordingError
-from envkit.provenance import VersionWarning
-from envkit.recording import Record, Recording, Replay, rebuilt
+from envkit.provenance import VersionWarning, name_of
+from envkit.recording import Record, Recording, Replay, rebuilt, replaying
 from envkit.specs import sample_spec_nest
 from envkit.testing import CountingEnv, check_environment
 from envkit.wrappers import TimeLimit
@@ -34,7 +34,7 @@ def recorded(path, env, steps):
         return [recording.step(0) for _ in range(steps)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     observation=strategies.nests(strategies.array_specs()),
     action=strategies.nests(strategies.bounded_specs()),
@@ -73,7 +73,6 @@ def test_what_comes_back_has_the_specs(tmp_path):
     env = make("Catch", seed=1)
     recorded(tmp_path / "r", env, 12)
     replayed = Replay(tmp_path / "r")
-
     assert env.environment_spec() == replayed.environment_spec()
 
 
@@ -95,7 +94,6 @@ def test_episodes_come_in_their_order_and_end(tmp_path, message_of):
 def test_a_recording_can_be_repeated(tmp_path):
     recorded(tmp_path / "r", CountingEnv(steps_per_episode=1), 4)
     env = Replay(tmp_path / "r", at_end="repeat")
-
     assert [0, 2] * 5 == [int(env.step(0).step_type) for _ in range(10)]
 
 
@@ -104,7 +102,6 @@ def test_reset_goes_to_the_next_episode(tmp_path):
     env = Replay(tmp_path / "r")
     env.reset()
     env.step(0)
-
     assert (0, 1) == (env.episode, env.remaining)
     assert env.reset().is_first()
     assert (1, 0) == (env.episode, env.remaining)
@@ -131,7 +128,6 @@ def test_rows_and_episodes_can_be_chosen(tmp_path):
     with Record(env, tmp_path / "r") as recording:
         for _ in range(6):
             recording.step([0, 0])
-
     assert 3 == Replay(tmp_path / "r", row=0).remaining
     assert 1 == Replay(tmp_path / "r", row=1, episodes=[1]).remaining
     assert 5 == Replay(tmp_path / "r").remaining
@@ -142,7 +138,6 @@ def test_rows_become_a_batch_again(tmp_path):
     with Record(env, tmp_path / "r") as recording:
         expected = [bits(recording.step([0, 2])) for _ in range(20)]
     again = BatchedPyEnvironment([Replay(tmp_path / "r", row=row) for row in range(2)])
-
     assert expected == [bits(again.step([0, 2])) for _ in range(20)]
 
 
@@ -155,7 +150,7 @@ def test_what_is_not_there_is_told(tmp_path, message_of):
         "episodes, of rows [0]."
     ) == message_of(RecordingError, lambda: Replay(path, row=3))
     assert (
-        "actions is the string 'maybe'; it is one of 'ignore', 'check'."
+        "actions must be 'ignore' or 'check', got the string 'maybe'."
     ) == message_of(ValueError, lambda: Replay(path, actions="maybe"))
 
 
@@ -174,7 +169,7 @@ def test_actions_that_are_not_those_recorded_are_refused(tmp_path, message_of):
         "step 2, at action.\n\n"
         "  recorded   array of shape (), dtype int64, values 1 … 1\n"
         "  got        2 of type int\n\n"
-        "With actions='ignore' nobody compares."
+        "With actions='ignore' they are not compared."
     ) == message_of(RecordingError, lambda: replayed.step(2))
     assert replayed.step(1).is_last()
 
@@ -235,7 +230,6 @@ def rewritten(path, name="recording.json", **facts):
 def test_a_newer_format_is_refused(tmp_path, message_of):
     recorded(tmp_path / "r", CountingEnv(), 5)
     rewritten(tmp_path / "r", format_version=2, envkit="9.0")
-
     assert (
         f"The recording in {str(tmp_path / 'r')!r} has version 2 of the format, "
         f"written by envkit 9.0. This is envkit {envkit.__version__}, which reads "
@@ -259,7 +253,6 @@ def test_a_broken_file_is_named(tmp_path, message_of):
     recorded(tmp_path / "r", CountingEnv(), 5)
     file = tmp_path / "r/row-000/episode-000000.npz"
     file.write_bytes(file.read_bytes()[:100])
-
     assert (
         f"{str(file)!r} cannot be read: BadZipFile: File is not a zip file."
         == message_of(RecordingError, Replay(tmp_path / "r").reset)
@@ -340,7 +333,6 @@ def test_a_key_of_the_facts_that_is_missing_or_of_another_type_is_named(
 ):
     recorded(tmp_path / "r", make("Catch", seed=1), 5)
     rewritten(tmp_path / "r", **{key: value})
-
     assert f"{str(tmp_path / 'r/recording.json')!r} {text}" == message_of(
         RecordingError, lambda: Recording(tmp_path / "r")
     )
@@ -349,7 +341,6 @@ def test_a_key_of_the_facts_that_is_missing_or_of_another_type_is_named(
 def test_specs_that_cannot_be_read_are_named(tmp_path, message_of):
     recorded(tmp_path / "r", make("Catch", seed=1), 5)
     rewritten(tmp_path / "r", specs={"time_step": 3})
-
     assert (
         f"The specs in {str(tmp_path / 'r/recording.json')!r} cannot be read: "
         "KeyError: 'action'."
@@ -369,8 +360,15 @@ def test_specs_that_cannot_be_read_are_named(tmp_path, message_of):
 )
 def test_what_cannot_be_rebuilt_says_why(facts, text, message_of):
     known = {**make("Catch", seed=1).provenance(), **facts}
-
     assert message_of(RecordingError, lambda: rebuilt(known)).startswith(text)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*replaying._LEFT_OUT, replaying._REAL_TIME, replaying._BATCH})
+)
+def test_the_names_that_checks_know_are_those_of_classes(name):
+    """So that no module is renamed without them."""
+    assert name == name_of(registry.load(name, name))
 
 
 def test_an_environment_is_rebuilt_of_its_provenance(tmp_path):
@@ -378,7 +376,6 @@ def test_an_environment_is_rebuilt_of_its_provenance(tmp_path):
     recorded(tmp_path / "r", env, 5)
     again, _ = rebuilt(Recording(tmp_path / "r").provenance)
     fresh = TimeLimit(make("Catch", rows=5, seed=3), 2)
-
     assert [bits(again.step(0)) for _ in range(4)] == [
         bits(fresh.step(0)) for _ in range(4)
     ]
@@ -390,7 +387,6 @@ def test_an_environment_is_rebuilt_of_its_provenance(tmp_path):
 def test_a_broken_file_of_facts_is_one_line(flag, name, content, tmp_path, capsys):
     recorded(tmp_path / "r", make("Catch", seed=1), 5)
     (tmp_path / "r" / name).write_text(content, "latin-1")
-
     assert 2 == main(["replay", flag, str(tmp_path / "r")])
     told = capsys.readouterr().err
     assert told.startswith(f"envkit replay: '{tmp_path / 'r'}")
@@ -402,7 +398,6 @@ def test_a_broken_log_is_named(tmp_path, message_of):
     recorded(tmp_path / "r", CountingEnv(), 5)
     file = tmp_path / "r/log.jsonl"
     file.write_bytes(b"\xff\n")
-
     assert (
         f"{str(file)!r} cannot be read: 'utf-8' codec can't decode byte 0xff in "
         "position 0: invalid start byte."
@@ -423,7 +418,6 @@ def test_a_replay_travels(tmp_path):
 
 def test_episodes_are_a_list(tmp_path, message_of):
     recorded(tmp_path / "r", CountingEnv(steps_per_episode=1), 4)
-
-    assert "episodes is 1 of type int; it is a list of numbers." == message_of(
+    assert "episodes must be a list of numbers, got 1 of type int." == message_of(
         TypeError, lambda: Replay(tmp_path / "r", episodes=1)
     )

@@ -4,11 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 
 from envkit import EnvironmentSpec
-from envkit.errors import SpecMismatchError
+from envkit.errors import SpecError, SpecMismatchError
 from envkit.specs import ArraySpec, BoundedArraySpec
+from envkit.specs.environment_spec import DeclaredInfo, common_info_spec, info_spec_of
 from envkit.testing.envs import NestedCountingEnv
 from tests import strategies
 from tests.strategies import Pair
@@ -27,7 +28,6 @@ def mismatch(*specs: EnvironmentSpec, makers: list[str] | None = None) -> str:
 
 def test_an_environment_is_asked_for_its_four_specs():
     env = NestedCountingEnv()
-
     assert EnvironmentSpec(
         env.observation_spec(),
         env.action_spec(),
@@ -40,19 +40,19 @@ def test_specs_of_an_environment_can_be_pickled():
     assert SPEC == pickle.loads(pickle.dumps(SPEC))
 
 
+@settings(max_examples=20)
 @given(spec=strategies.spec_nests())
 def test_equal_specs_have_no_difference(spec):
     first = SPEC._replace(observation=spec)
     second = SPEC._replace(observation=pickle.loads(pickle.dumps(spec)))
-
     assert first.difference(second) is None
 
 
+@settings(max_examples=20)
 @given(first=strategies.spec_nests(), second=strategies.spec_nests())
 def test_specs_that_differ_have_a_difference_in_both_directions(first, second):
     assume(first != second)
     one, other = SPEC._replace(action=first), SPEC._replace(action=second)
-
     assert "action" == one.difference(other)[0]
     assert "action" == other.difference(one)[0]
 
@@ -64,88 +64,67 @@ def test_names_are_no_difference():
 @pytest.mark.parametrize("part", EnvironmentSpec._fields)
 def test_the_part_that_differs_is_named(part):
     other = SPEC._replace(**{part: ArraySpec((7,), np.int8)})
-
     assert part == SPEC.difference(other)[0]
 
 
+NAN = BoundedArraySpec((), np.float32, np.array(np.nan, np.float32), 1)
+
+
 @pytest.mark.parametrize(
-    ("other", "text"),
+    ("first", "second", "text"),
     [
-        (MOVE.replace(shape=(2,)), "The shape differs: () and (2,)."),
+        (MOVE, MOVE.replace(shape=(2,)), "The shape differs: () and (2,)."),
         (
+            MOVE,
             BoundedArraySpec((), np.int32, 0, 5),
             "The dtype differs: int64 and int32.",
         ),
-        (MOVE.replace(minimum=1), "The minimum differs: 0 and 1."),
-        (MOVE.replace(maximum=17), "The maximum differs: 5 and 17."),
-        (MOVE.replace(minimum=1, maximum=17), "The minimum differs: 0 and 1."),
-        (ArraySpec((), np.int64), "Only one of the two is bounded."),
+        (MOVE, MOVE.replace(minimum=1), "The minimum differs: 0 and 1."),
+        (MOVE, MOVE.replace(maximum=17), "The maximum differs: 5 and 17."),
+        (MOVE, MOVE.replace(minimum=1, maximum=17), "The minimum differs: 0 and 1."),
+        (MOVE, ArraySpec((), np.int64), "Only one of the two is bounded."),
         (
+            MOVE,
             None,
             "The spec differs: BoundedArraySpec(shape=(), dtype=int64, minimum=0, "
             "maximum=5) and None.",
         ),
+        (
+            {"hand": [MOVE, SCALAR], "foot": SCALAR},
+            {"hand": [MOVE, ArraySpec((2,), np.float32)], "foot": SCALAR},
+            "The shape differs at ['hand'][1]: () and (2,).",
+        ),
+        (
+            Pair({"hand": MOVE}, MOVE),
+            Pair({"foot": MOVE}, MOVE),
+            "The structure differs at second. Key 'hand' is missing; key 'foot' is not "
+            "in the spec.",
+        ),
+        # Bounds that differ in some elements are shown whole.
+        (
+            BoundedArraySpec((2,), np.int64, 0, [5, 6]),
+            BoundedArraySpec((2,), np.int64, 0, 7),
+            "The maximum differs: [5, 6] and 7.",
+        ),
+        # Those of float32 are shown without the digits of float64.
+        (
+            BoundedArraySpec((2,), np.float32, [0.1, 0.7], 1),
+            BoundedArraySpec((2,), np.float32, [0.2, 0.7], 1),
+            "The minimum differs: [0.1, 0.7] and [0.2, 0.7].",
+        ),
+        # Two bounds that are NaN do not differ, nor do two of another form.
+        (NAN, NAN.replace(maximum=2), "The maximum differs: 1.0 and 2.0."),
+        (
+            BoundedArraySpec((2, 2), np.int64, [0, 0], [5, 6]),
+            BoundedArraySpec((2, 2), np.int64, [[0], [0]], [7, 7]),
+            "The maximum differs: [5, 6] and 7.",
+        ),
     ],
     ids=repr,
 )
-def test_a_difference_is_explained(other, text):
-    assert ("action", text) == SPEC.difference(SPEC._replace(action=other))
-
-
-def test_the_place_of_a_difference_is_named():
-    first = {"hand": [MOVE, SCALAR], "foot": SCALAR}
-    second = {"hand": [MOVE, ArraySpec((2,), np.float32)], "foot": SCALAR}
-
-    assert ("action", "The shape differs at ['hand'][1]: () and (2,).") == (
-        SPEC._replace(action=first).difference(SPEC._replace(action=second))
-    )
-
-
-def test_structures_that_differ_are_explained():
-    first = Pair({"hand": MOVE}, MOVE)
-    second = Pair({"foot": MOVE}, MOVE)
-
-    assert (
-        "action",
-        "The structure differs at second. Key 'hand' is missing; key 'foot' is not in "
-        "the spec.",
-    ) == SPEC._replace(action=first).difference(SPEC._replace(action=second))
-
-
-def test_bounds_that_differ_in_some_elements_are_shown_whole():
-    first = BoundedArraySpec((2,), np.int64, 0, [5, 6])
-    second = BoundedArraySpec((2,), np.int64, 0, 7)
-
-    assert ("action", "The maximum differs: [5, 6] and 7.") == (
-        SPEC._replace(action=first).difference(SPEC._replace(action=second))
-    )
-
-
-def test_bounds_of_float32_are_shown_without_the_digits_of_float64():
-    first = BoundedArraySpec((2,), np.float32, [0.1, 0.7], 1)
-    second = BoundedArraySpec((2,), np.float32, [0.2, 0.7], 1)
-
-    assert ("action", "The minimum differs: [0.1, 0.7] and [0.2, 0.7].") == (
-        SPEC._replace(action=first).difference(SPEC._replace(action=second))
-    )
-
-
-def test_a_bound_that_is_nan_is_no_difference():
-    first = BoundedArraySpec((), np.float32, np.array(np.nan, np.float32), 1)
-    second = first.replace(maximum=2)
-
-    assert ("action", "The maximum differs: 1.0 and 2.0.") == (
-        SPEC._replace(action=first).difference(SPEC._replace(action=second))
-    )
-
-
-def test_bounds_in_another_form_are_no_difference():
-    first = BoundedArraySpec((2, 2), np.int64, [0, 0], [5, 6])
-    second = BoundedArraySpec((2, 2), np.int64, [[0], [0]], [7, 7])
-
-    assert ("action", "The maximum differs: [5, 6] and 7.") == (
-        SPEC._replace(action=first).difference(SPEC._replace(action=second))
-    )
+def test_a_difference_is_explained(first, second, text):
+    first, second = SPEC._replace(action=first), SPEC._replace(action=second)
+    assert ("action", text) == first.difference(second)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
@@ -173,11 +152,14 @@ def test_environments_that_disagree_are_named_with_their_specs():
     )
 
 
-def test_a_disagreement_keeps_its_facts():
+def test_both_environments_of_a_disagreement_stand_in_columns():
+    specs = [*[SPEC] * 10, SPEC._replace(reward=MOVE)]
     with pytest.raises(SpecMismatchError) as caught:
-        EnvironmentSpec.check_all_equal([SPEC, SPEC._replace(reward=MOVE)])
-
-    assert ((0, 1), "reward") == (caught.value.envs, caught.value.part)
+        EnvironmentSpec.check_all_equal(specs)
+    assert [f"  env 0     {SPEC.reward}", f"  env 10    {MOVE}"] == (
+        str(caught.value).splitlines()[2:4]
+    )
+    assert ((0, 10), "reward") == (caught.value.envs, caught.value.part)
 
 
 @pytest.mark.parametrize(
@@ -219,3 +201,102 @@ def test_large_specs_are_cut_to_a_line():
         "discount specs agree."
     ) == message.splitlines()[-1]
     assert max(map(len, message.splitlines())) < 220
+
+
+FUEL = ArraySpec((2,), np.float32)
+LAP = ArraySpec((), np.int32)
+DECLARED = DeclaredInfo({"car": {"fuel": FUEL}, "lap": LAP})
+INFO = {"car": {"fuel": np.array([0.5, 1.0], np.float32)}, "lap": 3}
+
+
+class Declaring:
+    def __init__(self, declared):
+        self._declared = declared
+
+    def info_spec(self):
+        return self._declared
+
+
+def test_an_environment_without_the_method_declares_nothing():
+    assert {} == info_spec_of(object())
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (
+            LAP,
+            r"Declaring\.info_spec\(\) returned .*; it is a dictionary of",
+        ),
+        (None, "returned None; it is a dictionary"),
+        ({"lap": 3}, r"has 3 of type int at \['lap'\], not an ArraySpec"),
+        ({"car": {"fuel": [FUEL]}}, r"at \['car'\]\['fuel'\], not an ArraySpec"),
+        ({3: LAP}, "has the key 3; its keys are text"),
+    ],
+)
+def test_what_is_no_dictionary_of_specs_is_refused(declared, message):
+    with pytest.raises(TypeError, match=message):
+        info_spec_of(Declaring(declared))
+
+
+def test_the_common_part_is_what_all_declare_alike():
+    first = {"car": {"fuel": FUEL, "oil": LAP}, "lap": LAP, "rain": LAP}
+    second = {"car": {"fuel": FUEL, "oil": FUEL}, "lap": LAP}
+    assert {"car": {"fuel": FUEL}, "lap": LAP} == common_info_spec([first, second])
+    assert {} == common_info_spec([{"car": {"fuel": FUEL}}, {"car": FUEL}])
+    assert {} == common_info_spec([])
+
+
+def test_values_come_in_the_order_of_leaves():
+    fuel, lap = DECLARED.values({"more": "text", **INFO})
+    np.testing.assert_array_equal([0.5, 1.0], fuel)
+    assert 3 == lap
+
+
+@pytest.mark.parametrize(
+    ("info", "place"),
+    [
+        ({}, r"info\['car'\]\['fuel'\]"),
+        (None, r"info\['car'\]\['fuel'\]"),
+        ({"car": 1, "lap": 3}, r"info\['car'\]\['fuel'\]"),
+        ({"car": INFO["car"]}, r"info\['lap'\]"),
+        ({**INFO, "lap": [3]}, r"info\['lap'\]"),
+        ({**INFO, "lap": 3.5}, r"info\['lap'\]"),
+        ({**INFO, "lap": None}, r"info\['lap'\]"),
+        ({"car": {"fuel": 0.5}, "lap": 3}, r"info\['car'\]\['fuel'\]"),
+    ],
+)
+def test_what_is_missing_or_does_not_fit_is_named(info, place):
+    with pytest.raises(SpecError, match=rf"The info of env 4 does .* at {place}"):
+        DECLARED.values(info, subject="The info of env 4")
+
+
+def test_text_that_would_be_cut_off_does_not_fit():
+    name = DeclaredInfo({"name": ArraySpec((), np.dtype("<U4"))})
+    assert ["Ann"] == name.values({"name": "Ann"})
+    with pytest.raises(SpecError, match=r"info\['name'\]"):
+        name.values({"name": "Annabel"})
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        (INFO, True),
+        ({**INFO, "more": 1}, False),
+        ({**INFO, "car": {**INFO["car"], "more": 1}}, False),
+    ],
+)
+def test_an_info_may_have_more_than_is_declared(info, expected):
+    assert expected == DECLARED.is_all_of(info)
+
+
+def test_a_batch_gives_arrays_or_a_list_with_the_info_of_each_row():
+    stacked = {"car": {"fuel": np.ones((3, 2), np.float32)}, "lap": np.arange(3)}
+    listed = [{**INFO, "lap": lap} for lap in range(3)]
+
+    for info in (stacked, listed):
+        fuel, lap = DECLARED.batch_values(info, 3)
+        assert (3, 2) == fuel.shape
+        assert [0, 1, 2] == lap.tolist()
+    with pytest.raises(SpecError, match="info"):
+        DECLARED.batch_values(stacked, 4)

@@ -56,22 +56,22 @@ def reason(value: object, spec: object, **options: object) -> str:
 # What holds for every spec and value.
 
 
+@settings(max_examples=25)
 @given(
     data=st.data(), spec=strategies.spec_nests(strategies.specs(any_byte_order=True))
 )
 def test_there_is_nothing_to_explain_about_a_value_that_fits(data, spec):
     value = data.draw(strategies.values(spec))
-
     assert explain(value, spec) is None
     assert check_arrays_nest(value, spec) is True
     check_fits(value, spec)
     assert_arrays_spec_nest(value, spec)
 
 
+@settings(max_examples=25)
 @given(data=st.data(), spec=strategies.spec_nests(), dims=strategies.outer_dims())
 def test_there_is_nothing_to_explain_about_a_batch_that_fits(data, spec, dims):
     value = data.draw(strategies.values(spec, dims))
-
     assert explain(value, spec, outer_dims=dims) is None
     assert explain(value, add_outer_dims_nest(spec, dims)) is None
 
@@ -93,6 +93,10 @@ def check_explanation(misfit: strategies.Misfit) -> None:
     assert why[0].endswith(said_of_others(misfit.others))
     assert len(text.splitlines()) < 12
     assert misfit.path == caught.value.path
+    assert text == explain(misfit.value, misfit.spec)
+    assert check_arrays_nest(misfit.value, misfit.spec) is False
+    with pytest.raises(ValueError, match="does not fit its spec"):
+        assert_arrays_spec_nest(misfit.value, misfit.spec)
 
 
 def said_of_others(count: int) -> str:
@@ -101,42 +105,22 @@ def said_of_others(count: int) -> str:
     )
 
 
+@settings(max_examples=25)
 @given(misfit=strategies.misfits())
 def test_the_one_thing_wrong_is_found_and_told(misfit):
     check_explanation(misfit)
 
 
-@settings(max_examples=30)
+@settings(max_examples=5)
 @given(misfit=strategies.misfits(st.just(LARGE)))
 def test_one_wrong_leaf_among_two_hundred_is_told_as_briefly(misfit):
     assert 200 == len(strategies.leaves(LARGE))
-
     check_explanation(misfit)
-
-
-@settings(max_examples=50)
-@given(misfit=strategies.misfits())
-def test_a_value_with_one_thing_wrong_is_refused(misfit):
-    assert check_arrays_nest(misfit.value, misfit.spec) is False
-    with pytest.raises(ValueError, match="does not fit its spec"):
-        assert_arrays_spec_nest(misfit.value, misfit.spec)
-
-
-@settings(max_examples=50)
-@given(misfit=strategies.misfits())
-def test_an_error_says_what_an_explanation_says(misfit):
-    with pytest.raises(SpecError) as caught:
-        check_fits(misfit.value, misfit.spec, subject="The action", root="action")
-
-    assert str(caught.value) == explain(
-        misfit.value, misfit.spec, subject="The action", root="action"
-    )
-    assert caught.value.path.startswith("action")
 
 
 @example(value=2**63, spec=ArraySpec((), np.uint64))
 @example(value=2**63, spec=BoundedArraySpec((), np.uint64))
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     value=strategies.anything(),
     spec=strategies.specs(spec_shapes=st.just(()) | strategies.shapes(max_dims=1)),
@@ -214,29 +198,6 @@ def test_a_missing_key_is_explained():
     )
 
 
-def test_a_misspelt_key_is_explained():
-    assert (
-        "The value does not fit its spec.\n"
-        "\n"
-        "  expected   the structure {'camera': *}\n"
-        "  got        a dict of 1 element\n"
-        "\n"
-        "Key 'camera' is missing; key 'cam' is not in the spec."
-    ) == explain({"cam": FITTING}, {"camera": VECTOR})
-
-
-def test_a_wrong_dtype_is_explained():
-    assert (
-        "The value does not fit its spec.\n"
-        "\n"
-        "  expected   ArraySpec(shape=(2,), dtype=float32)\n"
-        "  got        array of shape (2,), dtype float64, values 0.0 … 0.0\n"
-        "\n"
-        "dtype is float64; the spec says float32. NumPy makes float64 by default: add "
-        ".astype(np.float32)."
-    ) == explain(np.zeros(2), VECTOR)
-
-
 def test_a_value_out_of_bounds_is_explained():
     assert (
         "The action does not fit its spec at action.first.\n"
@@ -255,69 +216,9 @@ def test_a_value_out_of_bounds_is_explained():
     )
 
 
-def test_a_list_in_place_of_an_array_is_explained():
-    assert (
-        "The value does not fit its spec.\n"
-        "\n"
-        "  expected   ArraySpec(shape=(2,), dtype=float32)\n"
-        "  got        a list of 2 elements\n"
-        "\n"
-        "The value is a list, not an array: use np.array(..., np.float32)."
-    ) == explain([0.0, 0.0], VECTOR)
-
-
-def test_none_in_place_of_an_array_is_explained():
-    assert (
-        "The reward does not fit its spec.\n"
-        "\n"
-        "  expected   ArraySpec(shape=(), dtype=float32)\n"
-        "  got        None\n"
-        "\n"
-        "None is not an array. Did a return statement get lost?"
-    ) == explain(None, SCALAR, subject="The reward", root="reward")
-
-
-def test_none_in_place_of_a_nest_is_explained():
-    assert (
-        "The value does not fit its spec.\n"
-        "\n"
-        "  expected   the structure {'a': *, 'b': (*,)}\n"
-        "  got        None\n"
-        "\n"
-        "The value is None; a dictionary is expected. Did a return statement get lost?"
-    ) == explain(None, {"a": VECTOR, "b": (VECTOR,)})
-
-
-def test_nan_within_bounds_is_explained():
-    assert (
-        "The value does not fit its spec.\n"
-        "\n"
-        "  expected   BoundedArraySpec(shape=(3,), dtype=float32, minimum=0.0, "
-        "maximum=1.0)\n"
-        "  got        array of shape (3,), dtype float32, values 0.5 … 1.0 and NaN\n"
-        "\n"
-        "1 of 3 elements is NaN, which no bounds contain."
-    ) == explain(
-        np.array([0.5, np.nan, 1.0], np.float32),
-        BoundedArraySpec((3,), np.float32, 0, 1),
-    )
-
-
-def test_a_missing_batch_is_explained():
-    assert (
-        "The value does not fit its spec.\n"
-        "\n"
-        "  expected   ArraySpec(shape=(8, 2), dtype=float32)\n"
-        "  got        array of shape (2,), dtype float32, values 0.0 … 0.0\n"
-        "\n"
-        "The whole batch dimension is missing: expected (8, 2)."
-    ) == explain(FITTING, VECTOR, outer_dims=(8,))
-
-
 def test_further_misfits_are_named_and_counted():
     spec = {f"sensor {index}": VECTOR for index in range(6)}
     value = {**dict.fromkeys(spec, np.zeros(2)), "sensor 5": FITTING}
-
     assert (
         "dtype is float64; the spec says float32. NumPy makes float64 by default: add "
         ".astype(np.float32). Neither does it fit at ['sensor 1'], ['sensor 2'], "
@@ -341,12 +242,6 @@ def test_the_first_of_several_misfits_is_the_one_explained():
         "does it fit at ['a'][2], ['b']."
     ) == str(caught.value)
     assert "['a'][1]" == caught.value.path
-
-
-def test_a_second_misfit_is_named():
-    assert reason([None, None], [VECTOR, VECTOR]).endswith(
-        "get lost? Neither does it fit at [1]."
-    )
 
 
 def test_a_leaf_that_is_no_spec_is_explained():
@@ -448,7 +343,6 @@ def test_outer_dims_that_differ_are_told(shape, dims, text):
 def test_a_dtype_that_differs_is_told(got, expected, text):
     value = np.zeros(2, got)
     spec = ArraySpec((2,), expected)
-
     assert f"dtype is {value.dtype}; the spec says {spec.dtype}. {text}" == (
         reason(value, spec)
     )
@@ -457,7 +351,6 @@ def test_a_dtype_that_differs_is_told(got, expected, text):
 @pytest.mark.parametrize(("got", "expected"), [("<U7", "<U5"), ("S7", "S5")])
 def test_text_that_is_too_long_is_not_to_be_cut(got, expected):
     spec = ArraySpec((2,), expected)
-
     assert f"dtype is {np.dtype(got)}; the spec says {spec.dtype}." == (
         reason(np.zeros(2, got), spec)
     )
@@ -501,13 +394,11 @@ def test_shape_and_dtype_may_both_differ():
 def test_an_element_out_of_bounds_is_told(value, bounds, text):
     array = np.array(value, np.int32)
     spec = BoundedArraySpec(array.shape, np.int32, *bounds)
-
     assert text == reason(array, spec)
 
 
 def test_bounds_hold_in_every_row_of_a_batch():
     spec = BoundedArraySpec((2,), np.float64, [0, 1], [1, 3])
-
     assert "4 of 8 elements are above the maximum 1.0: 2.0 at index (0, 0)." == reason(
         np.full((4, 2), 2.0), spec, outer_dims=(4,)
     )
@@ -521,6 +412,7 @@ def test_bounds_hold_in_every_row_of_a_batch():
         (np.nan, "The value is NaN, which no bounds contain."),
         ([np.nan, 7], "1 of 2 elements is above the maximum 1.0: 7.0 at index (1,)."),
         (np.inf, "The value inf is above the maximum 1.0."),
+        ([1.0, 0.0, np.nan], "1 of 3 elements is NaN, which no bounds contain."),
         (
             [0.5, -np.inf],
             "1 of 2 elements is below the minimum 0.0: -inf at index (1,).",
@@ -529,21 +421,11 @@ def test_bounds_hold_in_every_row_of_a_batch():
 )
 def test_numbers_that_are_not_finite_are_told(value, text):
     array = np.array(value, np.float32)
-
     assert text == reason(array, BoundedArraySpec(array.shape, np.float32, 0, 1))
-
-
-def test_infinity_is_above_what_an_infinite_bound_stands_for():
-    spec = BoundedArraySpec((), np.float32, -np.inf, np.inf)
-
-    assert "The value inf is above the maximum 3.4028235e+38." == (
-        reason(np.array(np.inf, np.float32), spec)
-    )
 
 
 def test_a_bound_that_is_nan_is_told():
     bound = np.array([np.nan, 0], np.float32)
-
     assert "A bound of the spec is NaN, so no value fits." == (
         reason(FITTING, BoundedArraySpec((2,), np.float32, bound, 1))
     )
@@ -670,6 +552,7 @@ def test_a_number_or_string_in_place_of_an_array_is_told(value, spec, text):
             ArraySpec((1,), ">f4"),
             "The value is a list, not an array: use np.array(..., '>f4').",
         ),
+        (None, VECTOR, "None is not an array. Did a return statement get lost?"),
         ({"a": 1}, VECTOR, "The value is a dict; an array is expected here."),
         ({}, VECTOR, "The value is a dict; an array is expected here."),
         (range(2), VECTOR, "The value is a range; an array is expected here."),
@@ -696,6 +579,17 @@ def test_a_container_or_object_in_place_of_an_array_is_told(value, spec, text):
             "The value is a single ndarray; a dictionary is expected.",
         ),
         (3.0, (VECTOR,), "The value is a single float; a tuple is expected."),
+        (
+            None,
+            {"a": VECTOR, "b": (VECTOR,)},
+            "The value is None; a dictionary is expected. Did a return statement get "
+            "lost?",
+        ),
+        (
+            {"cam": FITTING},
+            {"camera": VECTOR},
+            "Key 'camera' is missing; key 'cam' is not in the spec.",
+        ),
         ("ab", [VECTOR, VECTOR], "The value is a single str; a list is expected."),
         ((FITTING,), [VECTOR], "The value is a tuple; a list is expected."),
         ([FITTING], [VECTOR] * 2, "The list has 1 element; 2 are expected."),
@@ -745,6 +639,7 @@ def test_a_structure_that_differs_is_told(value, spec, text):
         (np.array([1j]), "array of shape (1,), dtype complex128"),
         (np.array([None]), "array of shape (1,), dtype object"),
         (3.5, "3.5 of type float"),
+        (np.int8(3), f"{np.int8(3)!r} of type int8"),
         (True, "True of type bool"),
         (10**60, "1000000000000000000000000000000000000000 of type int"),
         ("text", "the string 'text'"),
@@ -764,13 +659,8 @@ def test_a_value_is_described_in_one_line(value, text):
     assert text == describe(value)
 
 
-def test_numbers_of_numpy_are_described_with_their_type():
-    assert f"{np.int8(3)!r} of type int8" == describe(np.int8(3))
-
-
 def test_a_value_is_flattened_up_to_a_structure():
     structure = nest.Structure({"turn": VECTOR, "move": SCALAR})
-
     assert [[1], 2] == flatten_as(
         structure, {"turn": 2, "move": [1]}, subject="The action"
     )
@@ -817,26 +707,18 @@ def test_a_value_of_another_structure_is_not_flattened(message_of, value, place,
     ) == raised
 
 
-def test_a_spec_with_a_leaf_that_is_no_spec_is_a_type_error(message_of):
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"a": np.float32}, "The spec at ['a'] is <class 'numpy.float32'>"),
+        (None, "The spec is None"),
+    ],
+)
+def test_a_leaf_that_is_not_a_spec_is_a_type_error(message_of, spec, text):
     raised = message_of(
-        TypeError, lambda: assert_arrays_spec_nest({"a": FITTING}, {"a": np.float32})
+        TypeError, lambda: assert_arrays_spec_nest({"a": FITTING}, spec)
     )
-
-    assert "The spec at ['a'] is <class 'numpy.float32'>, not an ArraySpec." == (raised)
-
-
-def test_a_spec_that_is_none_is_a_type_error(message_of):
-    raised = message_of(TypeError, lambda: assert_arrays_spec_nest(FITTING, None))
-
-    assert "The spec is None, not an ArraySpec." == raised
-
-
-def test_an_array_that_does_not_fit_is_a_value_error(message_of):
-    raised = message_of(
-        ValueError, lambda: assert_arrays_spec_nest({"a": np.zeros(2)}, {"a": VECTOR})
-    )
-
-    assert explain({"a": np.zeros(2)}, {"a": VECTOR}) == raised
+    assert f"{text}, not an ArraySpec." == raised
 
 
 @pytest.mark.parametrize(
@@ -854,16 +736,9 @@ def test_a_check_says_no_and_does_not_raise(value, spec):
     assert check_arrays_nest(value, spec) is False
 
 
-def test_a_check_says_no_to_an_object_with_more_fields():
-    value = PoseInSpace(FITTING, FITTING, FITTING)
-
-    assert check_arrays_nest(value, Pose(VECTOR, VECTOR)) is False
-
-
 @pytest.mark.parametrize("check", [explain, check_fits])
 def test_outer_dims_are_a_sequence(message_of, check):
     raised = message_of(TypeError, lambda: check(FITTING, VECTOR, outer_dims=4))
-
     assert (
         "outer_dims is a sequence of sizes, not 4: for one dimension write (4,)."
     ) == raised

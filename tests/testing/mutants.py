@@ -293,7 +293,7 @@ class NewSpecEachTime(Walk):
 
 @caught_by("specs")
 class SpecOfWords(Walk):
-    """Has a spec that is no ArraySpec."""
+    """Has a spec that is a string."""
 
     def observation_spec(self):
         return super().observation_spec() | {"clock": "int32"}
@@ -310,7 +310,7 @@ class TwoOpinions(Walk):
 
 @caught_by("specs")
 class WideStepType(Walk):
-    """Announces an int64 step type, and nobody else does."""
+    """Has an int64 step type in its spec."""
 
     def time_step_spec(self):
         return super().time_step_spec()._replace(step_type=ArraySpec((), np.int64))
@@ -318,7 +318,7 @@ class WideStepType(Walk):
 
 @caught_by("specs")
 class TupleOfSpecs(Walk):
-    """Has a time step spec that is no time step."""
+    """Has a time step spec that is a plain tuple."""
 
     def time_step_spec(self):
         return tuple(super().time_step_spec())
@@ -475,7 +475,7 @@ class ResetOnlyAtTheEnd(Walk):
 
 @caught_by("first_step", "current_time_step")
 class ResetsInItsConstructor(Walk):
-    """Begins an episode that nobody asked for."""
+    """Begins an episode without a reset."""
 
     def __init__(self):
         super().__init__()
@@ -589,7 +589,7 @@ class ForgetsExplicitReset(HandlesTheEndItself):
 
 
 class Ageing(Walk):
-    """Counts its steps, of which nobody but the longest game sees many; correct."""
+    """Counts its steps, of which only the longest game has many; correct."""
 
     _age = 0
 
@@ -847,7 +847,7 @@ class PythonsGenerator(Walk):
 
 @caught_by("global_random")
 class SeedsEverybody(Walk):
-    """Seeds NumPy's global generator, and so everybody else."""
+    """Seeds NumPy's global generator, and so the whole program."""
 
     def seed(self, seed):
         super().seed(seed)
@@ -1065,7 +1065,7 @@ class AdoptsTheToken(Walk):
 
     def set_state(self, state):
         if not isinstance(state, EnvironmentState):
-            raise TypeError("This is no state.")
+            raise TypeError("This is not a state.")
         self._set_state(state.environment)
         self._current_time_step = state.time_step
 

@@ -12,7 +12,6 @@ from envkit.utils import get_tf_env
 
 def test_an_environment_of_tensorflow_comes_back_as_it_is():
     env = TFCartPole()
-
     assert env is get_tf_env(env)
 
 
@@ -31,6 +30,5 @@ def test_a_python_environment_is_wrapped():
 )
 def test_anything_else_is_refused(message_of, value, described):
     message = message_of(ValueError, lambda: get_tf_env(value))
-
     assert message.startswith(f"get_tf_env() was given {described}")
     assert message.endswith("it takes an environment of Python or of TensorFlow.")

@@ -64,7 +64,6 @@ def same(time_step, other):
 
 def test_the_current_time_step_of_a_new_environment_is_zeros():
     time_step = nested().current_time_step()
-
     assert [0] * ROWS == time_step.step_type.numpy().tolist()
     assert [0.0] * ROWS == time_step.discount.numpy().tolist()
     assert not np.any(time_step.reward["points"])
@@ -76,7 +75,6 @@ def test_the_defaults_are_one_row_and_a_tenth():
     env = RandomTFEnvironment(
         envkit.time_step_spec(tf.TensorSpec([], tf.int32)), tf.TensorSpec([], tf.int32)
     )
-
     assert 1 == env.batch_size
     assert (1,) == env.reset().observation.shape
 
@@ -84,7 +82,6 @@ def test_the_defaults_are_one_row_and_a_tenth():
 def test_array_specs_are_taken_too():
     spec = envkit.time_step_spec(envkit.ArraySpec((2,), np.float32))
     env = RandomTFEnvironment(spec, envkit.BoundedArraySpec((), np.int32, 0, 1))
-
     assert tf.TensorSpec([2], tf.float32) == env.observation_spec()
     assert env.step([0]).is_first()
 
@@ -120,20 +117,10 @@ def test_all_rows_end_together_and_begin_with_the_next_step():
     assert all((before == 2) == (after == 0) for before, after in pairs)
 
 
-def test_an_end_is_a_termination():
-    env = simple(probability=1.0)
-    env.reset()
-
-    time_step = env.step([0])
-
-    assert (True, 0.0) == (bool(time_step.is_last()), float(time_step.discount[0]))
-
-
 def test_discounts_stay_within_their_spec():
     spec = envkit.time_step_spec(tf.TensorSpec([], tf.int32))
     spec = spec._replace(discount=BoundedTensorSpec([], tf.float32, 0.25, 0.75))
     env = RandomTFEnvironment(spec, tf.TensorSpec([], tf.int32), 1, 1.0)
-
     assert [0.75, 0.25] == [float(env.step([0]).discount[0]) for _ in range(2)]
 
 
@@ -153,9 +140,10 @@ def test_the_probability_decides_how_long_episodes_are(probability):
     env = simple(probability, rows=2)
     env.reset()
 
-    stream = [int(env.step([0, 1]).step_type[0]) for _ in range(4)]
+    steps = [env.step([0, 1]) for _ in range(4)]
 
-    assert ([1, 1, 1, 1] if probability == 0.0 else [2, 0, 2, 0]) == stream
+    stream = [(int(step.step_type[0]), float(step.discount[1])) for step in steps]
+    assert ([(2, 0.0), (0, 1.0)] * 2 if probability else [(1, 1.0)] * 4) == stream
 
 
 def test_a_step_before_any_reset_begins_an_episode_and_ignores_the_action():
@@ -172,13 +160,12 @@ def test_the_current_time_step_is_the_last_that_was_returned():
     env, step = shared()
     for call in (env.reset, lambda: env.step(GOOD), lambda: step(GOOD)):
         time_step = call()
-
         assert same(time_step, env.current_time_step())
 
 
-def test_a_mask_resets_its_rows_only():
-    env = simple(probability=0.0, rows=ROWS)
-    env.reset()
+def test_a_mask_resets_its_rows_and_those_that_never_began():
+    env = simple(probability=0.0, rows=ROWS, seed=1)
+    assert np.all(env.reset([True, False, True]).observation.numpy() > 0)
     before = env.step([0, 0, 0])
 
     time_step = env.reset([False, True, False])
@@ -187,14 +174,6 @@ def test_a_mask_resets_its_rows_only():
     kept = tf.equal(before.observation, time_step.observation)
     assert [True, False, True] == kept.numpy().tolist()
     assert [1, 1, 1] == env.step([0, 0, 0]).step_type.numpy().tolist()
-
-
-def test_a_mask_before_the_first_reset_begins_all_rows():
-    env = simple(rows=2, seed=1)
-
-    observation = env.reset([True, False]).observation
-
-    assert np.all(observation.numpy() > 0)
 
 
 def test_equal_seeds_give_equal_streams_and_others_do_not():
@@ -212,7 +191,6 @@ def test_without_a_seed_the_one_of_tensorflow_is_obeyed():
         tf.random.set_seed(5)
         env = simple()
         streams.append([int(env.step([0]).observation[0]) for _ in range(4)])
-
     assert streams[0] == streams[1]
 
 
@@ -257,37 +235,26 @@ def test_a_checkpoint_brings_the_stream_back(tmp_path):
 EXPECTED = "tensor of shape (3, 2), dtype int32, values [1, 10] … [3, 12]"
 
 
+INT = np.int32
+
+
 @pytest.mark.parametrize(
     ("move", "got", "reason"),
     [
-        (
-            np.array([1, 10], np.int32),
-            "tensor of shape (2,), dtype int32",
-            "The whole batch dimension is missing.",
-        ),
-        (
-            np.ones((2, 2), np.int32),
-            "tensor of shape (2, 2), dtype int32",
-            "The batch has 2 rows instead of 3.",
-        ),
-        (
-            np.ones((3, 3), np.int32),
-            "tensor of shape (3, 3), dtype int32",
-            "The shape is (3, 3) instead of (3, 2).",
-        ),
-        (
-            np.ones((3, 2), np.float32),
-            "tensor of shape (3, 2), dtype float32",
-            "dtype is float32; the spec says int32.",
-        ),
-        (
-            np.array([[1, 10], [2, 13], [3, 12]], np.int32),
-            "tensor of shape (3, 2), dtype int32, values 1 … 13",
-            "The value 13 at index (1, 1) is out of bounds.",
-        ),
+        (np.array([1, 10], INT), "(2,), dtype int32",
+         "The whole batch dimension is missing."),
+        (np.ones((2, 2), INT), "(2, 2), dtype int32",
+         "The batch has 2 rows instead of 3."),
+        (np.ones((3, 3), INT), "(3, 3), dtype int32",
+         "The shape is (3, 3) instead of (3, 2)."),
+        (np.ones((3, 2), np.float32), "(3, 2), dtype float32",
+         "dtype is float32; the spec says int32."),
+        (np.array([[1, 10], [2, 13], [3, 12]], INT),
+         "(3, 2), dtype int32, values 1 … 13",
+         "The value 13 at index (1, 1) is out of bounds."),
         ({1}, "{1}", "It cannot be made a tensor."),
     ],
-)
+)  # fmt: skip
 def test_an_action_that_does_not_fit_is_refused(move, got, reason):
     env, _ = shared()
     env.reset()
@@ -301,7 +268,7 @@ def test_an_action_that_does_not_fit_is_refused(move, got, reason):
     assert (
         f"{subject} at action['move'].\n\n"
         f"  expected   {EXPECTED}\n"
-        f"  got        {got}\n\n"
+        f"  got        {got if got == '{1}' else 'tensor of shape ' + got}\n\n"
         f"{reason}"
     ) == str(caught.value)
 
@@ -322,7 +289,6 @@ def test_an_action_of_another_structure_is_refused():
 
 def test_what_is_known_while_tracing_is_refused_there():
     env, _ = shared()
-
     with pytest.raises(SpecError, match="The batch has 2 rows instead of 3"):
         tf.function(env.step, autograph=False)({**GOOD, "speed": tf.zeros([2])})
 
@@ -356,17 +322,12 @@ def test_a_batch_of_unknown_length_is_looked_at_when_the_graph_runs():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "expected"),
     [
-        ({"rows": 0}, "batch_size is 0; it must be an integer of at least 1."),
-        (
-            {"probability": 1.5},
-            "episode_end_probability is 1.5; a probability lies between 0 and 1.",
-        ),
+        ({"rows": 0}, "batch_size .*an integer of at least 1"),
+        ({"probability": 1.5}, "episode_end_probability must be between 0 and 1, got "),
     ],
 )
-def test_arguments_have_to_make_sense(arguments, message):
-    with pytest.raises(ValueError, match=" is ") as caught:
+def test_arguments_have_to_make_sense(arguments, expected):
+    with pytest.raises(ValueError, match=expected):
         simple(**arguments)
-
-    assert message == str(caught.value)

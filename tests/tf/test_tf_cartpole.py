@@ -15,13 +15,12 @@ from envkit.tf import TFCartPole
 from envkit.tf.tensor_spec import from_spec
 
 ROWS = 40
-WAYS = {"eager": None, "graph": False, "xla": True}
+WAYS = ["eager", "xla"]
 
 
 def compiled(function, way):
-    """Returns the function as it is run in one of the three ways."""
-    jit = WAYS[way]
-    return function if jit is None else tf.function(function, jit_compile=jit)
+    """Returns the function as it is run in one of the two ways."""
+    return function if way == "eager" else tf.function(function, jit_compile=True)
 
 
 def arrays(time_step):
@@ -54,9 +53,9 @@ def test_equal_seeds_and_actions_give_the_streams_of_cartpole(way):
     Eagerly to every bit. What is compiled rounds in its own way in the last bit of a
     float64, which at times becomes one of a float32.
     """
-    steps = 80
-    env = TFCartPole(ROWS, max_episode_steps=30, seed=3)
-    like = CartPole(ROWS, max_episode_steps=30, seed=3)
+    steps = 50
+    env = TFCartPole(ROWS, max_episode_steps=20, seed=3)
+    like = CartPole(ROWS, max_episode_steps=20, seed=3)
     actions = np.random.default_rng(4).integers(0, 2, (steps, ROWS))
     step = compiled(env.step, way)
 
@@ -86,7 +85,7 @@ def test_from_equal_states_one_step_leads_to_equal_states(way, tolerance):
     like.reset()
     for action in actions[:60]:
         like.step(action)
-    for action in actions[60:70]:
+    for action in actions[60:65]:
         env.reset_to(like.get_info()["state"])
         going_on = ~like.current_time_step().is_last()
 
@@ -123,23 +122,13 @@ def test_only_masked_rows_begin_at_given_states():
         assert np.array_equal(before.observation[row], time_step.observation[row])
 
 
-def test_given_states_have_four_numbers_for_each_row():
-    with pytest.raises(SpecError) as caught:
-        TFCartPole(3).reset_to(tf.zeros([3, 2]))
-
-    assert (
-        "TFCartPole.reset_to() was given a state of shape (3, 2); (3, 4) is expected: "
-        "four numbers for each row."
-    ) == str(caught.value)
-
-
 def test_the_info_is_that_of_cartpole():
-    env, like = TFCartPole(4, max_episode_steps=12), CartPole(4, max_episode_steps=12)
+    env, like = TFCartPole(4, max_episode_steps=10), CartPole(4, max_episode_steps=10)
     env.seed(5)
     like.seed(5)
     like.reset()
     env.reset()
-    for number in range(40):
+    for number in range(16):
         action = [1, number % 2, 0, number // 2 % 2]
         like.step(action)
         env.step(action)
@@ -168,13 +157,11 @@ def test_a_sequence_seeds_each_row():
     one, other = TFCartPole(3, seed=[5, 6, 7]), TFCartPole(2)
     other.seed([7, 5])
     ours, theirs = one.reset().observation.numpy(), other.reset().observation.numpy()
-
     assert np.array_equal(ours[[2, 0]], theirs)
 
 
 def test_without_a_seed_episodes_begin_anywhere():
     starts = [TFCartPole(50).reset().observation.numpy() for _ in range(2)]
-
     assert not np.array_equal(*starts)
     assert np.all(np.abs(starts) <= 0.05)
 
@@ -189,12 +176,11 @@ def test_a_step_before_any_reset_begins_an_episode_and_ignores_the_action():
     assert np.array_equal(expected, time_step.observation)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_current_time_step_begins_an_episode_once(way):
+def test_the_current_time_step_begins_an_episode_once():
     env = TFCartPole(2, seed=3)
-    now = compiled(env.current_time_step, way)
+    now = tf.function(env.current_time_step)
 
-    first, again = now(), now()
+    first, again = now(), env.current_time_step()
 
     assert [StepType.FIRST] * 2 == first.step_type.numpy().tolist()
     assert np.array_equal(CartPole(2, seed=3).reset().observation, first.observation)
@@ -204,7 +190,7 @@ def test_the_current_time_step_begins_an_episode_once(way):
 def test_the_current_time_step_is_never_stale():
     env = TFCartPole(2, max_episode_steps=2)
     now = tf.function(env.current_time_step)
-    for _ in range(5):
+    for _ in range(4):
         stepped = env.step([0, 1])
 
         for current in (now(), env.current_time_step()):
@@ -212,9 +198,9 @@ def test_the_current_time_step_is_never_stale():
                 assert np.array_equal(expected, actual)
 
 
-def test_a_mask_resets_its_rows_only():
+def test_a_mask_resets_its_rows_and_those_that_never_began():
     env = TFCartPole(3, seed=3)
-    env.reset()
+    assert [0, 0, 0] == env.reset([True, False, False]).step_type.numpy().tolist()
     before = env.step([0, 1, 1])
 
     time_step = env.reset([True, False, False])
@@ -223,12 +209,6 @@ def test_a_mask_resets_its_rows_only():
     assert [0.0, 1.0, 1.0] == time_step.reward.numpy().tolist()
     assert np.array_equal(before.observation[1:], time_step.observation[1:])
     assert np.all(np.abs(time_step.observation[0]) <= 0.05)
-
-
-def test_a_mask_before_the_first_reset_begins_all_rows():
-    time_step = TFCartPole(2).reset([True, False])
-
-    assert [StepType.FIRST] * 2 == time_step.step_type.numpy().tolist()
 
 
 @functools.cache
@@ -254,7 +234,7 @@ def compiled_play():
 def test_without_a_limit_nothing_is_truncated():
     env, play = compiled_play()
 
-    _, observation, kinds = play(tf.constant(600))
+    _, observation, kinds = play(tf.constant(600))  # CartPole's own limit is 500.
 
     assert {1 << StepType.MID} == set(kinds.numpy().tolist())
     assert np.array_equal(env.current_time_step().observation, observation)
@@ -279,7 +259,7 @@ def test_a_checkpoint_brings_everything_back(tmp_path):
     env.reset([True, False, False, False])
     env.step([0, 0, 1, 1])
     path = tf.train.Checkpoint(env=env).save(str(tmp_path / "state"))
-    actions = np.random.default_rng(1).integers(0, 2, (8, 4))
+    actions = np.random.default_rng(1).integers(0, 2, (5, 4))
     expected = [arrays(env.step(action)) for action in actions]
 
     for restored in (env, other):
@@ -368,21 +348,19 @@ def test_the_action_of_a_row_that_has_ended_is_ignored():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "expected"),
     [
-        (
-            {"batch_size": None},
-            "batch_size is None; it must be an integer of at least 1.",
-        ),
-        (
-            {"max_episode_steps": 0},
-            "max_episode_steps is 0; it must be an integer of at least 1, or None for "
-            "no limit.",
-        ),
+        ({"batch_size": None}, "batch_size .*an integer of at least 1"),
+        ({"max_episode_steps": 0}, "max_episode_steps .*an integer of at least 1.* no"),
     ],
 )
-def test_sizes_have_to_make_sense(arguments, message):
-    with pytest.raises(ValueError, match="must be") as caught:
+def test_sizes_have_to_make_sense(arguments, expected):
+    with pytest.raises(ValueError, match=expected):
         TFCartPole(**arguments)
 
-    assert message == str(caught.value)
+
+def test_given_states_have_four_numbers_for_each_row(message_of):
+    assert (
+        "The state of TFCartPole.reset_to() must have shape (3, 4), four numbers for "
+        "each row, got shape (3, 2)."
+    ) == message_of(SpecError, lambda: TFCartPole(3).reset_to(tf.zeros([3, 2])))

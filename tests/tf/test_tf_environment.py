@@ -13,6 +13,7 @@ from envkit import nest
 from envkit.errors import SpecError
 from envkit.tf import TFCartPole, TFEnvironment
 from envkit.tf.tensor_spec import BoundedTensorSpec, sample_spec_nest
+from envkit.tf.tf_environment import TensorActions
 
 ROWS = 3
 LENGTH = 2
@@ -78,18 +79,11 @@ def test_an_environment_needs_its_three_methods():
 
 def test_the_specs_are_those_that_were_given():
     env = Counting()
-
     assert env.time_step_spec().observation is env.observation_spec()
     assert {"steps": tf.TensorSpec([], tf.int64)} == env.observation_spec()
     assert tf.TensorSpec([2], tf.float32) == env.reward_spec()
     assert env.time_step_spec().discount is env.discount_spec()
     assert [tf.TensorSpec([], tf.int64)] == env.action_spec()
-
-
-def test_nests_of_specs_stay_what_they_are():
-    env = Counting()
-
-    assert (dict, list) == (type(env.observation_spec()), type(env.action_spec()))
 
 
 def test_it_is_a_batch():
@@ -98,7 +92,6 @@ def test_it_is_a_batch():
 
 def test_steps_and_resets_reach_the_environment():
     env = Counting()
-
     assert [0] * ROWS == step_types(env.reset())
     assert [[1] * ROWS, [2] * ROWS, [0] * ROWS] == [
         step_types(env.step(ones())) for _ in range(3)
@@ -109,7 +102,6 @@ def test_the_current_time_step_is_where_the_rows_are():
     env = Counting()
     env.reset()
     tf.function(env.step)(ones())
-
     assert [1] * ROWS == step_types(env.current_time_step())
     assert [1] * ROWS == step_types(env.current_time_step())
 
@@ -118,23 +110,18 @@ def test_a_mask_resets_its_rows_only():
     env = Counting()
     env.reset()
     env.step(ones())
-
     assert env.resets_rows
     assert [1, 0, 1] == step_types(env.reset([False, True, False]))
     assert [0, 0, 1] == step_types(env.reset(np.array([True, False, False])))
 
 
-def test_a_mask_needs_an_environment_that_takes_one():
+def test_a_mask_needs_an_environment_that_takes_one(message_of):
     env = Unmasked()
-
     assert not env.resets_rows
-    with pytest.raises(NotImplementedError) as caught:
-        env.reset([True, False, False])
-
     assert (
         "Unmasked cannot reset single rows. Call reset() without a mask, or override "
         "_reset_rows(mask), which starts an episode in the masked rows only."
-    ) == str(caught.value)
+    ) == message_of(NotImplementedError, lambda: env.reset([True, False, False]))
 
 
 @pytest.mark.parametrize(
@@ -144,16 +131,13 @@ def test_a_mask_needs_an_environment_that_takes_one():
         ([1, 0, 1], "tensor of shape (3,), dtype int32"),
     ],
 )
-def test_a_mask_has_a_boolean_for_each_row(mask, got):
-    with pytest.raises(SpecError) as caught:
-        Counting().reset(mask)
-
+def test_a_mask_has_a_boolean_for_each_row(mask, got, message_of):
     assert (
         "Counting.reset() was given a mask that does not fit its spec.\n\n"
         "  expected   boolean tensor of shape (3,)\n"
         f"  got        {got}\n\n"
         "A mask has one boolean for each row: true where an episode is to begin."
-    ) == str(caught.value)
+    ) == message_of(SpecError, lambda: Counting().reset(mask))
 
 
 def test_a_mask_of_unknown_length_gets_its_length():
@@ -173,7 +157,6 @@ def test_a_mask_of_unknown_length_gets_its_length():
 def test_with_closes_the_environment():
     with Counting() as env:
         env.reset()
-
     assert 1 == env.closed
 
 
@@ -255,7 +238,6 @@ class Ported(TFEnvironment):
 
 def test_specs_are_what_the_environment_said():
     env = Ported()
-
     assert list is type(env.action_spec())
     assert dict is type(env.observation_spec())
     assert ["b", "a"] == list(env.observation_spec())
@@ -265,7 +247,6 @@ def test_specs_are_what_the_environment_said():
 
 def test_actions_can_be_sampled_from_specs_that_are_lists():
     (action,) = sample_spec_nest(Ported().action_spec(), outer_dims=(1,))
-
     assert [1] == action.shape
 
 
@@ -273,7 +254,6 @@ def test_nests_that_a_module_has_wrapped_can_be_rebuilt():
     module = tf.Module()
     module.nest = [{"a": [1]}, (2, [3])]
     doubled = nest.map_structure(lambda leaf: 2 * leaf, module.nest)
-
     assert [{"a": [2]}, (4, [6])] == doubled
 
 
@@ -284,6 +264,72 @@ def test_an_environment_may_have_a_name():
 
 def test_subclasses_find_the_specs_where_those_of_tf_agents_look():
     env = Ported()
-
     assert env._action_spec == env.action_spec()
     assert env._time_step_spec == env.time_step_spec()
+
+
+MOVE = BoundedTensorSpec([], tf.int32, 0, 3)
+
+
+def test_numbers_of_python_get_the_dtype_of_the_spec():
+    (move,) = TensorActions("Game", MOVE, 2).leaves(np.array([0, 3], np.int32))
+    (same,) = TensorActions("Game", [MOVE], 2).leaves([tf.constant([0, 3])])
+    assert (tf.int32, tf.int32) == (move.dtype, same.dtype)
+
+
+def test_arrays_and_tensors_have_to_have_it():
+    for action in (np.array([0, 1]), tf.constant([0, 1], tf.int64)):
+        with pytest.raises(SpecError, match="dtype is int64; the spec says int32"):
+            TensorActions("Game", MOVE, 2).leaves(action)
+
+
+def test_integers_are_cast_where_that_was_asked_for():
+    actions = TensorActions("Game", [MOVE, tf.TensorSpec([], tf.float32)], 1, cast=True)
+
+    move, _ = actions.leaves([np.array([3], np.uint8), np.zeros(1, np.float32)])
+
+    assert tf.int32 == move.dtype
+    with pytest.raises(SpecError, match="dtype is float64; the spec says float32"):
+        actions.leaves([np.array([3]), np.zeros(1)])
+
+
+def test_a_batch_of_any_size_is_taken_where_none_was_said():
+    actions = TensorActions("Game", MOVE, None)
+
+    for rows in (1, 5):
+        (move,) = actions.leaves(tf.zeros([rows], tf.int32))
+        assert (rows,) == move.shape
+    with pytest.raises(SpecError) as caught:
+        actions.leaves(tf.zeros([], tf.int32))
+    assert (
+        "Game.step() was given an action that does not fit its spec.\n\n"
+        "  expected   tensor of shape (None,), dtype int32, values 0 … 3\n"
+        "  got        tensor of shape (), dtype int32\n\n"
+        "The whole batch dimension is missing."
+    ) == str(caught.value)
+
+
+def test_bounds_of_ignored_rows_do_not_matter():
+    actions = TensorActions("Game", BoundedTensorSpec([2], tf.int32, 0, [1, 9]), 2)
+    leaves = actions.leaves(np.array([[0, 9], [7, 7]], np.int32))
+    assert [] == actions.check_bounds(leaves, tf.constant([False, True]))
+    with pytest.raises(SpecError, match=r"The value 7 at index \(1, 0\) is out of"):
+        actions.check_bounds(leaves, tf.constant([False, False]))
+
+
+def test_a_graph_checks_what_has_bounds_with_an_operation_each():
+    actions = TensorActions("Game", [MOVE, tf.TensorSpec([], tf.int32), MOVE], 1)
+    counts = []
+
+    @tf.function(autograph=False)
+    def check(action):
+        counts.append(
+            len(actions.check_bounds(actions.leaves(action), tf.constant([False])))
+        )
+        return action[0]
+
+    check([tf.constant([3]), tf.constant([-9]), tf.constant([0])])
+
+    assert [2] == counts
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Game\.step"):
+        check([tf.constant([3]), tf.constant([-9]), tf.constant([4])])

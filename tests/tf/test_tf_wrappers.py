@@ -108,17 +108,11 @@ def test_unknown_public_attributes_are_those_of_the_environment():
     assert "left" == wrapper.favourite
     with pytest.raises(AttributeError, match="nonsense"):
         _ = wrapper.nonsense
-
-
-def test_private_attributes_are_not_forwarded():
-    wrapper = TFEnvironmentBaseWrapper(Recorder())
-
-    with pytest.raises(AttributeError) as caught:
+    with pytest.raises(
+        AttributeError,
+        match="'TFEnvironmentBaseWrapper' object has no attribute '_has_begun'",
+    ):
         _ = wrapper._has_begun
-
-    assert ("'TFEnvironmentBaseWrapper' object has no attribute '_has_begun'") == str(
-        caught.value
-    )
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
@@ -137,34 +131,16 @@ def test_a_wrapper_without_an_environment_yet_does_not_recurse():
         _ = object.__new__(TFEnvironmentBaseWrapper).anything
 
 
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        (
-            CartPole(2),
-            "TFTimeLimit wraps a TFEnvironment, not a CartPole object. Make one of it "
-            "first: TFPyEnvironment(env).",
-        ),
-        (None, "TFTimeLimit wraps a TFEnvironment, not None."),
-    ],
-)
-def test_only_environments_of_tensorflow_are_wrapped(env, message):
-    with pytest.raises(TypeError) as caught:
-        TFTimeLimit(env, 3)
-
-    assert message == str(caught.value)
-
-
 def test_a_checkpoint_of_a_wrapper_brings_everything_back(tmp_path):
     def make(seed):
-        return TFTimeLimit(TFEnvironmentBaseWrapper(TFCartPole(2, seed=seed)), 4)
+        return TFTimeLimit(TFEnvironmentBaseWrapper(TFCartPole(2, seed=seed)), 3)
 
     env, other = make(1), make(2)
     env.step([0, 1])
     env.step([0, 1])
     env.reset([True, False])
     path = tf.train.Checkpoint(env=env).save(str(tmp_path / "state"))
-    expected = [env.step([0, 1]) for _ in range(8)]
+    expected = [env.step([0, 1]) for _ in range(5)]
 
     for restored in (env, other):
         status = tf.train.Checkpoint(env=restored).restore(path)
@@ -222,30 +198,45 @@ def test_the_minimum_is_added_back_in_every_leaf(traced):
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("make", "error", "expected"),
     [
         (
-            [BoundedTensorSpec([2, 2], tf.int32, 0, 1)],
-            "OneHotActionWrapper takes integer actions with at most one dimension, and "
-            "action[0] has shape (2, 2).",
+            lambda: TFTimeLimit(CartPole(2), 3),
+            TypeError,
+            "The environment of TFTimeLimit must be a TFEnvironment, got a CartPole "
+            "object. Make one of it first: TFPyEnvironment(env).",
         ),
         (
-            tf.TensorSpec([], tf.int32),
-            "OneHotActionWrapper takes integer actions with bounds, and action has "
-            "none: there is no place for every integer.",
+            lambda: TFTimeLimit(None, 3),
+            TypeError,
+            "The environment of TFTimeLimit must be a TFEnvironment, got None.",
         ),
         (
-            BoundedTensorSpec([2], tf.int32, 0, [1, 2]),
-            "OneHotActionWrapper needs as many values for each element of an action, "
-            "and those of action have 2, 3.",
+            lambda: OneHotActionWrapper(
+                Recorder([BoundedTensorSpec([2, 2], tf.int32, 0, 1)])
+            ),
+            ValueError,
+            "Integer actions of OneHotActionWrapper must have at most one dimension, "
+            "and action[0] has shape (2, 2).",
+        ),
+        (
+            lambda: OneHotActionWrapper(Recorder(tf.TensorSpec([], tf.int32))),
+            ValueError,
+            "Integer actions of OneHotActionWrapper must have bounds, and action has "
+            "none, so that the vector would have no end.",
+        ),
+        (
+            lambda: OneHotActionWrapper(
+                Recorder(BoundedTensorSpec([2], tf.int32, 0, [1, 2]))
+            ),
+            ValueError,
+            "All elements of an action of OneHotActionWrapper must have equally many "
+            "values, and those of action have 2, 3.",
         ),
     ],
 )
-def test_not_every_integer_can_be_one_hot(spec, message):
-    with pytest.raises(ValueError, match="OneHot") as caught:
-        OneHotActionWrapper(Recorder(spec))
-
-    assert message == str(caught.value)
+def test_a_refusal_says_what_must_be(make, error, expected, message_of):
+    assert expected == message_of(error, make)
 
 
 def test_an_action_that_is_not_one_hot_in_shape_is_refused():
@@ -267,30 +258,26 @@ def test_an_action_that_is_not_one_hot_in_shape_is_refused():
 def test_the_step_of_that_number_is_the_last_and_keeps_its_discount(env):
     env = TFTimeLimit(env, 3)
 
-    time_steps = [env.step([1]) for _ in range(10)]
+    time_steps = [env.step([1]) for _ in range(6)]
 
-    assert [0, 1, 1, 2, 0, 1, 1, 2, 0, 1] == [int(step[0][0]) for step in time_steps]
+    assert [0, 1, 1, 2, 0, 1] == [int(step[0][0]) for step in time_steps]
     assert {1.0} == {float(step.discount[0]) for step in time_steps}
 
 
 def test_where_it_stands_is_the_last_step_too():
     env = TFTimeLimit(TFCartPole(2, seed=1), 2)
-    for _ in range(7):
+    for _ in range(4):
         stepped = env.step([0, 1])
-
         assert same(stepped, env.current_time_step())
 
 
-@pytest.mark.parametrize(
-    "way", ["eager", "graph", pytest.param("xla", marks=pytest.mark.slow)]
-)
-def test_a_limit_around_cartpole_is_its_own_limit(way):
-    """Rows that end at different times, by themselves and by the limit."""
-    rows, steps = 20, 60
-    env = TFTimeLimit(TFCartPole(rows, max_episode_steps=None, seed=3), 15)
-    like = CartPole(rows, max_episode_steps=15, seed=3)
-    jit = {"eager": None, "graph": False, "xla": True}[way]
-    step = env.step if jit is None else tf.function(env.step, jit_compile=jit)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_limit_around_cartpole_is_its_own_limit(compiled):
+    """Rows that end at different times, without the limit and because of it."""
+    rows, steps = 20, 26
+    env = TFTimeLimit(TFCartPole(rows, max_episode_steps=None, seed=3), 12)
+    like = CartPole(rows, max_episode_steps=12, seed=3)
+    step = tf.function(env.step, jit_compile=True) if compiled else env.step
     actions = np.random.default_rng(1).integers(0, 2, (steps, rows))
     env.reset()
     like.reset()
@@ -334,7 +321,6 @@ def test_rows_that_are_all_cut_at_once_do_not_step():
     env.reset()
     env.step([0, 1])
     inner.action = None
-
     assert [0, 0] == step_types(env.step([0, 1]))
     assert inner.action is None
 
@@ -357,12 +343,8 @@ def test_a_batch_that_cannot_reset_single_rows_is_refused(rows):
 
 @pytest.mark.parametrize("duration", [0, 1.5, None])
 def test_the_duration_is_a_number_of_steps(duration):
-    with pytest.raises(ValueError, match="duration") as caught:
+    with pytest.raises(ValueError, match=r"duration .*an integer of at least 1"):
         TFTimeLimit(TFCartPole(), duration)
-
-    assert (f"duration is {duration}; it must be an integer of at least 1.") == str(
-        caught.value
-    )
 
 
 # What a time limit has counted.
@@ -389,7 +371,6 @@ def test_a_time_limit_counts_anew_from_a_given_state():
     env.reset()
     types(env, 2)
     env.reset_to(tf.zeros([1, 4]))
-
     assert [1, 1, 2] == types(env, 3)
 
 
@@ -415,5 +396,4 @@ def test_a_wrapper_has_the_state_of_its_environment():
     token = env.get_state()
     first = env.step([1]).observation.numpy()
     env.set_state(token)
-
     assert first.tolist() == env.step([1]).observation.numpy().tolist()

@@ -83,7 +83,6 @@ def said(program: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize("way", MISSING)
 def test_without_tensorflow_each_door_says_what_to_install(way, tmp_path):
     lines = said(MISSING[way] + TRY.format(doors=DOORS), tmp_path)
-
     assert [f"envkit.errors.{HINT}"] * len(DOORS) == lines
 
 
@@ -105,11 +104,9 @@ def test_a_broken_tensorflow_is_not_called_missing(fault, line, tmp_path):
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "__init__.py").write_text(f"{fault}\n", "utf-8")
     doors = [f"from envkit.tf import {name}" for name in envkit.tf.__all__]
-
     assert {line} == set(said(TRY.format(doors=doors), tmp_path))
 
 
 def test_the_package_alone_does_not_load_tensorflow(tmp_path):
     program = "import sys, envkit.tf; print('tensorflow' in sys.modules)"
-
     assert ["False"] == said(program, tmp_path)

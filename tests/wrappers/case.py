@@ -26,6 +26,6 @@ class Case(NamedTuple):
     environments: tuple[str, ...]
     commutes: bool = True
     batched: bool = True
-    steps: int = 60
+    steps: int = 20
     skip: tuple[str, ...] = ()
     require: tuple[str, ...] = ()

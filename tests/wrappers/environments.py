@@ -131,13 +131,13 @@ def _drive(batch_size: int | None) -> PyEnvironment:
     return BatchedPyEnvironment([Drive() for _ in range(batch_size)], False)
 
 
-# The built-in ones, and three that have what these have not: a nest, continuous
-# actions, and pictures.
+# The built-in ones, with short episodes, and three that have what these have not: a
+# nest, continuous actions, and pictures.
 ENVIRONMENTS: dict[str, Make] = {
-    "bandit": lambda size: Bandit(batch_size=size),
-    "cartpole": lambda size: CartPole(batch_size=size),
-    "catch": lambda size: Catch(batch_size=size),
-    "gridworld": lambda size: GridWorld(batch_size=size),
+    "bandit": lambda size: Bandit(batch_size=size, episode_length=4),
+    "cartpole": lambda size: CartPole(batch_size=size, max_episode_steps=9),
+    "catch": lambda size: Catch(batch_size=size, rows=6),
+    "gridworld": lambda size: GridWorld(batch_size=size, max_episode_steps=6),
     "tictactoe": lambda size: TicTacToe(batch_size=size),
     "drive": _drive,
     "wheel": lambda size: OneLeaf(_drive(size), "place", "wheel"),

@@ -16,7 +16,7 @@ from gymnasium import spaces
 import envkit.wrappers
 from envkit import BatchedPyEnvironment
 from envkit.adapters import GymnasiumWrapper
-from envkit.adapters.spaces.spaces_from_specs import space_from_spec
+from envkit.adapters.gymnasium.spaces import space_from_spec
 from envkit.wrappers import (
     AtariPreprocessing,
     DiscretizeAction,
@@ -120,7 +120,7 @@ RANGES = {
 
 
 @pytest.mark.parametrize("multidiscrete", [False, True])
-@pytest.mark.parametrize("bins", [1, 3, 10])
+@pytest.mark.parametrize("bins", [1, 10])
 @pytest.mark.parametrize("name", RANGES)
 def test_discretized_observations_are_gymnasiums(name, bins, multidiscrete):
     if name == "float64":
@@ -144,7 +144,6 @@ def test_what_is_at_a_bound_or_beyond_is_in_the_outermost_interval():
     ours = DiscretizeObservation(env, 4, True)
     theirs = gymnasium.wrappers.DiscretizeObservation(Showing(space), 4, True)
     time_step = env.reset()
-
     for seen in (space.low, space.high, 2 * space.high, (space.low + space.high) / 2):
         own = ours._see(time_step._replace(observation=seen), None).observation
 
@@ -168,7 +167,6 @@ def test_discretized_actions_are_gymnasiums(name, bins):
     env, _ = assert_same_streams(
         lambda: Showing(seen, space), wrap, wrap_ours, choices(expected.n)
     )
-
     assert space_from_spec(env.action_spec()) == expected
 
 
@@ -184,7 +182,6 @@ def test_discretized_actions_may_have_a_number_for_each_element():
     env, expected = assert_same_streams(
         lambda: Showing(seen, space), wrap, wrap_ours, actions
     )
-
     assert space_from_spec(env.action_spec()) == expected.action_space
 
 
@@ -226,7 +223,6 @@ def test_flat_observations_are_gymnasiums(space):
 
 def test_text_is_refused_by_what_joins_numbers():
     env = GymnasiumWrapper(Showing(spaces.Dict(a=spaces.Text(3), b=spaces.Discrete(2))))
-
     with pytest.raises(ValueError, match=r"FlattenObservation joins numbers.* at"):
         FlattenObservation(env)
 
@@ -253,7 +249,6 @@ def test_an_episode_that_ends_early_shows_its_last_observation():
     expected = [plain.reset(), *(plain.step(1) for _ in range(3))][-1]
 
     last = env.step(1)
-
     assert last.is_last()
     np.testing.assert_array_equal(expected.observation, last.observation)
     assert 3.0 == last.reward
@@ -292,11 +287,12 @@ def test_the_weights_of_gray_are_chosen():
         weights: GrayscaleObservation(env, weights=weights)._see(red, None)
         for weights in ("gymnasium", "opencv")
     }
-
     assert {"gymnasium": 54, "opencv": 76} == {
         weights: one.observation.item() for weights, one in seen.items()
     }
-    with pytest.raises(ValueError, match=r"^weights is 'rgb'; it must be one of"):
+    with pytest.raises(
+        ValueError, match=r"^weights must be one of 'gymnasium', 'opencv', got 'rgb'"
+    ):
         GrayscaleObservation(env, weights="rgb")
 
 
@@ -316,23 +312,19 @@ def test_channels_come_first():
         np.moveaxis(time_step.observation["eye"], -1, 1), seen["eye"]
     )
     np.testing.assert_array_equal(time_step.observation["a"], seen["a"])
-    with pytest.raises(ValueError, match=r"^axes is \(1, 2, 3\); it must be an order"):
+    with pytest.raises(ValueError, match=r"^axes must be an order"):
         TransposeObservation(env, (1, 2, 3))
 
 
-def test_a_time_limit_has_gymnasiums_name_too():
+def test_a_time_limit_has_gymnasiums_name_too(message_of):
     env = GymnasiumWrapper(Showing(RANGES["float32"], length=9))
-
     limited = TimeLimit(env, max_episode_steps=2)
-
     assert 2 == limited.duration
     assert [0, 1, 2] == [int(limited.step(0).step_type) for _ in range(3)]
-    with pytest.raises(TypeError) as caught:
-        TimeLimit(env, 3, max_episode_steps=2)
-    assert str(caught.value) == (
+    assert (
         "TimeLimit was given duration=3 and max_episode_steps=2, which are two names "
         "of one argument. Pass one of them."
-    )
+    ) == message_of(TypeError, lambda: TimeLimit(env, 3, max_episode_steps=2))
 
 
 class Ale:
@@ -412,14 +404,12 @@ def test_no_ops_begin_a_game_as_often_as_gymnasiums_name_says():
     for _ in range(40):
         env.reset()
         steps.append(env.gym.unwrapped._steps)
-
     assert {1, 2, 3, 4, 5} == set(steps)
     assert "NoopReset" in repr(env)
 
 
 def test_pictures_without_colours_cannot_keep_them():
     env = GrayscaleObservation(GymnasiumWrapper(Game()))
-
     with pytest.raises(ValueError, match="grayscale_obs=False, and the pictures"):
         AtariPreprocessing(env, grayscale_obs=False)
 
@@ -434,7 +424,6 @@ def names_on_the_page():
 @pytest.mark.parametrize("module", [gymnasium.wrappers, gymnasium.wrappers.vector])
 def test_every_wrapper_of_gymnasiums_is_here_or_on_the_page(module):
     here = set(envkit.wrappers.__all__)
-
     assert set(module.__all__) - {"vector"} <= here | names_on_the_page()
 
 

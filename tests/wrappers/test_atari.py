@@ -3,16 +3,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envkit import ArraySpec, BoundedArraySpec
-from envkit.envs import Catch, GridWorld
+from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
+from envkit.envs import CartPole, Catch, GridWorld
 from envkit.parallel import ParallelPyEnvironment
 from envkit.seeding import seed_per_row
 from envkit.testing import CountingEnv, check_environment
 from envkit.testing.contract.recording import first_difference, snapshot
 from envkit.time_step import StepType
-from envkit.wrappers.atari.preprocessing import AtariPreprocessing, FrameStack4
+from envkit.wrappers.atari import (
+    AtariPreprocessing,
+    AtariTimeLimit,
+    FireOnReset,
+    FrameStack4,
+    LivesLookup,
+    NoopReset,
+)
 from envkit.wrappers.limits import TimeLimit
-from envkit.wrappers.pictures.arithmetic import grayscale, resize
+from envkit.wrappers.pictures import grayscale, resize
 from tests.wrappers.environments import Drive, MovesTogether, batch_of
 from tests.wrappers.games import Arcade, Film
 
@@ -30,30 +37,25 @@ def brightness(time_step):
 
 def test_the_observation_has_a_channel():
     env = AtariPreprocessing(Film([10, 8]), frame_skip=1, screen_size=16)
-
     assert (16, 16, 1) == env.reset().observation.shape
 
 
 def test_the_end_of_a_game_is_passed_through():
     env = AtariPreprocessing(Film(range(11)), frame_skip=1)
     env.reset()
-
     ends = [bool(env.step(0).is_last()) for _ in range(10)]
-
     assert [False] * 9 + [True] == ends
 
 
 def test_the_rewards_of_skipped_frames_are_added_up():
     env = AtariPreprocessing(Film([0] * 9, rewards=[1] * 9), frame_skip=2)
     env.reset()
-
     assert env.step(0).reward == 2
 
 
 def test_the_brighter_of_two_frames_is_seen():
     env = AtariPreprocessing(Film([10, 8, 6, 4, 2]), frame_skip=2)
     env.reset()
-
     assert brightness(env.step(0)) == 8
 
 
@@ -64,26 +66,20 @@ def test_the_action_is_given_for_so_many_frames():
     film = Film(range(12))
     env = AtariPreprocessing(film)
     env.reset()
-
     env.step(2)
     env.step(1)
-
     assert [2, 2, 2, 2, 1, 1, 1, 1] == film.actions
 
 
 def test_only_the_last_two_frames_are_seen():
     env = AtariPreprocessing(Film([9, 200, 200, 30, 20, 10, 0, 8, 40]))
-
     seen = [brightness(env.reset()), brightness(env.step(0)), brightness(env.step(0))]
-
     assert [9, 30, 40] == seen
 
 
 def test_a_single_frame_is_seen_as_it_is():
     env = AtariPreprocessing(Film([50, 40, 30, 20]), frame_skip=1)
-
     seen = [brightness(env.step(0)) for _ in range(4)]
-
     assert [50, 40, 30, 20] == seen
 
 
@@ -94,9 +90,7 @@ def test_a_single_frame_is_seen_as_it_is():
 def test_an_episode_that_ends_early_shows_its_last_frame(frames, expected):
     env = AtariPreprocessing(Film(frames))
     env.reset()
-
     time_step = env.step(0)
-
     assert time_step.is_last()
     assert expected == brightness(time_step)
     assert sum(range(len(frames))) == time_step.reward
@@ -105,9 +99,7 @@ def test_an_episode_that_ends_early_shows_its_last_frame(frames, expected):
 def test_the_discount_is_that_of_the_last_frame():
     env = AtariPreprocessing(Film([1] * 7, truncated=True))
     env.reset()
-
     discounts = [float(env.step(0).discount) for _ in range(2)]
-
     assert discounts == pytest.approx([0.9, 0.9])
 
 
@@ -116,9 +108,7 @@ def test_the_step_after_an_episode_is_no_skip():
     env = AtariPreprocessing(film)
     env.reset()
     env.step(0)
-
     time_step = env.step(0)
-
     assert time_step.is_first()
     assert [] == film.actions
     assert brightness(time_step) == 3
@@ -129,9 +119,7 @@ def test_colours_become_gray_before_frames_are_compared():
     env.reset()
     plain.reset()
     frames = [grayscale(plain.step(0).observation) for _ in range(2)]
-
     seen = env.step(0).observation
-
     expected = resize(np.maximum(*frames), (6, 6))
     assert np.array_equal(expected[..., np.newaxis], seen)
 
@@ -140,7 +128,6 @@ def test_flickering_things_are_seen_in_every_step():
     """The sprite of the game is drawn in every other frame only."""
     env = AtariPreprocessing(Arcade(), 2, screen_size=84)
     env.reset()
-
     assert all(env.step(0).observation.max() > 150 for _ in range(5))
 
 
@@ -153,7 +140,6 @@ def test_bounds_of_pictures_are_kept():
         AtariPreprocessing(env, screen_size=2).observation_spec()
         for env in (Film([0]), Dark([0]), Arcade())
     ]
-
     assert specs == [
         ArraySpec((2, 2, 1), np.uint8),
         BoundedArraySpec((2, 2, 1), np.uint8, 0, 100),
@@ -164,7 +150,6 @@ def test_bounds_of_pictures_are_kept():
 
 def test_bounds_of_rewards_are_those_of_the_sum():
     film = Film([0, 1], reward_spec=BoundedArraySpec((), np.float32, -1, 2))
-
     assert (
         BoundedArraySpec((), np.float32, -4, 8)
         == AtariPreprocessing(film).reward_spec()
@@ -183,50 +168,28 @@ def with_lives(frame_skip=1, **options):
     return env, film
 
 
-def test_the_loss_of_a_life_ends_an_episode():
-    env, _ = with_lives()
-    env.reset()
-
-    first, second = env.step(0), env.step(0)
-
-    assert (MID, LAST) == (first.step_type, second.step_type)
-    assert (0.0, 2.0) == (second.discount, second.reward)
-    assert not env.game_over
-
-
-def test_the_game_goes_on_with_the_next_life():
+def test_each_life_is_an_episode_and_the_game_goes_on_with_the_next():
     env, film = with_lives()
-
-    steps = [env.step(0) for _ in range(12)]
+    steps, over = [], []
+    for _ in range(12):
+        steps.append(env.step(0))
+        over.append(env.game_over)
 
     types = [int(step.step_type) for step in steps]
     assert [0, 1, 2, 0, 1, 1, 2, 0, 1, 1, 2, 0] == types
     assert [0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0] == [int(step.reward) for step in steps]
+    discounts = [float(step.discount) for step in steps]
+    assert [1, 0.9, 0, 1, 0.9, 0.9, 0, 1, 0.9, 0.9, 0, 1] == pytest.approx(discounts)
     seen = [brightness(step) for step in steps]
     assert [90, 80, 70, 70, 60, 50, 40, 40, 30, 20, 10, 90] == seen
+    assert [False] * 10 + [True, False] == over
     assert film.resets == 2
-
-
-def test_the_next_life_begins_with_discount_1():
-    env, _ = with_lives()
-    for _ in range(3):
-        env.step(0)
-
-    time_step = env.step(0)
-
-    assert (FIRST, 1.0, 0.0) == (
-        time_step.step_type,
-        time_step.discount,
-        time_step.reward,
-    )
 
 
 def test_a_skip_stops_where_a_life_is_lost():
     env, film = with_lives(frame_skip=4)
     env.reset()
-
     time_step = env.step(0)
-
     assert time_step.is_last()
     assert len(film.actions) == 2
     assert time_step.reward == 3
@@ -236,21 +199,8 @@ def test_a_skip_stops_where_a_life_is_lost():
 def test_without_the_option_lives_do_not_matter():
     env = AtariPreprocessing(Film(FRAMES, LIVES), 1)
     env.reset()
-
     types = [int(env.step(0).step_type) for _ in range(8)]
-
     assert [1] * 7 + [2] == types
-
-
-def test_the_end_of_the_game_is_told_from_that_of_a_life():
-    env, _ = with_lives()
-
-    over = []
-    for _ in range(12):
-        env.step(0)
-        over.append(env.game_over)
-
-    assert [False] * 10 + [True, False] == over
 
 
 def test_a_life_that_is_lost_with_the_game_is_a_termination():
@@ -258,9 +208,7 @@ def test_a_life_that_is_lost_with_the_game_is_a_termination():
     env = AtariPreprocessing(film, 1, terminal_on_life_loss=True)
     env.reset()
     env.step(0)
-
     time_step = env.step(0)
-
     assert (LAST, 0.0) == (time_step.step_type, time_step.discount)
     assert env.game_over
     assert env.step(0).is_first()
@@ -270,9 +218,7 @@ def test_a_life_that_is_lost_with_the_game_is_a_termination():
 def test_fewer_lives_at_the_beginning_of_a_game_are_no_loss():
     film = Film([3, 2, 1], [2, 5, 5])
     env = AtariPreprocessing(film, 1, terminal_on_life_loss=True)
-
     types = [int(env.step(0).step_type) for _ in range(6)]
-
     assert [0, 1, 2, 0, 1, 2] == types
 
 
@@ -280,9 +226,7 @@ def test_reset_after_the_loss_of_a_life_begins_the_next():
     env, film = with_lives()
     for _ in range(3):
         last = env.step(0)
-
     first = env.reset()
-
     assert first.is_first()
     assert np.array_equal(last.observation, first.observation)
     assert film.resets == 1
@@ -292,7 +236,6 @@ def test_reset_at_another_time_begins_a_game():
     env, film = with_lives()
     for _ in range(4):
         env.step(0)
-
     assert brightness(env.reset()) == 90
     assert film.resets == 2
 
@@ -301,9 +244,7 @@ def test_reset_after_seeding_begins_a_game():
     env, film = with_lives()
     for _ in range(3):
         env.step(0)
-
     env.seed(1)
-
     assert brightness(env.reset()) == 90
     assert film.resets == 2
 
@@ -313,9 +254,7 @@ def test_the_step_after_seeding_begins_a_game():
     env, film = with_lives()
     for _ in range(3):
         env.step(0)
-
     env.seed(1)
-
     assert env.step(0).is_first()
     assert film.resets == 2
 
@@ -325,9 +264,7 @@ def test_the_picture_of_the_next_life_is_nobody_elses():
     for _ in range(3):
         last = env.step(0)
     last.observation[...] = 0
-
     first = env.step(0)
-
     assert brightness(first) == 70
 
 
@@ -342,7 +279,6 @@ def test_lives_may_be_counted_otherwise():
     env.reset()
 
     types = [int(env.step(0).step_type) for _ in range(2)]
-
     assert [1, 2] == types
 
 
@@ -358,7 +294,6 @@ def test_lives_may_be_seen_in_the_time_step_alone():
         lives=lambda time_step, info: time_step.observation.min(),
     )
     env.reset()
-
     assert env.step(0).is_last()
 
 
@@ -373,7 +308,6 @@ def test_lives_are_found_in_infos_that_do_not_stack():
     env.reset()
 
     types = [env.step([0, 0]).step_type.tolist() for _ in range(3)]
-
     assert [[1, 2], [2, 0], [0, 1]] == types
     assert isinstance(env.get_info(), list)
 
@@ -386,9 +320,7 @@ def test_an_environment_that_does_not_begin_episodes_is_helped():
 
     film = Waits([3, 2, 1], [2, 1, 1])
     env = AtariPreprocessing(film, 1, False, 84, True)
-
     types = [int(env.step(0).step_type) for _ in range(6)]
-
     assert [0, 1, 2, 0, 1, 2] == types
     assert film.resets == 2
 
@@ -396,79 +328,10 @@ def test_an_environment_that_does_not_begin_episodes_is_helped():
 # Batches.
 
 
-def test_each_row_stops_for_itself():
-    films = [Film([9, 8, 7]), Film([6, 5, 4, 3, 2, 1]), Film([5, 4])]
-    env = AtariPreprocessing(batch_of(*films), screen_size=1)
-    env.reset()
-
-    time_step = env.step([1, 2, 3])
-
-    assert [2, 1, 2] == time_step.step_type.tolist()
-    assert [3.0, 10.0, 1.0] == time_step.reward.tolist()
-    assert [7, 3, 4] == time_step.observation.reshape(-1).tolist()
-    assert [[1] * 2, [2] * 4, [3]] == [film.actions for film in films]
-
-
-def test_each_row_loses_lives_for_itself():
-    films = [Film([9, 8, 7, 6, 5], [2, 1, 1, 1, 1]), Film(range(9))]
-    env = AtariPreprocessing(batch_of(*films), 1, True, screen_size=1)
-
-    steps = [env.step([0, 0]) for _ in range(4)]
-
-    types = [step.step_type.tolist() for step in steps]
-    assert [[0, 0], [2, 1], [0, 1], [1, 1]] == types
-    screens = [step.observation.reshape(-1).tolist() for step in steps]
-    assert [[9, 0], [8, 1], [8, 2], [7, 3]] == screens
-    assert [[1, 1], [0, 1], [1, 1], [1, 1]] == [
-        np.rint(step.discount).tolist() for step in steps
-    ]
-
-
-def test_all_rows_may_begin_the_next_life_at_once():
-    env = AtariPreprocessing(
-        batch_of(Film(FRAMES, LIVES), Film(FRAMES, LIVES)), 1, True
-    )
-
-    types = [env.step([0, 0]).step_type.tolist() for _ in range(4)]
-
-    assert [[0, 0], [1, 1], [2, 2], [0, 0]] == types
-    assert [False, False] == env.game_over.tolist()
-
-
-def test_rows_that_are_not_asked_stay_between_lives():
-    env = AtariPreprocessing(
-        batch_of(Film(FRAMES, LIVES), Film(FRAMES, LIVES)), 1, True, screen_size=1
-    )
-    for _ in range(3):
-        env.step([0, 0])
-
-    one = env.step([0, 0], np.array([True, False]))
-    both = env.step([0, 0])
-
-    assert [0, 2] == one.step_type.tolist()
-    assert [1, 0] == both.step_type.tolist()
-    assert [60, 70] == both.observation.reshape(-1).tolist()
-
-
-def test_a_reset_of_rows_begins_games_and_lives():
-    films = [Film(FRAMES, LIVES), Film(FRAMES), Film(FRAMES)]
-    env = AtariPreprocessing(batch_of(*films), 1, True, screen_size=1)
-    for _ in range(3):
-        env.step([0, 0, 0])
-
-    time_step = env.reset(np.array([True, True, False]))
-
-    assert [0, 0, 1] == time_step.step_type.tolist()
-    assert [70, 90, 70] == time_step.observation.reshape(-1).tolist()
-    assert [1, 2, 1] == [film.resets for film in films]
-
-
 def test_a_time_limit_around_it_begins_games():
     films = [Film(FRAMES), Film(FRAMES, LIVES)]
     env = TimeLimit(AtariPreprocessing(batch_of(*films), 1, True, screen_size=1), 3)
-
     types = [env.step([0, 0]).step_type.tolist() for _ in range(5)]
-
     assert [[0, 0], [1, 1], [1, 2], [2, 0], [0, 1]] == types
     assert [2, 1] == [film.resets for film in films]
 
@@ -477,51 +340,35 @@ def test_game_over_is_a_copy():
     env = AtariPreprocessing(batch_of(Film([2, 1]), Film([2, 1])), 1, True)
     env.reset()
     env.step([0, 0])
-
     env.game_over[...] = False
-
     assert [True, True] == env.game_over.tolist()
 
 
-VARIANTS = [
-    (1, False, True),
-    (4, False, False),
-    (3, True, True),
-    (1, True, False),
-]
+def test_a_preprocessed_game_is_an_environment():
+    """Lives are lost in it; the other wrappers of games are in `cases/atari.py`."""
+    check_environment(
+        lambda: AtariTimeLimit(AtariPreprocessing(Arcade(), 3, True, 7), 6),
+        steps=30,
+        require=["seed", "state", "info"],
+    )
 
 
-@pytest.mark.parametrize(("skip", "lives", "colours"), VARIANTS)
-@pytest.mark.parametrize("rows", [None, 3])
-def test_a_preprocessed_game_is_an_environment(skip, lives, colours, rows):
-    def make():
-        games = [Arcade(colours=colours) for _ in range(rows or 1)]
-        env = batch_of(*games) if rows else games[0]
-        return AtariPreprocessing(env, skip, lives, 7)
-
-    check_environment(make, steps=60, require=["seed", "state", "render", "info"])
-
-
-@pytest.mark.parametrize(("skip", "lives", "colours"), VARIANTS)
 @pytest.mark.parametrize(
-    "batch",
-    [
-        lambda make: batch_of(make(), make(), make()),
-        lambda make: ParallelPyEnvironment([make] * 3, backend="inline"),
-    ],
-    ids=["batched", "pooled"],
+    ("skip", "lives", "colours"),
+    [(1, False, True), (4, False, False), (3, True, True), (1, True, False)],
 )
-def test_games_are_seen_alike_before_and_after_they_become_a_batch(
-    skip, lives, colours, batch
-):
+def test_games_are_seen_alike_before_and_after_they_become_a_pool(skip, lives, colours):
     def wrapped(env):
         return FrameStack4(AtariPreprocessing(env, skip, lives, 7))
 
     def game():
         return Arcade(colours=colours)
 
+    def batch(make):
+        return ParallelPyEnvironment([make] * 3, backend="inline")
+
     rng = np.random.default_rng(1)
-    moves = rng.integers(0, 4, (80, 3))
+    moves = rng.integers(0, 4, (60, 3))
     streams = []
     for env in (batch(lambda: wrapped(game())), wrapped(batch(game))):
         env.seed(seed_per_row(5, 3))
@@ -538,27 +385,8 @@ def test_games_are_seen_alike_before_and_after_they_become_a_batch(
     assert all(first_difference(*pair) is None for pair in zip(*streams, strict=True))
 
 
-def test_a_state_between_two_lives_brings_back_what_is_seen():
-    env, _ = with_lives(screen_size=1)
-    env = AtariPreprocessing(Arcade(), 2, True, 5)
-    env.seed(1)
-    time_step = env.reset()
-    while not time_step.is_last() or env.game_over:
-        time_step = env.step(1)
-    state = env.get_state()
-    expected = [snapshot(env.step(2)) for _ in range(30)]
-
-    other = AtariPreprocessing(Arcade(), 2, True, 5)
-    other.set_state(state)
-
-    seen = [snapshot(other.step(2)) for _ in range(30)]
-    pairs = zip(expected, seen, strict=True)
-    assert all(first_difference(*pair) is None for pair in pairs)
-
-
 def test_the_chain_is_shown():
     env = FrameStack4(AtariPreprocessing(GridWorld(), 2, True, 16))
-
     assert repr(env) == (
         "FrameStack4(AtariPreprocessing(GridWorld(), frame_skip=2, "
         "terminal_on_life_loss=True, screen_size=16), stack_size=4)"
@@ -571,27 +399,13 @@ def test_the_chain_is_shown():
 @pytest.mark.parametrize("name", ["frame_skip", "screen_size"])
 @pytest.mark.parametrize("size", [0, -1, 1.5, None])
 def test_sizes_are_positive_integers(message_of, name, size):
-    message = message_of(
+    assert (f"{name} must be an integer of at least 1, got {size}.") == message_of(
         ValueError, lambda: AtariPreprocessing(Film([1]), **{name: size})
-    )
-
-    assert f"{name} is {size}; it must be an integer of at least 1." == message
-
-
-def test_an_environment_without_pictures_is_refused(message_of):
-    message = message_of(ValueError, lambda: AtariPreprocessing(CountingEnv()))
-
-    assert message == (
-        "AtariPreprocessing needs a game that shows a picture, and CountingEnv shows "
-        "something else.\n\n"
-        "  expected   uint8 picture of shape (height, width, 3) or (height, width)\n"
-        f"  got        {CountingEnv().observation_spec()!r}"
     )
 
 
 def test_a_nest_is_refused(message_of):
     message = message_of(ValueError, lambda: AtariPreprocessing(Drive()))
-
     assert message.startswith(
         "AtariPreprocessing needs a game that shows a picture, and Drive shows "
         "something else.\n\n"
@@ -600,50 +414,14 @@ def test_a_nest_is_refused(message_of):
     )
 
 
-def test_a_batch_that_cannot_hold_rows_is_refused(message_of):
-    message = message_of(
-        ValueError, lambda: AtariPreprocessing(MovesTogether(batch_size=2))
-    )
-
-    assert message == (
-        "AtariPreprocessing cannot wrap MovesTogether(batch_size=2): its rows end one "
-        "by one, and it cannot leave rows where they are while others step. Wrap the "
-        "single environments before they become a batch, or override "
-        "_step_rows(action, stepping, beginning) in MovesTogether."
-    )
-
-
 def test_without_skipping_a_batch_need_not_hold_rows():
     env = AtariPreprocessing(MovesTogether(batch_size=2), 1)
-
     assert [0, 0] == env.reset().step_type.tolist()
-
-
-def test_lives_are_a_function(message_of):
-    message = message_of(TypeError, lambda: AtariPreprocessing(Film([1]), lives=3))
-
-    assert message == (
-        "lives must be a function of a time step and its info, not 3 of type int."
-    )
-
-
-def test_pictures_without_channels_are_not_stacked_by_the_name_of_tf_agents(message_of):
-    message = message_of(ValueError, lambda: FrameStack4(Catch()))
-
-    assert message == (
-        "FrameStack4 stacks pictures, and the observation of Catch is none.\n\n"
-        "  expected   pictures of shape (height, width, channels)\n"
-        "  got        BoundedArraySpec(shape=(10, 5), dtype=float32, minimum=0.0, "
-        "maximum=1.0, name='board')\n\n"
-        "FrameStack stacks observations of any shape."
-    )
 
 
 def test_four_frames_are_put_one_after_the_other_along_the_channels():
     env = FrameStack4(AtariPreprocessing(Film([4, 3, 2, 1]), 1, screen_size=1))
-
     seen = [env.step(0).observation.reshape(-1).tolist() for _ in range(3)]
-
     assert FrameStack4.STACK_SIZE == 4
     assert [[4, 4, 4, 4], [4, 4, 4, 3], [4, 4, 3, 2]] == seen
     assert (1, 1, 4) == env.observation_spec().shape
@@ -652,13 +430,501 @@ def test_four_frames_are_put_one_after_the_other_along_the_channels():
 def test_frames_begin_anew_with_each_life():
     film = Film([4, 3, 2, 1], [2, 1, 1, 1])
     env = FrameStack4(AtariPreprocessing(film, 1, True, screen_size=1))
-
     seen = [env.step(0).observation.reshape(-1).tolist() for _ in range(4)]
-
     assert [[4, 4, 4, 4], [4, 4, 4, 3], [3, 3, 3, 3], [3, 3, 3, 2]] == seen
 
 
 def test_a_class_is_no_environment(message_of):
     message = message_of(TypeError, lambda: FrameStack4(GridWorld))
-
     assert message.startswith("FrameStack4 wraps an environment, not ")
+
+
+# The lives of a game, wherever it has them.
+
+
+def test_lives_are_in_the_info():
+    env = Film([1, 2], [5, 4])
+    lives = LivesLookup(env)(env.reset())
+    assert np.array_equal(np.array(5.0), lives)
+    assert np.float64 == lives.dtype
+
+
+def test_each_row_has_lives():
+    env = BatchedPyEnvironment([Film([1, 2], [5, 4]), Film([1, 2], [3, -1])], False)
+    env.reset()
+    lives = LivesLookup(env)(env.step([0, 0]))
+    assert [4.0, -1.0] == lives.tolist()
+
+
+def test_the_info_is_not_kept():
+    """Whoever counts lives may write into the array that holds them."""
+    kept = np.array([3.0, 2.0])
+    env = Catch(batch_size=2)
+    lives = LivesLookup(env, lambda time_step, info: kept)(env.reset())
+    assert not np.shares_memory(kept, lives)
+
+
+NO_LIVES = (
+    "get_info() of {} has no 'lives', so it is not known when one is lost. Pass "
+    "lives=..., a function of a time step and its info that returns how many are left."
+)
+
+
+@pytest.mark.parametrize("env", [Catch(), Catch(batch_size=2), CountingEnv()])
+def test_an_info_without_lives_is_an_error(message_of, env):
+    assert (NO_LIVES.format(type(env).__name__)) == message_of(
+        ValueError, lambda: LivesLookup(env)(env.reset())
+    )
+
+
+def test_infos_that_do_not_stack_need_lives_in_each(message_of):
+    class Silent(Film):
+        def get_info(self):
+            return {}
+
+    env = BatchedPyEnvironment([Film([1]), Silent([1])], False)
+    assert (NO_LIVES.format("BatchedPyEnvironment")) == message_of(
+        ValueError, lambda: LivesLookup(env)(env.reset())
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "description"),
+    [
+        (None, "None"),
+        ("many", "the string 'many'"),
+        ([1, 2], "a list of 2 elements"),
+        (float("nan"), "nan of type float"),
+    ],
+)
+def test_lives_are_a_number(message_of, found, description):
+    env = Catch()
+    lookup = LivesLookup(env, lambda time_step, info: found)
+    assert (f"The lives of Catch must be a number, got {description}.") == message_of(
+        ValueError, lambda: lookup(env.reset())
+    )
+
+
+def test_lives_of_a_batch_are_a_number_for_each_row(message_of):
+    env = Catch(batch_size=3)
+    lookup = LivesLookup(env, lambda time_step, info: 3)
+    assert (
+        "The lives of Catch must be 3 numbers, one for each row, got 3 of type int."
+    ) == message_of(ValueError, lambda: lookup(env.reset()))
+
+
+# atari_episodes.
+
+
+LONG = range(100)
+
+
+def noops(film, noop_max, games=200):
+    """Plays a lot of beginnings, and returns how many no-ops each had."""
+    env = NoopReset(film, noop_max)
+    env.seed(3)
+    counts = []
+    for _ in range(games):
+        env.reset()
+        counts.append(len(film.actions))
+    return counts
+
+
+@pytest.mark.parametrize(("most", "counts"), [(5, {1, 2, 3, 4, 5}), (0, {0})])
+def test_a_game_begins_after_some_noops(most, counts):
+    assert counts == set(noops(Film(LONG), most))
+
+
+def test_noops_are_equally_likely():
+    counts = np.bincount(noops(Film(LONG), 4, games=800))
+    assert counts[1:].min() > 150
+
+
+def test_the_noop_may_be_another_action():
+    film = Film(LONG)
+    env = NoopReset(film, 5, 3)
+    env.reset()
+    assert {3} == set(film.actions)
+
+
+def test_an_episode_begins_with_what_is_there_after_the_noops():
+    film = Film(LONG)
+    env = NoopReset(film, 5)
+    time_step = env.reset()
+    assert time_step.is_first()
+    assert (0.0, 1.0) == (time_step.reward, time_step.discount)
+    assert (time_step.observation == len(film.actions)).all()
+
+
+def test_episodes_that_begin_by_themselves_begin_with_noops_too():
+    film = Film(range(40))
+    env = NoopReset(film, 3)
+    time_step = env.reset()
+    while not time_step.is_last():
+        time_step = env.step(2)
+    time_step = env.step(2)
+    assert time_step.is_first()
+    assert 1 <= len(film.actions) <= 3
+    assert {0} == set(film.actions)
+
+
+def test_a_game_that_ends_in_noops_is_reset_and_gets_the_rest():
+    film = Film(range(3))
+    env = NoopReset(film, 30)
+    env.seed(1)
+
+    counts = set()
+    for _ in range(40):
+        before = film.resets
+        assert env.reset().is_first()
+        # Two no-ops end a game.
+        counts.add(2 * (film.resets - before - 1) + len(film.actions))
+    assert max(counts) > 20
+    assert set(range(1, 31)) >= counts
+
+
+def test_inside_the_preprocessing_there_are_no_noops_after_the_loss_of_a_life():
+    film = Film(LONG, [3] * 10 + [2] * 90)
+    env = AtariPreprocessing(NoopReset(film, 3), 1, True)
+    time_step = env.reset()
+    while not time_step.is_last():
+        time_step = env.step(2)
+    before = len(film.actions)
+    env.step(2)
+    assert before == len(film.actions)
+
+
+def test_fire_is_pressed_and_then_another_button():
+    film = Film(LONG)
+    env = FireOnReset(film)
+    time_step = env.reset()
+    assert [1, 2] == film.actions
+    assert time_step.is_first()
+    assert (0.0, 1.0) == (time_step.reward, time_step.discount)
+    assert (time_step.observation == 2).all()
+
+
+def test_fire_may_be_pressed_alone():
+    film = Film(LONG)
+    FireOnReset(film, 3, None).reset()
+    assert [3] == film.actions
+
+
+def test_each_episode_begins_with_fire():
+    film = Film(range(5))
+    env = FireOnReset(film)
+    types = [int(env.step(0).step_type) for _ in range(4)]
+    assert [0, 1, 2, 0] == types
+    assert [1, 2] == film.actions
+
+
+def test_a_game_that_ends_by_fire_is_reset_before_the_other_button():
+    film = Film(range(2))
+    env = FireOnReset(film, 1, None)
+    time_step = env.reset()
+    assert time_step.is_first()
+    assert film.resets == 2
+    assert [] == film.actions
+
+
+def test_rows_in_which_fire_ends_the_game_are_reset_alone():
+    films = [Film(range(2)), Film(LONG)]
+    env = FireOnReset(batch_of(*films), 1, None)
+    time_step = env.reset()
+    assert [0, 0] == time_step.step_type.tolist()
+    assert [2, 1] == [film.resets for film in films]
+    assert [[], [1]] == [film.actions for film in films]
+
+
+class Meaningful(Film):
+    def __init__(self, *meanings):
+        super().__init__(LONG)
+        self.get_action_meanings = lambda: list(meanings)
+
+
+@pytest.mark.parametrize(
+    ("second", "following", "pressed"), [("FIRE", 2, [1, 2]), ("UP", 9, [])]
+)
+def test_fire_is_pressed_in_games_that_know_it(second, following, pressed):
+    film = Meaningful("NOOP", second, "LEFT", "RIGHT")
+    FireOnReset(film, next_action=following).reset()
+    assert pressed == film.actions
+
+
+def test_fire_goes_through_the_preprocessing():
+    """Outside of it, fire is pressed for each life, and for so many frames."""
+    film = Film(LONG, [3] * 10 + [2] * 90)
+    env = FireOnReset(AtariPreprocessing(film, 2, True), 1, None)
+    time_step = env.reset()
+    assert [1, 1] == film.actions
+    while not time_step.is_last():
+        time_step = env.step(2)
+    before = len(film.actions)
+    assert env.step(2).is_first()
+    assert [1, 1] == film.actions[before:]
+    assert film.resets == 1
+
+
+def test_actions_may_be_nests():
+    action = {"gear": 2, "wheel": [0.5, 0.5]}
+    env = NoopReset(batch_of(Drive(100), Drive(100)), 2, action)
+    assert [0, 0] == env.reset().step_type.tolist()
+    assert (env.get_info()["place"] != 0).all()
+
+
+def test_the_chain_is_shown_of_openings():
+    env = FireOnReset(NoopReset(Catch(), 5), 1, None)
+    assert repr(env) == (
+        "FireOnReset(NoopReset(Catch(), noop_max=5), fire_action=1, next_action=None)"
+    )
+
+
+@pytest.mark.parametrize("noop_max", [-1, 2.5, None])
+def test_a_number_of_noops_is_no_less_than_0(message_of, noop_max):
+    assert (
+        f"noop_max must be an integer of at least 0, got {noop_max}."
+    ) == message_of(ValueError, lambda: NoopReset(Catch(), noop_max))
+
+
+@pytest.mark.parametrize("wrapper", [NoopReset, FireOnReset])
+def test_a_batch_that_cannot_hold_rows_is_refused_of_openings(message_of, wrapper):
+    assert (
+        f"{wrapper.__name__} cannot wrap MovesTogether(batch_size=2): its rows end one "
+        "by one, and it cannot leave rows where they are while others step. Wrap the "
+        "single environments before they become a batch, or override "
+        "_step_rows(action, stepping, beginning) in MovesTogether."
+    ) == message_of(ValueError, lambda: wrapper(MovesTogether(batch_size=2)))
+
+
+def test_what_is_pressed_is_told_by_copies():
+    fire, following = np.array(1), np.array(2)
+    env = FireOnReset(Film(LONG), fire, following)
+    fire[...] = 3
+    env.next_action[...] = 3
+    assert (1, 2) == (env.fire_action, env.next_action)
+
+
+# atari_limits.
+
+
+LONG_GAME = range(50)
+# A life is lost with every third step.
+LIVES_GAME = [20 - frame // 3 for frame in LONG_GAME]
+
+
+def limited(duration, *films):
+    env = batch_of(*films) if len(films) > 1 else films[0]
+    return AtariTimeLimit(AtariPreprocessing(env, 1, True, 1), duration)
+
+
+def types_of(env, steps):
+    action = [0] * env.batch_size if env.batched else 0
+    return [np.asarray(env.step(action).step_type).tolist() for _ in range(steps)]
+
+
+# What TF-Agents' tests of its own AtariTimeLimit say.
+
+
+def test_a_game_is_over_after_the_limit_and_begins_anew():
+    film = Film(LONG_GAME)
+    env = limited(5, film)
+    stream = [(int(env.step(0).step_type), env.game_over) for _ in range(8)]
+    assert [0, 1, 1, 1, 1, 2, 0, 1] == [kind for kind, _ in stream]
+    assert [False] * 5 + [True, False, False] == [over for _, over in stream]
+    assert film.resets == 2
+
+
+# What it does beyond that.
+
+
+def test_the_limit_counts_over_lives():
+    film = Film(LONG_GAME, LIVES_GAME)
+    env = limited(8, film)
+    types = types_of(env, 13)
+    assert [0, 1, 1, 2, 0, 1, 1, 2, 0, 1, 2, 0, 1] == types
+    assert film.resets == 2
+
+
+def test_the_last_step_keeps_its_discount():
+    env = limited(2, Film(LONG_GAME))
+    env.reset()
+    env.step(0)
+    assert env.step(0).discount == pytest.approx(0.9)
+
+
+def test_a_life_that_is_lost_at_the_limit_ends_the_game():
+    film = Film(LONG_GAME, LIVES_GAME)
+    env = limited(6, film)
+    steps = [env.step(0) for _ in range(9)]
+    assert [0, 1, 1, 2, 0, 1, 1, 2, 0] == [int(step.step_type) for step in steps]
+    assert steps[7].discount == 0
+    assert steps[8].observation == 0
+    assert env.step(0).is_mid()
+
+
+def test_a_game_that_ends_earlier_is_left_alone():
+    film = Film(range(3))
+    env = limited(5, film)
+    assert [0, 1, 2, 0, 1, 2, 0, 1] == types_of(env, 8)
+    assert film.resets == 3
+
+
+def test_reset_after_the_loss_of_a_life_goes_on_counting():
+    film = Film(LONG_GAME, LIVES_GAME)
+    env = limited(5, film)
+    for _ in range(4):
+        env.step(0)
+    env.reset()
+    assert film.resets == 1
+    assert [1, 2] == types_of(env, 2)
+    assert env.game_over
+
+
+def test_reset_at_another_time_begins_to_count():
+    film = Film(LONG_GAME, LIVES_GAME)
+    env = limited(2, film)
+    env.step(0)
+    env.step(0)
+    env.reset()
+    assert film.resets == 2
+    assert [1, 2, 0] == types_of(env, 3)
+
+
+def test_reset_after_seeding_begins_a_game_of_limits():
+    film = Film(LONG_GAME, LIVES_GAME)
+    env = limited(9, film)
+    for _ in range(4):
+        env.step(0)
+    env.seed(1)
+    time_step = env.reset()
+    assert film.resets == 2
+    assert time_step.observation == 0
+    assert [1, 1, 2] == types_of(env, 3)
+
+
+def test_the_chain_is_shown_of_limits():
+    assert repr(AtariTimeLimit(AtariPreprocessing(Arcade()), 5)).endswith(
+        "screen_size=84), duration=5)"
+    )
+
+
+@pytest.mark.parametrize("duration", [0, -1, 2.5, None])
+def test_a_limit_is_a_positive_integer(message_of, duration):
+    env = AtariPreprocessing(Arcade())
+    assert (
+        f"duration must be an integer of at least 1, got {duration}."
+    ) == message_of(ValueError, lambda: AtariTimeLimit(env, duration))
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_game_that_ends_at_the_limit_keeps_both_flags(rows):
+    ends = Film(range(6))
+    env = limited(5, *[ends, Film(LONG_GAME)][:rows])
+    env.reset()
+    types = types_of(env, 5)[-1]
+    info = env.get_info()
+    infos = info if isinstance(info, list) else [info]
+    flags = [
+        pair
+        for info in infos
+        for pair in np.reshape([info["terminated"], info["truncated"]], (2, -1)).T
+    ]
+    assert ([2, 2] if rows == 2 else 2) == types
+    assert [[True, True], [False, True]][:rows] == np.array(flags).tolist()
+
+
+REFUSED = {
+    "an environment without pictures": (
+        ValueError,
+        lambda: AtariPreprocessing(CountingEnv()),
+        "AtariPreprocessing needs a game that shows a picture, and CountingEnv shows "
+        "something else.\n\n"
+        "  expected   uint8 picture of shape (height, width, 3) or (height, width)\n"
+        f"  got        {CountingEnv().observation_spec()!r}",
+    ),
+    "a batch that cannot hold rows": (
+        ValueError,
+        lambda: AtariPreprocessing(MovesTogether(batch_size=2)),
+        "AtariPreprocessing cannot wrap MovesTogether(batch_size=2): its rows end one "
+        "by one, and it cannot leave rows where they are while others step. Wrap the "
+        "single environments before they become a batch, or override "
+        "_step_rows(action, stepping, beginning) in MovesTogether.",
+    ),
+    "lives are a function": (
+        TypeError,
+        lambda: AtariPreprocessing(Film([1]), lives=3),
+        "lives must be a function of a time step and its info, not 3 of type int.",
+    ),
+    "pictures without channels are not stacked by the name of tf agents": (
+        ValueError,
+        lambda: FrameStack4(Catch()),
+        "FrameStack4 stacks pictures, and the observation of Catch is none.\n\n"
+        "  expected   pictures of shape (height, width, channels)\n"
+        "  got        BoundedArraySpec(shape=(10, 5), dtype=float32, minimum=0.0, "
+        "maximum=1.0, name='board')\n\n"
+        "FrameStack stacks observations of any shape.",
+    ),
+    "lives are a function of lives": (
+        TypeError,
+        lambda: LivesLookup(Catch(), "lives"),
+        "lives must be a function of a time step and its info, not the string 'lives'.",
+    ),
+    "an action that does not exist": (
+        ValueError,
+        lambda: NoopReset(Arcade(), 5, 7),
+        "NoopReset was given a noop_action that does not fit its spec.\n\n"
+        "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=3)\n"
+        "  got        array of shape (), dtype int64, values 7 … 7\n\n"
+        "The value 7 is above the maximum 3.\n"
+        "It is the action of one row that does nothing.",
+    ),
+    "an action of another structure": (
+        ValueError,
+        lambda: NoopReset(Drive()),
+        "NoopReset was given a noop_action that does not fit its spec.\n\n"
+        "  expected   the structure {'gear': *, 'wheel': *}\n"
+        "  got        0 of type int\n\n"
+        "The value is a single int; a dictionary is expected.\n"
+        "It is the action of one row that does nothing.",
+    ),
+    "an action that would lose something": (
+        ValueError,
+        lambda: FireOnReset(Arcade(), 1.5),
+        "FireOnReset was given a fire_action that does not fit its spec.\n\n"
+        "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=3)\n"
+        "  got        array of shape (), dtype float64, values 1.5 … 1.5\n\n"
+        "dtype is float64; the spec says int64. If that is meant, add "
+        ".astype(np.int64).\n"
+        "It is the action of one row that presses fire.",
+    ),
+    "another button that does not exist": (
+        ValueError,
+        lambda: FireOnReset(CartPole()),
+        "FireOnReset was given a next_action that does not fit its spec.\n\n"
+        "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=1)\n"
+        "  got        array of shape (), dtype int64, values 2 … 2\n\n"
+        "The value 2 is above the maximum 1.\n"
+        "With next_action=None fire is pressed and nothing else.",
+    ),
+    "a boolean is no button": (
+        ValueError,
+        lambda: FireOnReset(Film(LONG), True),
+        "FireOnReset was given a fire_action that does not fit its spec.\n\n"
+        "  expected   BoundedArraySpec(shape=(), dtype=int64, minimum=0, maximum=3)\n"
+        "  got        array of shape (), dtype bool, values True … True\n\n"
+        "dtype is bool; the spec says int64. If that is meant, add "
+        ".astype(np.int64).\nIt is the action of one row that presses fire.",
+    ),
+    "an environment that does not know when a game is over": (
+        ValueError,
+        lambda: AtariTimeLimit(Arcade(), 5),
+        "AtariTimeLimit needs an environment with an attribute game_over, which tells "
+        "the end of a game from that of a life, and Arcade has none. Put it around "
+        "AtariPreprocessing, or use TimeLimit.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("error", "call", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_game_is_refused(error, call, message, message_of):
+    assert message == message_of(error, call)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 import warnings
 
 import numpy as np
@@ -18,9 +17,10 @@ from envkit import (
     TimeStep,
 )
 from envkit.envs import CartPole, Catch
-from envkit.testing import CountingEnv, ScriptedEnv
+from envkit.errors import SpecError
+from envkit.testing import CheckFailed, CountingEnv, ScriptedEnv, check_environment
 from envkit.time_step import restart, termination, transition, truncation
-from envkit.wrappers.checking.passive_checker import EnvironmentWarning, PassiveChecker
+from envkit.wrappers.checking import EnvironmentWarning, PassiveChecker
 from envkit.wrappers.limits import FixedLength, TimeLimit
 from tests.wrappers.environments import Drive
 from tests.wrappers.recorder import Recorder
@@ -103,6 +103,48 @@ def doubts(env, steps):
     return [str(warning.message) for warning in caught]
 
 
+class Gift(CountingEnv):
+    def _reset(self):
+        return super()._reset()._replace(reward=np.float32(2))
+
+
+class Hasty(CountingEnv):
+    def _reset(self):
+        return super()._reset()._replace(discount=np.float32(0.5))
+
+
+class Lost(CountingEnv):
+    def _step(self, action):
+        return super()._step(action)._replace(reward=np.float32(np.nan))
+
+
+class Generous(CountingEnv):
+    def discount_spec(self):
+        return ArraySpec((), np.float32)
+
+    def _step(self, action):
+        return super()._step(action)._replace(discount=np.float32(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "check"),
+    [
+        (Gift, "first_reward"),
+        (Hasty, "first_discount"),
+        (Lost, "reward"),
+        (Generous, "discount"),
+    ],
+)
+def test_a_finding_has_the_name_and_the_words_of_check_environment(make, check):
+    with pytest.raises(CheckFailed) as failed:
+        check_environment(make, steps=20)
+    text = {outcome.check: outcome.text for outcome in failed.value.report.outcomes}
+    with pytest.raises(SpecError) as found:
+        play(PassiveChecker(make()), 9)
+    assert check == found.value.check
+    assert f"{make.__name__}.{text[check]}" == str(found.value)
+
+
 # What passes.
 
 
@@ -113,23 +155,14 @@ def test_what_it_returns_is_what_the_environment_returned(size):
     actions = np.ones(size or (), np.int64)
     for _ in range(30):
         ours, theirs = checked.step(actions), plain.step(actions)
-
         assert all(
             np.array_equal(*pair) and pair[0].dtype == pair[1].dtype
             for pair in zip(ours, theirs, strict=True)
         )
 
 
-def test_writing_into_what_was_returned_is_the_callers_business():
-    env = PassiveChecker(Catch(seed=1))
-    env.reset().observation[...] = 5.0
-
-    assert 5.0 not in env.step(1).observation
-
-
 def test_episodes_that_are_padded_pass():
     env = PassiveChecker(FixedLength(CountingEnv(steps_per_episode=2), 4))
-
     assert [0, 1, 2, 2, 2, 0] == [int(env.step(0).step_type) for _ in range(6)]
 
 
@@ -157,28 +190,17 @@ def test_an_environment_whose_episodes_the_wrapper_begins_passes():
         _step_rows = PyEnvironment._step_rows
 
     env = PassiveChecker(Stuck(), handle_auto_reset=True)
-
     assert [[0, 0], [2, 1], [0, 1], [2, 2], [0, 0]] == [
         env.step([0, 0]).step_type.tolist() for _ in range(5)
     ]
 
 
 def test_a_pool_passes():
-    with ParallelPyEnvironment([lambda: Catch(seed=1)] * 2, num_workers=1) as pool:
+    with ParallelPyEnvironment([lambda: Catch(seed=1)] * 2, backend="inline") as pool:
         env = PassiveChecker(TimeLimit(pool, 4))
         for _ in range(12):
             env.step([0, 1])
         env.reset(np.array([True, False]))
-
-
-def test_after_going_back_to_a_state_the_order_of_steps_is_that_of_the_state():
-    env = PassiveChecker(Catch(rows=4, seed=1))
-    play(env, 3)
-    state = pickle.loads(pickle.dumps(env.get_state()))
-    play(env, 1)
-    env.set_state(state)
-
-    assert [1 + 1, 0] == [int(env.step(1).step_type) for _ in range(2)]
 
 
 # Actions.
@@ -188,7 +210,6 @@ def test_an_action_out_of_bounds_is_refused_before_the_environment_moves(message
     inside = Recorder(BoundedArraySpec((), np.int32, 0, 3))
     env = PassiveChecker(inside)
     env.reset()
-
     assert (
         "Recorder.step() was given an action that does not fit its spec.\n\n"
         "  expected   BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=3)\n"
@@ -202,7 +223,6 @@ def test_an_action_out_of_bounds_is_refused_before_the_environment_moves(message
 def test_an_action_of_another_structure_is_refused(message_of):
     env = PassiveChecker(Drive())
     env.reset()
-
     assert (
         "Drive.step() was given an action that does not fit its spec.\n\n"
         "  expected   the structure {'gear': *, 'wheel': *}\n"
@@ -215,7 +235,6 @@ def test_the_place_of_a_wrong_action_is_told(message_of):
     env = PassiveChecker(Drive())
     env.reset()
     action = {"gear": 1, "wheel": np.zeros(3)}
-
     assert (
         "Drive.step() was given an action that does not fit its spec at "
         "action['wheel'].\n\n"
@@ -231,7 +250,6 @@ def test_a_wrong_action_of_one_row_is_refused(message_of):
     inside = Recorder(BoundedArraySpec((), np.int32, 0, 3), 5, 5)
     env = PassiveChecker(inside)
     env.reset()
-
     assert (
         "Recorder.step() was given an action that does not fit its spec.\n\n"
         "  expected   BoundedArraySpec(shape=(2,), dtype=int32, minimum=0, maximum=3)\n"
@@ -245,7 +263,6 @@ def test_a_wrong_action_of_one_row_is_refused(message_of):
 def test_nan_is_no_action(message_of):
     env = PassiveChecker(Recorder(BoundedArraySpec((2,), np.float32, -1, 1)))
     env.reset()
-
     assert (
         "Recorder.step() was given an action that does not fit its spec.\n\n"
         "  expected   BoundedArraySpec(shape=(2,), dtype=float32, minimum=-1.0, "
@@ -259,7 +276,6 @@ def test_nan_is_no_action(message_of):
 def test_nan_is_no_action_where_there_are_no_bounds_either(message_of):
     env = PassiveChecker(Recorder(ArraySpec((), np.float32)))
     env.reset()
-
     assert (
         "Recorder.step() was given an action that does not fit its spec.\n\n"
         "  expected   BoundedArraySpec(shape=(), dtype=float32, "
@@ -288,7 +304,6 @@ def test_nan_is_no_action_where_there_are_no_bounds_either(message_of):
 def test_what_the_spec_can_hold_passes(spec, action):
     env = PassiveChecker(Recorder(spec))
     env.reset()
-
     assert env.step(action).is_mid()
 
 
@@ -317,7 +332,6 @@ def test_what_the_spec_cannot_hold_is_refused(spec, action):
 
 def test_an_action_that_is_not_used_may_be_anything():
     env = PassiveChecker(CountingEnv(steps_per_episode=1))
-
     assert [0, 2, 0] == [int(env.step(action).step_type) for action in (None, 1, "x")]
 
 
@@ -328,7 +342,6 @@ def test_the_actions_of_rows_that_do_not_use_them_may_be_anything():
     env.step(([1, 1], [0.0, 0.0]))
     env.step(([77, 1], [np.nan, 0.0]))
     mask = np.array([False, True])
-
     assert [0, 1] == env.step(([77, 1], [np.nan, 0.0]), mask).step_type.tolist()
 
 
@@ -349,7 +362,6 @@ class Clips(Recorder):
 def test_an_environment_that_writes_into_the_action_is_refused(message_of):
     env = PassiveChecker(Clips(ArraySpec((2,), np.float32)))
     env.reset()
-
     assert (
         "Clips.step() changed the action it was given.\n\n"
         "  given   action = 3.0 at index (1,)\n"
@@ -378,7 +390,6 @@ class Echo(Recorder):
 def test_an_environment_that_returns_the_action_itself_is_refused(message_of):
     env = PassiveChecker(Echo(ArraySpec((2,), np.float32)))
     env.reset()
-
     assert (
         "Echo.step() returned the action it was given: observation and action share "
         "their memory.\n\n"
@@ -398,7 +409,6 @@ def test_views_that_only_lie_between_one_another_share_nothing():
 
     env = PassiveChecker(Between(ArraySpec((2,), np.float32)))
     env.reset()
-
     assert env.step(both[::2]).is_mid()
 
 
@@ -432,7 +442,6 @@ def test_a_warning_points_at_the_one_who_called():
     line = inspect.currentframe().f_lineno + 2
     with pytest.warns(EnvironmentWarning) as caught:
         env.step(7.0)
-
     assert (__file__, line) == (caught[0].filename, caught[0].lineno)
 
 
@@ -440,12 +449,6 @@ def test_a_warning_points_at_the_one_who_called():
 
 
 def test_what_is_no_time_step_is_refused(message_of):
-    class Forgets(Recorder):
-        def reset(self=None):
-            return (np.zeros(2), {})
-
-        time_step_spec = Recorder.time_step_spec
-
     class Gym:
         batched, batch_size = False, None
         inside = Recorder(ArraySpec((), np.int32))
@@ -465,56 +468,8 @@ def test_what_is_no_time_step_is_refused(message_of):
     ) == message_of(ValueError, env.reset)
 
 
-def test_an_observation_that_does_not_fit_is_refused(message_of):
-    env = scripted(
-        restart(np.zeros(2)), transition(np.zeros(3), 0.0), transition(np.zeros(3), 0.0)
-    )
-
-    assert (
-        "ScriptedEnv.step() returned a time step that does not fit its spec at "
-        "observation.\n\n"
-        "  expected   ArraySpec(shape=(2,), dtype=float64)\n"
-        "  got        array of shape (3,), dtype float64, values 0.0 … 0.0\n\n"
-        "Axis 0 has size 3 instead of 2. The other 3 leaves fit.\n"
-        "This came after step 0 of episode 1."
-    ) == told(env, message_of, 2)
-
-
-def test_an_observation_of_another_structure_is_refused(message_of):
-    env = scripted(restart([np.zeros(2)]), transition(np.zeros(2), 0.0))
-
-    assert (
-        "ScriptedEnv.step() returned a time step that does not fit its spec at "
-        "observation.\n\n"
-        "  expected   the structure [*]\n"
-        "  got        array of shape (2,), dtype float64, values 0.0 … 0.0\n\n"
-        "The value is a single ndarray; a list is expected. The other 3 leaves fit.\n"
-        "This came after step 0 of episode 1."
-    ) == told(env, message_of, 2)
-
-
-def test_an_observation_out_of_bounds_is_refused(message_of):
-    env = PassiveChecker(
-        ScriptedEnv(
-            [restart(np.zeros(())), transition(np.ones(()), 0.0)],
-            observation_spec=BoundedArraySpec((), np.float64, 0, 0.5),
-        )
-    )
-
-    assert (
-        "ScriptedEnv.step() returned a time step that does not fit its spec at "
-        "observation.\n\n"
-        "  expected   BoundedArraySpec(shape=(), dtype=float64, minimum=0.0, "
-        "maximum=0.5)\n"
-        "  got        array of shape (), dtype float64, values 1.0 … 1.0\n\n"
-        "The value 1.0 is above the maximum 0.5. The other 3 leaves fit.\n"
-        "This came after step 0 of episode 1."
-    ) == told(env, message_of, 2)
-
-
 def test_a_batch_without_its_dimension_is_refused(message_of):
     env = PassiveChecker(Rows(rows(0, 0), rows(1, 1)._replace(reward=np.float32(0))))
-
     assert (
         "Rows.step() returned a time step that does not fit its spec at reward.\n\n"
         "  expected   ArraySpec(shape=(2,), dtype=float32, name='reward')\n"
@@ -525,24 +480,11 @@ def test_a_batch_without_its_dimension_is_refused(message_of):
     ) == told(env, message_of, 2).replace("np.float32(0.0)", "0.0")
 
 
-def test_unknown_step_types_are_refused(message_of):
-    env = PassiveChecker(Rows(rows(0, 0), rows(1, 3)))
-
-    assert (
-        "Rows.step() returned the step type 3 in row 1.\n\n"
-        "  expected   FIRST (0), MID (1) or LAST (2)\n"
-        "  got        3\n\n"
-        "Build time steps with envkit.restart, transition, termination or truncation, "
-        "which set the step type. This came after call 1."
-    ) == told(env, message_of, 2)
-
-
 # The order of step types.
 
 
 def test_a_reset_begins_an_episode(message_of):
     env = PassiveChecker(Rows(rows(0, 1)))
-
     assert (
         "Rows.reset() returned MID in row 1.\n\n"
         "  expected   FIRST\n"
@@ -555,7 +497,6 @@ def test_a_reset_begins_an_episode(message_of):
 def test_a_reset_of_some_rows_begins_episodes_there(message_of):
     env = PassiveChecker(Rows(rows(0, 0), rows(1, 1), rows(1, 1)))
     play(env, 2)
-
     assert (
         "Rows.reset(mask) returned MID in row 1.\n\n"
         "  expected   FIRST\n"
@@ -567,7 +508,6 @@ def test_a_reset_of_some_rows_begins_episodes_there(message_of):
 def test_the_step_after_last_begins_an_episode(message_of):
     script = [restart(np.zeros(1)), termination(np.zeros(1), 0.0)]
     env = scripted(*script, transition(np.zeros(1), 0.0))
-
     assert (
         "ScriptedEnv.step() after LAST returned MID, after step 1 of episode 1.\n\n"
         "  expected   FIRST\n"
@@ -577,34 +517,9 @@ def test_the_step_after_last_begins_an_episode(message_of):
     ) == told(env, message_of, 3)
 
 
-def test_an_episode_does_not_begin_before_the_one_before_has_ended(message_of):
-    env = scripted(restart(np.zeros(1)), transition(np.zeros(1), 0.0))
-
-    assert (
-        "ScriptedEnv.step() went from MID to FIRST, after step 1 of episode 1.\n\n"
-        "  expected   MID or LAST\n"
-        "  got        FIRST\n\n"
-        "An episode ends with LAST, so that a learner sees its end; return "
-        "envkit.termination or envkit.truncation before the next FIRST."
-    ) == told(env, message_of, 3)
-
-
-def test_an_end_in_one_row_ends_no_other(message_of):
-    env = PassiveChecker(Rows(rows(0, 0), rows(1, 2), rows(0, 0)))
-
-    assert (
-        "Rows.step() went from MID to FIRST, after row 0, step 1 of its episode 1.\n\n"
-        "  expected   MID or LAST\n"
-        "  got        FIRST\n\n"
-        "Row 1 had ended, and row 0 had not: begin an episode only in the rows that "
-        "ended."
-    ) == told(env, message_of, 3)
-
-
 def test_rows_that_are_to_stay_stay(message_of):
     env = PassiveChecker(Rows(rows(0, 0), rows(1, 1), rows(1, 1, observation=(3, 4))))
     play(env, 2)
-
     assert (
         "Rows.step(action, mask) changed row 1, which was to stay.\n\n"
         "  before   observation = 0.0\n"
@@ -618,7 +533,6 @@ def test_rows_that_stay_pass():
     env = PassiveChecker(Rows(rows(0, 0), rows(1, 1), rows(1, 1, observation=(3, 0))))
     play(env, 2)
     time_step = env.step([0, 0], np.array([True, False]))
-
     assert [3.0, 0.0] == time_step.observation.tolist()
 
 
@@ -631,7 +545,6 @@ def test_after_an_error_the_next_step_is_looked_at_from_where_it_is():
     env.reset()
     with pytest.raises(ValueError, match="from FIRST to FIRST"):
         env.step(0)
-
     assert env.step(0).is_last()
 
 
@@ -640,20 +553,18 @@ def test_after_an_error_the_next_step_is_looked_at_from_where_it_is():
 
 def test_first_has_no_reward(message_of):
     env = PassiveChecker(Rows(rows(0, 0, reward=(0, 2))))
-
     assert (
         "Rows.reset() returned a FIRST with another reward than 0, in row 1, step 0 "
         "of its episode 1.\n\n"
         "  expected   reward = 0\n"
         "  got        reward = 2.0 (float32)\n\n"
-        "Nothing was done yet that could earn something: the reward of the last "
+        "No action has been taken yet that could earn it: the reward of the last "
         "action belongs to LAST. envkit.restart(observation) sets it to 0."
     ) == message_of(ValueError, env.reset)
 
 
 def test_first_has_the_discount_1(message_of):
     env = scripted(restart(np.zeros(1))._replace(discount=np.float32(0.5)))
-
     assert (
         "ScriptedEnv.reset() returned a FIRST with another discount than 1, in step 0 "
         "of episode 1.\n\n"
@@ -663,30 +574,21 @@ def test_first_has_the_discount_1(message_of):
     ) == message_of(ValueError, env.reset)
 
 
-def test_discounts_are_between_0_and_1_whatever_their_spec_says(message_of):
+@pytest.mark.parametrize("discount", [1.5, -0.5])
+def test_discounts_are_between_0_and_1_unless_their_spec_has_other_bounds(
+    message_of, discount
+):
     spec = ArraySpec((), np.float32)
     env = PassiveChecker(
-        Rows(rows(0, 0), rows(1, 1, discount=(1, 1.5)), discount_spec=spec)
+        Rows(rows(0, 0), rows(1, 1, discount=(1, discount)), discount_spec=spec)
     )
-
     assert (
         "Rows.step() returned a discount that is not between 0 and 1, in row 1, step "
         "1 of its episode 1.\n\n"
         "  expected   0 <= discount <= 1\n"
-        "  got        discount = 1.5 (float32)\n\n"
-        "It is 0 after a termination, and what later rewards are worth otherwise."
-    ) == told(env, message_of, 2)
-
-
-def test_a_reward_is_a_number(message_of):
-    env = scripted(restart(np.zeros(1)), transition(np.zeros(1), np.nan))
-
-    assert (
-        "ScriptedEnv.step() returned a reward that is NaN, in step 1 of episode 1.\n\n"
-        "  expected   a number\n"
-        "  got        reward = nan (float32)\n\n"
-        "Every sum that it enters becomes NaN. Look for a division by 0, and for a "
-        "root or logarithm of what is negative."
+        f"  got        discount = {discount} (float32)\n\n"
+        "It is 0 after a termination, and the worth of later rewards otherwise. To "
+        "allow other values, say so in discount_spec()."
     ) == told(env, message_of, 2)
 
 
@@ -701,7 +603,6 @@ def test_rewards_of_another_kind_pass():
 
     env = PassiveChecker(Coins(ArraySpec((), np.int32)))
     play(env, 4)
-
     assert env.current_time_step().is_mid()
 
 
@@ -710,14 +611,17 @@ def test_what_is_not_finite_is_doubtful_once_for_each_place():
     odd = {"near": np.array([0.0, np.nan]), "far": np.array([np.inf, 0.0])}
     env = scripted(first, transition(odd, np.inf), transition(odd, np.inf))
     advice = (
-        "not all of it is finite, and what a learner computes from that is not either. "
-        "If it is meant, replace it by a large number; if it cannot be, give the spec "
-        "bounds."
+        "not all of it is finite, so nothing is that a learner computes from it. If it "
+        "is meant, replace it by a large number; if it cannot be, give the spec bounds."
     )
 
     assert [
-        "ScriptedEnv.step() returned reward = inf (float32), in step 1 of episode 1: "
-        f"{advice}",
+        "ScriptedEnv.step() returned a reward that is not finite, in step 1 of episode "
+        "1.\n\n"
+        "  expected   a number\n"
+        "  got        reward = inf (float32)\n\n"
+        "Every sum, mean and gradient that it comes into is lost. Where it was "
+        "computed, numpy.seterr(all='raise') shows.",
         "ScriptedEnv.step() returned observation['far'] = [inf, 0.0] (float64), in "
         f"step 1 of episode 1: {advice}",
         "ScriptedEnv.step() returned observation['near'] = [0.0, nan] (float64), in "
@@ -729,11 +633,10 @@ def test_a_mid_without_a_future_is_doubtful():
     env = PassiveChecker(
         Rows(rows(0, 0), rows(1, 1, discount=(1, 0)), rows(1, 1, discount=(0, 0)))
     )
-
     assert [
         "Rows.step() returned a MID with discount 0, in row 1, step 1 of its episode "
-        "1: nothing after it counts, and yet the episode goes on. Where it ends for "
-        "good, return envkit.termination(observation, reward)."
+        "1: nothing after it counts, and yet the episode goes on. Where it ends, "
+        "return envkit.termination(observation, reward)."
     ] == doubts(env, 3)
 
 
@@ -755,26 +658,11 @@ class Board(Recorder):
         return super()._time_step()._replace(observation=self.board)
 
 
-def test_a_time_step_that_is_written_to_later_is_refused(message_of):
-    env = PassiveChecker(Board())
-
-    assert (
-        "Board changed a time step after it had returned it: that of step 0 of "
-        "episode 1, before step() returned the next.\n\n"
-        "  returned   observation = 0.0 at index (1,)\n"
-        "  now        observation = 1.0 at index (1,)\n\n"
-        "Whoever keeps a time step, a replay buffer for one, finds a later one in its "
-        "place. Return a copy of an array that is written to again: "
-        "self._state.copy()."
-    ) == told(env, message_of, 2)
-
-
 def test_a_batch_that_is_written_to_later_is_refused(message_of):
     env = PassiveChecker(Board(5, 5))
     message = told(env, message_of, 3 - 1).splitlines()
-
     assert (
-        "Board changed a time step after it had returned it: that of call 1, before "
+        "A time step of Board was overwritten after it was returned, in call 1, before "
         "step() returned the next."
     ) == message[0]
     assert "  returned   observation = 0.0 at index (0, 1)" == message[2]
@@ -783,9 +671,8 @@ def test_a_batch_that_is_written_to_later_is_refused(message_of):
 def test_it_is_told_once_for_each_time_step():
     env = PassiveChecker(Board())
     env.reset()
-    with pytest.raises(ValueError, match="after it had returned it"):
+    with pytest.raises(ValueError, match="was overwritten after it was returned"):
         env.step(0)
-
     assert env.step(0).is_mid()
 
 
@@ -810,7 +697,6 @@ def test_going_back_to_a_state_forgets_what_was_returned():
     board._get_state, board._set_state = lambda: None, lambda state: None
     env.reset()
     env.set_state(env.get_state())
-
     assert env.step(0).is_mid()
 
 
@@ -830,8 +716,9 @@ def test_an_info_that_does_not_pickle_is_refused(message_of):
     inside = Recorder(ArraySpec((), np.int32))
     inside.get_info = lambda: {"f": lambda: None}
     message = message_of(ValueError, PassiveChecker(inside).get_info)
-
-    assert message.startswith("What Recorder.get_info() returned does not pickle: ")
+    assert message.startswith(
+        "The value that Recorder.get_info() returned does not pickle: "
+    )
     assert message.endswith(
         "\n\nIt travels between processes: keep plain data in it, arrays and numbers, "
         "no open files and no lambdas."
@@ -848,17 +735,9 @@ def test_a_state_that_does_not_pickle_is_refused():
         env.get_state()
 
 
-def test_an_info_that_pickles_passes():
-    env = PassiveChecker(Catch(seed=1))
-    env.reset()
-
-    assert 0 == env.get_info()["episode_steps"]
-
-
 def test_what_is_no_picture_is_refused(message_of):
     inside = Recorder(ArraySpec((), np.int32), 1, 1)
     inside.render = lambda mode: np.zeros((2, 4, 4))
-
     assert (
         'Recorder.render("rgb_array") did not return a picture.\n\n'
         "  expected   uint8 array of shape (2, height, width, 3)\n"
@@ -870,7 +749,6 @@ def test_what_is_no_picture_is_refused(message_of):
 def test_other_modes_of_rendering_are_not_looked_at():
     inside = Recorder(ArraySpec((), np.int32))
     inside.render = lambda mode: f"a {mode}"
-
     assert "a text" == PassiveChecker(inside).render("text")
 
 
@@ -879,13 +757,12 @@ def test_specs_stay_the_same(message_of):
     env = PassiveChecker(inside)
     env.reset()
     inside._action_spec = BoundedArraySpec((), np.int32, 0, 4)
-
     assert (
         "Recorder.action_spec() returned something else than before.\n\n"
         "  first   BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=3)\n"
         "  then    BoundedArraySpec(shape=(), dtype=int32, minimum=0, maximum=4)\n\n"
-        "The maximum differs: 3 and 4. Whoever asked once goes on with what was "
-        "answered: build the specs in __init__ and return them."
+        "The maximum differs: 3 and 4. A caller that asked once goes on with the "
+        "first answer: build the specs in __init__ and return them."
     ) == message_of(ValueError, env.reset)
 
 
@@ -898,3 +775,100 @@ def test_specs_are_looked_at_when_it_is_made(message_of):
 
 def test_the_text_of_the_chain():
     assert "PassiveChecker(Catch())" == repr(PassiveChecker(Catch()))
+
+
+# What a step returns that it must not, and in which step it is noticed.
+REFUSED = {
+    "an observation that does not fit": (
+        lambda: scripted(
+            restart(np.zeros(2)),
+            transition(np.zeros(3), 0.0),
+            transition(np.zeros(3), 0.0),
+        ),
+        2,
+        "ScriptedEnv.step() returned a time step that does not fit its spec at "
+        "observation.\n\n"
+        "  expected   ArraySpec(shape=(2,), dtype=float64)\n"
+        "  got        array of shape (3,), dtype float64, values 0.0 … 0.0\n\n"
+        "Axis 0 has size 3 instead of 2. The other 3 leaves fit.\n"
+        "This came after step 0 of episode 1.",
+    ),
+    "an observation of another structure": (
+        lambda: scripted(restart([np.zeros(2)]), transition(np.zeros(2), 0.0)),
+        2,
+        "ScriptedEnv.step() returned a time step that does not fit its spec at "
+        "observation.\n\n"
+        "  expected   the structure [*]\n"
+        "  got        array of shape (2,), dtype float64, values 0.0 … 0.0\n\n"
+        "The value is a single ndarray; a list is expected. The other 3 leaves fit.\n"
+        "This came after step 0 of episode 1.",
+    ),
+    "an observation out of bounds": (
+        lambda: PassiveChecker(
+            ScriptedEnv(
+                [restart(np.zeros(())), transition(np.ones(()), 0.0)],
+                observation_spec=BoundedArraySpec((), np.float64, 0, 0.5),
+            )
+        ),
+        2,
+        "ScriptedEnv.step() returned a time step that does not fit its spec at "
+        "observation.\n\n"
+        "  expected   BoundedArraySpec(shape=(), dtype=float64, minimum=0.0, "
+        "maximum=0.5)\n"
+        "  got        array of shape (), dtype float64, values 1.0 … 1.0\n\n"
+        "The value 1.0 is above the maximum 0.5. The other 3 leaves fit.\n"
+        "This came after step 0 of episode 1.",
+    ),
+    "unknown step types": (
+        lambda: PassiveChecker(Rows(rows(0, 0), rows(1, 3))),
+        2,
+        "Rows.step() returned the step type 3 in row 1.\n\n"
+        "  expected   FIRST (0), MID (1) or LAST (2)\n"
+        "  got        3\n\n"
+        "Build time steps with envkit.restart, transition, termination or truncation, "
+        "which set the step type. This came after call 1.",
+    ),
+    "an episode does not begin before the one before has ended": (
+        lambda: scripted(restart(np.zeros(1)), transition(np.zeros(1), 0.0)),
+        3,
+        "ScriptedEnv.step() went from MID to FIRST, after step 1 of episode 1.\n\n"
+        "  expected   MID or LAST\n"
+        "  got        FIRST\n\n"
+        "An episode ends with LAST, so that a learner sees its end; return "
+        "envkit.termination or envkit.truncation before the next FIRST.",
+    ),
+    "an end in one row ends no other": (
+        lambda: PassiveChecker(Rows(rows(0, 0), rows(1, 2), rows(0, 0))),
+        3,
+        "Rows.step() went from MID to FIRST, after row 0, step 1 of its episode 1.\n\n"
+        "  expected   MID or LAST\n"
+        "  got        FIRST\n\n"
+        "Row 1 had ended, and row 0 had not: begin an episode only in the rows that "
+        "ended.",
+    ),
+    "a reward is a number": (
+        lambda: scripted(restart(np.zeros(1)), transition(np.zeros(1), np.nan)),
+        2,
+        "ScriptedEnv.step() returned a reward that is not finite, in step 1 of episode "
+        "1.\n\n"
+        "  expected   a number\n"
+        "  got        reward = nan (float32)\n\n"
+        "Every sum, mean and gradient that it comes into is lost. Where it was "
+        "computed, numpy.seterr(all='raise') shows.",
+    ),
+    "a time step that is written to later": (
+        lambda: PassiveChecker(Board()),
+        2,
+        "A time step of Board was overwritten after it was returned, in step 0 of "
+        "episode 1, before step() returned the next.\n\n"
+        "  returned   observation = 0.0 at index (1,)\n"
+        "  now        observation = 1.0 at index (1,)\n\n"
+        "A replay buffer, for one, keeps it and would hold a later one instead. Return "
+        "a copy of an array that is written to again: self._state.copy().",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "steps", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_step_that_breaks_a_promise_is_refused(make, steps, message, message_of):
+    assert message == told(make(), message_of, steps)

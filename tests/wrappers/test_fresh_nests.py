@@ -7,23 +7,22 @@ import pytest
 
 from envkit import ArraySpec, BoundedArraySpec
 from envkit.envs import Catch, TicTacToe
-from envkit.wrappers.actions.discrete import OneHotActionWrapper
-from envkit.wrappers.actions.flat import FlattenActionWrapper
-from envkit.wrappers.actions.transforms import ActionClipWrapper, TransformAction
-from envkit.wrappers.history.frames import DelayObservation, FrameStack
-from envkit.wrappers.history.history_wrapper import HistoryWrapper
-from envkit.wrappers.normalization.normalizers import (
+from envkit.wrappers.actions import ActionClipWrapper, TransformAction
+from envkit.wrappers.discrete_actions import OneHotActionWrapper
+from envkit.wrappers.flat_actions import FlattenActionWrapper
+from envkit.wrappers.history import DelayObservation, FrameStack, HistoryWrapper
+from envkit.wrappers.normalization import (
     NormalizeObservation,
     NormalizeReward,
 )
-from envkit.wrappers.observations.parts import RenameObservation, SelectObservation
-from envkit.wrappers.observations.time_aware import TimeAwareObservation
-from envkit.wrappers.observations.transforms import (
+from envkit.wrappers.observation_parts import RenameObservation, SelectObservation
+from envkit.wrappers.observations import (
     DtypeObservation,
     TransformObservation,
 )
-from envkit.wrappers.pictures.rendered_observation import AddRenderObservation
+from envkit.wrappers.pictures import AddRenderObservation
 from envkit.wrappers.rewards import ClipReward, TransformReward
+from envkit.wrappers.time_aware import TimeAwareObservation
 from tests.wrappers.earning import Earning
 from tests.wrappers.recorder import Recorder
 from tests.wrappers.showing import showing
@@ -78,7 +77,6 @@ def assert_not_shared(specs_of):
 @pytest.mark.parametrize("name", OBSERVATIONS)
 def test_a_spec_of_observations_is_whoever_asked_for_it_s(name):
     env = OBSERVATIONS[name]()
-
     assert_not_shared(env.observation_spec)
     env.reset()
     assert set(env.observation_spec()) == set(env.step(0).observation)
@@ -87,7 +85,6 @@ def test_a_spec_of_observations_is_whoever_asked_for_it_s(name):
 @pytest.mark.parametrize("name", REWARDS)
 def test_a_spec_of_rewards_is_whoever_asked_for_it_s(name):
     env = REWARDS[name]()
-
     assert_not_shared(env.reward_spec)
     env.reset()
     assert set(PAID) == set(env.step(0).reward)
@@ -102,7 +99,6 @@ def test_an_observation_spec_that_was_given_may_be_changed_afterwards():
     spec = {"board": ArraySpec((10, 5), np.float32)}
     env = TransformObservation(Catch(), lambda board: {"board": board}, spec)
     spec.clear()
-
     assert ["board"] == list(env.reset().observation) == list(env.observation_spec())
 
 
@@ -111,7 +107,6 @@ def test_a_reward_spec_that_was_given_may_be_changed_afterwards():
     env = TransformReward(Catch(), lambda reward: {"food": reward}, spec)
     spec.clear()
     env.reset()
-
     assert ["food"] == list(env.step(0).reward) == list(env.reward_spec())
 
 
@@ -120,7 +115,6 @@ def test_an_action_spec_that_was_given_may_be_changed_afterwards():
     env = TransformAction(Catch(), lambda action: action["column"], spec)
     spec.clear()
     env.reset()
-
     assert env.step({"column": 1}).is_mid()
     assert ["column"] == list(env.action_spec())
 
@@ -130,7 +124,6 @@ def test_an_error_still_tells_the_structure_that_was_given(message_of):
     env = TransformAction(Catch(), lambda action: action["column"], spec)
     spec["junk"] = ArraySpec((), np.int64)
     env.reset()
-
     assert "the structure {'column': *}" in message_of(ValueError, lambda: env.step(1))
 
 
@@ -140,12 +133,10 @@ def test_an_environment_may_change_its_own_action_spec_afterwards():
     inside.action_spec()["junk"] = 0
     env.reset()
     env.step([1.0, 0.5])
-
     assert [CAR.keys()] == [given.keys() for given in inside.given]
 
 
 def test_nested_specs_are_packed_anew_all_the_way_down():
     env = FrameStack(showing({"inner": {"x": np.zeros(2)}}), 2)
     env.observation_spec()["inner"].clear()
-
     assert ["x"] == list(env.observation_spec()["inner"])

@@ -20,7 +20,7 @@ from envkit.envs import CartPole, Catch, TicTacToe
 from envkit.testing import CountingEnv, ManualClock, ScriptedEnv
 from envkit.time_step import restart, transition, truncation
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
-from envkit.wrappers.limits import FixedLength, TimeLimit
+from envkit.wrappers.limits import EpisodeLimit, FixedLength, TimeLimit
 from envkit.wrappers.statistics import RecordEpisodeStatistics
 from tests.wrappers.environments import MovesTogether
 
@@ -43,21 +43,18 @@ def step_types(env, steps):
 
 def test_the_step_of_the_limit_is_the_last():
     env = TimeLimit(CountingEnv(10), 3)
-
     assert [FIRST, MID, MID, LAST, FIRST, MID] == step_types(env, 5)
 
 
 def test_a_truncation_keeps_the_discount():
     env = TimeLimit(CountingEnv(10), 1)
     env.reset()
-
     assert 1.0 == env.step(0).discount
 
 
 def test_an_environment_may_end_an_episode_earlier():
     env = TimeLimit(CountingEnv(2), 3)
     types = step_types(env, 2)
-
     assert [FIRST, MID, LAST] == types
     assert 0.0 == env.current_time_step().discount
 
@@ -65,20 +62,12 @@ def test_an_environment_may_end_an_episode_earlier():
 def test_an_end_at_the_limit_is_the_environments_own():
     env = TimeLimit(CountingEnv(3), 3)
     step_types(env, 3)
-
     assert 0.0 == env.current_time_step().discount
-
-
-def test_the_first_step_of_all_begins_an_episode():
-    env = TimeLimit(CountingEnv(10), 3)
-
-    assert [FIRST, MID, MID, LAST] == [int(env.step(0).step_type) for _ in range(4)]
 
 
 def test_a_reset_in_mid_episode_counts_anew():
     env = TimeLimit(CountingEnv(10), 3)
     step_types(env, 2)
-
     assert [FIRST, MID, MID, LAST] == step_types(env, 3)
 
 
@@ -86,63 +75,13 @@ def test_an_episode_that_was_cut_counts_as_one_that_was_given_up():
     """The environment never learns of it: `CountingEnv` counts ends it has seen."""
     env = TimeLimit(CountingEnv(10), 2)
     observations = [int(env.step(0).observation) for _ in range(6)]
-
     assert [0, 1, 2, 0, 1, 2] == observations
-
-
-def test_each_row_counts_for_itself():
-    env = TimeLimit(counters(2, 9, 9), 3)
-    env.reset()
-    env.step([0, 0, 0])
-    env.reset(np.array([False, False, True]))
-    stream = [env.step([0, 0, 0]).step_type.tolist() for _ in range(4)]
-
-    assert [[LAST, MID, MID], [FIRST, LAST, MID], [MID, FIRST, LAST]] == stream[:3]
-    assert [LAST, MID, FIRST] == stream[3]
-
-
-def test_held_rows_do_not_count():
-    env = TimeLimit(counters(9, 9), 2)
-    env.reset()
-    for _ in range(3):
-        env.step([0, 0], np.array([True, False]))
-
-    assert [MID, MID] == env.step([0, 0]).step_type.tolist()
-
-
-def test_a_row_that_was_cut_begins_when_it_steps_and_not_while_it_is_held():
-    env = TimeLimit(counters(9, 9), 2)
-    env.reset()
-    env.step([0, 0])
-    env.step([0, 0])
-    held = env.step([0, 0], np.array([False, True]))
-
-    assert [LAST, FIRST] == held.step_type.tolist()
-    assert [FIRST, MID] == env.step([0, 0]).step_type.tolist()
-
-
-def test_a_limit_holds_over_worker_processes():
-    with TimeLimit(ParallelPyEnvironment([CountingEnv] * 2, num_workers=1), 3) as env:
-        types = step_types(env, 4)
-
-    assert [[FIRST] * 2, [MID] * 2, [MID] * 2, [LAST] * 2, [FIRST] * 2] == types
 
 
 def test_the_duration_can_be_read():
     env = TimeLimit(CountingEnv(), 7)
-
     assert 7 == env.duration
     assert "TimeLimit(CountingEnv(), duration=7)" == repr(env)
-
-
-def test_a_state_in_mid_episode_knows_how_many_steps_are_left():
-    env = TimeLimit(CountingEnv(10), 3)
-    step_types(env, 2)
-    token = env.get_state()
-    step_types(env, 1)
-    env.set_state(token)
-
-    assert LAST == env.step(0).step_type
 
 
 @given(
@@ -151,7 +90,6 @@ def test_a_state_in_mid_episode_knows_how_many_steps_are_left():
 )
 def test_every_episode_is_as_long_as_its_own_end_and_the_limit_allow(lengths, duration):
     types = np.array(step_types(TimeLimit(counters(*lengths), duration), 20))
-
     for row, length in enumerate(lengths):
         period = [FIRST, *[MID] * (min(length, duration) - 1), LAST]
         expected = (period * 21)[:21]
@@ -159,27 +97,21 @@ def test_every_episode_is_as_long_as_its_own_end_and_the_limit_allow(lengths, du
 
 
 @pytest.mark.parametrize("duration", [0, -1, 2.5, True, "3"])
-def test_a_limit_is_a_positive_integer(duration):
-    with pytest.raises(ValueError, match="duration is ") as caught:
-        TimeLimit(CountingEnv(), duration)
-
-    assert str(caught.value) == (
-        f"duration is {duration!r}; it must be an integer of at least 1."
-    )
+def test_a_limit_is_a_positive_integer(duration, message_of):
+    assert (
+        f"duration must be an integer of at least 1, got {duration!r}."
+    ) == message_of(ValueError, lambda: TimeLimit(CountingEnv(), duration))
 
 
 @pytest.mark.parametrize("seconds", [0, -1, True, "3", float("inf"), float("nan")])
 def test_a_limit_in_seconds_is_a_positive_number(seconds):
-    with pytest.raises(ValueError, match="it is how long an episode lasts at most"):
+    with pytest.raises(ValueError, match="seconds must be a positive number"):
         TimeLimit(CountingEnv(), seconds=seconds)
 
 
-def test_a_limit_is_one_of_steps_or_of_seconds_or_both():
-    with pytest.raises(TypeError) as caught:
-        TimeLimit(CountingEnv())
-
-    assert "TimeLimit needs a duration in steps, or seconds, or both." == str(
-        caught.value
+def test_a_limit_is_one_of_steps_or_of_seconds_or_both(message_of):
+    assert ("TimeLimit needs a duration in steps, or seconds, or both.") == message_of(
+        TypeError, lambda: TimeLimit(CountingEnv())
     )
 
 
@@ -198,7 +130,6 @@ class Ageing(CountingEnv):
 def test_the_first_step_after_so_many_seconds_is_the_last():
     clock = ManualClock()
     env = TimeLimit(Ageing(clock), seconds=2.5, now=clock)
-
     assert [FIRST, MID, MID, LAST, FIRST, MID] == step_types(env, 5)
     assert "TimeLimit(" in repr(env)
     assert repr(env).endswith(", seconds=2.5)")
@@ -208,7 +139,6 @@ def test_time_and_steps_may_both_be_limited():
     clock = ManualClock()
     quick = TimeLimit(Ageing(clock), 2, seconds=3.5, now=clock)
     slow = TimeLimit(Ageing(clock), 4, seconds=1.5, now=clock)
-
     assert [FIRST, MID, LAST, FIRST] == step_types(quick, 3)
     assert [FIRST, MID, LAST, FIRST] == step_types(slow, 3)
 
@@ -237,7 +167,6 @@ def test_the_time_that_has_passed_is_a_part_of_the_state():
     state = env.get_state()
     clock.advance(100.0)
     env.set_state(state)
-
     assert [MID, LAST] == [int(env.step(0).step_type) for _ in range(2)]
 
 
@@ -247,15 +176,12 @@ class BeginsTogether(Catch):
     resets_rows = False
 
 
-def test_a_batch_that_cannot_reset_rows_is_refused_at_once():
-    with pytest.raises(ValueError, match="cannot wrap") as caught:
-        TimeLimit(BeginsTogether(batch_size=2), 3)
-
-    assert str(caught.value) == (
+def test_a_batch_that_cannot_reset_rows_is_refused_at_once(message_of):
+    assert (
         "TimeLimit cannot wrap BeginsTogether(batch_size=2): its rows end one by one, "
         "and it cannot begin episodes in some rows alone. Wrap the single environments "
         "before they become a batch, or override _reset_rows(mask) in BeginsTogether."
-    )
+    ) == message_of(ValueError, lambda: TimeLimit(BeginsTogether(batch_size=2), 3))
 
 
 def test_a_limit_takes_its_step_type_from_other_libraries_too():
@@ -274,7 +200,6 @@ def test_a_limit_takes_its_step_type_from_other_libraries_too():
 
 def test_a_long_episode_is_cut():
     env = FixedLength(CountingEnv(10), 2)
-
     assert [FIRST, MID, LAST, FIRST] == step_types(env, 3)
     env.step(0)
     assert 1.0 == env.step(0).discount
@@ -283,7 +208,6 @@ def test_a_long_episode_is_cut():
 def test_a_short_episode_is_padded_with_repetitions_of_its_last_step():
     env = FixedLength(CountingEnv(2), 4)
     stream = [env.reset(), *(env.step(0) for _ in range(5))]
-
     assert [FIRST, MID, LAST, LAST, LAST, FIRST] == [
         int(time_step.step_type) for time_step in stream
     ]
@@ -297,105 +221,37 @@ def test_padding_has_no_discount():
     spec = CountingEnv().observation_spec()
     env = FixedLength(ScriptedEnv(script, spec), 3)
     stream = [env.reset(), *(env.step(0) for _ in range(3))]
-
     assert [1.0, 1.0, 0.0, 0.0] == [float(step.discount) for step in stream]
-
-
-def test_every_episode_has_as_many_steps():
-    env = FixedLength(CountingEnv(3), 5)
-    firsts = [moment for moment, kind in enumerate(step_types(env, 20)) if kind == 0]
-
-    assert [0, 6, 12, 18] == firsts
-
-
-def test_rows_that_are_padded_wait_for_no_one_and_nobody_waits_for_them():
-    env = FixedLength(counters(1, 3, 9), 3)
-    env.reset()
-    stream = [env.step([0, 0, 0]) for _ in range(5)]
-
-    assert [
-        [LAST, MID, MID],
-        [LAST, MID, MID],
-        [LAST, LAST, LAST],
-        [FIRST, FIRST, FIRST],
-        [LAST, MID, MID],
-    ] == [time_step.step_type.tolist() for time_step in stream]
-    assert [[1, 1, 1], [1, 2, 2], [1, 3, 3]] == [
-        time_step.observation.tolist() for time_step in stream[:3]
-    ]
 
 
 def test_what_the_caller_writes_into_a_last_step_is_not_repeated():
     env = FixedLength(CountingEnv(1), 3)
     env.reset()
     env.step(0).observation[...] = 77
-
     assert 1 == env.step(0).observation
-
-
-def test_padding_passes_through_batches_and_pools():
-    def make():
-        return FixedLength(CountingEnv(2), 4)
-
-    expected = [[kind] * 2 for kind in (FIRST, MID, LAST, LAST, LAST, FIRST)]
-
-    assert expected == step_types(BatchedPyEnvironment([make(), make()], False), 5)
-    with ParallelPyEnvironment([make] * 2, backend="inline") as pool:
-        assert expected == step_types(pool, 5)
-
-
-def test_padding_goes_on_after_a_state_is_brought_back():
-    env = FixedLength(CountingEnv(2), 4)
-    step_types(env, 3)
-    token = env.get_state()
-    expected = [env.step(0).observation for _ in range(3)]
-    env.set_state(token)
-
-    assert expected == [env.step(0).observation for _ in range(3)]
-
-
-def test_a_state_in_the_padding_goes_on_in_a_pool():
-    def make():
-        return FixedLength(CountingEnv(2), 4)
-
-    with ParallelPyEnvironment([make] * 2, backend="inline") as pool:
-        step_types(pool, 3)
-        token = pool.get_state()
-        pool.reset()
-        pool.set_state(token)
-        types = [pool.step([0, 0]).step_type.tolist() for _ in range(2)]
-
-    assert [[LAST] * 2, [FIRST] * 2] == types
 
 
 def test_the_length_can_be_read():
     env = FixedLength(CountingEnv(), 7)
-
     assert 7 == env.fix_length
     assert env.repeats_last
     assert "FixedLength(CountingEnv(), fix_length=7)" == repr(env)
 
 
 @pytest.mark.parametrize("length", [0, 1.5])
-def test_a_fixed_length_is_a_positive_integer(length):
-    with pytest.raises(ValueError, match="fix_length is ") as caught:
-        FixedLength(CountingEnv(), length)
-
-    assert str(caught.value) == (
-        f"fix_length is {length!r}; it must be an integer of at least 1."
-    )
+def test_a_fixed_length_is_a_positive_integer(length, message_of):
+    assert (
+        f"fix_length must be an integer of at least 1, got {length!r}."
+    ) == message_of(ValueError, lambda: FixedLength(CountingEnv(), length))
 
 
-def test_a_batch_that_cannot_hold_rows_is_refused_at_once():
-    with pytest.raises(ValueError, match="cannot wrap") as caught:
-        FixedLength(MovesTogether(batch_size=2), 3)
-
-    assert str(caught.value) == (
+def test_a_batch_that_cannot_hold_rows_is_refused_at_once(message_of):
+    assert (
         "FixedLength cannot wrap MovesTogether(batch_size=2): its rows end one by one, "
         "and it cannot leave rows where they are while others step. Wrap the single "
         "environments before they become a batch, or override _step_rows(action, "
         "stepping, beginning) in MovesTogether."
-    )
+    ) == message_of(ValueError, lambda: FixedLength(MovesTogether(batch_size=2), 3))
 
 
 def test_a_batch_that_holds_rows_and_resets_all_together_is_refused_at_once():
@@ -427,7 +283,6 @@ def test_an_environment_that_does_not_reset_itself_is_reset():
 
 def test_a_wrapper_that_resets_after_every_last_pads_all_the_same():
     env = FixedLength(CountingEnv(2), 4, handle_auto_reset=True)
-
     assert [FIRST, MID, LAST, LAST, LAST, FIRST] == step_types(env, 5)
 
 
@@ -444,7 +299,6 @@ def test_a_policy_may_take_parts_out_of_what_it_observes():
 def test_a_wrapper_around_does_not_cut_the_padding():
     padded = FixedLength(CountingEnv(2), 4)
     env = PyEnvironmentBaseWrapper(padded, handle_auto_reset=True)
-
     assert [FIRST, MID, LAST, LAST, LAST, FIRST] == step_types(env, 5)
 
 
@@ -456,7 +310,6 @@ def test_a_state_of_another_kind_is_refused():
     env, other = make((3,)), make((2,))
     env.reset()
     other.reset()
-
     with pytest.raises(ValueError, match=r"FixedLength\.set_state"):
         env.set_state(other.get_state())
 
@@ -494,7 +347,6 @@ def test_an_end_of_both_kinds_keeps_both_flags(make, limit):
             pass
         info = env.get_info()
         seen.append(flags_of(info) if "truncated" in info else info)
-
     assert [(False, True), (True, True)] == seen[:2]
     assert ({} if make is not Flagged else (True, False)) == seen[2]
 
@@ -539,7 +391,6 @@ def test_both_flags_are_those_of_the_step_that_was_returned(order):
     first = TimeLimit(CartPole(2, seed=[7, 8]), 99)
     first.reset()
     falls = [first.step([1, 1]).discount.tolist() for _ in range(9)][-1]
-
     assert [True, True] == last.is_last().tolist() == info["truncated"].tolist()
     assert [discount == 0.0 for discount in falls] == info["terminated"].tolist()
 
@@ -556,7 +407,6 @@ def test_an_end_at_the_last_second_is_of_both_kinds():
     flags = flags_of(env.get_info())
     env.step(0)
     env.set_state(token)
-
     assert (True, True) == flags == flags_of(env.get_info())
 
 
@@ -570,5 +420,83 @@ def test_a_limit_at_which_the_discount_is_0_is_no_termination():
     env = TimeLimit(ScriptedEnv(script), 1)
     env.reset()
     env.step(0)
-
     assert (False, True) == flags_of(env.get_info())
+
+
+# `EpisodeLimit`: so many episodes, and then nothing more.
+
+
+def test_a_run_is_over_after_so_many_episodes():
+    env = EpisodeLimit(CountingEnv(2), 2)
+    stream = [int(env.reset().step_type)]
+    while not env.is_over:
+        stream.append(int(env.step(0).step_type))
+    assert [FIRST, MID, LAST, FIRST, MID, LAST] == stream
+
+
+def test_after_that_the_end_is_shown_again_and_nothing_is_earned():
+    inner = CountingEnv(1)
+    env = EpisodeLimit(inner, 1)
+    env.reset()
+    end = env.step(0)
+    again = env.step(0)
+    assert (LAST, end.observation) == (again.step_type, again.observation)
+    assert (0.0, 0.0) == (again.reward, again.discount)
+    assert not env.valid
+    assert LAST == inner.current_time_step().step_type
+
+
+def test_each_row_has_its_own_episodes():
+    env = EpisodeLimit(counters(1, 2), 2)
+    env.reset()
+    stream, valid = [], []
+    while not env.is_over:
+        stream.append(env.step(np.zeros(2, int)).step_type.tolist())
+        valid.append(env.valid.tolist())
+    assert [[LAST, MID], [FIRST, LAST], [LAST, FIRST], [LAST, MID], [LAST, LAST]] == (
+        stream
+    )
+    assert [True, True, True, False, False] == [row[0] for row in valid]
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+def test_an_end_that_is_shown_again_is_no_end_of_another_episode(rows):
+    inner = CountingEnv(1) if rows is None else counters(*[1] * rows)
+    env = EpisodeLimit(FixedLength(inner, 3), 2)
+    env.reset()
+    stream = []
+    while not env.is_over:
+        action = 0 if rows is None else np.zeros(rows, int)
+        stream.append(int(np.max(env.step(action).step_type)))
+    assert [LAST, LAST, LAST, FIRST, LAST] == stream
+
+
+def test_a_reset_begins_a_new_run():
+    env = EpisodeLimit(CountingEnv(1), 1)
+    env.reset()
+    env.step(0)
+    env.reset()
+    assert not env.is_over
+    assert env.valid
+
+
+def test_a_reset_of_some_rows_begins_a_new_run_for_them():
+    env = EpisodeLimit(counters(1, 1), 1)
+    env.reset()
+    env.step(np.zeros(2, int))
+    env.reset(np.array([True, False]))
+    time_step = env.step(np.zeros(2, int))
+    assert [True, False] == env.valid.tolist()
+    assert [LAST, LAST] == time_step.step_type.tolist()
+    assert env.is_over
+
+
+def test_rows_that_cannot_wait_are_refused():
+    with pytest.raises(ValueError, match="cannot leave rows where they are"):
+        EpisodeLimit(MovesTogether(batch_size=2), 2)
+
+
+@pytest.mark.parametrize("episodes", [0, 1.5, True])
+def test_a_number_of_episodes_is_a_positive_integer(episodes):
+    with pytest.raises(ValueError, match="episodes must be "):
+        EpisodeLimit(CountingEnv(), episodes)

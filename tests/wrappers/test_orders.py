@@ -19,7 +19,7 @@ from envkit.wrappers import (
     PyEnvironmentBaseWrapper,
     RunningStatistics,
 )
-from tests.wrappers.all_cases import CASES, all_pairs, pairs
+from tests.wrappers.all_cases import CASES, pairs
 from tests.wrappers.environments import ENVIRONMENTS
 
 ROWS = 3
@@ -92,14 +92,14 @@ def transitions(case, name):
     """Returns what wrapped rows do under NEXT_STEP, in a batch without an order."""
     with batched(lambda: case.wrap(ENVIRONMENTS[name](None))) as env:
         play = Play(env)
-        for _ in range(80):
+        for _ in range(48):
             play.step(NEXT_STEP)
     return play.made
 
 
 orders = st.lists(
-    st.tuples(st.sampled_from([SAME_STEP, DISABLED, NEXT_STEP]), st.integers(3, 15)),
-    min_size=1,
+    st.tuples(st.sampled_from([SAME_STEP, DISABLED, NEXT_STEP]), st.integers(3, 12)),
+    min_size=2,
     max_size=4,
 )
 
@@ -119,7 +119,7 @@ def check_transitions(case, name, batch, orders):
 ORDERED = [case for case in CASES if case.batched and case.commutes]
 
 
-@pytest.mark.parametrize(("case", "name"), all_pairs(ORDERED))
+@pytest.mark.parametrize(("case", "name"), pairs(ORDERED, turn=0))
 @settings(max_examples=2)
 @given(orders=orders)
 def test_a_wrapped_batch_makes_the_transitions_of_wrapped_rows(case, name, orders):
@@ -136,7 +136,7 @@ QUICK = ("time_limit", "episode_limit", "fixed_length", "frame_stack", "action_r
         pytest.param(
             *pair.values,
             id=pair.id,
-            marks=[] if pair.values[0].name in QUICK else pytest.mark.heavy,
+            marks=pair.marks if pair.values[0].name in QUICK else pytest.mark.heavy,
         )
         for pair in pairs(ORDERED)
         if pair.values[1] in ("drive", "camera", "wheel", "catch")
@@ -152,7 +152,6 @@ def test_a_wrapped_pool_makes_the_transitions_of_wrapped_rows(case, name, orders
 def test_a_wrapped_pool_does_so_with_workers(backend):
     case = next(case for case in CASES if case.name == "time_limit")
     pool = functools.partial(ParallelPyEnvironment, backend=backend, num_workers=2)
-
     check_transitions(
         case,
         "catch",
@@ -180,7 +179,7 @@ def test_what_is_normal_is_learnt_from_each_observation_once(batch, order):
     inner = Seen(batch(functools.partial(ENVIRONMENTS["catch"], None)))
     with NormalizeObservation(inner) as env:
         play = Play(env)
-        for _ in range(40):
+        for _ in range(39):
             play.step(order)
         learnt = env.statistics
     seen = RunningStatistics(learnt.shape)
@@ -189,6 +188,6 @@ def test_what_is_normal_is_learnt_from_each_observation_once(batch, order):
     # Under NEXT_STEP some steps are resets, and the others make as many transitions.
     made = sum(map(len, play.made))
     begun = sum(transition[-1] for column in play.made for transition in column)
-    assert {NEXT_STEP: 123}.get(order, 3 + made + begun) == seen.count == learnt.count
+    assert {NEXT_STEP: 120}.get(order, 3 + made + begun) == seen.count == learnt.count
     np.testing.assert_allclose(seen.mean, learnt.mean)
     np.testing.assert_allclose(seen.variance, learnt.variance)

@@ -50,19 +50,16 @@ def sees_others(profile):
 def test_resets_are_measured():
     env, _ = profiled(CountingEnv())
     env.reset()
-
     assert 1 == calls_of("_reset", env._profile)
 
 
 def test_the_function_gets_a_profile_after_so_many_steps():
     env, profiles = profiled(CountingEnv())
     env.reset()
-
     handed_over = []
     for _ in range(5):
         env.step(0)
         handed_over.append(len(profiles))
-
     assert [0, 1, 1, 2, 2] == handed_over
 
 
@@ -72,7 +69,6 @@ def test_every_profile_is_a_new_one():
     for _ in range(4):
         env.step(0)
     first, second = profiles
-
     assert {cProfile.Profile} == {type(first), type(second)}
     assert first is not second
     assert [2, 2] == [calls_of("_step", profile) for profile in profiles]
@@ -83,7 +79,6 @@ def test_a_profile_holds_the_reset_before_its_steps():
     env.reset()
     for _ in range(2):
         env.step(0)
-
     assert 1 == calls_of("_reset", profiles[0])
 
 
@@ -91,7 +86,6 @@ def test_resets_do_not_count_as_steps():
     env, profiles = profiled(CountingEnv(), process_steps=1)
     env.reset()
     env.reset()
-
     assert [] == profiles
 
 
@@ -100,7 +94,6 @@ def test_a_step_that_begins_an_episode_counts():
     env.reset()
     env.step(0)
     env.step(0)
-
     assert 1 == len(profiles)
 
 
@@ -109,7 +102,6 @@ def test_only_the_environment_is_measured():
     env.reset()
     marker()
     env.step(0)
-
     assert not {"marker", "_measured", "_counted"} & functions(profiles[0])
 
 
@@ -117,7 +109,6 @@ def test_a_first_step_after_an_explicit_reset_is_a_step():
     """TF-Agents' profiler resets once more there."""
     env, _ = profiled(CountingEnv())
     env.reset()
-
     assert 1 == env.step(0).observation
 
 
@@ -127,7 +118,6 @@ def test_a_step_of_a_batch_is_one_step():
     env.reset()
     for _ in range(4):
         env.step(np.zeros(2, np.int32))
-
     assert 2 == len(profiles)
 
 
@@ -137,7 +127,6 @@ def test_steps_and_resets_of_some_rows_are_measured():
     env.reset()
     env.reset(np.array([True, False]))
     env.step(np.zeros(2, np.int32), np.array([False, True]))
-
     assert (3, 1) == (calls_of("_reset", profiles[0]), calls_of("_step", profiles[0]))
 
 
@@ -146,7 +135,6 @@ def test_a_step_that_raises_leaves_no_profiler_behind():
     env.reset()
     with pytest.raises(RuntimeError):
         env.step(0)
-
     assert sees_others(cProfile.Profile())
 
 
@@ -159,7 +147,6 @@ def test_a_function_that_raises_has_had_its_profile():
     before = env._profile
     with pytest.raises(RuntimeError, match=r"No\."):
         env.step(0)
-
     assert env._profile is not before
 
 
@@ -167,7 +154,6 @@ def test_no_profiler_is_left_running():
     env, _ = profiled(CountingEnv())
     env.reset()
     env.step(0)
-
     assert sees_others(cProfile.Profile())
 
 
@@ -178,7 +164,6 @@ def test_another_profiler_is_not_disturbed():
         with pytest.warns(RuntimeWarning):
             env.reset()
         marker()
-
     assert {"marker", "_observe"} <= functions(other)
 
 
@@ -187,7 +172,6 @@ def test_steps_that_are_not_measured_do_not_count():
     env.reset()
     with cProfile.Profile(), pytest.warns(RuntimeWarning):
         time_step = env.step(0)
-
     assert (1, []) == (time_step.observation, profiles)
 
 
@@ -196,7 +180,6 @@ def test_measuring_goes_on_when_the_other_profiler_has_ended():
     with cProfile.Profile(), pytest.warns(RuntimeWarning):
         env.reset()
     env.step(0)
-
     assert [1] == [calls_of("_step", profile) for profile in profiles]
 
 
@@ -206,7 +189,6 @@ def test_it_says_once_that_it_cannot_measure():
         warnings.simplefilter("always")
         env.reset()
         env.step(0)
-
     assert [
         "PerformanceProfiler(CountingEnv(), process_steps=2) does not measure while "
         "another profiler is running: Python has room for one at a time. End the other "
@@ -220,7 +202,6 @@ def test_of_two_wrappers_the_outer_one_measures():
     with pytest.warns(RuntimeWarning, match="another profiler is running"):
         env.reset()
     env.step(0)
-
     assert ([1], []) == (
         [calls_of("_step", profile) for profile in profiles],
         inner_profiles,
@@ -235,39 +216,32 @@ def test_what_was_measured_is_no_part_of_the_state():
     env.step(0)
     env.set_state(state)
     env.step(0)
-
     assert [3] == [calls_of("_step", profile) for profile in profiles]
 
 
 def test_the_arguments_are_those_of_tf_agents():
     parameters = inspect.signature(PerformanceProfiler).parameters
-
     assert ["env", "process_profile_fn", "process_steps"] == list(parameters)
 
 
 def test_it_shows_what_it_wraps():
     env, _ = profiled(CartPole(batch_size=2), process_steps=7)
-
     assert "PerformanceProfiler(CartPole(batch_size=2), process_steps=7)" == repr(env)
 
 
 @pytest.mark.parametrize("steps", [0, -1, 2.5, None, True])
 def test_there_is_one_step_in_a_profile_at_least(steps, message_of):
-    message = message_of(
-        ValueError, lambda: PerformanceProfiler(CountingEnv(), print, steps)
-    )
-
     assert (
-        f"process_steps is {steps!r}; it must be an integer of at least 1." == message
+        f"process_steps must be an integer of at least 1, got {steps!r}."
+    ) == message_of(
+        ValueError, lambda: PerformanceProfiler(CountingEnv(), print, steps)
     )
 
 
 def test_the_function_can_be_called(message_of):
-    message = message_of(
+    assert (
+        "process_profile_fn must be a function of a cProfile.Profile, such as "
+        "lambda profile: profile.print_stats(), got the string 'profile.txt'."
+    ) == message_of(
         TypeError, lambda: PerformanceProfiler(CountingEnv(), "profile.txt", 1)
     )
-
-    assert (
-        "process_profile_fn is the string 'profile.txt'; it is called with a "
-        "cProfile.Profile, such as lambda profile: profile.print_stats()."
-    ) == message

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec, PyEnvironment
+from envkit.envs import Catch
 from envkit.errors import SpecError
-from envkit.seeding import seed_per_row
 from envkit.testing import CountingEnv
 from envkit.time_step import restart, termination, transition
+from envkit.wrappers.atari import NoopReset
 from envkit.wrappers.limits import TimeLimit
 from envkit.wrappers.repeats import ActionRepeat, DelayAction, StickyAction
 from tests.wrappers.environments import MovesTogether
@@ -65,7 +66,6 @@ def test_rewards_of_repetitions_are_added_up():
     env = ActionRepeat(Echo(), 3)
     env.reset()
     reward = env.step(4).reward
-
     assert [12.0, 3.0] == reward.tolist()
     assert np.float64 == reward.dtype
 
@@ -74,7 +74,6 @@ def test_repetition_stops_at_the_end_of_an_episode():
     env = ActionRepeat(Echo(2), 5)
     env.reset()
     time_step = env.step(4)
-
     assert LAST == time_step.step_type
     assert [8.0, 2.0] == time_step.reward.tolist()
 
@@ -84,7 +83,6 @@ def test_repetition_stops_at_the_beginning_of_an_episode():
     env.reset()
     env.step(4)
     time_step = env.step(4)
-
     assert FIRST == time_step.step_type
     assert [0.0, 0.0] == time_step.reward.tolist()
 
@@ -92,20 +90,7 @@ def test_repetition_stops_at_the_beginning_of_an_episode():
 def test_the_discount_is_that_of_the_last_step_made():
     env = ActionRepeat(Echo(discount=0.5), 2)
     env.reset()
-
     assert 0.5 == env.step(1).discount
-
-
-def test_rows_that_have_ended_wait_for_the_others():
-    env = ActionRepeat(echoes(1, 2, 9), 3)
-    env.reset()
-    time_step = env.step([1, 2, 3])
-    after = env.step([1, 2, 3])
-
-    assert [LAST, LAST, MID] == time_step.step_type.tolist()
-    assert [1.0, 4.0, 9.0] == time_step.reward[:, 0].tolist()
-    assert [FIRST, FIRST, MID] == after.step_type.tolist()
-    assert [0.0, 0.0, 9.0] == after.reward[:, 0].tolist()
 
 
 def test_a_sum_of_the_largest_rewards_fits_its_spec():
@@ -119,17 +104,7 @@ def test_a_sum_of_the_largest_rewards_fits_its_spec():
 
     env = ActionRepeat(Paying(99), 10)
     env.reset()
-
     assert env.reward_spec().check_array(env.step(1).reward)
-
-
-def test_held_rows_are_not_repeated():
-    env = ActionRepeat(echoes(9, 9), 3)
-    env.reset()
-    env.step([1, 1], np.array([True, False]))
-
-    assert 3 == env.wrapped_env().envs[0]._steps
-    assert 0 == env.wrapped_env().envs[1]._steps
 
 
 @given(
@@ -139,7 +114,6 @@ def test_a_batch_repeats_as_its_rows_would_alone(lengths, times):
     batch = ActionRepeat(echoes(*lengths), times)
     singles = [ActionRepeat(Echo(length), times) for length in lengths]
     together = [batch.reset(), *(batch.step([2] * len(lengths)) for _ in range(9))]
-
     for row, env in enumerate(singles):
         alone = [env.reset(), *(env.step(2) for _ in range(9))]
         for expected, got in zip(alone, together, strict=True):
@@ -149,21 +123,13 @@ def test_a_batch_repeats_as_its_rows_would_alone(lengths, times):
 
 
 @pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        (0, "times is 0"),
-        (-1, "times is -1"),
-        (1, "times is 1"),
-        (2.0, "times is 2.0"),
-    ],
+    "times",
+    [0, -1, 1, 2.0],
 )
-def test_an_action_is_repeated_at_least_twice(times, message):
-    with pytest.raises(ValueError, match="times is ") as caught:
-        ActionRepeat(Echo(), times)
-
-    assert str(caught.value) == (
-        f"{message}; it must be an integer of at least 2: greater than 1, or nothing "
-        "is repeated."
+def test_an_action_is_repeated_at_least_twice(times, message_of):
+    assert message_of(ValueError, lambda: ActionRepeat(Echo(), times)) == (
+        "times must be an integer of at least 2 (greater than 1, or nothing is "
+        f"repeated), got {times}."
     )
 
 
@@ -174,7 +140,6 @@ def test_repetition_needs_a_batch_that_holds_rows():
 
 def test_the_number_of_repetitions_can_be_read():
     env = ActionRepeat(TimeLimit(CountingEnv(), 9), 3)
-
     assert 3 == env.times
     assert "ActionRepeat(TimeLimit(CountingEnv(), duration=9), times=3)" == repr(env)
 
@@ -190,7 +155,6 @@ def taken(env, actions):
 
 def test_nothing_sticks_with_a_probability_of_0():
     env = StickyAction(Echo(99), 0.0)
-
     assert list(range(9)) == taken(env, range(9))
 
 
@@ -199,7 +163,6 @@ def test_an_action_that_sticks_is_the_one_before():
     env.seed(3)
     given_ = [action % 10 for action in range(90)]
     done = taken(env, given_)
-
     sticking = [now != wanted for now, wanted in zip(done, given_, strict=True)]
     assert 20 < sum(sticking) < 70
     for place, sticks in enumerate(sticking):
@@ -215,7 +178,6 @@ def test_the_first_action_of_an_episode_never_sticks():
     for action in range(9):
         firsts.append(int(env.step(action).observation))
         env.step(0)
-
     assert list(range(9)) == firsts
 
 
@@ -237,38 +199,12 @@ def test_an_action_sticks_for_as_long_as_was_asked():
     assert {0} == {run % 4 for run in runs}
 
 
-def test_a_seed_decides_what_sticks():
-    actions = [step % 10 for step in range(60)]
-    streams = []
-    for seed in (1, 1, 2):
-        env = StickyAction(Echo(99), 0.5)
-        env.seed(seed)
-        streams.append(taken(env, actions))
-
-    assert streams[0] == streams[1]
-    assert streams[0] != streams[2]
-
-
-def test_what_sticks_in_a_row_depends_on_its_seed_alone():
-    actions = [[step % 10] * 3 for step in range(40)]
-    batch = StickyAction(echoes(5, 99, 7), 0.5)
-    batch.seed(4)
-    rows = np.array(taken(batch, actions)).T.tolist()
-    for row, (length, seed) in enumerate(
-        zip((5, 99, 7), seed_per_row(4, 3), strict=True)
-    ):
-        alone = StickyAction(Echo(length), 0.5)
-        alone.seed(seed)
-        assert rows[row] == taken(alone, [step % 10 for step in range(40)])
-
-
 def test_two_of_them_do_not_stick_together():
     env = StickyAction(StickyAction(Echo(99), 0.5), 0.5)
     env.seed(1)
     single = StickyAction(Echo(99), 0.5)
     single.seed(1)
     actions = [step % 10 for step in range(60)]
-
     assert taken(env, actions) != taken(single, actions)
 
 
@@ -292,44 +228,39 @@ def test_a_refused_action_moves_no_stream():
     assert streams[0] == streams[1]
 
 
-def test_an_action_of_a_wrong_shape_is_named():
+def test_an_action_of_a_wrong_shape_is_named(message_of):
     env = StickyAction(echoes(9, 9), 0.5)
     env.reset()
-
-    with pytest.raises(SpecError) as caught:
-        env.step(np.zeros((2, 1), np.int64))
-
-    assert str(caught.value) == (
+    assert (
         "StickyAction.step() was given an action of incorrect shape that does not fit "
         "its spec.\n\n"
         "  expected   BoundedArraySpec(shape=(2,), dtype=int64, minimum=0, maximum=9)\n"
         "  got        array of shape (2, 1), dtype int64, values 0 … 0\n\n"
         "The array has 2 dimensions instead of 1.\nNone of the rows has moved."
-    )
+    ) == message_of(SpecError, lambda: env.step(np.zeros((2, 1), np.int64)))
 
 
 @pytest.mark.parametrize(
     "probability", [-0.1, 1.0, 1.5, float("nan"), None, "3", [0.5], False]
 )
-def test_a_probability_lies_between_0_and_1(probability):
-    with pytest.raises(ValueError, match="repeat_action_probability") as caught:
-        StickyAction(Echo(), probability)
-
-    assert str(caught.value) == (
-        f"repeat_action_probability is {probability!r}; it is a number from 0 to less "
-        "than 1: some action must be taken."
-    )
+def test_a_probability_lies_between_0_and_1(probability, message_of):
+    assert (
+        "repeat_action_probability must be a number from 0 to less than 1, because "
+        f"some action must be taken, got {probability!r}."
+    ) == message_of(ValueError, lambda: StickyAction(Echo(), probability))
 
 
 @pytest.mark.parametrize(
     ("duration", "message"),
     [
-        (0, "repeat_action_duration is 0; it must be an integer of at least 1."),
-        ((0, 2), "repeat_action_duration is 0; it must be an integer of at least 1."),
+        (0, "repeat_action_duration must be an integer of at least 1, got 0."),
+        ((0, 2), "repeat_action_duration must be an integer of at least 1, got 0."),
         (
             (1, 2, 3),
-            "repeat_action_duration is (1, 2, 3); it is a number of steps, or two: the "
-            "fewest and the most.",
+            (
+                "repeat_action_duration must be a number of steps, or two: the fewest "
+                "and the most, got (1, 2, 3)."
+            ),
         ),
         (
             (3, 2),
@@ -338,11 +269,10 @@ def test_a_probability_lies_between_0_and_1(probability):
         ),
     ],
 )
-def test_a_duration_is_a_number_of_steps_or_a_range(duration, message):
-    with pytest.raises(ValueError, match="repeat_action_duration") as caught:
-        StickyAction(Echo(), 0.5, duration)
-
-    assert message == str(caught.value)
+def test_a_duration_is_a_number_of_steps_or_a_range(duration, message, message_of):
+    assert (message) == message_of(
+        ValueError, lambda: StickyAction(Echo(), 0.5, duration)
+    )
 
 
 def test_bounds_of_the_reward_become_those_of_a_sum():
@@ -351,7 +281,6 @@ def test_bounds_of_the_reward_become_those_of_a_sum():
             return BoundedArraySpec((2,), np.float64, [-1, 0], [1, 2])
 
     spec = ActionRepeat(Bounded(), 3).reward_spec()
-
     assert [-3, 0] == spec.minimum.tolist()
     assert [3, 6] == spec.maximum.tolist()
 
@@ -362,8 +291,8 @@ def played(env, actions):
 
 def test_an_action_is_played_some_steps_later():
     env = DelayAction(Echo(length=4), 2, first_action=8)
-
     # The first step begins the episode; of the last two actions nothing is seen.
+    assert (2, 8) == (env.delay, env.first_action)
     assert [-1, 8, 8, 1, 2] == played(env, [9, 1, 2, 3, 4])
     assert [-1, 8, 8, 5, 6] == played(env, [9, 5, 6, 7, 0])
 
@@ -385,25 +314,11 @@ def test_a_reset_forgets_the_actions_on_their_way():
     env = DelayAction(Echo(), 1)
     played(env, [9, 1, 2])
     env.reset()
-
     assert [0, 3] == played(env, [3, 4])
-
-
-def test_each_row_is_delayed_for_itself():
-    env = DelayAction(echoes(2, 3), 1, first_action=7)
-
-    assert [[-1, -1], [7, 7], [1, 2], [-1, 4]] == played(
-        env, [[9, 9], [1, 2], [3, 4], [5, 6]]
-    )
-    # A row that is left where it is gives no action, and plays none.
-    held = env.step([6, 0], np.array([True, False])).observation.tolist()
-    assert [7, 4] == held
-    assert [6, -1] == env.step([1, 1]).observation.tolist()
 
 
 def test_the_state_of_another_delay_is_refused(message_of):
     token = DelayAction(CountingEnv(), 1).get_state()
-
     assert (
         "DelayAction.set_state() was given the state of a DelayAction made with other "
         "arguments, or of another environment. A state fits environments that are "
@@ -423,5 +338,21 @@ def test_an_action_that_does_not_fit_is_refused_when_it_is_given():
     env.reset()
     with pytest.raises(SpecError, match="given an action"):
         env.step(99)
-
     assert [0, 0, 1] == played(env, [1, 2, 3])
+
+
+# The random streams of wrappers.
+
+
+def test_wrappers_of_different_kinds_draw_from_different_streams():
+    noops = NoopReset(Catch(batch_size=3), 5)
+    sticky = StickyAction(noops, 0.25)
+    sticky.seed(7)
+    assert not set(noops._streams.keys) & set(sticky._streams.keys)
+
+
+def test_those_inside_and_outside_of_a_batch_draw_from_different_streams():
+    rows = [NoopReset(Catch(), 5) for _ in range(3)]
+    sticky = StickyAction(BatchedPyEnvironment(rows, multithreading=False), 0.25)
+    sticky.seed(7)
+    assert not {row._streams.keys[0] for row in rows} & set(sticky._streams.keys)

@@ -27,8 +27,7 @@ from envkit import (
 )
 from envkit.envs import CartPole, Catch
 from envkit.testing import CountingEnv, CrashingEnv, ManualClock, ScriptedEnv
-from envkit.wrappers.episode_limit import EpisodeLimit
-from envkit.wrappers.limits import FixedLength, TimeLimit
+from envkit.wrappers.limits import EpisodeLimit, FixedLength, TimeLimit
 from envkit.wrappers.statistics import RecordEpisodeStatistics, RunStats
 
 FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
@@ -67,109 +66,40 @@ def steps(env, count):
 # RunStats, as in TF-Agents.
 
 
-def test_nothing_has_happened_at_first():
-    env = RunStats(CountingEnv())
-
-    assert (0, 0, 0, 0) == (
-        env.episodes,
-        env.resets,
-        env.episode_steps,
-        env.total_steps,
-    )
-
-
-def test_episodes_are_counted_when_they_end():
-    env = RunStats(CountingEnv(steps_per_episode=3))
-    env.reset()
-
-    counts = []
-    for _ in range(8):
-        env.step(0)
-        counts.append(env.episodes)
-
-    assert [0, 0, 1, 1, 1, 1, 2, 2] == counts
-
-
 def test_an_episode_that_a_time_limit_ends_counts():
     env = RunStats(TimeLimit(CartPole(seed=1), 2))
     env.reset()
     steps(env, 2)
-
     assert 1 == env.episodes
 
 
-def test_total_steps_are_those_that_begin_no_episode():
-    env = RunStats(CountingEnv(steps_per_episode=2))
-    env.reset()
-    steps(env, 5)  # MID, LAST, FIRST, MID, LAST
-
-    assert 4 == env.total_steps
-
-
-def test_every_first_is_a_reset():
-    env = RunStats(CountingEnv(steps_per_episode=2))
-    steps(env, 5)  # FIRST, MID, LAST, FIRST, MID
-    env.reset()
-
-    assert 3 == env.resets
-
-
-def test_episode_steps_begin_anew_with_each_episode():
+def test_counts_of_a_single_environment_are_integers_and_go_with_its_episodes():
     env = RunStats(CountingEnv(steps_per_episode=2))
 
-    counts = []
-    for _ in range(5):
+    def counts():
+        return env.episodes, env.resets, env.episode_steps, env.total_steps
+
+    seen = [counts()]
+    for _ in range(5):  # FIRST, MID, LAST, FIRST, MID
         env.step(0)
-        counts.append(env.episode_steps)
+        seen.append(counts())
 
-    assert [0, 1, 2, 0, 1] == counts
-
-
-def test_counts_of_a_single_environment_are_integers():
-    env = RunStats(CountingEnv())
-    env.reset()
-
-    assert {int} == {
-        type(env.episodes),
-        type(env.resets),
-        type(env.episode_steps),
-        type(env.total_steps),
-    }
+    assert [
+        (0, 0, 0, 0),
+        (0, 1, 0, 0),
+        (0, 1, 1, 1),
+        (1, 1, 2, 2),
+        (1, 2, 0, 2),
+        (1, 2, 1, 3),
+    ] == seen
+    assert {int} == {type(count) for each in seen for count in each}
 
 
 def test_counts_of_a_batch_are_sums_over_its_rows():
     env = RunStats(counters(2, 3))
     env.reset()
     steps(env, 3)  # MID MID, LAST MID, FIRST LAST
-
     assert (2, 3, 5) == (env.episodes, env.resets, env.total_steps)
-
-
-def test_counts_of_a_batch_are_there_for_each_row():
-    env = RunStats(counters(2, 3))
-    env.reset()
-    steps(env, 3)
-
-    assert [[1, 1], [2, 1], [2, 3], [0, 3]] == [
-        env.episodes_per_row.tolist(),
-        env.resets_per_row.tolist(),
-        env.total_steps_per_row.tolist(),
-        env.episode_steps.tolist(),
-    ]
-
-
-def test_rows_that_do_not_move_are_not_counted():
-    env = RunStats(counters(3, 3))
-    env.reset()
-    steps(env, 1)
-    env.step(np.zeros(2, np.int32), np.array([True, False]))
-    env.reset(np.array([False, True]))
-
-    assert [[2, 0], [1, 2], [2, 1]] == [
-        env.episode_steps.tolist(),
-        env.resets_per_row.tolist(),
-        env.total_steps_per_row.tolist(),
-    ]
 
 
 def test_writing_into_the_counts_changes_none():
@@ -199,21 +129,18 @@ def test_the_counts_come_back_with_the_state(make):
     before = env.episodes, env.resets, env.total_steps
     steps(env, 9)
     env.set_state(state)
-
     assert before == (env.episodes, env.resets, env.total_steps)
 
 
 def test_what_a_repetition_of_last_counts_for_is_what_tf_agents_says():
     env = RunStats(FixedLength(CountingEnv(steps_per_episode=1), 3))
     steps(env, 4)  # FIRST, LAST, LAST, LAST
-
     assert (3, 3) == (env.episodes, env.total_steps)
 
 
 def test_run_stats_can_begin_episodes_itself():
     env = RunStats(Paid([FIRST, LAST, MID], floats(0, 0, 0)), handle_auto_reset=True)
     steps(env, 3)
-
     assert 2 == env.resets
 
 
@@ -224,30 +151,16 @@ def test_rewards_and_steps_are_added_up():
     env = RecordEpisodeStatistics(
         Paid([FIRST, MID, MID, LAST], floats(0, 1, 2.5, -0.5))
     )
-
     told = []
     for _ in range(4):
         env.step(0)
         told.append((float(env.episode_returns), int(env.episode_lengths)))
-
     assert [(0.0, 0), (1.0, 1), (3.5, 2), (3.0, 3)] == told
-
-
-def test_the_next_episode_begins_at_zero():
-    env = RecordEpisodeStatistics(Paid([FIRST, LAST], floats(0, 5)))
-    steps(env, 3)
-
-    assert (0.0, 0, False) == (
-        env.episode_returns,
-        env.episode_lengths,
-        env.episode_ended,
-    )
 
 
 def test_the_reward_of_first_does_not_count():
     env = RecordEpisodeStatistics(Paid([FIRST, LAST], floats(100, 5)))
     steps(env, 2)
-
     assert [5.0] == list(env.return_queue)
 
 
@@ -255,7 +168,6 @@ def test_float32_rewards_are_added_up_in_float64():
     rewards = floats(0, 2**24, *[1] * 8)
     env = RecordEpisodeStatistics(Paid([FIRST, *[MID] * 8, LAST], rewards))
     steps(env, 10)
-
     assert [2.0**24 + 8] == list(env.return_queue)
 
 
@@ -266,20 +178,17 @@ def test_rewards_of_any_dtype_are_added_up(dtype):
         Paid([FIRST, MID, LAST], rewards, ArraySpec((), dtype))
     )
     steps(env, 3)
-
     assert [2.0] == list(env.return_queue)
 
 
 def test_time_runs_from_first_to_the_last_time_step():
     clock = ManualClock(start=100.0)
     env = RecordEpisodeStatistics(CountingEnv(steps_per_episode=3), clock=clock)
-
     told = []
     for seconds in (7.0, 0.5, 0.25, 1.0, 9.0, 2.0):
         clock.advance(seconds)
         env.step(0)
         told.append(float(env.episode_times))
-
     assert [0.0, 0.5, 0.75, 1.75, 0.0, 2.0] == told
 
 
@@ -288,13 +197,11 @@ def test_time_that_nobody_uses_for_a_step_is_not_shown_yet():
     env = RecordEpisodeStatistics(CountingEnv(), clock=clock)
     env.reset()
     clock.advance(3.0)
-
     assert 0.0 == env.episode_times
 
 
 def test_time_is_that_of_a_clock_that_never_goes_back():
     parameters = inspect.signature(RecordEpisodeStatistics).parameters
-
     assert time.perf_counter is parameters["clock"].default
 
 
@@ -306,7 +213,6 @@ def test_the_queues_hold_the_latest_episodes():
     for _ in range(7):
         clock.advance(1.0)
         env.step(0)
-
     assert [[5.0, 1.0], [2, 1], [2.0, 1.0]] == [
         list(env.return_queue),
         list(env.length_queue),
@@ -318,7 +224,6 @@ def test_the_rows_of_a_batch_share_the_queues():
     env = RecordEpisodeStatistics(counters(1, 3, 1))
     env.reset()
     steps(env, 3)  # LAST MID LAST, FIRST MID FIRST, LAST LAST LAST
-
     assert [1, 1, 1, 3, 1] == list(env.length_queue)
 
 
@@ -327,7 +232,6 @@ def test_more_ends_at_once_than_a_queue_has_room_for_leave_the_last_rows():
     env.reset()
     for mask in ([True, False, False], [True, True, False], [True, True, True]):
         env.step(np.zeros(3, np.int32), np.array(mask))
-
     assert ([2, 1], 3) == (list(env.length_queue), env.episode_count)
 
 
@@ -335,38 +239,21 @@ def test_returns_of_single_rewards_are_numbers():
     env = RecordEpisodeStatistics(counters(1, 1))
     env.reset()
     steps(env, 1)
-
     assert [float, float] == [type(returned) for returned in env.return_queue]
 
 
 def test_episodes_are_counted_beyond_what_the_queues_hold():
     env = RecordEpisodeStatistics(CountingEnv(steps_per_episode=1), buffer_length=1)
     steps(env, 6)
-
     assert 3 == env.episode_count
-
-
-def test_an_episode_that_is_broken_off_does_not_count():
-    env = RecordEpisodeStatistics(
-        Paid([FIRST, MID, FIRST, MID, LAST], floats(0, 10, 0, 1, 1))
-    )
-    steps(env, 5)
-
-    assert ([2.0], [2], 1) == (
-        list(env.return_queue),
-        list(env.length_queue),
-        env.episode_count,
-    )
 
 
 def test_repetitions_of_last_belong_to_no_episode():
     env = RecordEpisodeStatistics(FixedLength(CountingEnv(steps_per_episode=1), 3))
-
     ended = []
     for _ in range(5):
         env.step(0)
         ended.append(bool(env.episode_ended))
-
     assert ([False, True, False, False, False], [1]) == (ended, list(env.length_queue))
 
 
@@ -377,7 +264,6 @@ def test_a_row_that_waits_is_as_it_was():
     for mask in ([True, True], [True, False], [False, True]):
         clock.advance(1.0)
         env.step(np.zeros(2, np.int32), np.array(mask))
-
     assert [[2, 2], [1.0, 1.0], [2.0, 3.0], [True, True]] == [
         env.episode_lengths.tolist(),
         env.episode_returns.tolist(),
@@ -392,7 +278,6 @@ def test_rewards_of_a_row_that_waits_count_once():
     env.reset()
     steps(env, 1)
     env.step(np.zeros(2, np.int32), np.array([True, False]))
-
     assert [12.0, 5.0] == env.episode_returns.tolist()
 
 
@@ -403,17 +288,7 @@ def test_time_that_a_row_waits_counts():
     for mask in ([True, False], [False, True]):
         clock.advance(1.0)
         env.step(np.zeros(2, np.int32), np.array(mask))
-
     assert [1.0, 2.0] == env.episode_times.tolist()
-
-
-def test_rows_that_are_reset_alone_begin_anew_alone():
-    env = RecordEpisodeStatistics(counters(3, 3))
-    env.reset()
-    steps(env, 2)
-    env.reset(np.array([True, False]))
-
-    assert [0, 2] == env.episode_lengths.tolist()
 
 
 def test_vectors_of_rewards_are_added_up_by_element():
@@ -422,7 +297,6 @@ def test_vectors_of_rewards_are_added_up_by_element():
         Paid([FIRST, MID, LAST], rewards, ArraySpec((2,), np.float32))
     )
     steps(env, 3)
-
     assert [[4.0, 6.0]] == [returns.tolist() for returns in env.return_queue]
 
 
@@ -436,7 +310,6 @@ def test_nests_of_rewards_are_added_up_leaf_by_leaf():
     env = RecordEpisodeStatistics(BatchedPyEnvironment(envs, multithreading=False))
     env.reset()
     steps(env, 2)
-
     assert [{"own": 5.0, "team": ([2.5, 2.5],)}] * 2 == [
         {"own": float(returns["own"]), "team": (returns["team"][0].tolist(),)}
         for returns in env.return_queue
@@ -449,7 +322,6 @@ def test_the_info_tells_of_the_episode():
     env.reset()
     clock.advance(1.5)
     steps(env, 2)
-
     assert {
         "episode": {"return": 1.0, "length": 2, "time": 1.5, "ended": True}
     } == env.get_info()
@@ -460,7 +332,6 @@ def test_the_info_of_a_batch_has_an_element_for_each_row():
     env.reset()
     steps(env, 2)
     info = env.get_info()
-
     assert [2, 2, 2] == info["episode"]["length"].tolist()
     assert [2, 2, 2] == info["episode_steps"].tolist()
 
@@ -488,7 +359,6 @@ def test_wrapped_rows_stack_to_the_info_of_a_wrapped_batch():
 def test_an_environment_without_info_gets_one():
     env = RecordEpisodeStatistics(Paid([FIRST, LAST], floats(0, 1)))
     steps(env, 2)
-
     assert ["episode"] == list(env.get_info())
 
 
@@ -504,7 +374,6 @@ def test_the_info_of_the_environment_is_kept_as_it_is(info, keys):
 
     env = RecordEpisodeStatistics(Told())
     env.reset()
-
     assert keys == list(env.get_info())
     assert info in (None, {"lives": 3})
 
@@ -518,7 +387,6 @@ def test_infos_that_do_not_stack_are_told_one_by_one():
     env = RecordEpisodeStatistics(BatchedPyEnvironment(rows, multithreading=False))
     env.reset()
     env.step(np.zeros(2, np.int32), np.array([True, False]))
-
     assert [(1, 1), (0, 0)] == [
         (len(info["seen"]), int(info["episode"]["length"])) for info in env.get_info()
     ]
@@ -529,7 +397,6 @@ def test_the_key_may_be_another():
         RecordEpisodeStatistics(CountingEnv()), stats_key="outer"
     )
     env.reset()
-
     assert ["episode", "outer"] == list(env.get_info())
 
 
@@ -539,7 +406,6 @@ def test_writing_into_what_was_told_changes_nothing():
     steps(env, 2)
     for array in env.get_info()["episode"].values():
         array[...] = 1
-
     assert [2, 2] == env.episode_lengths.tolist()
 
 
@@ -573,7 +439,6 @@ def test_time_between_saving_and_restoring_does_not_count():
     env.set_state(state)
     clock.advance(0.5)
     steps(env, 1)
-
     assert 2.5 == env.episode_times
 
 
@@ -583,7 +448,6 @@ def test_an_episode_that_has_ended_is_over_after_restoring_too():
     other = RecordEpisodeStatistics(FixedLength(CountingEnv(steps_per_episode=1), 3))
     other.set_state(env.get_state())
     steps(other, 1)  # LAST
-
     assert (1, 1) == (other.episode_count, other.episode_lengths)
 
 
@@ -592,7 +456,6 @@ def test_a_state_goes_on_in_another_environment_with_its_own_queue_length():
     steps(env, 6)
     other = RecordEpisodeStatistics(CountingEnv(steps_per_episode=1), buffer_length=2)
     other.set_state(env.get_state())
-
     assert deque([1, 1], maxlen=2) == other.length_queue
     assert 2 == other.length_queue.maxlen
 
@@ -609,7 +472,6 @@ def test_rows_that_a_pool_repairs_are_counted_like_others():
         for _ in range(5):
             env.step(np.zeros(2, np.int32))
             lengths.append(env.episode_lengths.tolist())
-
     assert [[1, 1], [2, 2], [3, 3], [0, 4], [1, 0]] == lengths
     assert ([3, 4], [0.0, 1.0]) == (list(env.length_queue), list(env.return_queue))
 
@@ -664,7 +526,6 @@ def test_whatever_moves_each_row_is_counted_as_if_it_were_alone(moves, lengths):
 
 def test_they_show_what_they_wrap():
     env = RunStats(RecordEpisodeStatistics(CartPole(batch_size=2), 5))
-
     assert (
         "RunStats(RecordEpisodeStatistics(CartPole(batch_size=2), buffer_length=5, "
         "stats_key='episode'))"
@@ -673,30 +534,23 @@ def test_they_show_what_they_wrap():
 
 @pytest.mark.parametrize("length", [0, -1, 2.5, None, True])
 def test_the_queues_have_room_for_one_episode_at_least(length, message_of):
-    message = message_of(
-        ValueError, lambda: RecordEpisodeStatistics(CountingEnv(), length)
-    )
-
     assert (
-        f"buffer_length is {length!r}; it must be an integer of at least 1."
-    ) == message
+        f"buffer_length must be an integer of at least 1, got {length!r}."
+    ) == message_of(ValueError, lambda: RecordEpisodeStatistics(CountingEnv(), length))
 
 
 def test_the_key_is_a_string(message_of):
-    message = message_of(
+    assert (
+        "stats_key must be a string, under which get_info() tells of the episode, "
+        "got a list of 1 element."
+    ) == message_of(
         TypeError, lambda: RecordEpisodeStatistics(CountingEnv(), 100, ["episode"])
     )
-
-    assert (
-        "stats_key is a list of 1 element; it is a string, under which get_info() "
-        "tells of the episode."
-    ) == message
 
 
 def test_a_key_that_the_info_has_already_is_refused(message_of):
     env = RecordEpisodeStatistics(RecordEpisodeStatistics(CountingEnv()))
     env.reset()
-
     assert (
         "RecordEpisodeStatistics.get_info() cannot add the key 'episode': the info of "
         "the environment has it already. Choose another one with stats_key=."
@@ -710,7 +564,6 @@ def test_an_info_without_keys_is_refused(message_of):
 
     env = RecordEpisodeStatistics(Told())
     env.reset()
-
     assert (
         "RecordEpisodeStatistics.get_info() adds the key 'episode' to the info of the "
         "environment, which is a list of 2 elements and has no keys. The properties "
@@ -722,7 +575,6 @@ def test_an_info_without_keys_is_refused(message_of):
 @pytest.mark.parametrize("wrapper", [RunStats, RecordEpisodeStatistics])
 def test_the_first_step_of_a_new_environment_is_a_reset(wrapper):
     env = wrapper(Paid([FIRST, LAST], floats(0, 1)))
-
     assert restart(np.zeros(())) == env.step(0)
 
 
@@ -760,5 +612,4 @@ def test_episodes_that_are_shown_again_at_the_end_of_a_run_count_once():
     env.reset()
     for _ in range(5):
         env.step(0)
-
     assert (1, 2) == (env.episodes, env.total_steps)

@@ -15,8 +15,8 @@ from envkit.envs import CartPole, Catch, TicTacToe
 from envkit.errors import SpecError
 from envkit.testing import CountingEnv
 from envkit.wrappers.limits import FixedLength, TimeLimit
-from envkit.wrappers.observations.time_aware import TimeAwareObservation
 from envkit.wrappers.repeats import ActionRepeat
+from envkit.wrappers.time_aware import TimeAwareObservation
 from tests.wrappers.environments import Drive
 from tests.wrappers.showing import showing
 
@@ -43,52 +43,18 @@ def beside(env, **kwargs):
 
 def test_the_time_counts_the_steps_of_an_episode():
     env = TimeAwareObservation(CountingEnv(steps_per_episode=3))
-
     assert [0, 1, 2, 3, 0, 1] == times(env, 5)
 
 
 def test_a_reset_in_mid_episode_begins_anew():
     env = TimeAwareObservation(CountingEnv())
     times(env, 4)
-
     assert [0, 1] == times(env, 1)
-
-
-def test_each_row_counts_for_itself():
-    env = beside(counting_rows(2, 3))
-    seen = [env.reset(), *(env.step(np.zeros(2, np.int32)) for _ in range(4))]
-
-    assert [[0, 0], [1, 1], [2, 2], [0, 3], [1, 0]] == [
-        time_step.observation["time"][:, 0].tolist() for time_step in seen
-    ]
-
-
-def test_rows_outside_a_mask_do_not_count():
-    env = beside(CartPole(batch_size=3, seed=1))
-    env.reset()
-    env.step(np.zeros(3, np.int64))
-    env.step(np.zeros(3, np.int64), np.array([True, False, True]))
-
-    time_step = env.reset(np.array([False, False, True]))
-
-    assert [[2], [1], [0]] == time_step.observation["time"].tolist()
-
-
-def test_a_state_brings_the_time_back():
-    env = TimeAwareObservation(CountingEnv())
-    times(env, 3)
-    token = pickle.loads(pickle.dumps(env.get_state()))
-    times(env, 7)
-
-    env.set_state(token)
-
-    assert 4 == env.step(0).observation[-1]
 
 
 def test_a_vector_gets_the_time_as_its_last_element():
     env = TimeAwareObservation(CartPole(seed=1, batch_size=2))
     seen = env.reset().observation
-
     assert (2, 5) == seen.shape
     assert np.array_equal(
         env.wrapped_env().current_time_step().observation, seen[:, :4]
@@ -97,7 +63,6 @@ def test_a_vector_gets_the_time_as_its_last_element():
 
 def test_a_nest_becomes_a_vector_of_a_dtype_that_holds_all_of_it():
     env = TimeAwareObservation(TicTacToe(), dict_time_key="age")
-
     assert (
         BoundedArraySpec((19,), np.int32, 0, [2] * 9 + [1] * 9 + [2**31 - 1])
         == env.observation_spec()
@@ -106,7 +71,6 @@ def test_a_nest_becomes_a_vector_of_a_dtype_that_holds_all_of_it():
 
 def test_pictures_and_tuples_become_parts_of_the_vector():
     env = TimeAwareObservation(Drive())
-
     assert (72 + 2 + 1 + 1 + 1,) == env.observation_spec().shape
 
 
@@ -116,25 +80,21 @@ def test_float32_and_an_int32_make_a_vector_of_float64_as_in_gymnasium():
 
 def test_a_normalized_time_leaves_float32_what_it_was():
     env = TimeAwareObservation(CartPole(), normalize_time=True, max_steps=10)
-
     assert np.float32 == env.observation_spec().dtype
 
 
 def test_the_vector_has_bounds_if_the_observation_has():
     env = TimeAwareObservation(Catch(), normalize_time=True, max_steps=9)
-
     assert BoundedArraySpec((51,), np.float32, 0.0, 1.0) == env.observation_spec()
 
 
 def test_the_vector_has_no_bounds_if_something_has_none():
     env = TimeAwareObservation(showing(np.zeros(2)), max_steps=9)
-
     assert ArraySpec((3,), np.float64) == env.observation_spec()
 
 
 def test_a_dictionary_gets_another_part():
     env = beside(TicTacToe(batch_size=2))
-
     assert ["board", "mask", "time"] == sorted(env.observation_spec())
     assert TIME == env.observation_spec()["time"]
     assert "time" == env.observation_spec()["time"].name
@@ -143,7 +103,6 @@ def test_a_dictionary_gets_another_part():
 
 def test_the_part_can_have_another_key():
     env = beside(TicTacToe(), dict_time_key="age")
-
     assert ["age", "board", "mask"] == sorted(env.reset().observation)
 
 
@@ -151,7 +110,6 @@ def test_the_part_can_have_another_key():
 def test_a_tuple_or_list_gets_another_element(kind):
     env = beside(showing(kind([np.zeros(2)])))
     seen = env.reset().observation
-
     assert kind is type(seen) is type(env.observation_spec())
     assert [2, 1] == [leaf.size for leaf in seen]
 
@@ -161,7 +119,6 @@ def test_a_tuple_or_list_gets_another_element(kind):
 )
 def test_other_observations_get_into_a_dictionary_with_the_time(observation):
     env = beside(showing(observation), dict_time_key="age")
-
     assert {"obs", "age"} == set(env.observation_spec()) == set(env.reset().observation)
     assert type(observation) is type(env.reset().observation["obs"])
 
@@ -170,7 +127,6 @@ def test_other_observations_get_into_a_dictionary_with_the_time(observation):
 def test_the_environment_s_spec_and_observation_stay_as_they_are(flatten):
     inner = TicTacToe()
     TimeAwareObservation(inner, flatten=flatten).reset()
-
     assert ["board", "mask"] == sorted(inner.observation_spec())
     assert ["board", "mask"] == sorted(inner.current_time_step().observation)
 
@@ -178,7 +134,6 @@ def test_the_environment_s_spec_and_observation_stay_as_they_are(flatten):
 def test_a_normalized_time_reaches_1_with_the_last_step():
     env = beside(CountingEnv(4), normalize_time=True, max_steps=4)
     seen = [env.reset(), *(env.step(0) for _ in range(4))]
-
     assert [0.0, 0.25, 0.5, 0.75, 1.0] == [
         float(time_step.observation["time"][0]) for time_step in seen
     ]
@@ -187,7 +142,6 @@ def test_a_normalized_time_reaches_1_with_the_last_step():
 
 def test_the_limit_is_asked_of_a_time_limit_inside_other_wrappers():
     env = beside(ActionRepeat(TimeLimit(CountingEnv(), 6), 2))
-
     assert 6 == env.max_steps
     assert BoundedArraySpec((1,), np.int32, 0, 6) == env.observation_spec()["time"]
 
@@ -200,7 +154,6 @@ def test_an_argument_counts_more_than_a_time_limit():
 def test_a_duration_that_is_no_number_of_steps_is_none(duration):
     inner = CountingEnv()
     inner.duration = duration
-
     assert TimeAwareObservation(inner).max_steps is None
 
 
@@ -214,13 +167,11 @@ def test_the_time_never_leaves_its_bounds(length, max_steps, normalize):
     env.reset()
     for _ in range(8):
         time = env.step(np.zeros(2, np.int32)).observation["time"]
-
         assert all(spec.check_array(row) for row in time)
 
 
 def test_it_shows_how_it_was_made():
     env = TimeAwareObservation(CountingEnv(), normalize_time=True, max_steps=8)
-
     assert repr(env).endswith(", flatten=True, normalize_time=True, max_steps=8)")
     assert "time" == env.dict_time_key
 
@@ -233,25 +184,13 @@ def test_it_shows_how_it_was_made():
 def test_it_pickles(inner):
     env = beside(inner)
     copied = pickle.loads(pickle.dumps(env))
-
     leaves = zip(nest.flatten(env.reset()), nest.flatten(copied.reset()), strict=True)
     assert all(np.array_equal(ours, theirs) for ours, theirs in leaves)
-
-
-def test_a_time_without_a_limit_cannot_be_normalized(message_of):
-    assert (
-        "TimeAwareObservation cannot normalize the time without knowing how long "
-        "episodes are, and the environment has no time limit that could be asked. Pass "
-        "max_steps, or wrap a TimeLimit."
-    ) == message_of(
-        ValueError, lambda: TimeAwareObservation(CartPole(), normalize_time=True)
-    )
 
 
 def test_an_episode_of_fixed_length_is_as_long_as_that():
     env = FixedLength(CountingEnv(steps_per_episode=2), 4)
     env = TimeAwareObservation(env, normalize_time=True)
-
     assert 4 == env.max_steps
     assert [0.0, 0.25, 0.5, 0.75, 1.0, 0.0] == [
         env.step(0).observation[-1] for _ in range(6)
@@ -260,47 +199,56 @@ def test_an_episode_of_fixed_length_is_as_long_as_that():
 
 def test_what_fills_an_episode_up_counts_beyond_a_time_limit_inside():
     env = FixedLength(TimeLimit(CountingEnv(), 2), 4)
-
     assert 4 == TimeAwareObservation(env).max_steps
 
 
 @pytest.mark.parametrize("max_steps", [0, 2.5, True, "5"])
 def test_a_limit_is_a_number_of_steps(max_steps, message_of):
     assert (
-        f"max_steps is {max_steps!r}; it must be an integer of at least 1, or None to "
-        "ask the environment."
+        "max_steps must be an integer of at least 1, or None to ask the environment, "
+        f"got {max_steps!r}."
     ) == message_of(
         ValueError, lambda: TimeAwareObservation(Catch(), max_steps=max_steps)
     )
 
 
-def test_a_key_that_is_taken_is_refused(message_of):
-    assert (
-        "dict_time_key is 'mask', and the observation has a part with this key. Pass "
-        "another one."
-    ) == message_of(ValueError, lambda: beside(TicTacToe(), dict_time_key="mask"))
-
-
-def test_the_key_of_the_observation_itself_is_refused(message_of):
-    assert (
-        "dict_time_key is 'obs', which is the key of the observation itself where it "
-        "is no dictionary. Pass another one."
-    ) == message_of(ValueError, lambda: beside(Catch(), dict_time_key="obs"))
-
-
-def test_a_key_that_cannot_be_sorted_is_refused(message_of):
-    assert (
-        "The keys of the dictionary have no order: 1, 2, 'time'. Nests are flattened "
-        "in the order of their keys: use keys of one type."
-    ) == message_of(
-        SpecError, lambda: beside(showing({1: np.zeros(2), 2: np.zeros(2)}))
-    )
-
-
 def test_text_cannot_become_a_part_of_a_vector(message_of):
     env = showing({"text": np.array("abc"), "x": np.zeros(2)})
-
     assert (
         "TimeAwareObservation cannot put the observation at ['text'] into a vector of "
         "numbers: its dtype is <U3. Pass flatten=False."
     ) == message_of(ValueError, lambda: TimeAwareObservation(env))
+
+
+REFUSED = {
+    "a time without a limit cannot be normalized": (
+        ValueError,
+        lambda: TimeAwareObservation(CartPole(), normalize_time=True),
+        "TimeAwareObservation cannot normalize the time without knowing how long "
+        "episodes are, and the environment has no time limit that could be asked. Pass "
+        "max_steps, or wrap a TimeLimit.",
+    ),
+    "a key that is taken": (
+        ValueError,
+        lambda: beside(TicTacToe(), dict_time_key="mask"),
+        "dict_time_key is 'mask', and the observation has a part with this key. Pass "
+        "another one.",
+    ),
+    "the key of the observation itself": (
+        ValueError,
+        lambda: beside(Catch(), dict_time_key="obs"),
+        "dict_time_key is 'obs', which is the key of the observation itself where it "
+        "is not a dictionary. Pass another one.",
+    ),
+    "a key that cannot be sorted": (
+        SpecError,
+        lambda: beside(showing({1: np.zeros(2), 2: np.zeros(2)})),
+        "The keys of the dictionary have no order: 1, 2, 'time'. Nests are flattened "
+        "in the order of their keys: use keys of one type.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("error", "call", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_leaves_no_place_for_the_time_is_refused(error, call, message, message_of):
+    assert message == message_of(error, call)

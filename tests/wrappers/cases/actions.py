@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from envkit import BoundedArraySpec
-from envkit.wrappers.actions.transforms import (
+from envkit.wrappers.actions import (
     ActionClipWrapper,
     ActionOffsetWrapper,
     RescaleAction,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from envkit.wrappers.atari.openings import FireOnReset, NoopReset
-from envkit.wrappers.atari.preprocessing import AtariPreprocessing, FrameStack4
-from envkit.wrappers.atari.time_limit import AtariTimeLimit
+from envkit.wrappers.atari import (
+    AtariPreprocessing,
+    AtariTimeLimit,
+    FireOnReset,
+    FrameStack4,
+    NoopReset,
+)
 from tests.wrappers.case import Case
 
 PICTURES = ("gridworld", "camera")

@@ -1,7 +1,9 @@
 """Looking at everything that goes through."""
 
-from envkit.wrappers.checking.passive_checker import PassiveChecker
+from envkit.wrappers.checking import PassiveChecker
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ENVIRONMENTS
 
-CASES = [Case("passive_checker", PassiveChecker, tuple(ENVIRONMENTS))]
+CASES = [
+    Case("passive_checker", PassiveChecker, tuple(ENVIRONMENTS), require=("render",))
+]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from envkit.wrappers.actions.disabled import ExtraDisabledActionsWrapper
-from envkit.wrappers.actions.transforms import TransformAction
+from envkit.wrappers.actions import TransformAction
+from envkit.wrappers.discrete_actions import ExtraDisabledActionsWrapper
 from tests.wrappers.case import Case
 from tests.wrappers.environments import BUILT_IN
 

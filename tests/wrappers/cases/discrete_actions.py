@@ -1,6 +1,6 @@
 """Wrappers between discrete actions and what environments take instead."""
 
-from envkit.wrappers.actions.discrete import (
+from envkit.wrappers.discrete_actions import (
     ActionDiscretizeWrapper,
     DiscretizeAction,
     OneHotActionWrapper,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from envkit.wrappers.actions.flat import FlattenActionWrapper
+from envkit.wrappers.flat_actions import FlattenActionWrapper
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ENVIRONMENTS
 

@@ -1,6 +1,6 @@
 """Wrappers that show earlier observations."""
 
-from envkit.wrappers.history.frames import DelayObservation, FrameStack
+from envkit.wrappers.history import DelayObservation, FrameStack
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ALL
 

@@ -1,6 +1,6 @@
 """The wrapper that shows the last observations and actions."""
 
-from envkit.wrappers.history.history_wrapper import HistoryWrapper
+from envkit.wrappers.history import HistoryWrapper
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ALL
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.wrappers.normalization.normalizers import (
+from envkit.wrappers.normalization import (
     NormalizeObservation,
     NormalizeReward,
+    RunningStatistics,
 )
-from envkit.wrappers.normalization.running_statistics import RunningStatistics
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ALL
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from envkit.wrappers.observations.parts import (
+from envkit.wrappers.observation_parts import (
     FlattenObservation,
     FlattenObservationsWrapper,
     ObservationFilterWrapper,
     RenameObservation,
     SelectObservation,
 )
-from envkit.wrappers.observations.transforms import DtypeObservation
+from envkit.wrappers.observations import DtypeObservation
 from tests.wrappers.case import Case
 
 CASES = [

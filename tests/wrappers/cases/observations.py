@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from envkit import ArraySpec, BoundedArraySpec, nest
-from envkit.wrappers.observations.transforms import (
+from envkit.wrappers.observations import (
     DiscretizeObservation,
     DtypeObservation,
     RescaleObservation,

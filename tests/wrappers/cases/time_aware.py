@@ -1,7 +1,7 @@
 """The wrapper that shows how far the episode has come."""
 
 from envkit.wrappers.limits import TimeLimit
-from envkit.wrappers.observations.time_aware import TimeAwareObservation
+from envkit.wrappers.time_aware import TimeAwareObservation
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ALL
 

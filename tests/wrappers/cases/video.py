@@ -4,7 +4,7 @@ import atexit
 import shutil
 import tempfile
 
-from envkit.wrappers.video.record_video import RecordVideo
+from envkit.wrappers.video import RecordVideo
 from tests.wrappers.case import Case
 from tests.wrappers.environments import ALL
 

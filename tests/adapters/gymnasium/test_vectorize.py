@@ -1,0 +1,944 @@
+"""`vectorize` is Gymnasium's `AsyncVectorEnv`, faster."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from contextlib import closing
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit.adapters import GymnasiumWrapper
+from envkit.adapters.gymnasium.members import to_members
+from envkit.adapters.gymnasium.to_vector import PyToGymnasiumVector
+from envkit.adapters.gymnasium.vectorize import (
+    GymnasiumRows,
+    Places,
+    plain_spec,
+    vectorize,
+)
+from envkit.envs import Catch
+from envkit.errors import CallOrderError, EnvironmentRaised, SpecError
+from envkit.parallel.backends.linked import linked
+from envkit.specs import ArraySpec
+from envkit.specs.special import ObjectSpec
+from envkit.testing import CountingEnv
+from envkit.wrappers import TimeLimit
+from tests.adapters.gym_spaces import WANTS_SETTLED
+from tests.adapters.vector_games import (
+    GAMES,
+    MODES,
+    assert_same_game,
+    makers,
+    transitions,
+)
+
+inline = functools.partial(vectorize, backend="inline", num_workers=2)
+
+
+class Everything(gymnasium.Env):
+    """Has spaces of every kind, infos of many, and says what it was given."""
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 7}  # noqa: RUF012  # Gymnasium's way
+    action_space = spaces.Dict(
+        push=spaces.Discrete(2), word=spaces.Text(3), keys=spaces.MultiBinary(2)
+    )
+
+    def __init__(self, render_mode="ansi"):
+        self.render_mode = render_mode
+        self.observation_space = spaces.Dict(
+            word=spaces.Text(5),
+            list=spaces.Sequence(spaces.Discrete(3)),
+            pair=spaces.Tuple(
+                (spaces.Discrete(4, start=2), spaces.Box(0.0, 1.0, (2,), np.float32))
+            ),
+            either=spaces.OneOf((spaces.Discrete(2), spaces.Text(3))),
+        )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {"options": str(options)}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.steps += 1
+        info = {"word": action["word"], "deep": {"steps": self.steps}}
+        if action["push"]:
+            info["pushed"] = True
+        return (
+            self.observation_space.sample(),
+            self.steps / 3,
+            False,
+            self.steps == 3,
+            info,
+        )
+
+    def render(self):
+        return f"step {self.steps}"
+
+
+class Frail(gymnasium.Env):
+    """Counts, and fails when it is told to."""
+
+    observation_space = spaces.Box(0.0, 9.0, (), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return np.float32(0.0), {}
+
+    def step(self, action):
+        if action == 2:
+            raise ValueError("Too hot.")
+        self._steps += 1
+        return np.float32(self._steps), 1.0, False, False, {}
+
+
+class Bounded(Frail):
+    """Has bounds of its own."""
+
+    def __init__(self, most=9.0):
+        self.observation_space = spaces.Box(0.0, most, (), np.float32)
+
+
+# The same as Gymnasium's own.
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", GAMES)
+def test_everything_is_as_with_gymnasiums_own(name, mode):
+    envs = inline(makers(name), autoreset_mode=mode)
+    assert_same_game(SyncVectorEnv(makers(name), autoreset_mode=mode), envs, steps=25)
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_members_of_all_spaces_are_as_with_gymnasiums_own(mode):
+    expected = SyncVectorEnv([Everything] * 3, autoreset_mode=mode)
+    envs = inline([Everything] * 3, autoreset_mode=mode)
+    assert_same_game(expected, envs, steps=9)
+    envs.close()
+
+
+def calls_that_are_waited_for(envs):
+    """Yields the results of calls that were begun, and the errors of wrong ones."""
+
+    def error_of(call, *args):
+        with pytest.raises((NoAsyncCallError, AlreadyPendingCallError)) as caught:
+            call(*args)
+        return caught.type.__name__, caught.value.name
+
+    actions = np.array([1, 0])
+    yield error_of(envs.reset_wait)
+    envs.reset_async(seed=7)
+    yield error_of(envs.call_async, "gravity")
+    yield error_of(envs.step_wait)
+    yield envs.reset_wait(timeout=60.0)
+    for _ in range(3):
+        envs.step_async(actions)
+        yield error_of(envs.step_async, actions)
+        yield error_of(envs.reset_async)
+        yield error_of(envs.call_wait)
+        yield envs.step_wait(timeout=60.0)
+    yield error_of(envs.step_wait)
+    envs.call_async("gravity")
+    yield error_of(envs.set_attr, "gravity", 1.6)
+    yield envs.call_wait(timeout=60.0)
+    envs.set_attr("gravity", [1.6, 3.7])
+    yield envs.get_attr("gravity")
+    envs.reset_async(seed=[3, 4], options={"low": 0.01, "high": 0.02})
+    yield envs.reset_wait()
+
+
+def pooled(env_fns):
+    return PyToGymnasiumVector(
+        ParallelPyEnvironment(
+            [lambda make=make: GymnasiumWrapper(make()) for make in env_fns],
+            backend="inline",
+        )
+    )
+
+
+@pytest.mark.parametrize("make", [inline, pooled])
+def test_calls_are_begun_and_waited_for_as_with_gymnasiums_own(make):
+    env_fns = makers("CartPole-v1", rows=2)
+    with closing(AsyncVectorEnv(env_fns)) as theirs, closing(make(env_fns)) as ours:
+        expected = list(calls_that_are_waited_for(theirs))
+        got = list(calls_that_are_waited_for(ours))
+    np.testing.assert_equal(got, expected)
+
+
+def test_processes_do_as_gymnasiums_processes():
+    expected = AsyncVectorEnv(makers("FrozenLake-v1", rows=2), autoreset_mode=MODES[1])
+    envs = vectorize(
+        makers("FrozenLake-v1", rows=2), autoreset_mode=MODES[1], num_workers=1
+    )
+    with closing(expected), closing(envs):
+        assert_same_game(expected, envs, steps=25)
+
+
+@WANTS_SETTLED
+def test_members_of_all_spaces_come_from_processes():
+    with closing(vectorize([Everything] * 2, num_workers=1)) as envs:
+        assert_same_game(SyncVectorEnv([Everything] * 2), envs, steps=4)
+
+
+def test_the_modes_give_the_same_transitions():
+    def play(mode):
+        envs = inline(makers("CartPole-v1"), autoreset_mode=mode)
+        played = transitions(envs, steps=40)
+        envs.close()
+        return played
+
+    next_step, same_step, disabled = (play(mode) for mode in MODES)
+
+    assert same_step == disabled
+    for longer, shorter in zip(same_step, next_step, strict=True):
+        assert 30 < len(shorter) < 40
+        assert longer[: len(shorter)] == shorter
+
+
+def test_the_number_of_workers_does_not_matter():
+    played = []
+    for workers in (1, 2, 3):
+        envs = inline(makers("CartPole-v1"), num_workers=workers)
+        played.append(transitions(envs, steps=20))
+        envs.close()
+    assert played[0] == played[1] == played[2]
+
+
+def test_the_arguments_are_those_of_gymnasiums():
+    theirs = list(inspect.signature(AsyncVectorEnv).parameters.values())
+    ours = list(inspect.signature(vectorize).parameters.values())
+
+    # A later Gymnasium may have added some at the end.
+    known = [(p.name, p.default) for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD]
+    names = [name for name, _ in known]
+    assert names[: len(theirs)] == [p.name for p in theirs][: len(names)]
+    for (_, default), parameter in zip(known, theirs, strict=False):
+        assert getattr(parameter.default, "value", parameter.default) == default
+
+
+def test_it_is_the_adapter_of_batches():
+    envs = inline([Frail] * 3)
+    assert isinstance(envs, PyToGymnasiumVector)
+    assert isinstance(envs, gymnasium.vector.VectorEnv)
+    assert "VectorizedEnvs(num_envs=3)" == repr(envs)
+    envs.close()
+
+
+# Seeds and options.
+
+
+def test_rows_without_a_seed_go_on_with_their_own_generators():
+    expected = SyncVectorEnv(makers("CartPole-v1"))
+    envs = inline(makers("CartPole-v1"))
+    for seed in (3, [None, 9, None], None, [4, None, 2]):
+        theirs, ours = expected.reset(seed=seed)[0], envs.reset(seed=seed)[0]
+
+        assert theirs.tolist() == ours.tolist()
+    assert envs.np_random_seed == expected.np_random_seed
+    assert [own.random() for own in expected.np_random] == [
+        own.random() for own in envs.np_random
+    ]
+    envs.close()
+
+
+def test_options_reach_the_masked_rows_once():
+    envs = inline([Everything] * 3)
+    envs.reset()
+    mask = np.array([True, False, True])
+
+    _, infos = envs.reset(options={"low": 1, "reset_mask": mask})
+
+    text = "{'low': 1}"
+    assert [text, None, text] == infos["options"].tolist()
+    assert ["None"] * 3 == envs.reset()[1]["options"].tolist()
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reset_right_after_the_end_begins_one_episode_not_two(mode):
+    class Counting(Everything):
+        resets = 0
+
+        def reset(self, **kwargs):
+            self.resets += 1
+            return super().reset(**kwargs)
+
+    envs = inline([Counting], autoreset_mode=mode, num_workers=1)
+    envs.reset()
+    resets = []
+    for _ in range(3):
+        envs.step(envs.action_space.sample())
+    for _ in range(2):
+        envs.reset()
+        envs.step(envs.action_space.sample())
+        resets += envs.get_attr("resets")
+
+    assert [3, 4] == resets if mode == "SameStep" else [2, 3] == resets
+    envs.close()
+
+
+def test_an_action_that_does_not_fit_is_refused_by_the_name_of_the_class(message_of):
+    envs = inline([Frail] * 2)
+    envs.reset()
+    text = message_of(ValueError, lambda: envs.step([0, 1, 2]))
+    assert text.startswith("VectorizedEnvs.step() was given an action that does not")
+    envs.close()
+
+
+# Infos.
+
+
+def asked(monkeypatch, infos, mode, pushes):
+    """Returns how often workers were asked for infos in a reset and five steps."""
+    envs = inline([Everything] * 2, infos=infos, autoreset_mode=mode)
+    pool, calls = envs.wrapped_env(), []
+    call = pool.call
+    monkeypatch.setattr(
+        pool,
+        "call",
+        lambda name, *args, **kwargs: (
+            calls.append(kwargs.get("env_ids")),
+            call(name, *args, **kwargs),
+        )[1],
+    )
+    envs.reset()
+    actions = {
+        "push": np.zeros(2, int),
+        "word": ("a", "b"),
+        "keys": np.zeros((2, 2), int),
+    }
+    for _ in range(pushes):
+        envs.step(actions)
+    envs.close()
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("infos", "mode", "calls"),
+    [("all", "NextStep", 6), ("final", "NextStep", 2), ("none", "NextStep", 0)],
+)
+def test_workers_are_asked_for_the_infos_that_are_wanted(
+    monkeypatch, infos, mode, calls
+):
+    assert calls == len(asked(monkeypatch, infos, mode, 5))
+
+
+def test_the_infos_of_end_and_beginning_come_together(monkeypatch):
+    # The third step ends both episodes.
+    assert 4 == len(asked(monkeypatch, "all", "SameStep", 3))
+
+
+def test_nobody_is_asked_for_infos_where_there_are_none(monkeypatch):
+    envs = inline([Frail] * 3)
+    monkeypatch.setattr(envs.wrapped_env(), "call", None)
+    assert {} == envs.reset()[1]
+    assert {} == envs.step(np.zeros(3, int))[4]
+    envs.close()
+
+
+def test_only_workers_with_infos_are_asked(monkeypatch):
+    class Telling(Frail):
+        def step(self, action):
+            return *super().step(action)[:4], {"told": True} if action else {}
+
+    envs = inline([Telling] * 4)
+    envs.reset()
+    pool = envs.wrapped_env()
+    call, ids = pool.call, []
+    monkeypatch.setattr(
+        pool,
+        "call",
+        lambda *args, env_ids: ids.append(env_ids) or call(*args, env_ids=env_ids),
+    )
+
+    _, _, _, _, infos = envs.step(np.array([0, 0, 1, 0]))
+
+    assert ([[1]], [False, False, True, False]) == (ids, infos["told"].tolist())
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gymnasiums_statistics_work_on_top(mode):
+    envs = RecordEpisodeStatistics(inline([Everything] * 2, autoreset_mode=mode))
+    envs.reset()
+    envs.action_space.seed(1)
+
+    for _ in range(3):
+        _, _, _, _, infos = envs.step(envs.action_space.sample())
+
+    infos = infos.get("final_info", infos) if "episode" not in infos else infos
+    assert ([2.0, 2.0], [3, 3]) == (
+        infos["episode"]["r"].tolist(),
+        infos["episode"]["l"].tolist(),
+    )
+    envs.close()
+
+
+# Environments.
+
+
+def test_environments_are_asked_and_changed():
+    envs = inline([Everything] * 3)
+    envs.reset()
+
+    envs.set_attr("steps", [5, 6, 7])
+
+    assert (5, 6, 7) == envs.get_attr("steps") == envs.call("steps")
+    assert ("step 5", "step 6", "step 7") == envs.render() == envs.call("render")
+    assert ("ansi", 7) == (envs.render_mode, envs.metadata["render_fps"])
+
+    envs.set_attr("steps", 1)
+
+    assert (True,) * 3 == envs.call("has_wrapper_attr", "steps")
+    assert ("step 1",) * 3 == envs.get_attr("render")
+    envs.close()
+
+
+class Levelled(CountingEnv):
+    """Has an attribute, and a method that tells it."""
+
+    level = 1
+
+    def told(self, more=0):
+        return self.level + more
+
+    def get_info(self):
+        return {"level": self.level}
+
+
+@pytest.mark.parametrize("backend", ["process", "inline", "linked"])
+def test_environments_of_envkit_are_asked_and_changed(backend):
+    if backend == "linked":
+        backend = linked(["envkit worker {address}"] * 2)
+    makers = [Levelled, lambda: TimeLimit(Levelled(), 5), Levelled]
+    with closing(vectorize(makers, backend=backend, num_workers=2)) as envs:
+        envs.set_attr("level", [2, 3, 4])
+        assert (2, 3, 4) == envs.get_attr("level") == envs.call("level")
+        assert (9, 10, 11) == envs.call("told", more=7)
+        assert ({"level": 2}, {"level": 3}, {"level": 4}) == envs.call("get_info")
+        envs.set_attr("level", 5)
+        assert (5, 5, 5) == envs.call("told")
+
+
+def test_nobody_moves_behind_the_batchs_back():
+    envs = inline([Frail] * 2)
+    with pytest.raises(ValueError, match=r"Use step\(\) itself\."):
+        envs.call("step", 0)
+    envs.close()
+
+
+def test_environments_of_envkit_and_names_will_do():
+    envs = inline([Catch, "Catch"], autoreset_mode="SameStep")
+    observations, infos = envs.reset(seed=[7, 7])
+    assert ((2, 10, 5), [0, 0]) == (observations.shape, infos["episode_steps"].tolist())
+    assert observations[0].tolist() == observations[1].tolist()
+    envs.close()
+
+
+def test_names_of_gymnasiums_environments_will_do():
+    expected = SyncVectorEnv([lambda: gymnasium.make("FrozenLake-v1")] * 3)
+    with closing(inline(["gymnasium:FrozenLake-v1"] * 3)) as envs:
+        assert_same_game(expected, envs, steps=20)
+
+
+def test_an_environment_that_raises_is_named(nothing_left_behind):
+    envs = vectorize([Frail] * 4, num_workers=2)
+    envs.reset()
+
+    with pytest.raises(
+        ValueError, match=r"env_fns\[3\] raised in step\(\)\."
+    ) as caught:
+        envs.step(np.array([0, 0, 0, 2]))
+
+    assert isinstance(caught.value, EnvironmentRaised)
+    with pytest.raises(CallOrderError, match="environments 2, 3 raised"):
+        envs.step(np.zeros(4, int))
+
+    envs.reset(options={"reset_mask": np.array([False, False, True, True])})
+
+    assert [2, 2, 1, 1] == envs.step(np.zeros(4, int))[0].tolist()
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_with_a_policy_episodes_are_cut_and_begin_anew(mode):
+    envs = inline([Frail] * 4, autoreset_mode=mode, on_worker_failure=RestartPolicy())
+    envs.reset()
+    envs.step(np.zeros(4, int))
+
+    observations, rewards, terminated, truncated, infos = envs.step(
+        np.array([0, 0, 0, 2])
+    )
+
+    cut = [False, False, True, True]
+    assert ([1.0, 1.0, 0.0, 0.0], [False] * 4, cut) == (
+        rewards.tolist(),
+        terminated.tolist(),
+        truncated.tolist(),
+    )
+    ends = infos if mode == "NextStep" else infos["final_info"]
+    assert cut == ends["repaired"].tolist()
+    assert [2, 2, *((1, 1) if mode == "NextStep" else (0, 0))] == observations.tolist()
+    after = envs.step(np.zeros(4, int))[0].tolist()
+    assert [3, 3, *((0, 0) if mode == "NextStep" else (1, 1))] == after
+    envs.close()
+
+
+# Arguments.
+
+
+def test_without_copies_observations_are_read_only():
+    envs = inline([Frail] * 2, copy=False)
+    observations, _ = envs.reset()
+    assert not observations.flags.writeable
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "workers"),
+    [
+        ({}, 3),
+        ({"num_workers": 2}, 2),
+        ({"max_concurrency": 2}, 2),
+        ({"num_workers": 9}, 3),
+    ],
+)
+def test_environments_are_shared_out(options, workers):
+    options = {"num_workers": 3, **options} if options == {} else options
+    envs = vectorize([Frail] * 3, backend="inline", **options)
+    assert workers >= envs.wrapped_env().num_workers
+    envs.close()
+
+
+def test_bounds_may_differ_if_that_is_said():
+    envs = inline([Bounded, lambda: Bounded(5.0)], observation_mode="different")
+    assert [9.0, 5.0] == envs.observation_space.high.tolist()
+    assert 9.0 == envs.single_observation_space.high
+    envs.close()
+
+
+def test_spaces_may_be_given():
+    single = spaces.Box(-1.0, 99.0, (), np.float32)
+    batched = spaces.Box(-1.0, 99.0, (2,), np.float32)
+    envs = inline([Bounded] * 2, observation_mode=(batched, single))
+    assert (single, batched) == (envs.single_observation_space, envs.observation_space)
+    envs.close()
+
+
+def text_of_spaces(first, second):
+    return f"\n\n  {first}\n  {second}"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (
+            lambda: inline([Frail], worker=print),
+            ValueError,
+            "worker was given, and vectorize() has no place for it: envkit's workers "
+            "run a program of their own. worker_setup runs something first in each.",
+        ),
+        (
+            lambda: inline(Frail),
+            TypeError,
+            "env_fns is a type object; vectorize takes a list with one function for "
+            "each environment: [make_env] * 8.",
+        ),
+        (
+            lambda: inline(4),
+            TypeError,
+            "env_fns is 4 of type int; vectorize takes a list with one function for "
+            "each environment: [make_env] * 8.",
+        ),
+        (
+            lambda: inline([]),
+            ValueError,
+            "env_fns must have at least one function, got none.",
+        ),
+        (
+            lambda: inline([Frail, Frail()]),
+            TypeError,
+            "env_fns[1] is a Frail object, which is non-callable. Each "
+            "environment is made in its own worker, so pass what makes it: lambda: "
+            "gymnasium.make(...).",
+        ),
+        (
+            lambda: inline([Frail], num_workers=0),
+            ValueError,
+            "num_workers must be at least 1, got 0.",
+        ),
+        (
+            lambda: inline([Frail], max_concurrency=2.5),
+            TypeError,
+            "max_concurrency must be an integer or None, got 2.5 of type float.",
+        ),
+        (
+            lambda: inline([Frail], observation_mode="alike"),
+            ValueError,
+            "observation_mode must be 'same', 'different', or a tuple of the batched "
+            "space and the single one, got the string 'alike'.",
+        ),
+        (
+            lambda: inline([Frail], infos="some"),
+            ValueError,
+            "infos must be one of 'all', 'final', 'none', got 'some'.",
+        ),
+        (
+            lambda: inline([Bounded, lambda: Bounded(5.0)]),
+            RuntimeError,
+            "env_fns[0] and env_fns[1] have different observation spaces, so they "
+            "cannot form one batch. Where only bounds differ, pass "
+            "observation_mode='different'.\n\n  Box(0.0, 9.0, (), float32)\n"
+            "  Box(0.0, 5.0, (), float32)",
+        ),
+        (
+            lambda: inline(
+                [Frail], observation_mode=(spaces.Discrete(2), spaces.Discrete(2))
+            ),
+            RuntimeError,
+            "observation_mode has the single space Discrete(2), and the environments "
+            "have Box(0.0, 9.0, (), float32), whose members are other arrays.",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    call, error, text, message_of, nothing_left_behind
+):
+    assert text == message_of(error, call)
+
+
+class Strict(gymnasium.Env):
+    """Has no defaults, for Gymnasium's own vectors pass everything."""
+
+    observation_space = action_space = spaces.Discrete(99)
+
+    def reset(self, seed, options):
+        super().reset(seed=seed)
+        return 0 if options is None else options["level"], {}
+
+    def step(self, action):
+        return 0, 0.0, True, False, {}
+
+
+def test_an_environment_whose_reset_has_no_defaults_is_passed_everything():
+    with closing(vectorize([Strict] * 2, backend="inline")) as envs:
+        assert [0, 0] == envs.reset()[0].tolist()
+        assert [3, 3] == envs.reset(seed=7, options={"level": 3})[0].tolist()
+        envs.step(np.array([0, 0]))
+        assert [0, 0] == envs.step(np.array([0, 0]))[0].tolist()
+
+
+class Fragile(gymnasium.Env):
+    """Fails when it is told to, and counts how often it was closed."""
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012  # Gymnasium's way
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(4)
+    closed = 0
+
+    def __init__(self, fails_in_reset=False, fails_in_close=False):
+        self.render_mode = "ansi"
+        self._fails_in_reset = fails_in_reset
+        self._fails_in_close = fails_in_close
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if self._fails_in_reset:
+            raise ValueError("Too cold.")
+        self.given = seed, options
+        return np.zeros(1, np.float32), {"begun": True}
+
+    def step(self, action):
+        if action == 3:
+            return np.zeros(1), 0.0, False, {}
+        if action == 2:
+            raise ValueError("Too hot.")
+        return np.ones(1, np.float32), 0.5, bool(action), False, {}
+
+    def render(self):
+        return "frail"
+
+    def close(self):
+        Fragile.closed += 1
+        if self._fails_in_close:
+            raise ValueError("Stuck.")
+
+
+def notes_of(call):
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # its notes are the subject
+        call()
+    return str(caught.value), caught.value.__notes__
+
+
+def test_an_environment_that_raises_is_named_by_its_number_and_the_call():
+    rows = GymnasiumRows([Fragile] * 3, first_row=6)
+    rows.reset()
+    assert ("Too hot.", ["env_fns[7] raised in step()."]) == notes_of(
+        lambda: rows.step(np.array([0, 2, 0]))
+    )
+    rows = GymnasiumRows([Fragile, lambda: Fragile(fails_in_reset=True)])
+    cold = "Too cold.", ["env_fns[1] raised in reset()."]
+    assert cold == notes_of(rows.reset)
+    # A reset within a step is called so.
+    rows = GymnasiumRows([Fragile, Fragile])
+    rows.reset()
+    rows.step(np.array([0, 1]))
+    rows._envs[1]._fails_in_reset = True
+    assert cold == notes_of(lambda: rows.step(np.array([0, 0])))
+
+
+OLD = "Environments written for the old Gym return other ones."
+
+
+def test_results_of_the_old_gym_are_refused(message_of):
+    class Old(Fragile):
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1)
+
+    rows = GymnasiumRows([Fragile, Fragile])
+    rows.reset()
+    assert (
+        "step() returned a tuple of 4 elements; in Gymnasium it returns the tuple "
+        f"(observation, reward, terminated, truncated, info). {OLD}",
+        ["env_fns[1] raised in step()."],
+    ) == notes_of(lambda: rows.step(np.array([0, 3])))
+    assert (
+        "reset() returned array of shape (1,), dtype float64, values 0.0 … 0.0; in "
+        f"Gymnasium it returns the tuple (observation, info). {OLD}"
+    ) == message_of(TypeError, GymnasiumRows([Old]).reset)
+
+
+def test_where_one_cannot_be_made_the_others_are_closed():
+    def fail():
+        raise ValueError("No room.")
+
+    before = Fragile.closed
+
+    assert ("No room.", ["env_fns[2] was called."]) == notes_of(
+        lambda: GymnasiumRows([Fragile, Fragile, fail])
+    )
+    assert before + 2 == Fragile.closed
+
+
+class Wide(Fragile):
+    observation_space = spaces.Box(0, 9, (2,), np.float32)
+
+
+NOT_ONE = "which is not an environment of Gymnasium's or envkit's."
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "text"),
+    [
+        ([Fragile], TypeError, f"It returned the class Fragile, {NOT_ONE}"),
+        ([7], TypeError, f"It returned 7 of type int, {NOT_ONE}"),
+        ([None], TypeError, f"It returned None, {NOT_ONE}"),
+        (
+            [SyncVectorEnv([Fragile])],
+            TypeError,
+            "It returned the vector environment SyncVectorEnv; vectorize takes "
+            "functions that make single environments.",
+        ),
+        (
+            [Catch(batch_size=2)],
+            ValueError,
+            "PyToGymnasium was given Catch, which is a batch: PyToGymnasiumVector "
+            "takes those.",
+        ),
+        (
+            [Fragile(), Wide()],
+            RuntimeError,
+            "env_fns[4] and env_fns[5] have different observation_spaces, so they "
+            "cannot form one batch.\n\n  Box(0.0, 9.0, (1,), float32)\n"
+            "  Box(0.0, 9.0, (2,), float32)",
+        ),
+    ],
+)
+def test_what_is_no_environment_is_refused(made, error, text, message_of):
+    makers = [lambda one=one: one for one in made]
+    assert text == message_of(error, lambda: GymnasiumRows(makers, first_row=4))
+
+
+def test_seeds_and_options_are_for_the_next_reset_alone():
+    rows = GymnasiumRows([Fragile] * 3, first_row=1)
+    rows.seed([5, None, 6])
+    rows.set_reset_options({"hot": True}, [False, True, True, False])
+
+    rows.reset()
+
+    expected = [(5, {"hot": True}), (None, {"hot": True}), (6, None)]
+    assert expected == [env.given for env in rows._envs]
+
+    rows.reset(np.array([True, False, False]))
+
+    assert [(None, None), *expected[1:]] == [env.given for env in rows._envs]
+
+
+def test_reports_say_how_episodes_end_and_where_infos_are():
+    class Report(Fragile):
+        def step(self, action):
+            ends = bool(action & 1), bool(action & 2)
+            return np.ones(1, np.float32), 1.0, *ends, {"a": 1} if action > 1 else {}
+
+    rows = GymnasiumRows([Report] * 4)
+
+    assert [4] * 4 == rows.reset().observation["report"].tolist()
+
+    time_step = rows.step(np.arange(4))
+
+    assert [0, 1, 6, 7] == time_step.observation["report"].tolist()
+    assert [1, 2, 2, 2] == time_step.step_type.tolist()
+    assert [1.0, 0.0, 1.0, 0.0] == time_step.discount.tolist()
+    assert {3: ({"a": 1}, {"a": 1})} == rows.row_infos([3, 9])
+
+
+def test_the_info_of_the_end_is_kept_beside_that_of_the_beginning():
+    rows = GymnasiumRows([Fragile] * 2)
+    rows.reset()
+    rows.step(np.array([0, 1]))
+    rows.reset(np.array([False, True]))
+    assert {0: ({}, {}), 1: ({}, {"begun": True})} == rows.row_infos([0, 1])
+    rows.step(np.array([0, 0]))
+    assert {1: ({}, {})} == rows.row_infos([1])
+
+
+def test_the_info_of_the_end_is_not_written_to_by_the_reset():
+    class Writing(Fragile):
+        def __init__(self):
+            super().__init__()
+            self.info = {"mask": np.ones(2, bool), "deep": {"seen": [np.ones(1)]}}
+
+        def _write(self, value):
+            self.info["mask"][:] = value
+            self.info["deep"]["seen"][0][:] = value
+            return self.info
+
+        def reset(self, *, seed=None, options=None):
+            return super().reset()[0], self._write(False)
+
+        def step(self, action):
+            return np.ones(1, np.float32), 1.0, True, False, self._write(True)
+
+    rows = GymnasiumRows([Writing])
+    rows.reset()
+    rows.step(np.array([0]))
+
+    rows.reset(np.array([True]))
+
+    ended, begun = rows.row_infos([0])[0]
+    assert ([True, True], 1.0) == (ended["mask"].tolist(), *ended["deep"]["seen"][0])
+    assert ([False, False], 0.0) == (begun["mask"].tolist(), *begun["deep"]["seen"][0])
+
+
+def test_rewards_are_as_exact_as_gymnasiums():
+    class Exact(Fragile):
+        def step(self, action):
+            return np.ones(1, np.float32), 1 / 3, False, False, {}
+
+    rows = GymnasiumRows([Exact])
+    rows.reset()
+
+    assert [1 / 3] == rows.step(np.array([0])).reward.tolist()
+
+
+def test_environments_of_envkit_become_gymnasiums():
+    rows = GymnasiumRows([CountingEnv] * 2)
+    rows.reset()
+    assert [1, 1] == rows.step(np.array([0, 0])).observation["observation"].tolist()
+
+
+def test_equal_spaces_travel_once():
+    found = GymnasiumRows([lambda: gymnasium.make("CartPole-v1")] * 2).row_spaces()
+    assert found.observation[0] is found.observation[1]
+    assert found.action[0] is found.action[1]
+
+
+def test_every_environment_is_closed_also_if_another_cannot_be():
+    rows = GymnasiumRows(
+        [
+            Fragile,
+            lambda: Fragile(fails_in_close=True),
+            Fragile,
+        ]
+    )
+    before = Fragile.closed
+
+    with pytest.raises(ValueError, match="Stuck"):
+        rows.close()
+
+    assert before + 3 == Fragile.closed
+    rows.close()
+
+
+SPACES = [
+    spaces.Box(-1.0, 1.0, (2, 3), np.float32),
+    spaces.Box(0, 255, (), np.uint8),
+    spaces.Discrete(3, start=2),
+    spaces.MultiBinary((2, 2)),
+    spaces.MultiDiscrete([2, 3], dtype=np.int32),
+    spaces.Text(5),
+    spaces.Sequence(spaces.Discrete(3)),
+    spaces.Graph(spaces.Box(0.0, 1.0, (2,)), None),
+    spaces.OneOf((spaces.Discrete(2), spaces.Text(3))),
+    spaces.Dict(
+        b=spaces.Discrete(2),
+        a=spaces.Tuple((spaces.Text(3), spaces.Box(0.0, 1.0, (2,)))),
+    ),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_members_arrive_as_gymnasium_puts_them_together(space):
+    space.seed(3)
+    members = [space.sample() for _ in range(3)]
+    spec = plain_spec(space)
+    places = Places(spec, rows=3)
+    for row, member in enumerate(members):
+        places.put(row, member)
+
+    batch = to_members(space, spec)(places.copy())
+
+    expected = concatenate(space, members, create_empty_array(space, n=3))
+    assert data_equivalence(expected, batch, exact=True)
+    assert batch_space(space, 3).contains(batch)
+
+
+def test_bounds_do_not_matter():
+    assert ArraySpec((2,), np.float32) == plain_spec(spaces.Box(0, 1, (2,), np.float32))
+    assert ObjectSpec() == plain_spec(spaces.Text(4))
+
+
+def test_what_is_put_later_does_not_change_a_copy_and_lists_will_do_for_arrays():
+    places = Places(ArraySpec((2,), np.int64), rows=2)
+    before = places.copy()
+    places.put(0, [7, 8])
+    assert ([[0, 0]] * 2, [[7, 8], [0, 0]]) == (
+        before.tolist(),
+        places.copy().tolist(),
+    )
+
+
+def test_nothing_is_broadcast(message_of):
+    places = Places({"at": (ArraySpec((2,), np.float32),)}, rows=2)
+    assert (
+        "The observation does not fit its spec at observation['at'][0].\n\n"
+        "  expected   ArraySpec(shape=(2,), dtype=float32)\n"
+        "  got        array of shape (1,), dtype float64, values 0.0 … 0.0\n\n"
+        "The shape is not that of the observation_space."
+    ) == message_of(SpecError, lambda: places.put(0, {"at": (np.zeros(1),)}))

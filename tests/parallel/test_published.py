@@ -1,0 +1,235 @@
+"""What a pool tells of itself to those who look on from another process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import struct
+import time
+
+import numpy as np
+import pytest
+
+from envkit import constructor
+from envkit.parallel import ParallelPyEnvironment, RestartPolicy
+from envkit.parallel.published import FORMAT, Nameplate
+from envkit.parallel.slab import CLOSED, PROCESS, RESTARTS, SlabLayout
+from envkit.testing import CountingEnv, CrashingEnv
+from tests import residue
+
+pytestmark = pytest.mark.skipif(
+    not residue.ON_LINUX, reason="memory without a name is no memfd here"
+)
+
+
+# Where the counters of a small pool may be.
+PLACES = {
+    "modes": 0,
+    "sequence": 64,
+    "command": 80,
+    "answered": 96,
+    "meters": 128,
+    "staff": 256,
+}
+
+
+def memory_of_pools():
+    """Returns, by its inode, each memory of a pool that this process has open."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{number}"
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(path).startswith("/memfd:envkit "):
+                found[os.stat(path).st_ino] = path
+    return found
+
+
+@pytest.fixture
+def plates():
+    """Reads the plates of the pools that the test has made."""
+    # An exception that was caught keeps the memory of a pool that ended with it.
+    earlier = memory_of_pools().keys()
+
+    def read():
+        found = []
+        for inode, path in memory_of_pools().items():
+            if inode not in earlier:
+                fd = os.open(path, os.O_RDONLY)
+                found.append(Nameplate.read(fd))
+                os.close(fd)
+        return [plate for plate in found if plate is not None]
+
+    return read
+
+
+def test_a_pool_tells_what_it_is(plates):
+    recipe = constructor("CartPole", batch_size=3)
+    before = time.time()
+    with ParallelPyEnvironment([recipe] * 2, num_workers=2, start_method="fork"):
+        (plate,) = plates()
+
+    assert ("ParallelPyEnvironment", os.getpid(), ["CartPole-v1"], 2, 6) == (
+        plate.kind,
+        plate.pid,
+        plate.targets,
+        plate.envs,
+        plate.rows,
+    )
+    assert ([[0, 3], [3, 6]], [0, 3]) == (plate.blocks, plate.first_rows)
+    assert before <= plate.began <= time.time()
+
+
+def test_the_places_are_those_of_the_arrays(plates):
+    with ParallelPyEnvironment(
+        [CountingEnv] * 3, num_workers=1, start_method="fork"
+    ) as env:
+        slab, places = env._pool.slab, plates()[0].places
+        start = slab._modes.__array_interface__["data"][0]
+
+        assert {
+            name: getattr(slab, name).__array_interface__["data"][0] - start
+            for name in places
+            if name != "modes"
+        } | {"modes": 0} == places
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_processes_and_restarts_are_those_of_the_statistics(backend):
+    crashing = functools.partial(CrashingEnv, crash_at=2, how="raise")
+    with ParallelPyEnvironment(
+        [CountingEnv, crashing],
+        num_workers=2,
+        backend=backend,
+        on_worker_failure=RestartPolicy(),
+    ) as env:
+        env.reset()
+        for _ in range(4):
+            env.step([0, 0])
+        staff = env._pool.slab.staff.copy()
+        workers = env.statistics().workers
+
+    assert [worker.restarts for worker in workers] == staff[:, RESTARTS].tolist()
+    assert staff[1, RESTARTS] > 0
+    assert [worker.pid for worker in workers] == staff[:, PROCESS].tolist()
+
+
+def test_a_pool_that_is_closed_says_so_in_its_memory():
+    env = ParallelPyEnvironment([CountingEnv] * 2, num_workers=2, start_method="fork")
+    staff = env._pool.slab.staff
+    env.close()
+    assert [CLOSED] * 2 == staff[:, PROCESS].tolist()
+
+
+@pytest.fixture
+def fd():
+    """A file of memory that is called as a pool's is."""
+    number = os.memfd_create("envkit")
+    yield number
+    os.close(number)
+
+
+@pytest.mark.parametrize("text", [b"", b"short", b"x" * 100], ids=len)
+def test_memory_without_a_plate_has_none(text, fd):
+    os.write(fd, text)
+    assert Nameplate.read(fd) is None
+
+
+FACTS = {
+    "kind": "Pool",
+    "program": "a.py",
+    "pid": 1,
+    "targets": ["B-v1"],
+    "envs": 2,
+    "blocks": [[0, 1], [1, 3]],
+    "first_rows": [0, 1],
+    "places": PLACES,
+    "are_linked": False,
+    "began": 0.5,
+    "envkit": "9.9",
+    "format": FORMAT,
+}
+
+
+def test_a_plate_is_read_as_it_was_written(fd):
+    plate = Nameplate(**FACTS)
+    os.write(fd, bytes(512) + plate.packed(512))
+    assert plate == Nameplate.read(fd)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe",
+        b"[]",
+        b"3",
+        b"{" * 100_000,
+        b"[" * 100_000,
+        *(
+            json.dumps({**FACTS, **wrong}).encode()
+            for wrong in (
+                {"more": 1},
+                {"kind": 3},
+                {"targets": [3]},
+                {"targets": 3},
+                {"pid": "1"},
+                {"pid": None},
+                {"blocks": []},
+                {"blocks": [[0, 1], [2, 3]]},
+                {"blocks": [[0, 1], [1, 10**15]]},
+                {"blocks": [[0, 1], [1, 3, 5]]},
+                {"blocks": 5},
+                {"first_rows": [0]},
+                {"first_rows": [1, 2]},
+                {"first_rows": [0, 3]},
+                {"envs": 10**9},
+                {"places": {}},
+                {"places": {**PLACES, "staff": 500}},
+                {"places": {**PLACES, "modes": -8}},
+                {"places": {**PLACES, "meters": "8"}},
+                {"are_linked": 1},
+                {"began": "now"},
+                {"began": float("nan")},
+            )
+        ),
+    ],
+    ids=lambda content: content[-60:].decode("latin-1").replace("\xff", "?"),
+)
+def test_a_plate_that_cannot_be_is_an_error_of_one_kind(content, fd):
+    os.write(fd, bytes(512) + content + struct.pack("<Q8s", 512, b"envkit\0\1"))
+    with pytest.raises(ValueError, match="plate"):
+        Nameplate.read(fd)
+
+
+@pytest.mark.parametrize("place", [2**64 - 1, 2**63, 513, 528])
+def test_a_plate_that_begins_outside_its_memory_is_none(place, fd):
+    os.write(fd, bytes(512) + struct.pack("<Q8s", place, b"envkit\0\1"))
+    assert Nameplate.read(fd) is None
+
+
+def test_the_plate_of_another_envkit_says_which(fd):
+    plate = Nameplate(
+        "Pool", "a.py", 1, [], 1, [[0, 1]], [0], {}, False, 0.0, "9.9", 99
+    )
+    os.write(fd, plate.packed(0))
+    with pytest.raises(ValueError, match=r"run by envkit 9\.9, which counts otherwise"):
+        Nameplate.read(fd)
+
+
+def test_a_pool_without_room_for_a_plate_runs_all_the_same(plates, monkeypatch):
+    def full(*unused):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with ParallelPyEnvironment(
+        [CountingEnv] * 2, num_workers=1, start_method="fork"
+    ) as env:
+        assert [] == plates()
+        assert [0, 0] == np.asarray(env.reset().observation).tolist()
+
+
+def test_a_layout_tells_the_places_of_control_arrays_only():
+    with ParallelPyEnvironment([CountingEnv], backend="inline") as env:
+        layout: SlabLayout = env._pool.layout
+    assert list(layout.offsets[:7]) == list(layout.places.values())

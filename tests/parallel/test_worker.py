@@ -1,0 +1,367 @@
+"""A worker's process, spoken to by hand: each message, each bell, each end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import io
+import os
+import select
+import sys
+
+import numpy as np
+import pytest
+
+from envkit.parallel import serialize
+from envkit.parallel.arguments import as_constructors
+from envkit.parallel.backends.launch import ForkLauncher, SpawnLauncher
+from envkit.parallel.messages import (
+    PROTOCOL_VERSION,
+    Bind,
+    Close,
+    Hello,
+    Packed,
+    PackedJob,
+    RemoteFailure,
+    Reply,
+    Request,
+    RowsRaised,
+    WorkerJob,
+)
+from envkit.parallel.slab import (
+    BUSY_NS,
+    RAISED,
+    RESET,
+    RUNS,
+    STEP,
+    STEPS,
+    WAITING_NS,
+    Slab,
+    SlabLayout,
+    slot_of,
+)
+from envkit.parallel.system.doorbell import MESSAGE, Doorbell
+from envkit.parallel.system.shared_memory import SharedBlock
+from envkit.testing import CountingEnv, CrashingEnv
+from tests import residue
+
+pytestmark = pytest.mark.skipif(
+    not residue.ON_LINUX, reason="a pidfd tells that a process has ended"
+)
+
+# What environments of tests are made of in a worker: a module of its own, that a
+# worker finds where its parent does.
+NOTED = """
+import numpy as np
+from envkit import PyEnvironment, restart, transition
+from envkit.specs import ArraySpec
+
+def boxed(value):
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+class Noted(PyEnvironment):
+    def observation_spec(self):
+        return ArraySpec((), object)
+    def action_spec(self):
+        return ArraySpec((), object)
+    def _reset(self):
+        return restart(boxed(["begin"]))
+    def _step(self, action):
+        return transition(boxed([action, "seen"]), reward=1.0)
+"""
+
+
+class Peer:
+    """The parent of one worker, without a pool."""
+
+    def __init__(
+        self,
+        *makers,
+        launcher=ForkLauncher,
+        rings_each_row=False,
+        setup=None,
+        protocol=None,
+    ):
+        job = WorkerJob(1, 2, (), rings_each_row=rings_each_row)
+        payloads = tuple(
+            serialize.dump_constructor(maker, 2 + index)
+            for index, maker in enumerate(as_constructors(makers, "Peer"))
+        )
+        packed = PackedJob(job, payloads, setup)
+        if protocol is not None:
+            packed = packed._replace(protocol=protocol)
+        self.process = launcher({}).start()
+        self.process.channel.send(packed)
+        self.hello = self.receive()
+        if isinstance(self.hello, Packed):
+            self.hello = serialize.load_value(self.hello.payload)
+        self.bell = self.done = self.block = self.slab = None
+
+    def receive(self):
+        return self.process.channel.receive(30, life=self.process.life_fd)
+
+    def bind(self, lingers=False):
+        """Lays two rows of another worker before those of this one."""
+        rows = len(self.hello.specs)
+        layout = SlabLayout(self.hello.specs[0], ((0, 2), (2, 2 + rows)))
+        self.block = SharedBlock.create(layout.size)
+        self.slab = Slab(layout, self.block.buffer)
+        self.bell, self.done = Doorbell.create(blocking=True), Doorbell.create()
+        fds = (self.block.fd, *self.bell.fds, *self.done.fds)
+        bind = Packed(serialize.dump_value(Bind(layout, lingers)))
+        self.process.channel.send(bind, fds)
+        return self
+
+    def run(self, command, rows=(2,)):
+        """Rings for rows and waits until the worker has rung as often as it must."""
+        self.slab.request(np.array(rows), command)
+        self.bell.ring()
+        marks = self.slab.sequence ^ self.slab.answered
+        while (marks[list(rows)] > RAISED).any():
+            self.listen()
+            marks = self.slab.sequence ^ self.slab.answered
+        return [self.answer(row) for row in rows]
+
+    def listen(self):
+        life = self.process.life_fd
+        ready, _, _ = select.select([self.done, life], [], [], 30)
+        assert ready, "the worker neither rings nor ends"
+        assert life not in ready, "the worker has ended"
+        return self.done.drain()
+
+    def answer(self, row):
+        if self.slab.answered[row] & RAISED:
+            return "raised"
+        slot = slot_of(int(self.slab.sequence[row]))
+        observation = self.slab.steps[3][slot, row]  # None if it came by message
+        return int(self.slab.steps[0][slot, row]), np.asarray(observation).tolist()
+
+    def ask(self, method, *arguments, envs=(2,)):
+        payload = serialize.dump_value(arguments, "An argument")
+        self.bell.ring(MESSAGE)
+        self.process.channel.send(Request(5, method, envs, payload))
+        reply = self.receive()
+        assert (Reply, 5) == (type(reply), reply.number)
+        return [
+            result
+            if isinstance(result, RemoteFailure)
+            else serialize.load_value(result)
+            for result in reply.results
+        ]
+
+    def ended(self):
+        """Waits until the process has ended, and reports how."""
+        assert select.select([self.process.life_fd], [], [], 30)[0]
+        assert self.process.has_ended()
+        return self.process.report(1)
+
+    def close(self):
+        """Tells the worker to end; harmless when repeated."""
+        if self.process.life_fd < 0:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            if self.bell is not None:
+                self.bell.ring(MESSAGE)
+            self.process.channel.send(Close(), life=self.process.life_fd)
+        self.report = self.ended()
+        self.process.close()
+        for thing in (self.bell, self.done, self.block):
+            if thing is not None:
+                thing.close()
+
+
+@contextlib.contextmanager
+def worker(*makers, **options):
+    peer = Peer(*makers, **options)
+    try:
+        yield peer
+    finally:
+        peer.close()
+
+
+def test_a_worker_builds_answers_and_ends(monkeypatch):
+    """One process, from its first message to its last."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with worker(CountingEnv, CountingEnv, launcher=SpawnLauncher) as peer:
+        peer.bind()
+        reset = peer.run(RESET, rows=(2, 3))
+        step = peer.run(STEP, rows=(3,))
+        meters = peer.slab.meters[1].copy()
+        rest = peer.slab.meters[0].tolist()
+        info, picture = peer.ask("render", "rgb_array", "rgb_array", envs=(2, 3))
+        again = peer.run(STEP, rows=(2, 3))
+        peer.close()
+
+    assert isinstance(peer.hello, Hello)
+    assert (peer.process.pid, 2) == (peer.hello.pid, len(peer.hello.specs))
+    assert [(0, 0), (0, 0)] == reset
+    assert [(1, 1)] == step
+    assert [(1, 1), (1, 2)] == again
+    assert (8, 8, 3) == picture.shape == info.shape
+    # Two rows, then one; each time it woke up once.
+    assert (3, 2) == (meters[STEPS], meters[RUNS])
+    assert meters[BUSY_NS] > 0
+    assert meters[WAITING_NS] > 0
+    assert [0] * 8 == rest
+    assert (0, None, "") == (
+        peer.report.exitcode,
+        peer.report.signal,
+        peer.report.stderr_tail,
+    )
+
+
+def test_a_worker_rings_once_however_many_rows_it_ran():
+    with worker(*[CountingEnv] * 3) as peer:
+        peer.bind()
+        peer.run(RESET, rows=(2, 3, 4))
+        peer.ask("access", ("batched",))  # By then it has rung for the rows.
+        rings = peer.done.drain()
+        assert rings in (0, 1)
+        assert 1 == peer.slab.meters[1][RUNS]
+
+
+def test_a_worker_may_ring_for_each_row():
+    with worker(*[CountingEnv] * 3, rings_each_row=True) as peer:
+        peer.bind()
+        peer.slab.request(np.array([2, 3, 4]), RESET)
+        peer.bell.ring()
+        rings = 0
+        while rings < 4:  # three rows, and one for the whole
+            rings += peer.listen()
+        peer.ask("access", ("batched",))
+
+        assert (4, 0) == (rings, peer.done.drain())
+
+
+def test_a_worker_that_lingers_does_everything_once_and_reads_its_messages():
+    with worker(*[CountingEnv] * 3) as peer:
+        peer.bind(lingers=True)
+        peer.run(RESET, rows=(2, 3, 4))
+        stepped = [peer.run(STEP, rows=(2, 3, 4))[2][1] for _ in range(5)]
+        peer.ask("access", ("batched",))
+        assert [1, 2, 3, 4, 5] == stepped
+        assert 3 * 6 == peer.slab.meters[1][STEPS]
+
+
+def test_a_failure_arrives_before_its_row_is_marked():
+    with worker(functools.partial(CrashingEnv, where="reset"), CountingEnv) as peer:
+        peer.bind()
+        answers = peer.run(RESET, rows=(2, 3))
+        messages = peer.process.channel.receive_available()
+
+        assert ["raised", (0, 0)] == answers
+        assert [RowsRaised] == [type(message) for message in messages]
+        assert ((2,), 2, "reset", "RuntimeError", peer.process.pid) == (
+            messages[0].rows,
+            messages[0].failure.env,
+            messages[0].failure.command,
+            messages[0].failure.type_name,
+            messages[0].failure.pid,
+        )
+        assert [(0, 0)] == peer.run(RESET, rows=(2,))
+
+
+class Hostile:
+    """Pickles, but cannot be unpickled."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_arguments_that_cannot_be_read_fail_their_request():
+    with worker(CountingEnv, CountingEnv) as peer:
+        peer.bind()
+        hostile = ("get_info", (Hostile(),), {})
+        # What was sent together cannot be told apart.
+        failures = peer.ask("call", hostile, ("get_info", (), {}), envs=(2, 3))
+        assert [RemoteFailure] * 2 == [type(failure) for failure in failures]
+        assert [(0, 0)] == peer.run(RESET)
+
+
+def test_a_constructor_that_cannot_be_loaded_is_told(monkeypatch, tmp_path):
+    (tmp_path / "my_noted.py").write_text(NOTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    maker = importlib.import_module("my_noted").Noted
+    (tmp_path / "my_noted.py").write_text("raise OSError('no disk')")
+    with worker(CountingEnv, maker, launcher=SpawnLauncher) as peer:
+        pass
+    del sys.modules["my_noted"]
+
+    assert ("constructor", 3, "load") == (
+        peer.hello.kind,
+        peer.hello.env,
+        peer.hello.command,
+    )
+    assert "OSError: no disk\n" in peer.hello.traceback
+
+
+def test_setup_is_run_before_constructors_are_loaded(monkeypatch, tmp_path):
+    (tmp_path / "my_setup.py").write_text(
+        "import sys, types\n"
+        "def run():\n"
+        "    from envkit.testing import CountingEnv\n"
+        "    module = types.ModuleType('made_later'); module.Env = CountingEnv\n"
+        "    sys.modules['made_later'] = module\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    setup = serialize.dump_value("my_setup:run", "worker_setup")
+    with worker("made_later:Env", setup=setup) as peer:
+        assert isinstance(peer.hello, Hello)
+
+
+def test_a_parent_of_another_version_is_refused():
+    with worker(CountingEnv, protocol=PROTOCOL_VERSION + 1) as peer:
+        pass
+    assert (
+        f"The worker's envkit speaks version {PROTOCOL_VERSION} and the parent's "
+        f"{PROTOCOL_VERSION + 1}: two installations are on the path."
+    ) == peer.hello.message
+
+
+@pytest.mark.parametrize(
+    "end", [lambda channel: channel.send(Close()), lambda channel: channel.close()]
+)
+def test_a_worker_ends_before_it_is_bound(end):
+    with worker(CountingEnv) as peer:
+        end(peer.process.channel)
+        assert 0 == peer.ended().exitcode
+
+
+def test_a_worker_is_killed_with_all_its_children_when_its_lifeline_ends():
+    with worker(CountingEnv) as peer:
+        os.close(peer.process._lifeline)
+        peer.process._lifeline = -1
+        assert "SIGKILL" == peer.ended().signal
+
+
+def test_what_a_close_raises_is_written_to_stderr(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    broken = functools.partial(CrashingEnv, where="close")
+    with worker(broken, broken) as peer:
+        peer.bind()
+        peer.close()
+        report = peer.report
+
+    (line,) = report.stderr_tail.strip().split("\n")
+    assert line.startswith(
+        "close() of 2 environments raised RuntimeError: CrashingEnv was told to raise "
+        "in close 1. (envs.py, line "
+    )
+    assert 0 == report.exitcode
+
+
+def test_a_crash_in_native_code_says_where(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with worker(functools.partial(CrashingEnv, how="SIGSEGV")) as peer:
+        peer.bind()
+        peer.run(RESET)
+        peer.slab.request(np.array([2]), STEP)
+        peer.bell.ring()
+        report = peer.ended()
+
+    assert "SIGSEGV" == report.signal
+    assert report.stderr_tail.startswith("Fatal Python error: Segmentation fault\n")
+    assert "in _maybe_crash\n" in report.stderr_tail

@@ -1,0 +1,175 @@
+"""`Troubled`, the environment of all tests about workers, and what such tests need.
+
+It does what it should not exactly when it was told to. What it is told is sent to
+workers, which import this module.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from envkit import ParallelPyEnvironment
+from envkit.errors import WorkerError
+from envkit.testing import TracingEnv, check_trace
+from tests.waiting import PATIENCE
+
+# How long a call may take that is promised to return within a second. What hangs does
+# so for longer, and a machine may be busy.
+PROMPTLY = PATIENCE
+
+
+class Troubled(TracingEnv):
+    """Makes the trouble it was told to make, at one place, once.
+
+    The places are the names of methods, "constructor", and "after step" for when a
+    step has done everything but return.
+    """
+
+    def __init__(self, env_id=0, where="", trouble=None, at=1, **options):
+        super().__init__(env_id, **options)
+        self._plans = {}
+        self.plan(where, trouble, at)
+        self._meet("constructor")
+
+    def plan(self, where, trouble, at=1):
+        """Makes trouble in the `at`-th call from now on."""
+        self._plans[where] = [at, trouble]
+
+    def _meet(self, where):
+        plan = self._plans.get(where)
+        if plan is not None:
+            plan[0] -= 1
+            if plan[0] == 0:
+                plan[1]()
+
+    def _reset(self):
+        self._meet("reset")
+        return super()._reset()
+
+    def _step(self, action):
+        self._meet("step")
+        time_step = super()._step(action)
+        self._meet("after step")
+        return time_step
+
+    def render(self, mode="rgb_array"):
+        self._meet("render")
+        return super().render(mode)
+
+    def get_info(self):
+        self._meet("get_info")
+        return super().get_info()
+
+    def get_state(self):
+        self._meet("get_state")
+        return super().get_state()
+
+    def seed(self, seed):
+        self._meet("seed")
+        return super().seed(seed)
+
+    def meet(self):
+        """Is there to be called."""
+        self._meet("meet")
+        return os.getpid()
+
+    def do(self, function, *args):
+        """Calls something in the worker."""
+        return function(*args)
+
+    def close(self):
+        self._meet("close")
+        super().close()
+
+
+def send_myself(number):
+    os.kill(os.getpid(), number)
+
+
+def signalled(number):
+    return functools.partial(send_myself, number)
+
+
+def exits(code):
+    return functools.partial(os._exit, code)
+
+
+# How a worker may end, and what its error knows about that.
+ENDS = {
+    "SIGSEGV": (signalled(signal.SIGSEGV), (None, "SIGSEGV"), "was killed by SIGSEGV"),
+    "SIGKILL": (signalled(signal.SIGKILL), (None, "SIGKILL"), "was killed by SIGKILL"),
+    "SIGABRT": (os.abort, (None, "SIGABRT"), "was killed by SIGABRT"),
+    "exit 0": (exits(0), (0, None), "exited with code 0"),
+    "exit 3": (exits(3), (3, None), "exited with code 3"),
+}
+
+
+def pool_of(count, *, workers=None, start_method="fork", make=Troubled, **options):
+    """Opens a pool whose environments know their numbers."""
+    return ParallelPyEnvironment(
+        [functools.partial(make, env) for env in range(count)],
+        num_workers=workers or count,
+        start_method=start_method,
+        start_serially=False,
+        **options,
+    )
+
+
+def plan(pool, env, where, trouble, at=1):
+    pool.call("plan", where, trouble, at, env_ids=[env])
+
+
+def failure_of(call, *args, **options):
+    """Returns the error that a call must raise."""
+    with pytest.raises(WorkerError) as caught:
+        call(*args, **options)
+    return caught.value
+
+
+def first_line(error):
+    return str(error).partition("\n")[0]
+
+
+def masked(rows, *chosen):
+    mask = np.zeros(rows, bool)
+    mask[list(chosen)] = True
+    return mask
+
+
+def numbers(*row):
+    """Returns actions of which no two rows have the same."""
+    return np.array(row, np.int64)
+
+
+def row_of(time_step, row):
+    """Returns one row of a batch."""
+    return type(time_step)(
+        time_step.step_type[row],
+        time_step.reward[row],
+        time_step.discount[row],
+        {name: leaf[row] for name, leaf in time_step.observation.items()},
+    )
+
+
+def wrong_rows(before, actions, after, rows=None):
+    """Returns the faults of a batch of answers of `TracingEnv`."""
+    rows = range(len(after.step_type)) if rows is None else rows
+    found = []
+    for row in rows:
+        was = None if before is None else row_of(before, row)
+        action = None if actions is None else actions[row]
+        found.append(check_trace(was, action, row_of(after, row), env_id=row))
+    return [text for text in found if text]
+
+
+def throw(make, *args, **options):
+    raise make(*args, **options)
+
+
+def raises(make, *args, **options):
+    return functools.partial(throw, make, *args, **options)

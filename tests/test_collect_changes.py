@@ -1,0 +1,93 @@
+"""A release's section is collected from the fragments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+KINDS = ("breaking", "feature", "fix")
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with a version and two fragments."""
+    changes = tmp_path / "docs/changes"
+    changes.mkdir(parents=True)
+    (changes / "ducks.feature.md").write_text("Ducks\nswim.\n", "utf-8")
+    (changes / "sink.fix.md").write_text("They do not sink.\n", "utf-8")
+    (tmp_path / "envkit").mkdir()
+    (tmp_path / "envkit/__init__.py").write_text('__version__ = "0.1.0"\n', "utf-8")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0\n\nOld.\n", "utf-8")
+    return tmp_path
+
+
+def collect(project: Path, version: str = "0.2.0") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "tools/collect_changes.py"),
+            version,
+            "--date=2026-11-22",
+            f"--root={project}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_section_has_the_fragments_by_kind_and_stands_above_the_older_ones(project):
+    assert 0 == collect(project).returncode
+
+    assert """# Changelog
+
+Changes that users notice, newest version first.
+Entries are collected from `docs/changes/` when a version is released.
+
+## 0.2.0 (2026-11-22)
+
+Tag `v0.2.0`.
+
+### New
+
+- Ducks swim.
+
+### Fixed
+
+- They do not sink.
+
+## 0.1.0
+
+Old.
+""" == (project / "CHANGELOG.md").read_text("utf-8")
+    assert not list((project / "docs/changes").iterdir())
+    assert '__version__ = "0.2.0"\n' == (project / "envkit/__init__.py").read_text()
+
+
+def test_what_cannot_be_collected_is_refused_and_nothing_is_written(project):
+    before = (project / "CHANGELOG.md").read_text("utf-8")
+    (project / "docs/changes/bug.bugfix.md").write_text("?", "utf-8")
+    refused = collect(project)
+    assert (
+        1,
+        "bug.bugfix.md must be called SLUG.KIND.md, where KIND is one of breaking, "
+        "feature, fix.\n",
+    ) == (refused.returncode, refused.stderr)
+    assert before == (project / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_a_version_is_released_once_and_with_something_in_it(project):
+    collect(project)
+    assert "there is nothing to release" in collect(project, "0.3.0").stderr
+
+    (project / "docs/changes/more.fix.md").write_text("More.", "utf-8")
+    assert "has a section of version 0.2.0 already" in collect(project).stderr
+
+
+def test_the_fragments_of_this_project_have_a_kind():
+    for path in (ROOT / "docs/changes").glob("[!.]*"):
+        assert path.name.split(".")[1:] in [[kind, "md"] for kind in KINDS], path.name
