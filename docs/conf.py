@@ -6,8 +6,9 @@ the names of Python and NumPy become links to their own sites.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
-import shutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.ext.autodoc.mock import mock
 from sphinx.util.inspect import TypeAliasForwardRef
 from sphinx.util.nodes import make_refnode
 
@@ -30,18 +32,17 @@ release = version = envkit.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
 ]
-# In `changes` lies what CHANGELOG.md is collected from when a version is released.
-exclude_patterns = ["_build", "changes/*"]
-templates_path = ["_templates"]
+# In `changes` lies what CHANGELOG.md is collected from when a version is released, and
+# in `reference/generated` what builds of older checkouts have left.
+exclude_patterns = ["_build", "changes/*", "reference/generated"]
 
 html_theme = "furo"
 html_title = f"envkit {version}"
 html_static_path = ["_static"]
-html_css_files = ["wide_tables.css"]
+html_css_files = ["envkit.css"]
 html_show_copyright = False
 html_show_sphinx = False
 
@@ -49,7 +50,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 default_role = "literal"  # Docstrings set code in single backticks.
-autodoc_default_options = {"members": True, "show-inheritance": True}
+toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
 # As they are written: the repr of a class, `<class ...>`, is no Python to be parsed.
 autodoc_preserve_defaults = True
@@ -67,20 +68,15 @@ napoleon_numpy_docstring = False
 # A name that leads nowhere breaks the build.
 nitpicky = True
 nitpick_ignore_regex = [
-    # Without a network nobody knows what these packages document. Names of envkit are
-    # never excused, but for type variables and aliases, which have no page to link to.
+    # Without a network the build cannot know what these packages document. Names of
+    # envkit are never excused, but for type variables and aliases, which have no page
+    # to link to.
     (
         r"py:.*",
         r"(abc|argparse|collections|concurrent|cProfile|enum|np|npt|numpy|os|pathlib"
-        r"|tensorflow|types|typing|zipfile)\..*",
+        r"|ssl|tensorflow|types|typing|zipfile)\..*",
     ),
-    (r"py:class", r"(.*\.)?(Self|SpecT|Change|Ignored|Method|Path)"),
-    # Types of parts that have no page.
-    (
-        r"py:class",
-        r"envkit\.(adapters\.pysc2_parts\.functions\.Function"
-        r"|recording\.layout\.Layout)",
-    ),
+    (r"py:class", r"(.*\.)?(Self|Spec\w*T|Change|Ignored|Info|Method|Path)"),
 ]
 intersphinx_mapping = {}
 if tags.has("online"):  # noqa: F821  # Sphinx puts `tags` here
@@ -90,10 +86,64 @@ if tags.has("online"):  # noqa: F821  # Sphinx puts `tags` here
     }
 
 _FIELD = type(envkit.TimeStep.step_type)
-_REFERENCE = Path(__file__).parent / "reference/index.md"
-_PAGES = set(re.findall(r"^   (envkit\.\S+)$", _REFERENCE.read_text("utf-8"), re.M))
+_REFERENCE = Path(__file__).parent / "reference"
+# A block of a page of the reference: a package, and the names that are described there.
+_BLOCK = re.compile(r"^```\{names\} (\S+)\n(.*?)^```$", re.M | re.S)
+_PLACES: dict[str, list[str]] = {}  # For each name, those that it has with its package.
+for _page in sorted(_REFERENCE.glob("*.md")):
+    for _package, _names in _BLOCK.findall(_page.read_text("utf-8")):
+        for _name in _names.split():
+            _PLACES.setdefault(_name, []).append(f"{_package}.{_name}")
+for _name in types.__all__:
+    _PLACES[_name] = [f"envkit.types.{_name}"]
 _MODULES = {"errors", "specs", "testing", "wrappers"}  # words of everyday, too
 _LINKED = {*envkit.__all__, *errors.__all__, *types.__all__} - _MODULES
+
+_CLASSES = {
+    name
+    for path in Path(envkit.__file__).parent.rglob("*.py")
+    for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.M)
+}
+
+# Members of base classes without a description are described where they are inherited.
+_DESCRIBED = [name for name in _PLACES if name[:1].isupper()]
+_FOREIGN = ["BaseException", "Enum", "Exception", "IntEnum", "int", "object", "tuple"]
+autodoc_default_options = {
+    "members": True,
+    "show-inheritance": True,
+    "inherited-members": ",".join(sorted({*_DESCRIBED, *_FOREIGN})),
+}
+
+
+def _expand_names(app: Sphinx, name: str, source: list[str]) -> None:
+    """Describes the names of each block of a page, in whatever module they are."""
+    if name.startswith("reference/"):
+        source[0] = _BLOCK.sub(_descriptions, source[0])
+
+
+def _descriptions(block: re.Match[str]) -> str:
+    package, names = block[1], block[2].split()
+    with mock(autodoc_mock_imports):
+        module = importlib.import_module(package)
+        directives = [_directive(getattr(module, name)) for name in names]
+    lines = [
+        line
+        for name, (directive, *options) in zip(names, directives, strict=True)
+        for line in (f".. {directive}:: {package}.{name}", *options, "")
+    ]
+    return "\n".join(["```{eval-rst}", *lines, "```"])
+
+
+def _directive(obj: Any) -> list[str]:
+    if obj is envkit.PyEnvironment:
+        hooks = "_reset, _step, _reset_rows, _get_state, _set_state"
+        return ["autoclass", f"   :private-members: {hooks}"]
+    if inspect.isclass(obj):
+        return ["autoclass"]
+    if callable(obj):
+        return ["autofunction"]
+    cls = type(obj)
+    return ["py:data", *[f"   :type: {cls.__name__}"] * (cls.__name__ in _PLACES)]
 
 
 def _translate(
@@ -131,16 +181,15 @@ def _linked(code: re.Match[str]) -> str:
 def _name_public_bases(
     app: Sphinx, name: str, obj: Any, options: Any, bases: list[type]
 ) -> None:
-    """Shows in place of a base class without a page what that is derived from."""
-    while hidden := [base for base in bases if _has_no_page(base)]:
+    """Shows in place of a base class without a description its own bases."""
+    while hidden := [base for base in bases if _is_internal(base)]:
         index = bases.index(hidden[0])
         bases[index : index + 1] = hidden[0].__bases__
 
 
-def _has_no_page(cls: type) -> bool:
-    package, _, _ = cls.__module__.partition(".")
-    is_internal = package == "envkit" and cls.__module__ not in _PAGES
-    return cls.__name__.startswith("_") or is_internal
+def _is_internal(cls: Any) -> bool:
+    package = getattr(cls, "__module__", "").partition(".")[0]
+    return package == "envkit" and cls.__name__ not in _PLACES
 
 
 def _name_tests(app: Sphinx, name: str, source: list[str]) -> None:
@@ -152,45 +201,54 @@ def _name_tests(app: Sphinx, name: str, source: list[str]) -> None:
     )
 
 
-def _skip_fields(
+def _skip_members(
     app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Leaves out a namedtuple's fields, which its docstring describes."""
-    return True if isinstance(obj, _FIELD) else None
+    """Leaves out what docstrings describe or other packages do.
+
+    The fields of a namedtuple stand in its docstring, and what a class inherits from
+    another library that library documents.
+    """
+    function = inspect.unwrap(getattr(obj, "fget", None) or obj)
+    home = getattr(function, "__module__", None) or "envkit"
+    return True if isinstance(obj, _FIELD) or not home.startswith("envkit") else None
 
 
 def _resolve(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element
-) -> nodes.reference | None:
-    """Finds a name without the module it lives in.
+) -> nodes.Node | None:
+    """Finds the description of a name, which stands under the package that exports it.
 
-    Annotations write `TimeStep`, and readers know it as `envkit.TimeStep`.
+    Annotations write `TimeStep` or the module that it is defined in, and readers know
+    it as `envkit.TimeStep`. In a signature a class of envkit that no page describes is
+    not a link.
     """
-    package, _, short = node["reftarget"].rpartition(".")
+    target = node["reftarget"]
+    package, _, short = target.rpartition(".")
     if node.get("refdomain") != "py" or package.partition(".")[0] not in ("", "envkit"):
         return None
-    homes = [
-        (name, entry)
-        for name, entry in env.domaindata["py"]["objects"].items()
-        if name.startswith(f"{package or 'envkit'}.")
-        and name.endswith(f".{short}")
-        and entry.objtype in ("class", "data", "exception", "function")
-    ]
-    if len(homes) != 1:
+    places = _PLACES.get(short, [])
+    if not places:
+        return content if node["reftype"] == "class" and short in _CLASSES else None
+    name = max(places, key=lambda place: _common(place.split("."), target.split(".")))
+    entry = env.domaindata["py"]["objects"].get(name)
+    if entry is None:
         return None
-    [(name, entry)] = homes
     return make_refnode(
         app.builder, node["refdoc"], entry.docname, entry.node_id, content, name
     )
 
 
+def _common(path: list[str], other: list[str]) -> int:
+    return sum(part == its for part, its in zip(path, other, strict=False))
+
+
 def setup(app: Sphinx) -> None:
     """Connects the functions above."""
-    # A page of a module that is gone would be built and complained about for ever.
-    shutil.rmtree(Path(__file__).parent / "reference/generated", ignore_errors=True)
     # Before Napoleon, whose own handler has the priority 500.
     app.connect("autodoc-process-docstring", _translate, priority=400)
     app.connect("autodoc-process-bases", _name_public_bases)
-    app.connect("autodoc-skip-member", _skip_fields)
+    app.connect("autodoc-skip-member", _skip_members)
     app.connect("missing-reference", _resolve)
     app.connect("source-read", _name_tests)
+    app.connect("source-read", _expand_names)
