@@ -10,6 +10,8 @@ RUN := $(VENV)/bin/python
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+# Hundreds of processes start in the tests: each would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's notices about instruction sets and missing GPUs help nobody here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -22,7 +24,7 @@ help:
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
 	@echo "make check     formatting, lint, types and docs"
 	@echo "make bench     run the benchmarks, and write docs/performance.md: a quarter of an hour"
-	@echo "make soak      kill workers at random for two minutes; nothing may be wrong"
+	@echo "make soak      a million steps amid kills, pauses, forks and floods: minutes; all must hold"
 	@echo "make clean     remove .venv and everything that was built"
 	@echo "Another interpreter: make PYTHON=python3.12 test"
 
@@ -39,15 +41,27 @@ demo: $(VENV)/.demo
 # OpenGL without a graphics card has drawn.
 AT_A_TIME := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
+# Two runs: a process that has loaded TensorFlow and games takes twenty times as long to
+# fork a worker, and every process loads what its run collects. What looks at all modules
+# of envkit, or at all that users write, loads TensorFlow, too.
+LOADING := architecture coming_from docs exported_names forgotten_imports typing_tests
+LARGE_TESTS := tests/tf tests/adapters $(LOADING:%=tests/test_%.py)
+LARGE := $(LARGE_TESTS) envkit docs README.md
+SMALL := tests $(LARGE_TESTS:%=--ignore=%)
+
 test: $(VENV)/.test
-	@"$(RUN)" -m pytest -m "not heavy" $(AT_A_TIME)
+	@failed=0; \
+	"$(RUN)" -m pytest -m "not heavy" $(AT_A_TIME) $(SMALL) || failed=1; \
+	"$(RUN)" -m pytest -m "not heavy" $(AT_A_TIME) $(LARGE) || failed=1; \
+	exit $$failed
 
 # Some tests need libraries that are too large for every run, and are skipped without;
 # here a library that is missing is a failure. And some of the others are too slow for
 # every run: they are marked "heavy".
 # PLE is in no registry: make test-all PLE=path names a checkout to test with.
 test-all: $(VENV)/.test-all
-	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME) $(if $(PLE),--ple="$(PLE)")
+	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME) $(SMALL)
+	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME) $(if $(PLE),--ple="$(PLE)") $(LARGE)
 	@$(MAKE) --no-print-directory VENV="$(VENV)-sb3" test-sb3
 
 # What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.
@@ -59,6 +73,7 @@ check: lint types docs
 lint: $(VENV)/.dev
 	@"$(RUN)" -m ruff check .
 	@"$(RUN)" -m ruff format --check .
+	@"$(RUN)" -m codespell_lib .
 
 types: $(VENV)/.dev
 	@"$(RUN)" -m mypy
@@ -68,8 +83,8 @@ docs: $(VENV)/.docs
 	@echo "docs/_build/index.html"
 
 # In an order in which the quick ones come first; each writes benchmarks/results/NAME.json.
-BENCHMARKS := import_cost overhead batched_envs scaling parallel_step efficiency images \
-  stragglers startup tf_environment wrappers native_vectors adapters realtime
+BENCHMARKS := import_cost overhead batched_envs scaling parallel_step efficiency images links \
+  stragglers startup tf_environment wrappers native_vectors adapters games realtime
 
 bench: $(VENV)/.test $(VENV)/.demo
 	@set -e; for name in $(BENCHMARKS); do "$(RUN)" "benchmarks/$$name.py"; done
@@ -81,7 +96,7 @@ soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py
 
 clean:
-	rm -rf "$(VENV)" "$(VENV)-sb3" docs/_build docs/reference/generated build *.egg-info
+	rm -rf "$(VENV)" "$(VENV)-sb3" docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
 # A folder that was moved or copied takes its .venv along, with paths that point back;

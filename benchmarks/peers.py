@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import io
 import itertools
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from environments import Work, picture
 from side_by_side import Contender
-
-from envkit.cli.bench_parts import peers as theirs
 
 Makers = Sequence[Callable[[], gymnasium.Env]]
 Actions = Sequence[np.ndarray]
@@ -66,20 +66,47 @@ def loop(makers: Makers, actions: Actions) -> Contender:
     return Contender(step)
 
 
-def _contender(driven: theirs.Driven) -> Contender:
-    return Contender(driven.step, driven.close, driven.spinning)
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps to itself what old packages say about their age and their bounds."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def gymnasium_sync(makers: Makers, actions: Actions) -> Contender:
-    return _contender(theirs.gymnasium_sync(makers, actions))
+    """Gymnasium's vector in the caller's process."""
+    import gymnasium
+
+    return _gymnasium(gymnasium.vector.SyncVectorEnv(makers), actions)
 
 
 def gymnasium_async(makers: Makers, actions: Actions, copy: bool = True) -> Contender:
-    return _contender(theirs.gymnasium_async(makers, actions, copy))
+    """Gymnasium's vector of processes, one for each environment."""
+    import gymnasium
+
+    return _gymnasium(gymnasium.vector.AsyncVectorEnv(makers, copy=copy), actions)
+
+
+def _gymnasium(env: Any, actions: Actions) -> Contender:
+    env.reset(seed=0)
+    batches = itertools.cycle(actions)
+    return Contender(lambda: env.step(next(batches)), env.close)
 
 
 def stable_baselines3(makers: Makers, actions: Actions) -> Contender:
-    return _contender(theirs.stable_baselines3_subproc(makers, actions))
+    """Stable-Baselines3's vector of processes, one for each environment."""
+    with quiet():
+        from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    # Only starting differs between the methods, and this one starts at once.
+    return _stable_baselines3(SubprocVecEnv(list(makers), start_method="fork"), actions)
+
+
+def _stable_baselines3(env: Any, actions: Actions) -> Contender:
+    env.reset()
+    batches = itertools.cycle(actions)
+    return Contender(lambda: env.step(next(batches)), env.close)
 
 
 def pufferlib(
@@ -88,18 +115,65 @@ def pufferlib(
     workers: int = 2,
     batch: int | None = None,
 ) -> Contender:
-    """Steps in lockstep, or whichever `batch` environments are ready first."""
-    return _contender(theirs.pufferlib(makers, actions, workers, batch))
+    """PufferLib's vector of processes.
+
+    It steps in lockstep, or whichever `batch` environments are ready first.
+    """
+    with quiet():
+        import pufferlib.emulation
+        import pufferlib.vector
+    creators = [
+        functools.partial(pufferlib.emulation.GymnasiumPufferEnv, env_creator=make)
+        for make in makers
+    ]
+    env = pufferlib.vector.Multiprocessing(
+        creators,
+        [[]] * len(makers),
+        [{}] * len(makers),
+        len(makers),
+        num_workers=workers,
+        batch_size=batch,
+        sync_traj=batch is None,
+        # It counts cores without their hyperthreads and would refuse.
+        overwork=True,
+    )
+    env.async_reset(seed=0)
+    env.recv()
+    batches = itertools.cycle([part[: batch or len(part)] for part in actions])
+
+    def step() -> None:
+        env.send(next(batches))
+        env.recv()
+
+    return Contender(step, env.close, [process.pid for process in env.processes])
 
 
 def torchrl(makers: Makers, actions: Actions) -> Contender:
-    return _contender(theirs.torchrl(makers, actions))
+    """TorchRL's vector of processes, one for each environment."""
+    with quiet():
+        import torch
+        from torchrl.envs import EnvCreator, GymWrapper, ParallelEnv
+
+    def make() -> Any:
+        return GymWrapper(makers[0](), categorical_action_encoding=True)
+
+    # Each process would import torch otherwise, which takes seconds of a CPU.
+    env = ParallelEnv(len(makers), EnvCreator(make), mp_start_method="fork")
+    state = env.reset()
+    batches = itertools.cycle([torch.from_numpy(part) for part in actions])
+
+    def step() -> None:
+        nonlocal state
+        state["action"] = next(batches)
+        _, state = env.step_and_maybe_reset(state)
+
+    return Contender(step, functools.partial(env.close, raise_if_closed=False))
 
 
 def tf_agents(
     makers: Makers, actions: Actions, start_serially: bool = False
 ) -> Contender:
-    with theirs.quiet():
+    with quiet():
         from tf_agents.environments import parallel_py_environment, py_environment
         from tf_agents.specs import array_spec
         from tf_agents.system import system_multiprocessing
@@ -140,9 +214,22 @@ def tf_agents(
     return Contender(lambda: env.step(next(batches)), env.close)
 
 
-def envpool(makers: Makers, actions: Actions) -> Contender:
-    """Its own CartPole, which is written in C++: another environment, in fact."""
-    return _contender(theirs.envpool("CartPole-v1", len(makers), actions, threads=2))
+def envpool(
+    makers: Makers, actions: Actions, name: str = "CartPole-v1", threads: int | None = 2
+) -> Contender:
+    """EnvPool's own environment of that name, written in C++: another one, in fact."""
+    import envpool as library
+
+    with quiet():
+        env = library.make(
+            name,
+            env_type="gymnasium",
+            num_envs=len(makers),
+            **({} if threads is None else {"num_threads": threads}),
+        )
+    env.reset()
+    batches = itertools.cycle(actions)
+    return Contender(lambda: env.step(next(batches)), env.close)
 
 
 # By the package that has to be there.

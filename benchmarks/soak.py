@@ -1,12 +1,20 @@
-"""Steps environments a million times while their workers are killed, and checks it all.
+"""Steps environments a million times through all kinds of trouble, and checks it all.
 
     python benchmarks/soak.py
 
-Each environment shows who it is, in which process, where it stands and which action it
-was given, so that every answer can be proven right from the one before it. Workers are
-killed at random moments with random signals, from a thread of its own, by a schedule
-that depends on the seed. It is an error if an answer is wrong, if anything is left in
-the end, or if hardly anyone was killed.
+Workers are killed and paused, the whole program is, environments start helpers, fork,
+hang and flood their standard error, links of workers are cut or swallow what they are
+given, and two threads use one pool: all at random, by a schedule that depends on a
+seed, in one run. Every observation carries a chain of hashes
+over all there was before it, so that each answer can be foretold and any that is lost,
+doubled, exchanged or late is seen. In the end a table shows what was tried and what
+held. It is an error if an answer is wrong, if anything does not hold or is left, or if
+hardly anything of some kind has happened.
+
+The environments are in `soak_environments.py`, the troubles in `soak_plan.py`, what an
+answer must be in `soak_judge.py`, what harms links in `soak_links.py`, and the process
+that steps in `soak_parts.py`. This
+process is the one outside, which kills and pauses: it goes on when all stand still.
 """
 
 from __future__ import annotations
@@ -14,268 +22,346 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import io
 import json
-import logging
 import os
+import random
+import secrets
 import signal
+import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from environments import ACTION, ENV_ID, EPISODE, PID, STEP, Telling
 from rich.console import Console
+from rich.table import Table
 from side_by_side import RESULTS
+from soak_plan import (
+    KINDS,
+    MARK,
+    OVER,
+    PART,
+    PAUSES,
+    QUIET,
+    SIGNALS,
+    STANDSTILLS,
+    STEPS,
+    THREADS,
+    Board,
+    Kind,
+    Trouble,
+    command_of,
+    count_of,
+    has_mark,
+    marked,
+    schedule,
+)
 
-from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.residue import Residue, left_behind
-
-SIGNALS = [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT]
-FIRST, MID, LAST = 0, 1, 2
-
-
-class Kill(NamedTuple):
-    """When, by steps made and seconds after that; whom, by environment; with what."""
-
-    steps: int
-    pause: float
-    env_id: int
-    number: signal.Signals
-
-    def __str__(self) -> str:
-        return f"{self.steps}+{1e3 * self.pause:.1f}ms:{self.env_id}:{self.number.name}"
-
-
-def schedule(told: argparse.Namespace, seed: int) -> list[Kill]:
-    """Plans one way's share of the kills."""
-    rng, steps = np.random.default_rng(seed), told.steps // len(WAYS)
-    return [
-        Kill(
-            int(when),
-            round(float(rng.uniform(0.0, 0.003)), 6),
-            int(rng.integers(told.num_envs)),
-            SIGNALS[rng.integers(len(SIGNALS))],
-        )
-        for when in np.sort(rng.integers(steps // 50, steps, told.kills // len(WAYS)))
-    ]
-
-
-class Judge:
-    """Remembers what each environment showed last, and judges what it shows next."""
-
-    def __init__(self, num_envs: int) -> None:
-        self.steps = 0
-        self.repaired = 0
-        self.wrong: list[str] = []
-        self.pids: set[int] = set()
-        self.types = np.full(num_envs, LAST)
-        self.shown = np.full((num_envs, 5), -1)
-        self._lengths = np.array([Telling.length(i) for i in range(num_envs)])
-
-    def judge(self, rows: np.ndarray, actions: np.ndarray, answer: Any) -> None:
-        """Takes the answers of some rows to these actions, after their last ones."""
-        shown, before = answer.observation, self.shown[rows]
-        types, ended = answer.step_type, self.types[rows] == LAST
-        alike = shown[:, PID] == before[:, PID]
-
-        first = types == FIRST
-        first &= ended & (answer.reward == 0) & (answer.discount == 1)
-        first &= (shown[:, STEP] == 0) & (shown[:, ACTION] == -1)
-        first &= shown[:, EPISODE] == np.where(alike, before[:, EPISODE] + 1, 0)
-
-        went_on = ~ended & alike & (shown[:, EPISODE] == before[:, EPISODE])
-        went_on &= (shown[:, STEP] == before[:, STEP] + 1) & (
-            shown[:, ACTION] == actions
-        )
-        at_end = shown[:, STEP] == self._lengths[rows]
-        went_on &= types == np.where(at_end, LAST, MID)
-        went_on &= answer.discount == np.where(at_end, 0, 1)
-        went_on &= answer.reward == Telling.reward(shown)
-
-        # Cut off: the last that was seen once more, as a truncation.
-        cut = ~ended & (types == LAST) & (answer.reward == 0) & (answer.discount == 1)
-        cut &= (shown == before).all(axis=1)
-
-        right = (first | went_on | cut) & (shown[:, ENV_ID] == rows)
-        for i in np.flatnonzero(~right)[:10]:
-            self.wrong.append(
-                f"env {rows[i]}: {before[i].tolist()} (type {self.types[rows[i]]}), "
-                f"then action {actions[i]}, then {shown[i].tolist()} (type {types[i]}, "
-                f"reward {answer.reward[i]}, discount {answer.discount[i]})"
-            )
-        self.wrong += [""] * max(0, int((~right).sum()) - 10)
-        self.repaired += int((cut & ~went_on).sum())
-        self.shown[rows], self.types[rows] = shown, types
-        self.pids.update(shown[:, PID].tolist())
-        self.steps += len(rows)
-
-
-class Killer(threading.Thread):
-    """Sends each signal when it is due, to the process that the environment was in."""
-
-    def __init__(self, plan: list[Kill], judge: Judge) -> None:
-        super().__init__(name="killer")
-        self.sent: Counter[str] = Counter()
-        self._plan = plan
-        self._judge = judge
-        self._killed: set[int] = set()
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        for kill in self._plan:
-            while self._judge.steps < kill.steps:
-                if self._over.wait(0.0005):
-                    return
-            time.sleep(kill.pause)
-            pid = int(self._judge.shown[kill.env_id, PID])
-            # Its number may be another's by now, if it has been killed already.
-            if pid > 0 and pid not in self._killed:
-                self._killed.add(pid)
-                os.kill(pid, kill.number)
-                self.sent[kill.number.name] += 1
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
-
-
-def pool_options(num_workers: int) -> dict[str, Any]:
-    policy = RestartPolicy(max_restarts=10**6, within=None, backoff=0.0)
-    return {"num_workers": num_workers, "on_worker_failure": policy}
-
-
-def in_lockstep(makers: list[Any], workers: int, judge: Judge) -> Iterator[Any]:
-    """Steps everyone at once; hands out the pool with every answer."""
-    everyone, rng = np.arange(len(makers)), np.random.default_rng(1)
-    with ParallelPyEnvironment(makers, **pool_options(workers)) as env:
-        judge.judge(everyone, np.full(len(makers), -1), env.reset())
-        while True:
-            actions = rng.integers(0, 1_000_000, len(makers))
-            judge.judge(everyone, actions, env.step(actions))
-            yield env
-
-
-def first_come(makers: list[Any], workers: int, judge: Judge) -> Iterator[Any]:
-    """Steps whoever is ready, eight at a time."""
-    given, rng = np.full(len(makers), -1), np.random.default_rng(2)
-    with AsyncParallelPyEnvironment(makers, **pool_options(workers)) as env:
-        env.reset_async()
-        while True:
-            rows, answer = env.recv(min(8, len(makers)))
-            judge.judge(rows, given[rows], answer)
-            given[rows] = rng.integers(0, 1_000_000, len(rows))
-            env.send(given[rows], rows)
-            yield env
-
-
-Way = Callable[[list[Any], int, Judge], Iterator[Any]]
-WAYS: dict[str, Way] = {"in lockstep": in_lockstep, "first come": first_come}
-
-
-def soak(way: Way, told: argparse.Namespace, plan: list[Kill]) -> Counter[str]:
-    """Runs one way of stepping through its share of the steps; says what happened."""
-    makers = [functools.partial(Telling, i) for i in range(told.num_envs)]
-    judge = Judge(told.num_envs)
-    killer = Killer(plan, judge)
-    deadline = time.monotonic() + told.seconds / len(WAYS)
-    running = way(makers, told.workers, judge)
-    restarts = 0
-    killer.start()
-    try:
-        for env in running:
-            if judge.steps >= told.steps // len(WAYS) or time.monotonic() > deadline:
-                killer.stop()
-                restarts = sum(worker.restarts for worker in env.statistics().workers)
-                break
-    finally:
-        killer.stop()
-        running.close()
-    for text in filter(None, judge.wrong):
-        print(f"wrong: {text}")
-    return Counter(
-        steps=judge.steps,
-        kills=killer.sent.total(),
-        restarts=restarts,
-        repaired=judge.repaired,
-        wrong=len(judge.wrong),
-        **killer.sent,
-    )
+NUMBERS = [
+    signal.SIGKILL,
+    signal.SIGKILL,
+    signal.SIGSEGV,
+    signal.SIGTERM,
+    signal.SIGABRT,
+    signal.SIGBUS,
+]
+# How many bytes a second the reader of standard error takes, which is slow.
+READING = 20e6
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=120.0, help="stops after that")
-    parser.add_argument("--kills", type=int, default=240)
+    parser.add_argument("--seconds", type=float, default=240.0, help="stops after that")
+    parser.add_argument("--troubles", type=int, default=500, help="of all kinds")
     parser.add_argument("--num-envs", type=int, default=32)
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--timeout", type=float, default=3.0, help="of a step")
     parser.add_argument("--seed", type=int, default=0, help="of the schedule")
     parser.add_argument("--json", type=Path, default=RESULTS / "soak.json")
     return parser.parse_args()
 
 
+# Trouble from outside.
+
+
+class Outside:
+    """Kills and pauses processes when it is time.
+
+    Attributes:
+        tried: How often each kind of trouble was made.
+        signals: How often each signal was sent.
+        moved: How many steps were made while everything was to stand still.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        plan: Sequence[Sequence[Trouble]],
+        mark: str,
+        process: subprocess.Popen[bytes],
+        timeout: float,
+    ) -> None:
+        self.tried: Counter[str] = Counter()
+        self.signals: Counter[str] = Counter()
+        self.moved = 0
+        self._board = board
+        self._plan = plan
+        self._mark = mark
+        self._process = process
+        self._timeout = timeout
+
+    def run(self) -> None:
+        """Makes the troubles of each part, until the process has ended."""
+        head = self._board.head
+        does: dict[Kind, Callable[[Trouble], None]] = {
+            SIGNALS: self._kill,
+            PAUSES: self._pause_worker,
+            STANDSTILLS: self._pause_all,
+        }
+        for number, troubles in enumerate(self._plan, 1):
+            if not self._await(PART, number):
+                return
+            for trouble in (each for each in troubles if each.kind.from_outside):
+                if not self._await(STEPS, trouble.steps, unless_over=number):
+                    return
+                if head[OVER] >= number:
+                    break
+                time.sleep(trouble.pause)
+                does[trouble.kind](trouble)
+            head[QUIET] = number
+
+    def _await(self, name: int, least: int, unless_over: int | None = None) -> bool:
+        """Waits until a number on the board is as large as that, or a part is over.
+
+        Returns:
+            Whether the process is there; if it has ended, there is nothing to wait for.
+        """
+        head = self._board.head
+        over = len(self._plan) + 1 if unless_over is None else unless_over
+        while head[name] < least and head[OVER] < over:
+            if self._process.poll() is not None:
+                return False
+            time.sleep(0.0005)
+        return True
+
+    def _kill(self, trouble: Trouble) -> None:
+        pid, number = self._worker(trouble), NUMBERS[trouble.variant % len(NUMBERS)]
+        if pid:
+            # First: whatever follows from it is explained then.
+            self._board.note_killed(pid)
+            os.kill(pid, number)
+            self.tried[trouble.kind.name] += 1
+            self.signals[number.name] += 1
+
+    def _pause_worker(self, trouble: Trouble) -> None:
+        if pid := self._worker(trouble):
+            _send(pid, signal.SIGSTOP)
+            time.sleep(min(0.5, self._timeout / 6) * (trouble.variant % 100) / 100)
+            _send(pid, signal.SIGCONT)
+            self.tried[trouble.kind.name] += 1
+
+    def _pause_all(self, trouble: Trouble) -> None:
+        """Stops whatever has the mark; mostly for longer than a step may take."""
+        # By then an environment is in the middle of a slow step.
+        time.sleep(0.3)
+        stopped: list[int] = []
+        _send(self._process.pid, signal.SIGSTOP)
+        # Again, until there is none: one of them may have started another meanwhile.
+        while new := set(marked(self._mark)) - set(stopped):
+            for pid in new:
+                _send(pid, signal.SIGSTOP)
+                stopped.append(pid)
+        time.sleep(0.02)
+        steps = int(self._board.head[STEPS])
+        time.sleep(self._timeout + 0.5 if trouble.variant % 3 else 0.3)
+        self.moved += int(self._board.head[STEPS]) - steps
+        random.Random(trouble.variant).shuffle(stopped)
+        for pid in stopped:
+            _send(pid, signal.SIGCONT)
+        self.tried[trouble.kind.name] += 1
+
+    def _worker(self, trouble: Trouble) -> int:
+        """Returns the process that an environment is in, or another; 0 for none."""
+        killed = self._board.all_killed()
+        for pid in np.roll(self._board.pids, -trouble.env_id).tolist():
+            if pid not in killed and has_mark(pid, self._mark):
+                return int(pid)
+        return 0
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class SlowReader(threading.Thread):
+    """Reads standard error more slowly than it is written; keeps what is no flood."""
+
+    def __init__(self, pipe: Any) -> None:
+        super().__init__(name="reader", daemon=True)
+        self.count = 0
+        self.lines: deque[str] = deque(maxlen=60)
+        self._pipe = pipe
+
+    def run(self) -> None:
+        while data := os.read(self._pipe.fileno(), 1 << 16):
+            self.count += len(data)
+            lines = data.decode("utf-8", "replace").splitlines()
+            self.lines += [line for line in lines if "flood of" not in line]
+            time.sleep(len(data) / READING)
+
+
+# The run as a whole.
+
+
+def inside(told: argparse.Namespace) -> None:
+    """Steps and judges; what has come of it goes to the process outside."""
+    from soak_parts import PARTS, run
+
+    mark = os.environ[MARK]
+    board_fd, report_fd = map(int, mark.split(":")[1:])
+    board = Board(board_fd, told.num_envs, told.troubles)
+    plan = schedule_of(told, PARTS)
+    results = run(told, plan, board, mark, functools.partial(print, flush=True))
+    with open(report_fd, "w", encoding="utf-8") as file:
+        json.dump([result._asdict() for result in results], file)
+
+
+def schedule_of(told: argparse.Namespace, parts: Sequence[Any]) -> list[list[Trouble]]:
+    linked = [number for number, part in enumerate(parts) if part.is_linked]
+    steps = told.steps // len(parts)
+    return schedule(told.troubles, told.seed, len(parts), steps, told.num_envs, linked)
+
+
+def outside(told: argparse.Namespace, console: Console) -> tuple[list[Any], Outside]:
+    """Starts the process inside, and makes trouble; returns what came of both."""
+    from soak_parts import PARTS
+
+    board_fd, report_fd = os.memfd_create("board"), os.memfd_create("report")
+    board = Board(board_fd, told.num_envs, told.troubles)
+    mark = f"{secrets.token_hex(8)}:{board_fd}:{report_fd}"
+    process = subprocess.Popen(
+        [sys.executable, __file__, *sys.argv[1:]],
+        env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        pass_fds=(board_fd, report_fd),
+        # What stops its group must not stop whatever waits for this program.
+        start_new_session=True,
+    )
+    reader = SlowReader(process.stderr)
+    reader.start()
+    trouble = Outside(board, schedule_of(told, PARTS), mark, process, told.timeout)
+    try:
+        trouble.run()
+        process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        left = [*map(command_of, marked(mark))]
+        for pid in marked(mark):
+            _send(pid, signal.SIGKILL)
+    reader.join(5.0)
+    if process.returncode:
+        print(*reader.lines, sep="\n", file=sys.stderr)
+        sys.exit(f"failed: the process that steps ended with {process.returncode}")
+    console.print(f"{reader.count:,} bytes of standard error were shown in all")
+    results = json.loads(os.pread(report_fd, os.fstat(report_fd).st_size, 0))
+    results[-1]["left"] += left
+    return results, trouble
+
+
+def total(results: Sequence[Any], of: str) -> Counter[Any]:
+    counts: Counter[Any] = Counter()
+    for result in results:
+        counts.update(result[of])
+    return counts
+
+
+def rows(
+    told: argparse.Namespace, results: Sequence[Any], trouble: Outside
+) -> Iterator[tuple[str, int, int, int, str]]:
+    """Returns what was tried of each kind, the least there must be, and what held."""
+    made, harm = total(results, "made"), total(results, "harm")
+    harm[STANDSTILLS.name] += trouble.moved
+    for kind in KINDS:
+        tried = (trouble.tried if kind.from_outside else made)[kind.name]
+        least = max(1, count_of(kind, told.troubles) // 4)
+        yield kind.name, tried, least, max(0, tried - harm[kind.name]), kind.checked
+    calls = total(results, "counts")[THREADS]
+    yield (
+        THREADS,
+        calls,
+        told.steps // told.num_envs // 50,
+        max(0, calls - harm[THREADS]),
+        "each call gets its own answer, in an order that explains all of them",
+    )
+
+
 def failures(
-    told: argparse.Namespace, total: Counter[str], left: Mapping[Any, str]
+    table: Sequence[tuple[str, int, int, int, str]], results: Sequence[Any]
 ) -> Iterator[str]:
     """Says why the run counts as failed, if it does."""
-    if total["wrong"]:
+    if total(results, "counts")["wrong"]:
         yield "answers were wrong"
-    if left:
-        yield "something was left"
-    # Nothing is shown by a run in which hardly anything happened.
-    if min(total["kills"], total["restarts"]) < max(1, told.kills // 4):
-        yield "too few workers were killed"
-    if total["restarts"] > total["kills"]:
-        yield "workers were replaced that nobody had killed"
-    # Each kill cuts no more than the episodes of one worker.
-    if total["repaired"] > total["kills"] * -(-told.num_envs // told.workers):
-        yield "episodes were cut without a reason"
+    for name, tried, least, held, _ in table:
+        if held < tried:
+            yield f"{name}: {tried - held} of {tried} did not hold"
+        # Nothing is shown by a run in which hardly anything happened.
+        if tried < least:
+            yield f"{name}: only {tried} tried"
+    for result in results:
+        yield from result["wrong"][:3]
+        yield from (f"left: {text}" for text in result["left"])
 
 
 def main() -> None:
-    told, console = parse(), Console()
-    # Every restart is a line there, and every crash a traceback on stderr.
-    logging.getLogger("envkit").setLevel(logging.ERROR)
-    # What is imported or opened once and for all is no leak.
-    soak(in_lockstep, argparse.Namespace(**{**vars(told), "steps": 1}), [])
-    before, start = Residue.now(), time.monotonic()
-    total: Counter[str] = Counter()
-    schedules: dict[str, list[str]] = {}
-    with contextlib.redirect_stderr(io.StringIO()):
-        for number, (name, way) in enumerate(WAYS.items()):
-            seed = told.seed + number
-            plan = schedule(told, seed)
-            console.print(f"{name}: {len(plan)} kills planned, seed {seed}")
-            console.print(textwrap.shorten(" ".join(map(str, plan)), 240))
-            schedules[name] = [str(kill) for kill in plan]
-            counts = soak(way, told, plan)
-            total += counts
-            console.print(", ".join(f"{each} {n:,}" for each, n in counts.items()))
-    left = left_behind(before)
-    for text in left.values():
-        console.print(f"left: {text}")
-    result = {
-        **{name: total[name] for name in ("steps", "kills", "restarts", "repaired")},
-        "signals": {number.name: total[number.name] for number in SIGNALS},
-        "wrong transitions": total["wrong"],
-        "leaked things": len(left),
+    told = parse()
+    if MARK in os.environ:
+        inside(told)
+        return
+    if sys.platform != "linux":
+        sys.exit("The soak looks at processes in /proc, which only Linux has.")
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit("ended"))
+    console, start = Console(), time.monotonic()
+    console.print(f"{told.troubles} troubles planned, seed {told.seed}")
+    results, trouble = outside(told, console)
+    counts = total(results, "counts")
+    table = list(rows(told, results, trouble))
+    shown = Table("trouble", "tried", "least", "held", "what was checked")
+    for name, *numbers, checked in table:
+        shown.add_row(name, *(f"{number:,}" for number in numbers), checked)
+    console.print(shown)
+    left = sum(len(result["left"]) for result in results)
+    figures = {
+        "steps": counts["steps"],
+        "kills": trouble.tried[SIGNALS.name],
+        "restarts": counts["restarts"],
+        "repaired": counts["cut"],
+        "wrong transitions": counts["wrong"],
+        "leaked things": left,
         "seconds": round(time.monotonic() - start, 1),
     }
-    for name, value in result.items():
-        console.print(f"{name}: {value}")
+    console.print(", ".join(f"{name} {value:,}" for name, value in figures.items()))
+    facts = {
+        **figures,
+        "signals": dict(trouble.signals),
+        "seed": told.seed,
+        "troubles": {
+            name: {"tried": tried, "held": held, "checked": checked}
+            for name, tried, _, held, checked in table
+        },
+    }
     told.json.parent.mkdir(parents=True, exist_ok=True)
-    facts = {**result, "seed": told.seed, "schedules": schedules}
     told.json.write_text(json.dumps(facts, indent=1) + "\n")
-    if reasons := list(failures(told, total, left)):
-        sys.exit(f"failed: {', '.join(reasons)}")
+    if reasons := list(failures(table, results)):
+        text = textwrap.indent("\n".join(reasons), "  ")
+        sys.exit(f"failed with seed {told.seed}:\n{text}")
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def compare(report: Report, told: argparse.Namespace) -> None:
         [1.0] * len(memory["envkit"]),
         at_most=40.0,
     )
-    report.fact("modules in a worker that nobody asked for", sorted(unexpected))
+    report.fact("modules in a worker beyond those it needs", sorted(unexpected))
 
 
 def main() -> None:

@@ -9,16 +9,16 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from absl import app, flags
 from rich.console import Console
 from rich.progress import Progress, track
 from rich.table import Table
@@ -35,18 +35,15 @@ except ModuleNotFoundError:
         'pip install "envkit[gymnasium]"'
     )
 
-_NUM_ENVS = flags.DEFINE_integer("num_envs", 64, "Environments.", lower_bound=2)
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 2, "Processes.", lower_bound=1)
-_SECONDS = flags.DEFINE_float("seconds", 1.5, "For how long to step each.")
 
 _TARGET = "Acrobot-v1"
 # Steps all environments once, with these actions.
 Step = Callable[[np.ndarray], Any]
 
 
-def a_loop() -> tuple[Step, Callable[[], None]]:
+def a_loop(options: argparse.Namespace) -> tuple[Step, Callable[[], None]]:
     """Gymnasium's environments, one after the other."""
-    envs = [gymnasium.make(_TARGET) for _ in range(_NUM_ENVS.value)]
+    envs = [gymnasium.make(_TARGET) for _ in range(options.num_envs)]
     for env in envs:
         env.reset()
 
@@ -59,54 +56,58 @@ def a_loop() -> tuple[Step, Callable[[], None]]:
     return step, lambda: None
 
 
-def gymnasiums_processes() -> tuple[Step, Callable[[], None]]:
+def gymnasiums_processes(
+    options: argparse.Namespace,
+) -> tuple[Step, Callable[[], None]]:
     """A process for each, as Gymnasium has it."""
     env = gymnasium.vector.AsyncVectorEnv(
-        [lambda: gymnasium.make(_TARGET)] * _NUM_ENVS.value
+        [lambda: gymnasium.make(_TARGET)] * options.num_envs
     )
     env.reset()
     return env.step, env.close
 
 
-def envkits_processes() -> tuple[Step, Callable[[], None]]:
+def envkits_processes(options: argparse.Namespace) -> tuple[Step, Callable[[], None]]:
     """The same environments in a few workers."""
     env = envkit.make(
         f"gymnasium:{_TARGET}",
-        num_envs=_NUM_ENVS.value,
-        num_workers=_NUM_WORKERS.value,
+        num_envs=options.num_envs,
+        num_workers=options.num_workers,
     )
     env.reset()
     return env.step, env.close
 
 
-def gymnasiums_interface() -> tuple[Step, Callable[[], None]]:
+def gymnasiums_interface(
+    options: argparse.Namespace,
+) -> tuple[Step, Callable[[], None]]:
     """What `AsyncVectorEnv` is replaced by in a program for Gymnasium."""
     env = vectorize(
-        [lambda: gymnasium.make(_TARGET)] * _NUM_ENVS.value,
-        num_workers=_NUM_WORKERS.value,
+        [lambda: gymnasium.make(_TARGET)] * options.num_envs,
+        num_workers=options.num_workers,
     )
     env.reset()
     return env.step, env.close
 
 
-def steps_per_second(step: Step) -> float:
+def steps_per_second(options: argparse.Namespace, step: Step) -> float:
     """Steps for a while, and returns how many environments that were per second."""
     rng = np.random.default_rng(0)
-    batches = itertools.cycle(rng.integers(0, 3, (50, _NUM_ENVS.value)))
+    batches = itertools.cycle(rng.integers(0, 3, (50, options.num_envs)))
     step(next(batches))
     calls, began = 0, time.perf_counter()
-    while time.perf_counter() - began < _SECONDS.value:
+    while time.perf_counter() - began < options.seconds:
         step(next(batches))
         calls += 1
-    return calls * _NUM_ENVS.value / (time.perf_counter() - began)
+    return calls * options.num_envs / (time.perf_counter() - began)
 
 
-def show_speed(console: Console) -> None:
+def show_speed(options: argparse.Namespace, console: Console) -> None:
     """Prints how many steps a second each way makes."""
-    workers = _NUM_WORKERS.value
+    workers = options.num_workers
     ways = {
         "a plain loop": a_loop,
-        f"Gymnasium's AsyncVectorEnv, {_NUM_ENVS.value} processes": (
+        f"Gymnasium's AsyncVectorEnv, {options.num_envs} processes": (
             gymnasiums_processes
         ),
         f"envkit, {workers} worker processes": envkits_processes,
@@ -121,10 +122,10 @@ def show_speed(console: Console) -> None:
         transient=True,
         disable=silent,
     ):
-        step, close = way()
-        speeds[name] = steps_per_second(step)
+        step, close = way(options)
+        speeds[name] = steps_per_second(options, step)
         close()
-    table = Table(title=f"{_NUM_ENVS.value} of Gymnasium's {_TARGET}")
+    table = Table(title=f"{options.num_envs} of Gymnasium's {_TARGET}")
     table.add_column("")
     for heading in ("steps per second", "against the loop"):
         table.add_column(heading, justify="right")
@@ -134,7 +135,7 @@ def show_speed(console: Console) -> None:
     console.print(table)
 
 
-def show_a_death(console: Console) -> None:
+def show_a_death(options: argparse.Namespace, console: Console) -> None:
     """Kills a worker in the middle, and shows what becomes of the run."""
     rng = np.random.default_rng(0)
     steps, killed_at = 400, 200
@@ -142,8 +143,8 @@ def show_a_death(console: Console) -> None:
     with (
         envkit.make(
             "CartPole",
-            num_envs=_NUM_ENVS.value,
-            num_workers=_NUM_WORKERS.value,
+            num_envs=options.num_envs,
+            num_workers=options.num_workers,
             on_worker_failure=RestartPolicy(max_restarts=3),
         ) as env,
         Progress(console=console, transient=True, disable=silent) as progress,
@@ -155,7 +156,7 @@ def show_a_death(console: Console) -> None:
             if number == killed_at:
                 victim = env.statistics().workers[0]
                 os.kill(victim.pid, signal.SIGKILL)
-            time_step = env.step(rng.integers(0, 2, _NUM_ENVS.value))
+            time_step = env.step(rng.integers(0, 2, options.num_envs))
             # What ends because a worker died is truncated, and marked.
             cut += (env.repaired & time_step.is_last()).nonzero()[0].tolist()
             progress.advance(task)
@@ -163,18 +164,30 @@ def show_a_death(console: Console) -> None:
     console.print(
         f"Worker 0 (process {victim.pid}) was killed at step {killed_at} of {steps}.\n"
         f"The run went on: all {steps} steps were made, {restarts} worker was "
-        f"replaced, and {len(cut)} of {_NUM_ENVS.value} episodes were cut, each with a "
-        "truncated LAST."
+        f"replaced, and {len(cut)} of {options.num_envs} episodes were cut, each with "
+        "a truncated LAST."
     )
 
 
-def main(_: Sequence[str]) -> None:
+def arguments() -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--num_envs", type=int, default=64, help="environments")
+    parser.add_argument("--num_workers", type=int, default=2, help="processes")
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="for how long to step each"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
     """Runs the demo."""
+    options = arguments()
     console = Console()
-    show_speed(console)
+    show_speed(options, console)
     console.print()
-    show_a_death(console)
+    show_a_death(options, console)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

@@ -8,24 +8,19 @@ It prints steps per second, episodes and mean returns.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from absl import app, flags
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 import envkit
-from envkit.constructors import registered
+from envkit.registry import registered
 from envkit.specs import sample_spec_nest
-
-_NUM_ENVS = flags.DEFINE_integer("num_envs", 1024, "Rows of each batch.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 1000, "Steps of each batch.", lower_bound=1)
-_SEED = flags.DEFINE_integer("seed", 0, "What the random numbers depend on.")
-_ENVS = flags.DEFINE_list("envs", registered(), "Which environments to step.")
 
 
 class Result(NamedTuple):
@@ -37,17 +32,17 @@ class Result(NamedTuple):
     mean_return: float
 
 
-def run(name: str, progress: Progress) -> Result:
+def run(options: argparse.Namespace, name: str, progress: Progress) -> Result:
     """Steps one batch and counts."""
-    rng = np.random.default_rng(_SEED.value)
-    returns = np.zeros(_NUM_ENVS.value)
+    rng = np.random.default_rng(options.seed)
+    returns = np.zeros(options.num_envs)
     finished: list[float] = []
-    with envkit.make(name, batch_size=_NUM_ENVS.value) as env:
-        env.seed(_SEED.value)
+    with envkit.make(name, batch_size=options.num_envs) as env:
+        env.seed(options.seed)
         env.reset()
         stepping = 0.0
-        for _ in progress.track(range(_STEPS.value), description=name):
-            action = sample_spec_nest(env.action_spec(), rng, (_NUM_ENVS.value,))
+        for _ in progress.track(range(options.steps), description=name):
+            action = sample_spec_nest(env.action_spec(), rng, (options.num_envs,))
             start = time.perf_counter()
             time_step = env.step(action)
             stepping += time.perf_counter() - start
@@ -57,15 +52,17 @@ def run(name: str, progress: Progress) -> Result:
             returns[ended] = 0.0
     return Result(
         name,
-        _NUM_ENVS.value * _STEPS.value / stepping,
+        options.num_envs * options.steps / stepping,
         len(finished),
         float(np.mean(finished)) if finished else float("nan"),
     )
 
 
-def show(results: Sequence[Result], console: Console) -> None:
+def show(
+    options: argparse.Namespace, results: Sequence[Result], console: Console
+) -> None:
     """Prints the table."""
-    table = Table(title=f"{_NUM_ENVS.value} environments each, random policy")
+    table = Table(title=f"{options.num_envs} environments each, random policy")
     table.add_column("environment")
     for heading in ("steps per second", "episodes", "mean return"):
         table.add_column(heading, justify="right")
@@ -79,8 +76,26 @@ def show(results: Sequence[Result], console: Console) -> None:
     console.print(table)
 
 
-def main(_: Sequence[str]) -> None:
+def arguments() -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--num_envs", type=int, default=1024, help="rows of each batch")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of each batch")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="what the random numbers depend on"
+    )
+    parser.add_argument(
+        "--envs",
+        type=lambda text: text.split(","),
+        default=registered(),
+        help="which environments to step",
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
     """Runs the demo."""
+    options = arguments()
     console = Console()
     columns = (
         TextColumn("{task.description:<10}"),
@@ -89,9 +104,9 @@ def main(_: Sequence[str]) -> None:
     )
     # Without a terminal the bar would be a line of clutter per environment.
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        results = [run(name, bar) for name in _ENVS.value]
-    show(results, console)
+        results = [run(options, name, bar) for name in options.envs]
+    show(options, results, console)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

@@ -9,21 +9,15 @@ policies then land it some hundred times: one at random, and one that brakes in 
 
 from __future__ import annotations
 
+import argparse
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from absl import app, flags
 
 from envkit import ParallelPyEnvironment
-from envkit.adapters import EnvAdapter
-
-_NUM_ENVS = flags.DEFINE_integer("num_envs", 8, "Environments.", lower_bound=1)
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 8, "Processes.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 200, "Steps of each environment.", lower_bound=1)
-_SEED = flags.DEFINE_integer("seed", 0, "What everything random depends on.")
-
+from envkit.adapters import Adapter
 
 # The library. It has no spaces and no specs, it changes in place, it keeps a score
 # and gives no rewards, and it takes thrust in newtons.
@@ -60,7 +54,7 @@ class Lander:
 # All that envkit has to know about it.
 
 
-class LanderEnv(EnvAdapter):
+class LanderEnv(Adapter):
     actions = (0.0, 2.0, 5.0)
 
     def start(self):
@@ -107,21 +101,36 @@ def fly(env: ParallelPyEnvironment, policy: Policy, steps: int, seed: int) -> st
     return f"{len(landed)} landings, {soft:.0%} soft, mean score {np.mean(landed):.1f}"
 
 
-def main(_argv: Sequence[str]) -> None:
+def arguments() -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--num_envs", type=int, default=8, help="environments")
+    parser.add_argument("--num_workers", type=int, default=8, help="processes")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="steps of each environment"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="what everything random depends on"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
     """Flies with both policies."""
-    rng = np.random.default_rng(_SEED.value)
+    options = arguments()
+    rng = np.random.default_rng(options.seed)
     with ParallelPyEnvironment(
-        [LanderEnv] * _NUM_ENVS.value, num_workers=_NUM_WORKERS.value
+        [LanderEnv] * options.num_envs, num_workers=options.num_workers
     ) as env:
         print(f"observation  {env.observation_spec()}")
         print(f"action       {env.action_spec()}")
         count = env.batch_size
         at_random = fly(
-            env, lambda _: rng.integers(3, size=count), _STEPS.value, _SEED.value
+            env, lambda _: rng.integers(3, size=count), options.steps, options.seed
         )
         print(f"at random    {at_random}")
-        print(f"careful      {fly(env, careful, _STEPS.value, _SEED.value)}")
+        print(f"careful      {fly(env, careful, options.steps, options.seed)}")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

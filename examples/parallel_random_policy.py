@@ -9,42 +9,55 @@ It prints how many steps per second that makes, and what each worker did: the co
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Sequence
 
 import numpy as np
-from absl import app, flags
 
 import envkit
 from envkit.specs import sample_spec_nest
 
-_ENV = flags.DEFINE_string("env", "CartPole", "Which environment to step.")
-_NUM_ENVS = flags.DEFINE_integer("num_envs", 16, "Environments.", lower_bound=1)
-_NUM_WORKERS = flags.DEFINE_integer(
-    "num_workers", None, "Workers; one per CPU if not given.", lower_bound=1
-)
-_BACKEND = flags.DEFINE_enum(
-    "backend", "process", ["inline", "thread", "process"], "Where workers run."
-)
-_STEPS = flags.DEFINE_integer("steps", 1000, "Steps of the batch.", lower_bound=1)
-_SEED = flags.DEFINE_integer("seed", 0, "What the random numbers depend on.")
+
+def arguments() -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--env", default="CartPole", help="which environment to step")
+    parser.add_argument("--num_envs", type=int, default=16, help="environments")
+    parser.add_argument(
+        "--num_workers",
+        type=int,
+        default=None,
+        help="workers; one per CPU if not given",
+    )
+    parser.add_argument(
+        "--backend",
+        default="process",
+        choices=["inline", "thread", "process"],
+        help="where workers run",
+    )
+    parser.add_argument("--steps", type=int, default=1000, help="steps of the batch")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="what the random numbers depend on"
+    )
+    return parser.parse_args()
 
 
-def main(_: Sequence[str]) -> None:
+def main() -> None:
     """Steps, and prints the figures."""
-    rng = np.random.default_rng(_SEED.value)
+    options = arguments()
+    rng = np.random.default_rng(options.seed)
     with envkit.make(
-        _ENV.value,
-        num_envs=_NUM_ENVS.value,
-        num_workers=_NUM_WORKERS.value,
-        backend=_BACKEND.value,
+        options.env,
+        num_envs=options.num_envs,
+        num_workers=options.num_workers,
+        backend=options.backend,
     ) as env:
-        env.seed(_SEED.value)
+        env.seed(options.seed)
         env.reset()
         returns = np.zeros(env.batch_size)
         finished: list[float] = []
         began = time.perf_counter()
-        for _step in range(_STEPS.value):
+        for _step in range(options.steps):
             action = sample_spec_nest(env.action_spec(), rng, (env.batch_size,))
             time_step = env.step(action)
             returns += time_step.reward
@@ -52,11 +65,11 @@ def main(_: Sequence[str]) -> None:
             finished.extend(returns[time_step.is_last() & ~env.repaired])
             returns[time_step.is_last()] = 0.0
         seconds = time.perf_counter() - began
-        print(f"{_STEPS.value * env.batch_size / seconds:,.0f} steps per second")
+        print(f"{options.steps * env.batch_size / seconds:,.0f} steps per second")
         if finished:
             print(f"{len(finished)} episodes, mean return {np.mean(finished):.2f}")
         print(env.statistics())
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

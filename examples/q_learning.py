@@ -11,17 +11,12 @@ from it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
 
 import numpy as np
 import numpy.typing as npt
-from absl import app, flags
 
 import envkit
-
-_NUM_ENVS = flags.DEFINE_integer("num_envs", 256, "Rows of the batch.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 3000, "Steps of the batch.", lower_bound=1)
-_SEED = flags.DEFINE_integer("seed", 0, "What the random numbers depend on.")
 
 _LEARNING_RATE = 0.1
 _GAMMA = 0.99
@@ -40,22 +35,34 @@ def states_of(board: npt.NDArray[np.floating]) -> Ints:
     return ball * columns + paddle
 
 
-def main(_: Sequence[str]) -> None:
+def arguments() -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--num_envs", type=int, default=256, help="rows of the batch")
+    parser.add_argument("--steps", type=int, default=3000, help="steps of the batch")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="what the random numbers depend on"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
     """Learns, and prints how well it plays."""
-    rng = np.random.default_rng(_SEED.value)
-    env = envkit.make("Catch", batch_size=_NUM_ENVS.value)
-    env.seed(_SEED.value)
+    options = arguments()
+    rng = np.random.default_rng(options.seed)
+    env = envkit.make("Catch", batch_size=options.num_envs)
+    env.seed(options.seed)
     rows, columns = env.observation_spec().shape
     actions = int(env.action_spec().num_values)
     values = np.zeros((rows * columns * columns, actions))
-    everyone = np.arange(_NUM_ENVS.value)
+    everyone = np.arange(options.num_envs)
 
     time_step = env.reset()
     state = states_of(time_step.observation)
     results: list[float] = []
-    for step in range(1, _STEPS.value + 1):
-        exploring = rng.random(_NUM_ENVS.value) < 1.0 - step / _STEPS.value
-        guesses = rng.integers(actions, size=_NUM_ENVS.value)
+    for step in range(1, options.steps + 1):
+        exploring = rng.random(options.num_envs) < 1.0 - step / options.steps
+        guesses = rng.integers(actions, size=options.num_envs)
         action = np.where(exploring, guesses, values[state].argmax(axis=1))
 
         following = env.step(action)
@@ -70,10 +77,10 @@ def main(_: Sequence[str]) -> None:
 
         results.extend(following.reward[following.is_last()])
         time_step, state = following, next_state
-        if step % (_STEPS.value // _REPORTS or 1) == 0 and results:
+        if step % (options.steps // _REPORTS or 1) == 0 and results:
             print(f"step {step:5}   mean return {np.mean(results):+.2f}")
             results.clear()
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

@@ -10,22 +10,17 @@ on every machine. A picture shows the mean return against the think time.
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-from absl import app, flags
 from rich.console import Console
 from rich.table import Table
 
 from envkit import TimeStep
 from envkit.envs import Catch
 from envkit.realtime import RealTimeEnvironment
-
-_THINK_TIMES = flags.DEFINE_list("think_times", ["0", "50", "150"], "In milliseconds.")
-_HZ = flags.DEFINE_float("hz", 20.0, "How often the ball falls, in a second.")
-_EPISODES = flags.DEFINE_integer("episodes", 300, "For each think time.")
-_OUT = flags.DEFINE_string("out", "realtime_catch.png", "Where the picture goes.")
 
 LEFT, STAY, RIGHT = range(3)
 
@@ -38,16 +33,18 @@ def follow(time_step: TimeStep) -> int:
     return STAY if ball == paddle else RIGHT if ball > paddle else LEFT
 
 
-def returns_of(think_time: float) -> tuple[list[float], float]:
+def returns_of(
+    options: argparse.Namespace, think_time: float
+) -> tuple[list[float], float]:
     """Returns what each episode brought, and how many ticks passed per action."""
     returns: list[float] = []
     merged: list[int] = []
     game = Catch(seed=0, rows=20, columns=9)
     with RealTimeEnvironment(
-        game, _HZ.value, host="virtual", think_time=think_time
+        game, options.hz, host="virtual", think_time=think_time
     ) as env:
         time_step = env.reset()
-        while len(returns) < _EPISODES.value:
+        while len(returns) < options.episodes:
             time_step = env.step(follow(time_step))
             if time_step.is_mid():
                 merged.append(int(env.lag().ticks_merged))
@@ -56,7 +53,9 @@ def returns_of(think_time: float) -> tuple[list[float], float]:
     return returns, float(np.mean(merged))
 
 
-def draw(think_times: Sequence[float], means: Sequence[float]) -> pathlib.Path:
+def draw(
+    options: argparse.Namespace, think_times: Sequence[float], means: Sequence[float]
+) -> pathlib.Path:
     """Draws the picture; returns where it is."""
     from matplotlib.figure import Figure
 
@@ -64,31 +63,51 @@ def draw(think_times: Sequence[float], means: Sequence[float]) -> pathlib.Path:
     axes = figure.subplots()
     axes.plot(think_times, means, marker="o")
     axes.set(
-        title=f"Catch at {_HZ.value:g} Hz, and an agent that thinks",
+        title=f"Catch at {options.hz:g} Hz, and an agent that thinks",
         xlabel="think time (ms)",
-        ylabel=f"mean return of {_EPISODES.value} episodes",
+        ylabel=f"mean return of {options.episodes} episodes",
         ylim=(-1.05, 1.05),
     )
     axes.grid(alpha=0.3)
-    path = pathlib.Path(_OUT.value).resolve()
+    path = pathlib.Path(options.out).resolve()
     figure.savefig(path, dpi=120)
     return path
 
 
-def main(_: Sequence[str]) -> None:
-    table = Table(title=f"Catch at {_HZ.value:g} Hz")
+def arguments() -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--think_times",
+        type=lambda text: text.split(","),
+        default=["0", "50", "150"],
+        help="in milliseconds",
+    )
+    parser.add_argument(
+        "--hz", type=float, default=20.0, help="how often the ball falls, in a second"
+    )
+    parser.add_argument("--episodes", type=int, default=300, help="for each think time")
+    parser.add_argument(
+        "--out", default="realtime_catch.png", help="where the picture goes"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    table = Table(title=f"Catch at {options.hz:g} Hz")
     for heading in ("think time (ms)", "ticks per action", "mean return"):
         table.add_column(heading, justify="right")
-    think_times = sorted(float(text) for text in _THINK_TIMES.value)
+    think_times = sorted(float(text) for text in options.think_times)
     means = []
     for milliseconds in think_times:
-        returns, ticks = returns_of(milliseconds / 1000)
+        returns, ticks = returns_of(options, milliseconds / 1000)
         means.append(float(np.mean(returns)))
         table.add_row(f"{milliseconds:g}", f"{ticks:.2f}", f"{means[-1]:+.2f}")
     console = Console()
     console.print(table)
     try:
-        path = draw(think_times, means)
+        path = draw(options, think_times, means)
     except ModuleNotFoundError:
         console.print('No picture: pip install "envkit\\[plot]" for that.')
         return
@@ -96,4 +115,4 @@ def main(_: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

@@ -6,14 +6,15 @@
 Costs are fitted to what `benchmarks/` has measured, so the first table shows how far
 the model can be trusted: measured beside predicted. The second is a plan, simulated:
 environments that take varying times, over workers, over machines, and a learner that
-everything has to come to.
+everything has to come to. The third says what fleets of linked workers would reach.
 
-envkit runs environments on one machine. What stands here about more of them is
-planning: the network's figures are assumptions, which flags change.
+What a link costs is measured, too, between processes of one machine; what lies between
+machines is an assumption, which flags change.
 """
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import json
 import re
@@ -23,24 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import app, flags
-
-_RESULTS = flags.DEFINE_string(
-    "results",
-    str(Path(__file__).parent.parent / "benchmarks/results"),
-    "Folder of measured figures.",
-)
-_RATE = flags.DEFINE_float("rate", 40_000.0, "Steps per second that are wanted.")
-_STEP = flags.DEFINE_float("step_us", 500.0, "An environment's own step, in us.")
-_SPREAD = flags.DEFINE_float(
-    "spread", 0.5, "Standard deviation of step times, over their mean."
-)
-_BYTES = flags.DEFINE_integer("observation_bytes", 28_224, "Bytes of an observation.")
-_ENVS = flags.DEFINE_integer("envs_per_worker", 8, "Environments of a worker.")
-_CPUS = flags.DEFINE_integer("cpus", 16, "CPUs of a machine, and so its workers.")
-_POLICY = flags.DEFINE_float("policy_us", 2_000.0, "What a batch takes the learner.")
-_GBIT = flags.DEFINE_float("gbit", 10.0, "What the learner's network takes in.")
-_LATENCY = flags.DEFINE_float("latency_us", 100.0, "One way through the network.")
 
 # A parent and workers that have a CPU each look for so long before they fall asleep.
 _LINGER_US = 100.0
@@ -63,6 +46,19 @@ class Costs:
     row: float
     kilobyte_written: float
     kilobyte_copied: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCosts:
+    """What rows cost the learner that come over links, in microseconds.
+
+    Attributes:
+        frame: Asking a worker and being answered, beyond what waking it costs.
+        kilobyte: Sending and receiving 1,000 bytes of an observation.
+    """
+
+    frame: float = 0.0
+    kilobyte: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +157,7 @@ def simulate(
     load: Load,
     costs: Costs,
     *,
+    links: LinkCosts = LinkCosts(),
     share: float = 1.0,
     gbit: float = 10.0,
     latency: float = 100.0,
@@ -171,6 +168,7 @@ def simulate(
     Args:
         load: What is stepped.
         costs: What that costs.
+        links: What links cost, if there are machines.
         share: How many of the environments the learner waits for: 1 is lockstep, less
             is `recv(count)`.
         gbit: What the network brings to the learner per second.
@@ -189,6 +187,8 @@ def simulate(
     # Machines wake their workers at the same time; the learner writes to each machine.
     wake = costs.wake * load.sleeps / max(1, load.machines)
     copying = costs.kilobyte_copied * kilobytes * load.copies
+    frame = links.frame * remote
+    copying += links.kilobyte * kilobytes * remote
 
     draw = _step_times(load, np.random.default_rng(seed))
     worker_free, network_free = np.zeros(workers), 0.0
@@ -209,7 +209,8 @@ def simulate(
             network_free = max(network_free, answered) + on_wire
             now = max(now, network_free)
             ready.append(row)
-        spent = load.policy + costs.call + copying * len(ready)
+        frames = len(set(worker_of[ready].tolist())) if frame else 0
+        spent = load.policy + costs.call + copying * len(ready) + frame * frames
         now, thought, done = now + spent, thought + spent, done + len(ready)
     return done / now * 1e6, thought / now
 
@@ -231,6 +232,27 @@ def measurements(folder: Path) -> list[Measured]:
         if path.exists():
             found += read(json.loads(path.read_text("utf-8")))
     return found
+
+
+def link_costs(folder: Path) -> LinkCosts:
+    """Reads what links add to a step of worker processes; nothing if that is missing.
+
+    Environments that do nothing tell of the frames, and pictures of the bytes.
+    """
+    path = folder / "links.json"
+    if not path.exists():
+        return LinkCosts()
+    added = {}
+    for title, table in json.loads(path.read_text("utf-8"))["tables"].items():
+        envs, workers = map(int, re.findall(r"^\d+|\d+(?= workers)", title))
+        figures = {name: np.median(each) for name, each in table["figures"].items()}
+        added[title.partition(" ")[2]] = (
+            figures["linked"] - figures["process"], envs, workers
+        )  # fmt: skip
+    idle, _, workers = added[f"environments that do nothing, {workers} workers"]
+    shown, envs, _ = added[f"environments that show 84 x 84 bytes, {workers} workers"]
+    frame, kilobyte = idle / workers, (shown - idle) / (envs * 84 * 84 / 1e3)
+    return LinkCosts(max(0.0, float(frame)), max(0.0, float(kilobyte)))
 
 
 def _of_efficiency(result: Any) -> Iterator[Measured]:
@@ -321,24 +343,33 @@ def show_fit(measured: Sequence[Measured], costs: Costs) -> None:
     print(f"Half of the predictions are off by less than {np.median(off):.0%}.")
 
 
-def show_plan(costs: Costs) -> None:
+def show_links(links: LinkCosts) -> None:
+    """Prints what links cost."""
+    print(
+        "\nOver links, in microseconds of the learner's time:\n"
+        f"  a worker's frames            {links.frame:8.2f}\n"
+        f"  a kilobyte                   {links.kilobyte:8.3f}"
+    )
+
+
+def show_plan(options: argparse.Namespace, costs: Costs, links: LinkCosts) -> None:
     """Prints what more and more machines would bring, up to the wanted rate."""
     load = Load(
-        envs=_ENVS.value * _CPUS.value,
-        workers=_CPUS.value,
-        cpus=_CPUS.value,
-        step=_STEP.value,
-        size=_BYTES.value,
-        spread=_SPREAD.value,
-        policy=_POLICY.value,
+        envs=options.envs_per_worker * options.cpus,
+        workers=options.cpus,
+        cpus=options.cpus,
+        step=options.step_us,
+        size=options.observation_bytes,
+        spread=options.spread,
+        policy=options.policy_us,
     )
     print(
-        f"\nWanted: {_RATE.value:,.0f} steps per second, of {_STEP.value:,.0f} us and "
-        f"{_BYTES.value:,} bytes.\n"
+        f"\nWanted: {options.rate:,.0f} steps per second, of {options.step_us:,.0f} us "
+        f"and {options.observation_bytes:,} bytes.\n"
         f"A machine: {load.cpus} CPUs, {load.workers} workers, {load.envs} "
         "environments.\n"
-        f"The learner: {_POLICY.value:,.0f} us for a batch; a network of "
-        f"{_GBIT.value:g} Gbit/s, {_LATENCY.value:,.0f} us away.\n"
+        f"The learner: {options.policy_us:,.0f} us for a batch; a network of "
+        f"{options.gbit:g} Gbit/s, {options.latency_us:,.0f} us away.\n"
     )
     print("            in lockstep              recv(half)")
     print("machines   steps/s  learner busy   steps/s  learner busy  Gbit/s")
@@ -349,15 +380,16 @@ def show_plan(costs: Costs) -> None:
             rate, busy = simulate(
                 replace(load, machines=machines),
                 costs,
+                links=links,
                 share=share,
-                gbit=_GBIT.value,
-                latency=_LATENCY.value,
+                gbit=options.gbit,
+                latency=options.latency_us,
             )
             cells.append(f"{rate:8,.0f}  {busy:12.0%}")
         traffic = rate * load.size * 8 / 1e9 if machines else 0.0
         name = machines or "this one"
         print(f"{name!s:>8}  {cells[0]}  {cells[1]}  {traffic:6.2f}")
-        if rate >= _RATE.value:
+        if rate >= options.rate:
             where = f"{machines} machines" if machines else "this machine"
             print(f"\nThe wanted rate is reached with {where}, by recv(half).")
             return
@@ -371,13 +403,97 @@ def show_plan(costs: Costs) -> None:
     )
 
 
-def main(_: Sequence[str]) -> None:
+def show_fleets(options: argparse.Namespace, costs: Costs, links: LinkCosts) -> None:
+    """Prints what fleets of several sizes reach without a policy."""
+    share = 64
+    size = f"{options.observation_bytes:,}"
+    print(
+        f"\nFleets of machines with {options.cpus} CPUs, {share} environments for each "
+        f"CPU, {size} bytes of\nobservation, and no policy: what they reach, and which "
+        "part of what the CPUs could do.\n"
+    )
+    print("                          in lockstep           recv(half)")
+    print("environments  of us     steps/s   reached    steps/s   reached  Gbit/s")
+    for envs in (1_000, 10_000, 100_000):
+        for step in (100.0, 1_000.0, 10_000.0):
+            machines = max(1, round(envs / (share * options.cpus)))
+            load = Load(
+                envs=envs // machines,
+                workers=options.cpus,
+                cpus=options.cpus,
+                step=step,
+                size=options.observation_bytes,
+                spread=options.spread,
+                machines=machines,
+            )
+            ideal = machines * options.cpus * 1e6 / step
+            cells, rate = [], 0.0
+            for part in (1.0, 0.5):
+                rate, _ = simulate(
+                    load,
+                    costs,
+                    links=links,
+                    share=part,
+                    gbit=options.gbit,
+                    latency=options.latency_us,
+                )
+                cells.append(f"{rate:10,.0f}  {rate / ideal:8.0%}")
+            traffic = rate * load.size * 8 / 1e9
+            print(f"{envs:12,} {step:6,.0f}  {cells[0]} {cells[1]}  {traffic:6.2f}")
+
+
+def arguments() -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--results",
+        default=str(Path(__file__).parent.parent / "benchmarks/results"),
+        help="folder of measured figures",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=40000.0, help="steps per second that are wanted"
+    )
+    parser.add_argument(
+        "--step_us", type=float, default=500.0, help="an environment's own step, in us"
+    )
+    parser.add_argument(
+        "--spread",
+        type=float,
+        default=0.5,
+        help="standard deviation of step times, over their mean",
+    )
+    parser.add_argument(
+        "--observation_bytes", type=int, default=28224, help="bytes of an observation"
+    )
+    parser.add_argument(
+        "--envs_per_worker", type=int, default=8, help="environments of a worker"
+    )
+    parser.add_argument(
+        "--cpus", type=int, default=16, help="CPUs of a machine, and so its workers"
+    )
+    parser.add_argument(
+        "--policy_us", type=float, default=2000.0, help="what a batch takes the learner"
+    )
+    parser.add_argument(
+        "--gbit", type=float, default=10.0, help="what the learner's network takes in"
+    )
+    parser.add_argument(
+        "--latency_us", type=float, default=100.0, help="one way through the network"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
     """Fits, compares, and plans."""
-    measured = measurements(Path(_RESULTS.value))
+    options = arguments()
+    measured = measurements(Path(options.results))
     costs = fit(measured)
     show_fit(measured, costs)
-    show_plan(costs)
+    links = link_costs(Path(options.results))
+    show_links(links)
+    show_plan(options, costs, links)
+    show_fleets(options, costs, links)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

@@ -3,8 +3,8 @@
     python tools/choosing_figures.py
 
 What stands between a page's pair of comments is replaced: in docs/choosing.md by the
-medians of what is to be chosen between, in docs/planning_past_one_machine.md by what
-examples/scale_model.py prints.
+medians of what is to be chosen between, in docs/more_machines.md by those of links, in
+docs/planning_past_one_machine.md by what examples/scale_model.py prints.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CHOICES = [
         "in lockstep",
         ("stragglers", _STRAGGLERS, "envkit, in lockstep"),
     ),
-    ("", "whoever is ready, `recv(4)`", ("stragglers", _STRAGGLERS, "envkit, recv")),
+    ("", "rows that are ready, `recv(4)`", ("stragglers", _STRAGGLERS, "envkit, recv")),
     (
         "an environment that does nothing, from TensorFlow",
         "eagerly",
@@ -71,6 +71,20 @@ def choices(results: Path = RESULTS) -> str:
         lines.append(f"| {what} | {how} | {_number(statistics.median(values))} |")
     source = "; ".join(f"{cpus} CPUs, Python {python}" for cpus, python in machines)
     return "\n".join([*lines, "", f"Measured with {source}."])
+
+
+def links(results: Path = RESULTS) -> str:
+    """Returns the table of what steps over links take."""
+    found = json.loads((results / "links.json").read_text("utf-8"))["tables"]
+    kinds = ("process", "linked", "bare socket")
+    lines = [
+        f"| median us of a step of | {' | '.join(kinds)} |",
+        "| :--- |" + " ---: |" * 3,
+    ]
+    for title, table in found.items():
+        times = [_number(statistics.median(table["figures"][kind])) for kind in kinds]
+        lines.append(f"| {title} | {' | '.join(times)} |")
+    return "\n".join(lines)
 
 
 def plan() -> str:
@@ -98,6 +112,7 @@ def _number(value: float) -> str:
 def main() -> None:
     fill(ROOT / "docs/choosing.md", "choices", choices())
     fill(ROOT / "docs/planning_past_one_machine.md", "plan", plan())
+    fill(ROOT / "docs/more_machines.md", "links", links())
 
 
 if __name__ == "__main__":

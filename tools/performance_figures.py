@@ -96,8 +96,7 @@ def _summary(result: dict[str, Any]) -> str:
         for row in result["ratios"]
         if row["ratio"] is not None and row["claim"].startswith(_FASTER)
     ]
-    title = next(iter(result["tables"]))
-    heading = f"{title}: envkit's speed over that of", "ratio"
+    heading = "envkit's speed over that of", "ratio"
     return f"{_table(heading, rows)}\n{_source(result)}"
 
 
@@ -131,8 +130,15 @@ def _curve_table(facts: dict[str, Any]) -> str:
 
 
 def _soak(result: dict[str, Any]) -> str:
-    names = ("steps", "kills", "restarts", "wrong transitions", "leaked things")
-    return _table(names, [tuple(f"{result[name]:,}" for name in names)])
+    names = ("steps", "restarts", "wrong transitions", "leaked things", "seconds")
+    summary = _table(names, [tuple(f"{result[name]:,}" for name in names)])
+    rows = [
+        (name, f"{facts['tried']:,}", f"{facts['held']:,}", facts["checked"])
+        for name, facts in result["troubles"].items()
+    ]
+    headings = ("trouble", "tried", "held", "what was checked")
+    troubles = _table(headings, rows).replace("---: |\n", ":--- |\n")
+    return f"{troubles}\n{summary}"
 
 
 def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

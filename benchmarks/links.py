@@ -1,0 +1,182 @@
+"""Linked workers on this machine beside worker processes and beside a bare socket.
+
+    python benchmarks/links.py
+
+The bare socket carries as many bytes each way to as many processes, which compute
+nothing. Pictures come from environments that are batches, and the caller gets views: so
+hardly anything is measured but the way of the bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from environments import Working
+from side_by_side import Contender, Report, opened, options, take_turns
+
+from envkit import ArraySpec, BoundedArraySpec, ParallelPyEnvironment, PyEnvironment
+from envkit.envs import CartPole
+from envkit.parallel.backends.linked import linked
+from envkit.time_step import StepType, TimeStep, restart
+
+WORKERS = 2
+COMMAND = "envkit worker {address}"
+PICTURE = (84, 84)
+
+
+class Pictures(PyEnvironment):
+    """Shows the same pictures again and again: a batch of environments."""
+
+    def __init__(self, batch_size: int) -> None:
+        super().__init__()
+        self._batch_size = batch_size
+        self._first = restart(np.zeros((batch_size, *PICTURE), np.uint8), batch_size)
+        self._next = TimeStep(
+            np.full(batch_size, StepType.MID, np.int32), *self._first[1:]
+        )
+
+    @property
+    def batched(self) -> bool:
+        return True
+
+    @property
+    def batch_size(self) -> int:
+        return self._batch_size
+
+    def observation_spec(self) -> ArraySpec:
+        return ArraySpec(PICTURE, np.uint8)
+
+    def action_spec(self) -> BoundedArraySpec:
+        return BoundedArraySpec((), np.int64, 0, 1)
+
+    def _reset(self) -> TimeStep:
+        return self._first
+
+    def _step(self, action: Any) -> TimeStep:
+        return self._next
+
+
+def pool_of(
+    makers: list[Callable[[], PyEnvironment]], kind: str, zero_copy: bool
+) -> Contender:
+    """Opens a pool of one kind of workers."""
+    backend = linked([COMMAND] * WORKERS) if kind == "linked" else kind
+    env = ParallelPyEnvironment(
+        makers,
+        num_workers=WORKERS,
+        backend=backend,
+        start_serially=False,
+        zero_copy=zero_copy,
+    )
+    env.reset()
+    actions = np.zeros(env.batch_size, np.int64)
+    return Contender(lambda: env.step(actions), env.close)
+
+
+def serve(sock: socket.socket, down: int, up: int) -> None:
+    """Answers some bytes with others, again and again."""
+    answer = bytes(up)
+    while len(sock.recv(down, socket.MSG_WAITALL)) == down:
+        sock.sendall(answer)
+
+
+def bare_sockets(down: int, up: int) -> Contender:
+    """Opens a connection with each of some processes."""
+    ours, processes = [], []
+    for _ in range(WORKERS):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            mine = socket.create_connection(listener.getsockname())
+            theirs, _ = listener.accept()
+        for sock in (mine, theirs):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        process = multiprocessing.get_context("spawn").Process(
+            target=serve, args=(theirs, down, up), daemon=True
+        )
+        process.start()
+        theirs.close()
+        ours.append(mine)
+        processes.append(process)
+    question, answer = bytes(down), bytearray(up)
+
+    def step() -> None:
+        for sock in ours:
+            sock.sendall(question)
+        for sock in ours:
+            sock.recv_into(answer, up, socket.MSG_WAITALL)
+
+    def close() -> None:
+        for sock in ours:
+            sock.close()
+        for process in processes:
+            process.join()
+
+    return Contender(step, close)
+
+
+def bytes_of_a_step(rows: int, observation: int) -> tuple[int, int]:
+    """Returns how many bytes go to a worker in lockstep, and how many come back."""
+    # The frame's head; for each row its number, command and info, and an action; the
+    # meters, and for each row number, info, step type, reward and discount.
+    return 16 + rows * (6 + 8), 16 + 64 + rows * (5 + 12 + observation)
+
+
+def compare(
+    report: Report,
+    title: str,
+    makers: list[Callable[[], PyEnvironment]],
+    observation: int,
+    told: Any,
+    *,
+    zero_copy: bool = False,
+    over_process: float | None = None,
+    over_socket: float | None = None,
+) -> None:
+    """Lets pools and sockets take turns, and reports how they compare."""
+    down, up = bytes_of_a_step(told.num_envs // WORKERS, observation)
+    players = {
+        "process": functools.partial(pool_of, makers, "process", zero_copy),
+        "linked": functools.partial(pool_of, makers, "linked", zero_copy),
+        "bare socket": functools.partial(bare_sockets, down, up),
+    }
+    with opened(players) as contenders:
+        figures = take_turns(contenders, told.rounds, told.seconds)
+    report.table(f"{told.num_envs} {title}, {WORKERS} workers", figures)
+    report.fact(f"{title}: bytes to a worker and back", [down, up])
+    for other, bar in (("process", over_process), ("bare socket", over_socket)):
+        claim = f"{title}: linked takes this much of {other}"
+        report.ratio(claim, figures["linked"], figures[other], at_most=bar)
+    added = np.subtract(figures["linked"], figures["process"]).tolist()
+    claim = f"{title}: what links add to process, over bare socket"
+    report.ratio(claim, added, figures["bare socket"], at_most=over_socket)
+
+
+def main() -> None:
+    told = options(__doc__, rounds=7, seconds=0.5, num_envs=64).parse_args()
+    report = Report("links")
+    each = [CartPole] * told.num_envs
+    compare(report, "CartPoles", each, 16, told, over_process=1.5)
+    each = [functools.partial(Working, None, (4,))] * told.num_envs
+    compare(report, "environments that do nothing", each, 16, told)
+    size = int(np.prod(PICTURE))
+    each = [functools.partial(Working, None, PICTURE, "uint8")] * told.num_envs
+    compare(report, "environments that show 84 x 84 bytes", each, size, told)
+    batches = [functools.partial(Pictures, told.num_envs // WORKERS)] * WORKERS
+    compare(
+        report,
+        "rows of batches that show 84 x 84 bytes",
+        batches,
+        size,
+        told,
+        zero_copy=True,
+        over_socket=2.0,
+    )
+    report.finish(told.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""A pool whose workers Ray has placed, beside Ray's own ways to step environments.
+
+    python benchmarks/ray_pools.py
+
+All of them step the same rows on two workers: a pool in processes, a pool on linked
+workers, a pool on Ray, two actors that are called for each step, and RLlib's
+environment runners, which return a sample of 50 steps with each call. RLlib's draw
+their actions at random, and once more from their network, two layers of 256 units; then
+the pool's caller has such a network, too. The cluster is one that is started here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import ray
+from environments import Working
+from side_by_side import Contender, Report, opened, options, take_turns
+
+from envkit import ParallelPyEnvironment, PyEnvironment, RestartPolicy
+from envkit.batched_py_environment import BatchedPyEnvironment
+from envkit.envs import CartPole
+from envkit.parallel.backends.linked import linked
+from envkit.testing import CountingEnv
+
+WORKERS = 2
+POOL, CALLS, RLLIB = "pool on Ray", "two actors, a call a step", "RLlib's runners"
+POOL_ACTS, RLLIB_ACTS = f"{POOL}, with a network", f"{RLLIB}, with their network"
+# How many steps of each row a sample of RLlib's has.
+SAMPLE = 50
+
+
+def pool_of(
+    make: Callable[[], PyEnvironment], rows: int, backend: Any
+) -> ParallelPyEnvironment:
+    """Opens a pool on two workers."""
+    if backend == "linked":
+        backend = linked(["envkit worker {address}"] * WORKERS)
+    return ParallelPyEnvironment(
+        [make] * rows,
+        num_workers=WORKERS,
+        backend=backend,
+        start_serially=False,
+        on_worker_failure=RestartPolicy(max_restarts=99, backoff=0.0),
+    )
+
+
+def pool(make: Callable[[], PyEnvironment], rows: int, backend: str) -> Contender:
+    """Returns a pool as a contender."""
+    env = pool_of(make, rows, backend)
+    env.reset()
+    return Contender(functools.partial(env.step, np.zeros(rows, np.int64)), env.close)
+
+
+class Rows:
+    """An actor that steps its rows when it is called."""
+
+    def __init__(self, make: Callable[[], PyEnvironment], rows: int) -> None:
+        self._env = BatchedPyEnvironment([make() for _ in range(rows)])
+        self._env.reset()
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        """Returns the time step's arrays."""
+        return tuple(self._env.step(actions))
+
+
+def actors(make: Callable[[], PyEnvironment], rows: int) -> Contender:
+    """Returns two actors as a contender: a call a step, and the rows put together."""
+    halves = [ray.remote(Rows).remote(make, rows // WORKERS) for _ in range(WORKERS)]
+    actions = np.zeros(rows // WORKERS, np.int64)
+
+    def step() -> tuple[Any, ...]:
+        found = ray.get([half.step.remote(actions) for half in halves])
+        return tuple(map(np.concatenate, zip(*found, strict=True)))
+
+    def close() -> None:
+        for half in halves:
+            ray.kill(half)
+
+    return Contender(step, close)
+
+
+def pool_with_network(make: Callable[[], PyEnvironment], rows: int) -> Contender:
+    """Returns a pool as a contender whose caller draws the actions from a network."""
+    import torch
+
+    network = torch.nn.Sequential(
+        torch.nn.Linear(4, 256),
+        torch.nn.Tanh(),
+        torch.nn.Linear(256, 256),
+        torch.nn.Tanh(),
+        torch.nn.Linear(256, 2),
+    )
+    env = pool_of(make, rows, "ray")
+    seen = env.reset().observation
+
+    @torch.no_grad()
+    def step() -> None:
+        nonlocal seen
+        logits = network(torch.as_tensor(seen))
+        actions = torch.distributions.Categorical(logits=logits).sample()
+        seen = env.step(actions.numpy()).observation
+
+    return Contender(step, env.close)
+
+
+def runners(rows: int, *, is_random: bool) -> Contender:
+    """Returns two of RLlib's environment runners as a contender."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=rows // WORKERS)
+    )
+    found = [
+        ray.remote(SingleAgentEnvRunner).remote(config=config, worker_index=index + 1)
+        for index in range(WORKERS)
+    ]
+
+    def sample() -> int:
+        calls = [
+            runner.sample.remote(
+                num_timesteps=SAMPLE * rows // WORKERS, random_actions=is_random
+            )
+            for runner in found
+        ]
+        return sum(len(episode) for part in ray.get(calls) for episode in part)
+
+    def measure(seconds: float) -> float:
+        count, began = 0, time.perf_counter()
+        while (taken := time.perf_counter() - began) < seconds or not count:
+            count += sample()
+        return 1e6 * taken * rows / count
+
+    def close() -> None:
+        for runner in found:
+            ray.kill(runner)
+
+    sample()
+    return Contender(close=close, measure=measure)
+
+
+def compare(
+    report: Report,
+    name: str,
+    make: Callable[[], PyEnvironment],
+    told: Any,
+) -> None:
+    """Adds how long a step of all rows takes in each way."""
+    rows = told.num_envs
+    makers: dict[str, Callable[[], Contender] | None] = {
+        "pool in processes": functools.partial(pool, make, rows, "process"),
+        "pool on linked workers": functools.partial(pool, make, rows, "linked"),
+        POOL: functools.partial(pool, make, rows, "ray"),
+        CALLS: functools.partial(actors, make, rows),
+    }
+    if make is CartPole:
+        # RLlib itself comes with Ray; what it imports does not.
+        has_rllib = all(map(importlib.util.find_spec, ("torch", "tensorboardX")))
+        for name_of, play in {
+            RLLIB: functools.partial(runners, rows, is_random=True),
+            POOL_ACTS: functools.partial(pool_with_network, make, rows),
+            RLLIB_ACTS: functools.partial(runners, rows, is_random=False),
+        }.items():
+            makers[name_of] = play if has_rllib else None
+    with opened(makers) as contenders:
+        figures = take_turns(contenders, told.rounds, told.seconds)
+    report.table(f"{rows} {name}, {WORKERS} workers", figures)
+    report.ratio(
+        f"{name}: a pool on Ray takes this much of two actors",
+        figures[POOL],
+        figures[CALLS],
+        at_most=0.6,
+    )
+    for theirs, ours in {RLLIB: POOL, RLLIB_ACTS: POOL_ACTS}.items():
+        if theirs in figures:
+            claim = f"{name}: a {ours} is as fast as {theirs}"
+            report.ratio(claim, figures[theirs], figures[ours], at_least=4.0)
+
+
+def ends(report: Report, rounds: int) -> None:
+    """Adds how long a pool takes to start, and to go on after a loss."""
+    seconds: dict[str, list[float]] = {
+        "start": [],
+        "a worker is killed": [],
+        "an actor is killed": [],
+    }
+    for _ in range(rounds):
+        began = time.perf_counter()
+        # Long episodes: a loss between two of them is repaired without a sign.
+        env = pool_of(functools.partial(CountingEnv, 10**6), 4, "ray")
+        env.reset()
+        seconds["start"].append(time.perf_counter() - began)
+        for loss in list(seconds)[1:]:
+            pid = env.statistics().workers[0].pid
+            if "actor" in loss:
+                with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                    pid = int(file.read().rpartition(")")[2].split()[1])
+            began = time.perf_counter()
+            os.kill(pid, signal.SIGKILL)
+            while not env.repaired.any():
+                env.step([0] * 4)
+            env.step([0] * 4)
+            seconds[loss].append(time.perf_counter() - began)
+            # The next one may be killed once this one is there.
+            env.step([0] * 4)
+        env.close()
+    report.table(f"a pool on Ray, {WORKERS} workers", seconds, "seconds")
+
+
+def main() -> None:
+    told = options(__doc__, rounds=5, seconds=1.0, num_envs=64).parse_args()
+    report = Report("ray_pools")
+    began = time.perf_counter()
+    ray.init(num_cpus=16, include_dashboard=False, logging_level=40)
+    report.fact("seconds to start Ray", round(time.perf_counter() - began, 1))
+    try:
+        ends(report, min(told.rounds, 3))
+        nothing = functools.partial(Working, None, (4,))
+        pictures = functools.partial(Working, None, (84, 84), "uint8")
+        compare(report, "CartPoles", CartPole, told)
+        compare(report, "environments that do nothing", nothing, told)
+        compare(report, "environments that show 84 x 84 bytes", pictures, told)
+    finally:
+        ray.shutdown()
+    report.finish(told.json)
+
+
+if __name__ == "__main__":
+    main()
