@@ -49,10 +49,14 @@ LARGE_TESTS := tests/tf tests/adapters $(LOADING:%=tests/test_%.py)
 LARGE := $(LARGE_TESTS) envkit docs README.md
 SMALL := tests $(LARGE_TESTS:%=--ignore=%)
 
+# AGAIN=1 looks a second time, alone, at what failed, and only if nothing but tests failed.
 test: $(VENV)/.test
-	@failed=0; \
-	"$(RUN)" -m pytest -m "not heavy" $(AT_A_TIME) $(SMALL) || failed=1; \
-	"$(RUN)" -m pytest -m "not heavy" $(AT_A_TIME) $(LARGE) || failed=1; \
+	@look() { "$(RUN)" -m pytest -m "not heavy" "$$@"; }; \
+	again() { [ "$$1$(AGAIN)" = 11 ] && shift && echo "Once more, alone: what failed" && \
+	  look --last-failed --last-failed-no-failures=none "$$@"; }; \
+	failed=0; \
+	look $(AT_A_TIME) $(SMALL) || again $$? $(SMALL) || failed=1; \
+	look $(AT_A_TIME) $(LARGE) || again $$? $(LARGE) || failed=1; \
 	exit $$failed
 
 # Some tests need libraries that are too large for every run, and are skipped without;
