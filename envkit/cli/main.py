@@ -84,6 +84,9 @@ _COMMANDS = {
     "play": _Command("envkit.cli.play.command", "plays an environment by hand"),
     "record": _Command("envkit.cli.record", "films or records what a policy does"),
     "replay": _Command("envkit.cli.replay", "plays a recording, or checks it"),
+    "serve": _Command(
+        "envkit.cli.serve", "serves environments by name to other machines"
+    ),
     "top": _Command("envkit.cli.top", "shows what the workers of a running pool do"),
     "worker": _Command(
         "envkit.cli.worker", "runs one worker of a pool on another machine"

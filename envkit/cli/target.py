@@ -23,6 +23,7 @@ __all__ = [
     "add_policy",
     "add_target",
     "at_least_one",
+    "key_value",
     "load_policy",
     "make_rendering",
     "make_target",
@@ -47,7 +48,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        type=_argument,
+        type=key_value,
         dest="target_arguments",
         help="an argument of its constructor, as often as needed: --arg rows=5 --arg "
         "mode=easy",
@@ -113,7 +114,8 @@ def note_seed(arguments: argparse.Namespace, recorded: Any) -> None:
         recorded.seed(arguments.seed)
 
 
-def _argument(text: str) -> tuple[str, Any]:
+def key_value(text: str) -> tuple[str, Any]:
+    """Reads `NAME=VALUE`: a name, and what Python or a word says."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(

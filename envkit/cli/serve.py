@@ -1,0 +1,240 @@
+"""`envkit serve TARGET...`: lets clients on other machines use environments by name.
+
+A protocol is a flag, and a function of a module that is imported only then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import ssl
+import sys
+import threading
+from typing import Any, NamedTuple
+
+from envkit.cli.output import say
+from envkit.cli.target import at_least_one, key_value, number_within
+from envkit.remote.serving import (
+    Menu,
+    Offer,
+    ServeOptions,
+    Service,
+    check_exposure,
+)
+
+__all__ = ["EXAMPLE", "add_arguments", "run"]
+
+EXAMPLE = "envkit serve CartPole gymnasium:Hopper-v5 --port 7600"
+
+_LONGEST = 86400.0
+_MOST_TOKEN = 4096
+
+
+class _Protocol(NamedTuple):
+    """A protocol: its flag, what serves it, and what its flag does.
+
+    Attributes:
+        flag: Its flag, without dashes.
+        serve: `"module:function"`, of `function(menu, options) -> Service`.
+        text: What the flag does, for the help.
+    """
+
+    flag: str
+    serve: str
+    text: str
+
+
+# The one without a flag is envkit's own, which is served unless another is asked for.
+_OWN = _Protocol("", "envkit.remote.server:serve", "")
+_PROTOCOLS: list[_Protocol] = []
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.description = (
+        f"{parser.description}\nIt serves until Ctrl-C or SIGTERM, and then closes "
+        "all environments."
+    )
+    parser.add_argument(
+        "targets",
+        metavar="TARGET",
+        nargs="+",
+        help="an environment, as envkit.make takes it. NAME=TARGET offers it under "
+        "another name",
+    )
+    parser.add_argument(
+        "--arg",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=key_value,
+        dest="target_arguments",
+        help="an argument of all environments, which clients cannot change",
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen at; this machine alone unless given",
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=None,
+        help="the port; 0 takes any that is free. Without it, the protocol's usual one",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="a file with the secret that clients must know",
+    )
+    parser.add_argument("--cert", metavar="FILE", help="a certificate, for TLS")
+    parser.add_argument("--key", metavar="FILE", help="the private key of --cert")
+    parser.add_argument(
+        "--num-workers",
+        type=at_least_one,
+        metavar="N",
+        help="run each session's environments in N processes, so that a crash ends an "
+        "episode and not the server",
+    )
+    parser.add_argument(
+        "--max-sessions",
+        type=at_least_one,
+        default=64,
+        metavar="N",
+        help="how many sessions there may be at a time, 64 if not given",
+    )
+    parser.add_argument(
+        "--max-rows",
+        type=at_least_one,
+        default=4096,
+        metavar="N",
+        help="how many environments a session may have, 4096 if not given",
+    )
+    parser.add_argument(
+        "--idle-timeout",
+        type=number_within(_LONGEST, f"number of seconds, up to {_LONGEST:g}"),
+        default=600.0,
+        metavar="SECONDS",
+        help="end sessions that ask nothing for so long, 600 if not given",
+    )
+    parser.add_argument(
+        "--observers",
+        type=at_least_one,
+        default=0,
+        metavar="N",
+        help="let N connections watch each session; none unless given",
+    )
+    parser.add_argument(
+        "--allow-call",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let clients call this method of environments, as often as needed",
+    )
+    protocols = parser.add_argument_group("protocols, beside envkit's own")
+    for protocol in _PROTOCOLS:
+        protocols.add_argument(
+            f"--{protocol.flag}",
+            action="append_const",
+            const=protocol,
+            dest="protocols",
+            help=protocol.text,
+        )
+    parser.set_defaults(protocols=[])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves until a signal ends it, which gives the exit status."""
+    menu, options = _menu_of(arguments), _options_of(arguments)
+    protocols = arguments.protocols or [_OWN]
+    warning = check_exposure(options)
+    if warning is not None:
+        say(f"envkit serve: {warning}", file=sys.stderr)
+    with contextlib.ExitStack() as stack:
+        services = []
+        for protocol in protocols:
+            service = _start(protocol, menu, options)
+            stack.callback(service.close, "the server is stopping")
+            services.append(service)
+        # One who waits for a line waits for the last: everything listens then.
+        say(*[service.line for service in services])
+        sys.stdout.flush()
+        return _await_end(services)
+
+
+def _menu_of(arguments: argparse.Namespace) -> Menu:
+    """Returns what is offered: each TARGET, with the arguments of `--arg`."""
+    given = dict(arguments.target_arguments)
+    return Menu(
+        [
+            Offer(target, given, num_workers=arguments.num_workers)
+            for target in arguments.targets
+        ]
+    )
+
+
+def _options_of(arguments: argparse.Namespace) -> ServeOptions:
+    """Returns how to listen, with the token and the certificate read."""
+    return ServeOptions(
+        host=arguments.host,
+        port=arguments.port,
+        token=_token(arguments.token_file),
+        tls=_tls(arguments.cert, arguments.key),
+        num_workers=arguments.num_workers,
+        max_sessions=arguments.max_sessions,
+        max_rows=arguments.max_rows,
+        idle_timeout=arguments.idle_timeout,
+        observers=arguments.observers,
+        allow_call=tuple(arguments.allow_call),
+    )
+
+
+def _start(protocol: _Protocol, menu: Menu, options: ServeOptions) -> Service:
+    module, _, name = protocol.serve.partition(":")
+    serve: Any = getattr(importlib.import_module(module), name)
+    service: Service = serve(menu, options)
+    return service
+
+
+def _await_end(services: list[Service]) -> int:
+    """Waits until a signal raises, or a service has ended unasked."""
+    never = threading.Event()
+    while True:
+        for service in services:
+            reason = service.ended()
+            if reason is not None:
+                say(f"envkit serve: {service.line}: {reason}", file=sys.stderr)
+                return 1
+        never.wait(0.5)
+
+
+def _token(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    with open(path, "rb") as file:
+        token = file.read(_MOST_TOKEN + 1).strip()
+    if not token or len(token) > _MOST_TOKEN:
+        raise ValueError(
+            f"--token-file must be a file with a secret of 1 to {_MOST_TOKEN} bytes; "
+            f"{path!r} has {len(token) or 'none'}."
+        )
+    return token
+
+
+def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    if cert is None:
+        if key is not None:
+            raise ValueError("--key needs --cert, the certificate that it belongs to.")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    return context
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"must be a port, an integer from 0 to 65535, got {text!r}"
+        )
+    return int(text)

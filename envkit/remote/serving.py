@@ -1,0 +1,306 @@
+"""What all protocols of `envkit serve` share: environments, clients, limits.
+
+A protocol is a module with a function that takes a `Menu` and `ServeOptions`, listens,
+and returns a `Service`; it serves in threads of its own. The command, which is
+`envkit.cli.serve`, has refused by then to be reached from elsewhere without a token. It
+prints the line of each service when all listen, waits for a signal, and closes them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from envkit.errors import EnvkitError
+from envkit.provenance import version_of, without_version
+from envkit.registry import constructor, load, make, suggestion
+
+__all__ = [
+    "Menu",
+    "Offer",
+    "Refusal",
+    "ServeOptions",
+    "Service",
+    "check_exposure",
+    "is_loopback",
+]
+
+# Where a restart policy is, for environments in processes; a string, because only a
+# server that has such environments loads the engine.
+_POLICY = "envkit.parallel:RestartPolicy"
+_PROCESS = "envkit.parallel:ProcessPyEnvironment"
+# How many rows there are is for the session to say, and for the server to limit.
+_COUNTS = ("num_envs", "batch_size")
+
+
+class Refusal(EnvkitError, ValueError):
+    """What a client has asked for is not to be had; the message is for the client."""
+
+
+class ServeOptions(NamedTuple):
+    """How a server is to listen, and how much it allows.
+
+    Attributes:
+        host: The address to listen at; the machine itself alone unless told.
+        port: The port; 0 for any that is free, `None` for the usual one of a protocol.
+        token: What clients have to know; `None` if they need not.
+        tls: What encrypts connections; `None` for connections in the clear.
+        num_workers: How many worker processes a session's environments run in; `None`
+            for threads of the server itself.
+        max_sessions: How many sessions there may be at a time.
+        max_rows: How many environments a session may have.
+        idle_timeout: Seconds after which a session ends that asks nothing.
+        observers: How many connections may watch a session.
+        allow_call: The names that `call` may name.
+    """
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    token: bytes | None = None
+    tls: ssl.SSLContext | None = None
+    num_workers: int | None = None
+    max_sessions: int = 64
+    max_rows: int = 4096
+    idle_timeout: float = 600.0
+    observers: int = 0
+    allow_call: tuple[str, ...] = ()
+
+
+class Service(Protocol):
+    """A server of one protocol, which listens from when it has been made.
+
+    Attributes:
+        line: What the command prints when it listens: the protocol and the address.
+    """
+
+    line: str
+
+    def ended(self) -> str | None:
+        """Returns why it has ended unasked; `None` as long as it serves."""
+
+    def close(self, reason: str) -> None:
+        """Tells clients the reason, closes their environments, and stops listening.
+
+        It returns within some seconds, whatever environments do; calling it again does
+        nothing.
+        """
+
+
+class Offer:
+    """An environment that a server offers by name.
+
+    Attributes:
+        name: What clients call it: the target, or what stands before `=` in it.
+        id: The target with its version, if it has one.
+        version: The version, or `None`.
+        arguments: What the server makes it with, which clients cannot change.
+
+    Example:
+        >>> offer = Offer("CartPole")
+        >>> offer.name, offer.id, offer.version
+        ('CartPole', 'CartPole-v1', 1)
+        >>> offer.make(num_envs=2).batch_size
+        2
+    """
+
+    def __init__(
+        self,
+        target: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        num_workers: int | None = None,
+    ) -> None:
+        """Takes a target, as `envkit.make` does; a name of its own may come before it.
+
+        Args:
+            target: `"CartPole"`, `"gymnasium:Hopper-v5"`, `"maze=my_package:make"`.
+            arguments: What to make it with.
+            num_workers: How many worker processes; `None` for this process.
+        """
+        name, equals, rest = target.partition("=")
+        self.name, self._target = (name, rest) if equals else (target, target)
+        self.arguments = dict(arguments or {})
+        self._num_workers = num_workers
+        self._recipe = constructor(self._target, **self.arguments)
+        self.id: str = self._recipe.plain_recipe()["id"]
+        self.version = version_of(self.id)
+        self._parameters: dict[str, inspect.Parameter] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What clients may call it."""
+        if self.name != self._target:
+            return (self.name,)
+        return tuple(dict.fromkeys([self.name, self.id, without_version(self.id)]))
+
+    def check_arguments(self, arguments: Any) -> dict[str, Any]:
+        """Returns keyword arguments of a client, if the environment takes them.
+
+        Raises:
+            Refusal: They are none, the server has set one of them, or the signature of
+                what makes the environment does not have it.
+        """
+        if not isinstance(arguments, dict) or not all(
+            isinstance(name, str) for name in arguments
+        ):
+            raise Refusal("The arguments must be a dictionary whose keys are names.")
+        known = None
+        for name in arguments:
+            if name in self.arguments:
+                raise Refusal(
+                    f"{self.name} is served with {name}={self.arguments[name]!r:.80}, "
+                    "which a client cannot change: leave it out."
+                )
+            if name in _COUNTS:
+                raise Refusal(
+                    f"The argument {name!r} is not a client's to give: how many "
+                    "environments there are is the session's num_envs."
+                )
+            known = self._signature() if known is None else known
+            if name not in known:
+                takes = ", ".join(known) or "none"
+                raise Refusal(
+                    f"{self.name} has no argument {name!r:.80}."
+                    f"{suggestion(name, known)} It takes: {takes}."
+                )
+        return dict(arguments)
+
+    def _signature(self) -> dict[str, inspect.Parameter]:
+        """Returns the parameters that a client may give by name."""
+        if self._parameters is None:
+            build = self._recipe._build
+            if isinstance(build, str):
+                build = load(self.name, build)
+            try:
+                found = dict(inspect.signature(build).parameters)
+            except (TypeError, ValueError):  # It is of C, and does not say.
+                found = {}
+            by_name = (
+                inspect.Parameter.KEYWORD_ONLY,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            )
+            self._parameters = {
+                name: parameter
+                for name, parameter in found.items()
+                if parameter.kind in by_name
+                and name not in _COUNTS
+                and name not in self.arguments
+            }
+        return self._parameters
+
+    def make(self, num_envs: int | None = None, **arguments: Any) -> Any:
+        """Makes the environment, or a batch of it.
+
+        With workers it lives in processes that are replaced when they crash, so that
+        its stream goes on with a `LAST`; without, in this process and thread.
+
+        Args:
+            num_envs: How many rows a batch has; `None` for a single environment.
+            **arguments: What `check_arguments` has returned.
+        """
+        recipe = constructor(self._recipe, **arguments)
+        if self._num_workers is None:
+            if num_envs is None:
+                return recipe()
+            from envkit.batched_py_environment import BatchedPyEnvironment
+
+            return BatchedPyEnvironment(
+                [recipe() for _ in range(num_envs)], multithreading=False
+            )
+        policy = load("num_workers", _POLICY)()
+        if num_envs is None:
+            env = load("num_workers", _PROCESS)(recipe, on_worker_failure=policy)
+            env.start()
+            return env
+        return make(
+            recipe,
+            num_envs=num_envs,
+            num_workers=min(self._num_workers, num_envs),
+            on_worker_failure=policy,
+        )
+
+
+class Menu:
+    """The environments that a server offers.
+
+    Example:
+        >>> menu = Menu([Offer("CartPole"), Offer("corner=GridWorld")])
+        >>> menu.find("CartPole-v1").name, menu.find("corner").id
+        ('CartPole', 'GridWorld-v1')
+        >>> menu.find("Pong")
+        Traceback (most recent call last):
+        envkit.remote.serving.Refusal: This server has no environment 'Pong'. It has: \
+CartPole, corner.
+    """
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        """Takes the offers; the first of those with the same name is found."""
+        self.offers = tuple(offers)
+
+    @property
+    def names(self) -> list[str]:
+        """What the environments are called."""
+        return [offer.name for offer in self.offers]
+
+    def find(self, name: str) -> Offer:
+        """Returns the environment of that name; "" if there is only one.
+
+        Raises:
+            Refusal: There is none; the message names those that there are.
+        """
+        if not name and len(self.offers) == 1:
+            return self.offers[0]
+        for offer in self.offers:
+            if name in offer.names:
+                return offer
+        if not name:
+            raise Refusal(
+                "This server has several environments, so one must be named: "
+                f"{', '.join(self.names)}."
+            )
+        raise Refusal(
+            f"This server has no environment {name[:80]!r}."
+            f"{suggestion(name[:80], self.names)} It has: {', '.join(self.names)}."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Returns True if only this machine reaches an address.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+        (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_exposure(options: ServeOptions) -> str | None:
+    """Refuses to be reached from elsewhere without a token.
+
+    Returns:
+        What is to be said of a token without TLS, `None` if nothing is.
+
+    Raises:
+        ValueError: Anyone who reaches the address could use the environments.
+    """
+    if is_loopback(options.host):
+        return None
+    if options.token is None:
+        raise ValueError(
+            f"--host={options.host} lets other machines connect, and there is no "
+            "token, so anyone who reaches it could use the environments. Pass "
+            "--token-file=FILE, or leave --host out and reach it through a tunnel."
+        )
+    if options.tls is None:
+        return (
+            f"The server listens at {options.host} without TLS: the token does not "
+            "travel, but everything else can be read and changed on the way. Pass "
+            "--cert and --key."
+        )
+    return None
