@@ -5,10 +5,16 @@ from envkit.realtime.joint import Joint
 from envkit.realtime.loop import OverrunError
 from envkit.realtime.pacing import Logger, Throttle, Timer, Timing
 from envkit.realtime.report import LAG_SPEC, Lag
-from envkit.realtime.universe import RowSpace, UniverseView, universe_view
+from envkit.realtime.universe import (
+    BlockingReset,
+    RowSpace,
+    UniverseView,
+    universe_view,
+)
 
 __all__ = [
     "LAG_SPEC",
+    "BlockingReset",
     "Joint",
     "Lag",
     "Logger",

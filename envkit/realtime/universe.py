@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
 from envkit.async_environment import AsyncEnvironment
-from envkit.blocking import Blocking
 from envkit.errors import CallOrderError, SpecError
 from envkit.realtime.actions import no_op_of
+from envkit.realtime.background import InBackground, Moved, OwnPace
+from envkit.realtime.loop import Schedule
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
-__all__ = ["RowSpace", "UniverseView", "universe_view"]
+__all__ = ["BlockingReset", "RowSpace", "UniverseView", "universe_view"]
 
+_LOGGER = logging.getLogger(__name__)
+# Seconds after which a step that waits looks for episodes that have begun.
+_LONGEST_SLEEP = 0.016
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 Info = dict[str, Any]
 
 
-def universe_view(env: Any, *, wait: bool = False) -> UniverseView:
+def universe_view(
+    env: Any,
+    *,
+    wait: bool = False,
+    fps: float | None = None,
+    now: Callable[[], float] = time.time,
+    sleep: Callable[[float], Any] = time.sleep,
+) -> UniverseView:
     """Shows an environment through the interface of OpenAI Universe.
 
     Args:
@@ -35,6 +48,9 @@ def universe_view(env: Any, *, wait: bool = False) -> UniverseView:
         wait: Whether `reset` and `step` wait for the episodes that begin, as with
             Universe's `BlockingReset`, so that no observation is `None`. Other rows do
             not move meanwhile.
+        fps: The most steps per second, as with Universe's `Throttle`; `None` for any.
+        now: The clock: seconds since 1970.
+        sleep: A function that waits for so many seconds.
 
     Example:
         >>> from envkit import AsyncParallelPyEnvironment
@@ -49,7 +65,7 @@ def universe_view(env: Any, *, wait: bool = False) -> UniverseView:
         'running'
         >>> env.close()
     """
-    return UniverseView(env, wait=wait)
+    return UniverseView(env, wait=wait, fps=fps, now=now, sleep=sleep)
 
 
 class UniverseView:
@@ -59,15 +75,18 @@ class UniverseView:
     |------------------------------|-----------------------------------------------|
     | `reset()` returns at once    | and `None` for every row                      |
     | `step(action_n)`             | `observation_n, reward_n, done_n, info`       |
-    | no `step` waits for a reset  | at once if all rows of an `AsyncEnvironment`  |
-    |                              | are resetting, otherwise when the others have |
-    |                              | stepped                                       |
+    | no `step` waits for a reset  | nor here, unless `wait=True`                  |
     | a row that is done           | starts resetting at once; its observation is  |
     |                              | `None`, and the final one is in               |
     |                              | `info["n"][i]["env_status.complete.observation"]`|
     | an action of a resetting row | is dropped, `None` too: `mask.masked.action`  |
     | `render()` of the first row  | a picture; while it is resetting, the last one|
     | `step` before `reset`        | `CallOrderError`, where Universe left it open |
+
+    The rows of an `AsyncEnvironment` reset while the others go on. A batch that moves
+    together, or a single environment, is reset in a thread of the view: until that is
+    through, the other rows stand still, with the same observation, reward 0 and
+    `mask.masked.action`.
 
     Universe did not tell terminations from truncations; here `info["n"][i]` has
     `env_status.complete.discount`, which is 0 only where nothing could follow.
@@ -80,32 +99,46 @@ class UniverseView:
         "semantics.autoreset": True,
     }
 
-    def __init__(self, env: Any, *, wait: bool = False) -> None:
+    def __init__(
+        self,
+        env: Any,
+        *,
+        wait: bool = False,
+        fps: float | None = None,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Any] = time.sleep,
+    ) -> None:
         """Shows an environment; closing the view closes it.
 
         Args:
             env: The environment.
             wait: Whether to wait for episodes to begin.
+            fps: The most steps per second; `None` for any number.
+            now: The clock: seconds since 1970.
+            sleep: A function that waits for so many seconds.
         """
         self._env = env
         self._waits = bool(wait)
-        self._batch = _as_batch(env)
-        self._rows: int = self._batch.batch_size or 1
-        self._is_single = not self._batch.batched
+        self._rows = _rows_of(env, self._waits)
         self._action = nest.Structure(env.action_spec())
         self._observation = nest.Structure(env.observation_spec())
+        self._schedule = None if fps is None else Schedule(fps, overrun="stretch")
+        self._fps = fps
+        self._now, self._sleep = now, sleep
         self._has_begun = False
-        # The beginning of rows that begin together, until a step returns it.
-        self._first: TimeStep | None = None
         self._picture: Any = None
         # By row: the number of its episode; 0 before the first.
-        self._episode = np.zeros(self._rows, np.int64)
+        self._episode = np.zeros(self.n, np.int64)
+        # By row: whether the program has asked for the episode that begins.
+        self._asked_for = np.zeros(self.n, bool)
+        # By row: its last observation; `None` while it is resetting.
+        self._shown: list[Any] = [None] * self.n
         self._has_info = True
 
     @property
     def n(self) -> int:
         """The number of rows."""
-        return self._rows
+        return self._rows.rows
 
     @property
     def unwrapped(self) -> Any:
@@ -128,24 +161,18 @@ class UniverseView:
         While that row is resetting it is the last picture that was returned, and `None`
         before the first. A window is shown by environments that have one.
         """
-        if self._first is None and self._resetting()[0]:
-            return self._picture
-        if not isinstance(self._batch, Blocking):
-            picture = self._batch.render(mode)
-        elif hasattr(self._env, "render"):
-            picture = self._env.render(mode, env_ids=[0])
-        else:
-            raise NotImplementedError(f"{type(self._env).__name__} has no pictures.")
-        self._picture = picture if self._is_single or picture is None else picture[0]
+        picture = self._rows.render(mode) if self._shown[0] is not None else None
+        if picture is not None:
+            self._picture = picture
         return self._picture
 
     def seed(self, seed: Seed) -> Any:
         """Seeds the environment."""
-        return self._env.seed(seed)
+        return self._rows.seed(seed)
 
     def close(self) -> None:
         """Closes the environment."""
-        self._batch.close()
+        self._rows.close()
 
     def reset(self) -> list[Any]:
         """Begins an episode in every row, which `step` shows when it is there.
@@ -153,17 +180,15 @@ class UniverseView:
         Returns:
             `None` for each row; their first observations if the view waits for them.
         """
-        self._first = None
-        if isinstance(self._batch, Blocking):
-            self._batch.reset_async()
-        else:
-            # Rows that move together begin together; the next step shows how.
-            self._first = self._batch.reset()
+        self._rows.begin()
         self._has_begun = True
-        observations = [None] * self._rows
+        self._asked_for[:] = True
+        self._shown = [None] * self.n
+        if self._schedule is not None:
+            self._schedule.begin(self._now())
         if self._waits:
-            self._wait_for_resets(observations, [{} for _ in observations])
-        return observations
+            self.wait_for_resets([{} for _ in range(self.n)])
+        return list(self._shown)
 
     def step(
         self, action_n: Sequence[Any]
@@ -179,62 +204,89 @@ class UniverseView:
                 "step() was called before reset(). Call reset() once; rows that are "
                 "done then begin without it."
             )
-        if len(action_n) != self._rows:
+        if len(action_n) != self.n:
             raise SpecError(
-                f"step() must be given an action for each of {self._rows} rows, got "
+                f"step() must be given an action for each of {self.n} rows, got "
                 f"{len(action_n)}. None of them has moved."
             )
-        masked = self._resetting()
-        if self._first is not None:
-            time_step, self._first = self._first, None
-            masked = np.ones(self._rows, bool)
-        elif masked.all() and isinstance(self._batch, Blocking):
-            time_step = self._batch.poll()
-        else:
-            time_step = self._batch.step(self._stacked(action_n, masked))
-        if self._is_single:
-            time_step = _with_rows(time_step)
-        observations, rewards, dones, info = self._as_lists(time_step, masked)
+        asked = self._now()
+        beginning = self._rows.beginning
+        # Rows that are beginning take none, whatever it is.
+        action = None if beginning.all() else self._stacked(action_n, beginning)
+        moved = self._rows.step(action)
+        answered = self._now()
+        rewards, dones, infos = self._as_lists(moved, asked, answered)
         if self._waits:
-            self._wait_for_resets(observations, info["n"])
-        return observations, rewards, dones, info
+            self.wait_for_resets(infos)
+        slept = self._pace(infos)
+        done = self._now()
+        info = {
+            "n": infos,
+            "throttle.action.available_at": answered,
+            "throttle.observation.available_at": done,
+            "stats.throttle.sleep": slept,
+            "stats.timers.vnc_env.Timer.step": done - asked,
+            "stats.timers.vnc_env.Timer.step.excluding_sleep": done - asked - slept,
+        }
+        return list(self._shown), rewards, dones, info
 
-    def _wait_for_resets(self, observations: list[Any], infos: list[Info]) -> None:
-        """Puts the first observations in the place of `None`; no other row moves."""
-        pending = np.array([observation is None for observation in observations])
-        if not pending.any():
-            return
-        if self._first is not None:
-            time_step, self._first = self._first, None
-        elif isinstance(self._batch, Blocking):
-            while self._batch.resetting.any():
-                self._batch.wait()
-            time_step = self._batch.current_time_step()
-        else:
-            time_step = self._batch.reset(None if pending.all() else pending)
-        if self._is_single:
-            time_step = _with_rows(time_step)
-        self._episode += pending
+    def wait_for_resets(self, infos: list[Info]) -> list[Any]:
+        """Waits until no row is resetting, and returns the observations; none steps.
+
+        Args:
+            infos: What `info["n"]` was of the call before; it is brought up to date.
+        """
+        beginning = np.array([observation is None for observation in self._shown])
+        if beginning.any():
+            self._show_beginnings(self._rows.wait(), beginning, infos)
+        return list(self._shown)
+
+    def _show_beginnings(
+        self, time_step: TimeStep, rows: Array, infos: list[Info]
+    ) -> None:
+        """Puts the first observations of rows in the place of `None`."""
         leaves = self._observation.flatten(time_step.observation)
-        for row in np.flatnonzero(pending).tolist():
-            observations[row] = self._seen(leaves, row)
-            infos[row]["env_status.env_state"] = "running"
-            infos[row]["env_status.episode_id"] = str(self._episode[row])
+        for row in np.flatnonzero(rows).tolist():
+            self._shown[row] = self._seen(leaves, row)
+            self._begin_episode(row, infos[row])
             infos[row].pop("mask.masked.observation", None)
+
+    def _begin_episode(self, row: int, info: Info) -> None:
+        self._episode[row] += 1
+        info["env_status.env_state"] = "running"
+        info["env_status.episode_id"] = str(self._episode[row])
+        if self._asked_for[row]:
+            info["env_status.reset.episode_id"] = str(self._episode[row])
+            self._asked_for[row] = False
+
+    def _pace(self, infos: list[Info]) -> float:
+        """Waits until the next step is due, and returns for how many seconds.
+
+        Episodes that begin meanwhile are shown in this step already.
+        """
+        if self._schedule is None:
+            return 0.0
+        slept = 0.0
+        while (early := self._schedule.due - self._now()) > 0:
+            pause = min(early, _LONGEST_SLEEP)
+            self._sleep(pause)
+            slept += pause
+            if self._rows.beginning.any():
+                moved = self._rows.poll()
+                if moved.time_step is not None:
+                    self._show_beginnings(moved.time_step, moved.valid, infos)
+        late, _ = self._schedule.start(self._now())
+        if late >= 1:
+            _LOGGER.info(
+                "a step came %.2f s too late; %.1f frames at %g fps are lost",
+                late,
+                late * (self._fps or 0.0),
+                self._fps,
+            )
+        return slept
 
     def _seen(self, leaves: Sequence[Any], row: int) -> NestedArray:
         return self._observation.unflatten([np.copy(leaf[row]) for leaf in leaves])
-
-    def _resetting(self) -> Array:
-        """Returns the rows whose actions are not used now."""
-        if isinstance(self._batch, Blocking) and self._batch.resetting.any():
-            resetting: Array = self._batch.resetting
-            return resetting
-        current = getattr(self._batch, "_current_time_step", None)
-        if current is None:
-            return np.ones(self._rows, bool)
-        ended: Array = np.asarray(current.step_type).reshape(self._rows) == _LAST
-        return ended
 
     @functools.cached_property
     def _dropped(self) -> list[Any] | None:
@@ -251,7 +303,7 @@ class UniverseView:
             else self._action.flatten(action)
             for action, is_masked in zip(action_n, masked, strict=True)
         ]
-        if self._is_single:
+        if self._rows.is_single:
             return self._action.unflatten(rows[0])
         columns = [
             np.array(column, spec.dtype)
@@ -262,79 +314,140 @@ class UniverseView:
         return self._action.unflatten(columns)
 
     def _as_lists(
-        self, time_step: TimeStep, masked: Array
-    ) -> tuple[list[Any], list[float], list[bool], Info]:
-        valid = getattr(self._batch, "valid", np.ones(self._rows, bool))
-        valid = np.asarray(valid).reshape(self._rows)
-        step_types = np.asarray(time_step.step_type)
-        first = valid & (step_types == _FIRST)
-        done = valid & (step_types == _LAST)
-        self._episode += first
-        observations: list[Any] = [None] * self._rows
-        rewards = [0.0] * self._rows
-        infos = self._diagnostics(valid)
-        leaves = self._observation.flatten(time_step.observation)
-        discounts = nest.flatten(time_step.discount)
-        for row in range(self._rows):
+        self, moved: Moved, asked: float, answered: float
+    ) -> tuple[list[float], list[bool], list[Info]]:
+        """Notes where the rows are, and returns their rewards, ends and infos."""
+        dones = np.zeros(self.n, bool)
+        rewards = [0.0] * self.n
+        infos = self._diagnostics(moved.valid, asked, answered)
+        time_step = moved.time_step
+        if time_step is not None:
+            step_types = np.asarray(time_step.step_type)
+            dones = moved.valid & (step_types == _LAST)
+            leaves = self._observation.flatten(time_step.observation)
+            discounts = nest.flatten(time_step.discount)
+        for row in range(self.n):
             info = infos[row]
-            is_running = bool(valid[row] and not done[row])
+            if not moved.taken[row]:
+                info["mask.masked.action"] = True
+            if time_step is not None and moved.valid[row]:
+                rewards[row] = _total(time_step.reward, row)
+                self._shown[row] = seen = self._seen(leaves, row)
+                if step_types[row] == _FIRST:
+                    self._begin_episode(row, info)
+                elif dones[row]:
+                    self._shown[row] = None
+                    info["env_status.complete.episode_id"] = str(self._episode[row])
+                    info["env_status.complete.env_state"] = "resetting"
+                    info["env_status.complete.observation"] = seen
+                    info["env_status.complete.discount"] = float(discounts[0][row])
+                    info["reward_buffer.done_time"] = answered
+            is_running = self._shown[row] is not None
             info["env_status.env_state"] = "running" if is_running else "resetting"
             info["env_status.episode_id"] = str(self._episode[row])
-            if masked[row]:
-                info["mask.masked.action"] = True
             if not is_running:
                 info["mask.masked.observation"] = True
+        if dones.any():
+            self._rows.begin(dones)
+        return rewards, dones.tolist(), infos
+
+    def _diagnostics(self, valid: Array, asked: float, answered: float) -> list[Info]:
+        """Returns the timing of each row, under the names of Universe.
+
+        Universe knew bounds of its lags, because its clocks were on two machines. Here
+        both are one clock, and without one of real time a lag is between 0 and the time
+        that the step took.
+        """
+        given = self._infos(valid)
+        infos: list[Info] = [{} for _ in range(self.n)]
+        for row, info in enumerate(infos):
+            info["stats.reward.count"] = int(valid[row])
+            info["env.text"] = []
             if not valid[row]:
                 continue
-            rewards[row] = _total(time_step.reward, row)
-            seen = self._seen(leaves, row)
-            if is_running:
-                observations[row] = seen
-                continue
-            info["env_status.complete.episode_id"] = str(self._episode[row])
-            info["env_status.complete.env_state"] = "resetting"
-            info["env_status.complete.observation"] = seen
-            info["env_status.complete.discount"] = float(discounts[0][row])
-        if done.any() and isinstance(self._batch, Blocking):
-            self._batch.reset_async(done)
-        return observations, rewards, done.tolist(), {"n": infos}
-
-    def _diagnostics(self, valid: Array) -> list[Info]:
-        """Returns the timing of each row, under the names of Universe."""
-        infos: list[Info] = [{} for _ in range(self._rows)]
-        for row, info in self._infos(valid).items():
-            lag = info.get("realtime")
-            if not isinstance(lag, Mapping):
-                continue
-            age, latency = float(lag["observation_age"]), float(lag["action_latency"])
-            infos[row] = {
-                "stats.reward.count": int(lag["ticks_merged"]),
-                # Universe knows bounds, because its clocks are on two machines.
-                "stats.gauges.diagnostics.lag.observation": (age, age),
-                "stats.gauges.diagnostics.lag.action": (latency, latency),
-                "stats.gauges.diagnostics.clock_skew": (0.0, 0.0),
-                "stats.ticks.missed": int(lag["missed_ticks"]),
-                "stats.ticks.overrun": int(lag["overrun_ticks"]),
-                "env_status.episodes_skipped": int(lag["episodes_skipped"]),
-            }
+            own = given.get(row) or {}
+            lag = own.get("realtime") if isinstance(own, Mapping) else None
+            ages = latencies = (0.0, answered - asked)
+            if isinstance(lag, Mapping):
+                ages = (float(lag["observation_age"]),) * 2
+                latencies = (float(lag["action_latency"]),) * 2
+                info["stats.reward.count"] = int(lag["ticks_merged"])
+                info["stats.ticks.missed"] = int(lag["missed_ticks"])
+                info["stats.ticks.overrun"] = int(lag["overrun_ticks"])
+                info["env_status.episodes_skipped"] = int(lag["episodes_skipped"])
+                if lag["interrupted"]:
+                    info["env_status.artificial.done"] = True
+            info["stats.gauges.diagnostics.lag.observation"] = ages
+            info["stats.gauges.diagnostics.lag.action"] = latencies
+            info["stats.gauges.diagnostics.lag.reward"] = ages
+            info["stats.gauges.diagnostics.lag.rewarder_message"] = ages
+            info["stats.gauges.diagnostics.clock_skew"] = (0.0, 0.0)
+            info["diagnostics.image_remote_time"] = answered - ages[1]
+            info["reward_buffer.remote_time"] = answered - ages[1]
+            info["reward_buffer.local_time"] = answered
+            if isinstance(own, Mapping):
+                for name, value in own.get("vnc", {}).items():
+                    info[f"stats.vnc.{name}"] = _plain(value)
+                # What a remote of Universe has told itself.
+                info.update(own.get("universe", {}))
         return infos
 
-    def _infos(self, valid: Array) -> dict[int, Mapping[str, Any]]:
+    def _infos(self, valid: Array) -> dict[int, Any]:
         """Returns the infos of the rows that can be asked now."""
         rows = np.flatnonzero(valid).tolist()
         if not self._has_info or not rows:
             return {}
         try:
-            if isinstance(self._batch, Blocking):
-                given = self._env.call("get_info", env_ids=rows)
-                return dict(zip(rows, given, strict=True))
-            given = self._batch.get_info()
+            return self._rows.infos(rows)
         except (NotImplementedError, AttributeError):
             self._has_info = False
             return {}
-        if self._is_single:
-            return {0: given}
-        return {row: _row_of(given, row) for row in rows}
+
+
+class BlockingReset:
+    """Waits for the episodes that begin, so that no observation is `None`.
+
+    It is what Universe had under this name, around a `universe_view`. All the rows that
+    are resetting are waited for; the others do not move meanwhile.
+
+    Example:
+        >>> from envkit import AsyncParallelPyEnvironment
+        >>> pool = AsyncParallelPyEnvironment(["Catch"] * 2, backend="inline")
+        >>> env = BlockingReset(universe_view(pool))
+        >>> [observation.shape for observation in env.reset()]
+        [(10, 5), (10, 5)]
+        >>> env.close()
+    """
+
+    def __init__(self, env: UniverseView) -> None:
+        """Wraps a view."""
+        if not isinstance(env, UniverseView):
+            raise TypeError(
+                "BlockingReset must be given a universe_view, got "
+                f"{describe(env)}. With arrays instead of lists, use Blocking."
+            )
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":  # While it is copied, or before it has any.
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def reset(self) -> list[Any]:
+        """Begins an episode in every row, and returns the first observations."""
+        self.env.reset()
+        return self.env.wait_for_resets([{} for _ in range(self.env.n)])
+
+    def step(
+        self, action_n: Sequence[Any]
+    ) -> tuple[list[Any], list[float], list[bool], Info]:
+        """Hands in an action for each row, and returns the results as lists.
+
+        Where an episode has ended, the reward is the last of that episode, and the
+        observation the first of the next.
+        """
+        _, rewards, dones, info = self.env.step(action_n)
+        return self.env.wait_for_resets(info["n"]), rewards, dones, info
 
 
 class RowSpace:
@@ -460,10 +573,10 @@ def _fits(value: Any, spec: ArraySpec) -> bool:
     )
 
 
-def _as_batch(env: Any) -> Any:
-    """Returns an environment with time steps of all rows at once."""
+def _rows_of(env: Any, waits: bool) -> OwnPace | InBackground:
+    """Returns the rows of an environment, which begin while others go on."""
     if isinstance(env, AsyncEnvironment):
-        return Blocking(env, wait=False)
+        return OwnPace(env)
     if isinstance(env, type) or not hasattr(env, "time_step_spec"):
         raise TypeError(
             f"universe_view must be given an environment, got {describe(env)}."
@@ -473,18 +586,12 @@ def _as_batch(env: Any) -> Any:
             "universe_view must be given an environment with AutoReset.NEXT_STEP, got "
             f"{describe(env)} with AutoReset.{AutoReset.kept_by(env).name}."
         )
-    return env
-
-
-def _with_rows(time_step: TimeStep) -> TimeStep:
-    return nest.map_structure(lambda leaf: np.asarray(leaf)[None], time_step)  # type: ignore[no-any-return]
+    return InBackground(env, waits=waits)
 
 
 def _total(reward: NestedArray, row: int) -> float:
     return sum(float(np.sum(np.asarray(leaf)[row])) for leaf in nest.flatten(reward))
 
 
-def _row_of(infos: Any, row: int) -> Any:
-    if isinstance(infos, Mapping):
-        return {key: _row_of(value, row) for key, value in infos.items()}
-    return infos[row]
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.ndarray | np.generic) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import numpy as np
@@ -15,14 +16,38 @@ from envkit import (
     nest,
 )
 from envkit.envs import CartPole
-from envkit.realtime import RealTimeEnvironment, universe_view
-from envkit.testing import CountingEnv, NestedCountingEnv
+from envkit.errors import ClosedError
+from envkit.realtime import BlockingReset, RealTimeEnvironment, universe_view
+from envkit.testing import CountingEnv, ManualClock, NestedCountingEnv
+from tests.waiting import PATIENCE
 
 EPISODE = 10  # By so much the observations of an episode of CountingEnv are higher.
 
 
 def counters(*lengths):
     return BatchedPyEnvironment([CountingEnv(length) for length in lengths], False)
+
+
+def moved(view, action_n):
+    """Steps until some row shows something new, which a busy machine may delay."""
+    while True:
+        step = view.step(action_n)
+        if any(one["stats.reward.count"] for one in step[3]["n"]):
+            return step
+
+
+@pytest.fixture
+def views():
+    """Makes views, and closes them."""
+    made = []
+
+    def make(env, **options):
+        made.append(universe_view(env, **options))
+        return made[-1]
+
+    yield make
+    for view in made:
+        view.close()
 
 
 @pytest.fixture
@@ -40,19 +65,19 @@ def pools():
         pool.close()
 
 
-def test_a_reset_returns_none_for_every_row(pools):
+def test_a_reset_returns_none_for_every_row(pools, views):
     for env in (pools(CountingEnv, CountingEnv), counters(3, 3)):
-        view = universe_view(env)
+        view = views(env)
         assert [None, None] == view.reset()
         assert 2 == view.n
 
 
-def test_a_step_returns_lists_with_an_entry_for_each_row(pools):
+def test_a_step_returns_lists_with_an_entry_for_each_row(pools, views):
     for env in (pools(CountingEnv, CountingEnv), counters(9, 9)):
-        view = universe_view(env)
+        view = views(env)
         view.reset()
-        view.step([0, 0])
-        observations, rewards, dones, info = view.step([0, 0])
+        moved(view, [0, 0])
+        observations, rewards, dones, info = moved(view, [0, 0])
 
         assert ([1, 1], [0.0, 0.0], [False, False]) == (observations, rewards, dones)
         assert ["running", "running"] == [
@@ -60,15 +85,15 @@ def test_a_step_returns_lists_with_an_entry_for_each_row(pools):
         ]
 
 
-def test_the_end_of_an_episode_is_done_and_its_observation_is_in_the_info(pools):
+def test_the_end_of_an_episode_is_done_and_its_observation_is_in_the_info(pools, views):
     def short():
         return CountingEnv(1)
 
     for env in (pools(short, CountingEnv), counters(1, 9)):
-        view = universe_view(env)
+        view = views(env)
         view.reset()
-        view.step([0, 0])
-        observations, _, dones, info = view.step([0, 0])
+        moved(view, [0, 0])
+        observations, _, dones, info = moved(view, [0, 0])
 
         assert [None, 1] == observations
         assert [True, False] == dones
@@ -79,14 +104,14 @@ def test_the_end_of_an_episode_is_done_and_its_observation_is_in_the_info(pools)
         assert "mask.masked.observation" not in info["n"][1]
 
 
-def test_a_row_that_is_done_begins_by_itself(pools):
+def test_a_row_that_is_done_begins_by_itself(pools, views):
     def short():
         return CountingEnv(1)
 
     for env in (pools(short), counters(1)):
-        view = universe_view(env)
+        view = views(env)
         view.reset()
-        steps = [view.step([0]) for _ in range(4)]
+        steps = [moved(view, [0]) for _ in range(4)]
 
         assert [False, True, False, True] == [dones[0] for _, _, dones, _ in steps]
         assert ["1", "1", "2", "2"] == [
@@ -95,7 +120,7 @@ def test_a_row_that_is_done_begins_by_itself(pools):
         assert steps[2][3]["n"][0]["mask.masked.action"]
 
 
-def test_a_slow_reset_shows_none_while_others_go_on(pools):
+def test_a_slow_reset_shows_none_while_others_go_on(pools, views):
     gate = threading.Event()
 
     class Slow(CountingEnv):
@@ -103,7 +128,7 @@ def test_a_slow_reset_shows_none_while_others_go_on(pools):
             gate.wait()
             return super()._reset()
 
-    view = universe_view(pools(Slow, CountingEnv, backend="thread", num_workers=2))
+    view = views(pools(Slow, CountingEnv, backend="thread", num_workers=2))
     view.reset()
     seen = []
     while len(seen) < 3:
@@ -124,28 +149,74 @@ def test_a_slow_reset_shows_none_while_others_go_on(pools):
     assert "1" == last[3]["n"][0]["env_status.episode_id"]
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_step_returns_at_once_while_all_rows_are_resetting(rows, pools):
+class Gated(CountingEnv):
+    """Begins an episode when it may: the first, or the second if `late`."""
+
+    def __init__(self, gate, length=9, late=False):
+        super().__init__(length)
+        self._gate, self._may_begin = gate, late
+
+    def _reset(self):
+        if not self._may_begin:
+            assert self._gate.wait(PATIENCE)
+        self._may_begin = False
+        return super()._reset()
+
+
+class LockstepEnv(PyEnvironment):
+    """A batch that can neither begin nor hold single rows."""
+
+    def __init__(self, envs):
+        super().__init__()
+        self._rows = BatchedPyEnvironment(envs, False)
+
+    batched, batch_size = True, 2
+
+    def observation_spec(self):
+        return self._rows.observation_spec()
+
+    def action_spec(self):
+        return self._rows.action_spec()
+
+    def _reset(self):
+        return self._rows.reset()
+
+    def _step(self, action):
+        return self._rows.step(action)
+
+
+ALL_RESET = {
+    "one row of a pool": lambda pools, gate: pools(
+        functools.partial(Gated, gate), backend="thread"
+    ),
+    "a pool": lambda pools, gate: pools(
+        *[functools.partial(Gated, gate)] * 3, backend="thread", num_workers=3
+    ),
+    "a batch": lambda pools, gate: BatchedPyEnvironment([Gated(gate), Gated(gate)]),
+    "a pool in lockstep": lambda pools, gate: ParallelPyEnvironment(
+        [functools.partial(Gated, gate)] * 2, backend="thread"
+    ),
+    "a single environment": lambda pools, gate: Gated(gate),
+}
+
+
+@pytest.mark.parametrize("case", ALL_RESET)
+def test_a_step_returns_at_once_while_all_rows_are_resetting(case, pools, views):
     gate = threading.Event()
-
-    class Slow(CountingEnv):
-        def _reset(self):
-            gate.wait()
-            return super()._reset()
-
-    pool = pools(*[Slow] * rows, backend="thread", num_workers=rows)
-    view = universe_view(pool)
-    nothing = [None] * rows
-    seen = [view.reset(), *(view.step(nothing)[0] for _ in range(3))]
+    view = views(ALL_RESET[case](pools, gate))
+    nothing = [None] * view.n
+    seen = [view.reset(), *(view.step(nothing)[0] for _ in range(3)), view.reset()]
+    picture = view.render()
     *_, rewards, dones, info = view.step(nothing)
     gate.set()
-    observations = view.step(nothing)[0]
+    observations = moved(view, nothing)[0]
     while None in observations:
-        observations = view.step([0] * rows)[0]
+        observations = view.step([0] * view.n)[0]
 
-    assert [nothing] * 4 == seen
-    assert ([0.0] * rows, [False] * rows) == (rewards, dones)
-    assert [("resetting", True, True)] * rows == [
+    assert [nothing] * 5 == seen
+    assert picture is None
+    assert ([0.0] * view.n, [False] * view.n) == (rewards, dones)
+    assert [("resetting", True, True)] * view.n == [
         (
             one["env_status.env_state"],
             one["mask.masked.action"],
@@ -153,10 +224,64 @@ def test_a_step_returns_at_once_while_all_rows_are_resetting(rows, pools):
         )
         for one in info["n"]
     ]
-    assert rows == len(observations)
+    assert view.n == len(observations)
 
 
-def test_the_action_of_a_resetting_row_may_be_anything(pools):
+@pytest.mark.parametrize("make_batch", [BatchedPyEnvironment, LockstepEnv])
+def test_a_batch_that_moves_together_waits_for_no_reset_of_a_row(make_batch, views):
+    gate = threading.Event()
+    view = views(make_batch([Gated(gate, length=1, late=True), CountingEnv()]))
+    view.reset()
+    moved(view, [0, 0])
+    done = moved(view, [0, 0])
+    waiting = [view.step([None, 0]) for _ in range(3)]
+    gate.set()
+    begun = moved(view, [None, 0])
+
+    assert ([True, False], [None, 1]) == (done[2], done[0])
+    assert [[None, 1]] * 3 == [observations for observations, *_ in waiting]
+    assert [[0.0, 0.0]] * 3 == [rewards for _, rewards, *_ in waiting]
+    assert waiting[-1][3]["n"][1]["mask.masked.action"]
+    assert "running" == waiting[-1][3]["n"][1]["env_status.env_state"]
+    assert [EPISODE, 2] == begun[0]
+    assert "2" == begun[3]["n"][0]["env_status.episode_id"]
+
+
+def test_an_error_of_a_reset_in_the_background_is_raised_by_a_step(views):
+    class Broken(CountingEnv):
+        fails = 1
+
+        def _reset(self):
+            if self.fails:
+                self.fails -= 1
+                raise RuntimeError("the cable is out")
+            return super()._reset()
+
+    view = views(Broken())
+    view.reset()
+    with pytest.raises(RuntimeError, match="the cable is out"):
+        moved(view, [0])
+
+    assert [0] == moved(view, [0])[0]
+
+
+def test_a_view_is_closed_while_it_resets():
+    gate = threading.Event()
+    view = universe_view(
+        ParallelPyEnvironment([functools.partial(Gated, gate)], backend="thread")
+    )
+    view.reset()
+    opener = threading.Timer(0.0, gate.set)
+    opener.start()
+    view.close()
+    opener.join()
+
+    with pytest.raises(ClosedError):
+        view.seed(1)
+    view.close()
+
+
+def test_the_action_of_a_resetting_row_may_be_anything(pools, views):
     def short():
         return NestedCountingEnv(1, nested_action=True)
 
@@ -167,24 +292,24 @@ def test_the_action_of_a_resetting_row_may_be_anything(pools):
         pools(short, longer),
         BatchedPyEnvironment([short(), longer()], False),
     ):
-        view = universe_view(env)
+        view = views(env)
         action = nest.map_structure(lambda spec: spec.minimum, env.action_spec())
         view.reset()
-        view.step([None, []])
-        dones = view.step([action, action])[2]
-        observations, *_, info = view.step([None, action])
+        moved(view, [None, []])
+        dones = moved(view, [action, action])[2]
+        observations, *_, info = moved(view, [None, action])
 
         assert [True, False] == dones
         assert None not in observations
         assert info["n"][0]["mask.masked.action"]
 
 
-def test_with_wait_no_observation_is_none(pools):
+def test_with_wait_no_observation_is_none(pools, views):
     def short():
         return CountingEnv(1)
 
     for env in (pools(short, CountingEnv), counters(1, 9)):
-        view = universe_view(env, wait=True)
+        view = views(env, wait=True)
         first = view.reset()
         observations, rewards, dones, info = view.step([0, 0])
 
@@ -198,7 +323,27 @@ def test_with_wait_no_observation_is_none(pools):
         assert [2 * EPISODE, 2] == view.step([0, 0])[0]
 
 
-def test_with_wait_a_slow_reset_is_waited_for_and_the_others_stand_still(pools):
+def test_blocking_reset_goes_around_the_lists(pools, views):
+    def short():
+        return CountingEnv(1)
+
+    for env in (pools(short, CountingEnv), counters(1, 9), CountingEnv(1)):
+        view = BlockingReset(views(env))
+        actions = [0] * view.n
+        first = view.reset()
+        observations, _, dones, info = view.step(actions)
+
+        assert [0, 0][: view.n] == first
+        assert ([EPISODE, 1][: view.n], [True, False][: view.n]) == (
+            observations,
+            dones,
+        )
+        assert "2" == info["n"][0]["env_status.episode_id"]
+        assert 1 == info["n"][0]["env_status.complete.observation"]
+        assert [2 * EPISODE, 2][: view.n] == view.step(actions)[0]
+
+
+def test_with_wait_a_slow_reset_is_waited_for_and_the_others_stand_still(pools, views):
     gate = threading.Event()
 
     class Slow(CountingEnv):
@@ -214,7 +359,7 @@ def test_with_wait_a_slow_reset_is_waited_for_and_the_others_stand_still(pools):
         return Slow(1)
 
     pool = pools(slow, CountingEnv, backend="thread", num_workers=2)
-    view = universe_view(pool, wait=True)
+    view = views(pool, wait=True)
     view.reset()
     opener = threading.Thread(target=gate.set)
     opener.start()
@@ -224,17 +369,17 @@ def test_with_wait_a_slow_reset_is_waited_for_and_the_others_stand_still(pools):
     assert [EPISODE, 1] == observations
 
 
-def test_with_wait_a_single_environment_goes_from_episode_to_episode():
-    view = universe_view(CountingEnv(2), wait=True)
+def test_with_wait_a_single_environment_goes_from_episode_to_episode(views):
+    view = views(CountingEnv(2), wait=True)
     seen = [view.reset(), *(view.step([0])[0] for _ in range(4))]
     assert [[0], [1], [EPISODE], [EPISODE + 1], [2 * EPISODE]] == seen
 
 
-def test_spaces_are_those_of_a_row():
-    view = universe_view(CartPole(batch_size=3))
+def test_spaces_are_those_of_a_row(views):
+    view = views(CartPole(batch_size=3))
     action, observation = view.action_space, view.observation_space
     view.reset()
-    observations, *_ = view.step([action.sample() for _ in range(3)])
+    observations, *_ = moved(view, [action.sample() for _ in range(3)])
 
     assert (2, 0, (), np.int64) == (action.n, action.start, action.shape, action.dtype)
     assert [True, True, False, False] == [
@@ -247,8 +392,8 @@ def test_spaces_are_those_of_a_row():
     assert not hasattr(action, "spaces")
 
 
-def test_samples_of_a_space_depend_on_its_seed():
-    space = universe_view(CartPole()).action_space
+def test_samples_of_a_space_depend_on_its_seed(views):
+    space = views(CartPole()).action_space
     draws = []
     for seed in (5, 5, 6):
         space.seed(seed)
@@ -256,8 +401,8 @@ def test_samples_of_a_space_depend_on_its_seed():
     assert (True, False) == (draws[0] == draws[1], draws[0] == draws[2])
 
 
-def test_a_space_of_several_arrays_has_a_space_for_each():
-    space = universe_view(NestedCountingEnv()).observation_space
+def test_a_space_of_several_arrays_has_a_space_for_each(views):
+    space = views(NestedCountingEnv()).observation_space
     sample = space.sample()
     key = next(iter(space.spaces))
 
@@ -269,7 +414,7 @@ def test_a_space_of_several_arrays_has_a_space_for_each():
     assert repr(space).startswith("RowSpace({")
 
 
-def test_a_picture_of_the_first_row_is_rendered_and_kept_while_it_resets(pools):
+def test_a_picture_of_the_first_row_is_rendered_and_kept_while_it_resets(pools, views):
     gate = threading.Event()
 
     class Drawn(CountingEnv):
@@ -288,7 +433,7 @@ def test_a_picture_of_the_first_row_is_rendered_and_kept_while_it_resets(pools):
         return Drawn(1)
 
     pool = pools(short, Drawn, backend="thread", num_workers=2)
-    view = universe_view(pool)
+    view = views(pool)
     view.reset()
     nothing = view.render()
     while view.step([0, 0])[0][0] is None:
@@ -303,46 +448,45 @@ def test_a_picture_of_the_first_row_is_rendered_and_kept_while_it_resets(pools):
     assert (2, 3, 3) == pictures[1].shape
 
 
-def test_rows_that_move_together_and_single_ones_are_rendered_too(pools):
+def test_rows_that_move_together_and_single_ones_are_rendered_too(pools, views):
     for env in (CartPole(batch_size=2), CartPole(), pools(CartPole, CartPole)):
-        view = universe_view(env)
+        view = views(env)
         view.reset()
-        view.step([0] * view.n)
+        moved(view, [0] * view.n)
         assert (3, np.uint8) == (view.render().ndim, view.render().dtype)
 
 
-def test_what_cannot_be_rendered_says_so(pools):
+def test_what_cannot_be_rendered_says_so(pools, views):
     class Blind(CountingEnv):
         render = PyEnvironment.render
 
     for env in (Blind(), pools(Blind)):
-        view = universe_view(env)
+        view = views(env)
         view.reset()
-        view.step([0])
+        moved(view, [0])
         with pytest.raises(NotImplementedError):
             view.render()
 
 
-def test_a_single_environment_is_a_view_of_one_row():
-    view = universe_view(CartPole(seed=1))
+def test_a_single_environment_is_a_view_of_one_row(views):
+    view = views(CartPole(seed=1))
     view.reset()
-    view.step([0])
-    observations, rewards, *_ = view.step([1])
+    moved(view, [0])
+    observations, rewards, *_ = moved(view, [1])
     assert (4,) == observations[0].shape
     assert [1.0] == rewards
 
 
-def test_lags_are_told_under_their_names_in_universe(pools):
+def test_lags_are_told_under_their_names_in_universe(pools, views):
     def make():
         return RealTimeEnvironment(CartPole, 10, host="virtual", think_time=0.25)
 
     rows = ParallelPyEnvironment([make, make], backend="inline")
     for env in (pools(make, make), rows):
-        view = universe_view(env)
+        view = views(env)
         view.reset()
-        view.step([0, 0])
-        *_, info = view.step([0, 0])
-        view.close()
+        moved(view, [0, 0])
+        *_, info = moved(view, [0, 0])
 
         for one in info["n"]:
             assert 3 == one["stats.reward.count"]
@@ -351,11 +495,112 @@ def test_lags_are_told_under_their_names_in_universe(pools):
             assert 2 == one["stats.ticks.missed"]
 
 
-def test_observations_belong_to_the_caller():
-    view = universe_view(CartPole(batch_size=2))
+def test_observations_belong_to_the_caller(views):
+    view = views(CartPole(batch_size=2))
     view.reset()
-    first, *_ = view.step([0, 0])
+    first, *_ = moved(view, [0, 0])
     kept = first[0].copy()
-    view.step([0, 0])
+    moved(view, [0, 0])
 
     np.testing.assert_array_equal(kept, first[0])
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_throttled_steps_keep_the_rate_and_tell_the_times(wait, views):
+    clock = ManualClock(1_000.0)
+    view = views(CountingEnv(3), wait=wait, fps=10, now=clock.now, sleep=clock.sleep)
+    view.reset()
+    infos = [moved(view, [0])[3] for _ in range(2)]
+    info = infos[-1]
+
+    assert 0.1 == pytest.approx(
+        info["throttle.observation.available_at"]
+        - infos[0]["throttle.observation.available_at"]
+    )
+    assert 0.1 == pytest.approx(info["stats.throttle.sleep"])
+    assert 0.1 == pytest.approx(info["stats.timers.vnc_env.Timer.step"])
+    assert 0.0 == pytest.approx(info["stats.timers.vnc_env.Timer.step.excluding_sleep"])
+    assert 0.1 == pytest.approx(
+        info["throttle.observation.available_at"] - info["throttle.action.available_at"]
+    )
+
+
+def test_a_throttled_step_that_comes_too_late_begins_the_rhythm_anew(views, caplog):
+    caplog.set_level("INFO", "envkit.realtime")
+    clock = ManualClock(1_000.0)
+    view = views(CountingEnv(), wait=True, fps=10, now=clock.now, sleep=clock.sleep)
+    view.reset()
+    view.step([0])
+    clock.advance(2.1)
+    late = view.step([0])[3]["stats.throttle.sleep"]
+    on_time = view.step([0])[3]["stats.throttle.sleep"]
+
+    assert (0, 0.1) == (late, pytest.approx(on_time))
+    assert ["a step came 2.00 s too late; 20.0 frames at 10 fps are lost"] == [
+        record.getMessage() for record in caplog.records
+    ]
+
+
+def test_the_infos_of_a_row_have_the_diagnostics_of_universe(views):
+    clock = ManualClock(1_000.0)
+
+    class Slow(CountingEnv):
+        def _step(self, action):
+            clock.advance(0.25)
+            return super()._step(action)
+
+    view = views(Slow(2), wait=True, now=clock.now, sleep=clock.sleep)
+    view.reset()
+    one = view.step([0])[3]["n"][0]
+    last = view.step([0])[3]["n"][0]
+    gauges = {
+        name.removeprefix("stats.gauges.diagnostics."): value
+        for name, value in one.items()
+        if name.startswith("stats.gauges")
+    }
+
+    assert {
+        "lag.observation": (0.0, 0.25),
+        "lag.action": (0.0, 0.25),
+        "lag.reward": (0.0, 0.25),
+        "lag.rewarder_message": (0.0, 0.25),
+        "clock_skew": (0.0, 0.0),
+    } == gauges
+    assert (1, []) == (one["stats.reward.count"], one["env.text"])
+    assert (1_000.0, 1_000.25) == (
+        one["reward_buffer.remote_time"],
+        one["reward_buffer.local_time"],
+    )
+    assert 1_000.0 == one["diagnostics.image_remote_time"]
+    assert 1_000.5 == last["reward_buffer.done_time"]
+    assert "reward_buffer.done_time" not in one
+
+
+def test_the_first_info_after_a_reset_names_its_episode(views):
+    view = views(CountingEnv(1))
+    view.reset()
+    infos = [moved(view, [0])[3]["n"][0] for _ in range(3)]
+    view.reset()
+    infos.append(moved(view, [0])[3]["n"][0])
+
+    assert ["1", None, None, "3"] == [
+        info.get("env_status.reset.episode_id") for info in infos
+    ]
+
+
+def test_what_a_screen_and_a_remote_of_universe_have_told_is_in_the_info(views):
+    class Screen(CountingEnv):
+        def get_info(self):
+            return {
+                "vnc": {"updates.n": np.int64(3), "bytes": 700, "pixels": 90},
+                "universe": {"env.text": ["hello"]},
+            }
+
+    view = views(Screen(), wait=True)
+    view.reset()
+    info = view.step([0])[3]["n"][0]
+
+    assert (3, 700, 90) == tuple(
+        info[f"stats.vnc.{name}"] for name in ("updates.n", "bytes", "pixels")
+    )
+    assert ["hello"] == info["env.text"]
