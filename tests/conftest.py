@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import re
 import signal
@@ -67,18 +68,30 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is left to `make test-all`, and brings tests into their order."""
+    items.sort(key=lambda item: _place(item.path))
+    for item in items:
+        if _is_heavy(item.path) and item.get_closest_marker("slow"):
+            item.add_marker("heavy")
+
+
+@functools.cache
+def _place(path: Path) -> tuple[bool, bool]:
     # TensorFlow's compiler crashes if it is first used after MuJoCo was; and what takes
     # long comes early, so that no process is left with it alone in the end.
-    items.sort(
-        key=lambda item: (
-            TENSORFLOW.isdisjoint([item.path, *item.path.parents]),
-            PARALLEL not in item.path.parents,
-        )
-    )
-    for item in items:
-        is_elsewhere = HEAVY.isdisjoint(item.path.parents)
-        if not is_elsewhere and item.get_closest_marker("slow"):
-            item.add_marker("heavy")
+    return TENSORFLOW.isdisjoint([path, *path.parents]), PARALLEL not in path.parents
+
+
+@functools.cache
+def _is_heavy(path: Path) -> bool:
+    return not HEAVY.isdisjoint(path.parents)
+
+
+def pytest_collection_finish() -> None:
+    # Many tests collect garbage. Thousands of tests stay to the end and are none: to
+    # look through them takes a tenth of a second each time, and what is looked through
+    # is copied in every process that is forked.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -230,7 +243,6 @@ def pygame() -> Iterator[ModuleType]:
     gc.freeze()
     yield library
     gc.collect()
-    gc.unfreeze()
     library.display.quit()
 
 

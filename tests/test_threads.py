@@ -22,6 +22,7 @@ from envkit.realtime import RealTimeEnvironment
 from envkit.recording import Record, Replay
 from envkit.threads import Turn
 from tests.parallel.environments import Echo
+from tests.waiting import PATIENCE
 
 ROUNDS, THREADS = 60, 3
 
@@ -159,7 +160,7 @@ def test_close_ends_those_that_wait_for_their_turn(in_thread, tmp_path):
 
     def meddle() -> None:
         entered.set()
-        leave.wait(30)
+        leave.wait(PATIENCE)
 
     for env, error in (
         (batch(tmp_path), ClosedError),
@@ -172,7 +173,7 @@ def test_close_ends_those_that_wait_for_their_turn(in_thread, tmp_path):
         inner = env.envs[0] if env.batched else getattr(env, "unwrapped", None)
         (inner or env._host.env).meddle = meddle
         stepper = in_thread(env.step, np.zeros(env.batch_size or (), np.int64))
-        assert entered.wait(30)
+        assert entered.wait(PATIENCE)
         waiting = in_thread(env.current_time_step)
         while not env._thread_turn.line:
             pass
@@ -193,12 +194,12 @@ def test_close_ends_a_reset_that_does_not_return(in_thread):
     class Stuck(Echo):
         def _reset(self) -> Any:
             entered.set()
-            leave.wait(30)
+            leave.wait(PATIENCE)
             return super()._reset()
 
     env = RealTimeEnvironment(Stuck, 100, host="thread")
     resetting = in_thread(env.reset)
-    assert entered.wait(30)
+    assert entered.wait(PATIENCE)
     closing = in_thread(env.close)
 
     with pytest.raises(ClosedError, match="closed by another thread"):

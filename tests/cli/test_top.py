@@ -22,6 +22,7 @@ from envkit.cli.processes import running_pools, wanted_pools
 from envkit.cli.top import Onlooker
 from envkit.testing import CountingEnv
 from tests import residue
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.skipif(not residue.ON_LINUX, reason="only Linux has /proc"),
@@ -273,18 +274,21 @@ def test_the_slowest_environment_is_found_in_the_middle_of_a_worker(program):
         " for i in range(6)], num_workers=2)]"
     )
     training.do("pools[0].reset()")
-    training.begin("for _ in range(40): pools[0].step([0] * 6)")
+    training.begin("while True: pools[0].step([0] * 6)")
     (pool,) = wanted_pools(training.pid)
 
     with contextlib.closing(Onlooker(pool)) as onlooker:
         pause = threading.Event()
-        for _ in range(200):
-            onlooker.glance()
-            pause.wait(0.003)
-        slowest = onlooker.view().slowest
 
-    assert (4, 1) == (slowest.env, slowest.worker)
-    assert slowest.times > 2
+        def is_found():
+            for _ in range(50):
+                onlooker.glance()
+                pause.wait(0.003)
+            slowest = onlooker.view().slowest
+            return slowest and slowest[:2] == (4, 1) and slowest.times > 2
+
+        # It is an estimate, which gets better the longer it is made.
+        assert until(is_found)
 
 
 def test_a_process_without_pools_is_told_from_one_that_is_not_there(training, capsys):

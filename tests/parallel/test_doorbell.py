@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from envkit.parallel.system import doorbell
 from envkit.parallel.system.doorbell import MESSAGE, ROWS, Doorbell, linger, may_linger
 from tests import residue
+from tests.waiting import PATIENCE
 
 KINDS = ["eventfd", "sockets"] if residue.ON_LINUX else ["sockets"]
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +88,7 @@ def test_a_thread_that_waits_is_woken(kind, blocking):
     waiter = threading.Thread(target=lambda: heard.append(bell.wait()))
     waiter.start()
     bell.ring(MESSAGE)
-    waiter.join(10)
+    waiter.join(PATIENCE)
     assert [MESSAGE] == heard
     bell.close()
 
@@ -163,7 +164,7 @@ def test_a_bell_works_with_descriptors_of_any_number(kind):
         waiter = threading.Thread(target=lambda: heard.append(bell.wait()))
         waiter.start()
         bell.ring()
-        waiter.join(10)
+        waiter.join(PATIENCE)
     finally:
         for fd in many:
             os.close(fd)

@@ -23,6 +23,7 @@ from envkit.parallel.backends.launch import (
     start_interpreter,
 )
 from tests import residue
+from tests.waiting import PATIENCE
 
 only_linux = pytest.mark.skipif(
     not residue.ON_LINUX, reason="only Linux tells all about a process"
@@ -57,12 +58,12 @@ def puppet(monkeypatch, folder, **env):
 
 def ask(process, program):
     process.channel.send(program)
-    return process.channel.receive(30, life=process.life_fd)
+    return process.channel.receive(PATIENCE, life=process.life_fd)
 
 
 def ended(process):
     """Waits until a process has ended."""
-    select.select([process.life_fd], [], [], 30) if process.life_fd >= 0 else None
+    select.select([process.life_fd], [], [], PATIENCE) if process.life_fd >= 0 else None
     assert process.has_ended()
 
 
@@ -325,7 +326,7 @@ def test_a_signal_reaches_what_a_worker_has_started_too(monkeypatch, tmp_path):
         )
         life = os.pidfd_open(child)
         process.signal_group(signal.SIGKILL)
-        gone = select.select([life], [], [], 30)[0]
+        gone = select.select([life], [], [], PATIENCE)[0]
         os.close(life)
 
     assert [life] == gone

@@ -44,7 +44,7 @@ from tests.parallel.trouble import (
     raises,
     wrong_rows,
 )
-from tests.waiting import is_running, until
+from tests.waiting import PATIENCE, is_running, until
 
 # Python warns that a fork of a process with threads may hang; NumPy brings some.
 pytestmark = [
@@ -556,7 +556,7 @@ def test_a_standard_error_without_a_reader_delays_no_step(tmp_path):
             stderr=write,
             text=True,
             check=False,
-            timeout=50,
+            timeout=PATIENCE,
         )
     finally:
         os.close(read)

@@ -726,7 +726,7 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
     rng = np.random.default_rng(3)
     wrong, compared, slowest = [], 0, 0.0
     # Nearly all of the time goes into starting linked workers again.
-    rounds = 25 if (name, what) == ("linked", "crashes") else 100
+    rounds = 16 if (name, what) == ("linked", "crashes") else 100
     with (
         pool_of(
             3,
@@ -739,7 +739,10 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
     ):
         pool.reset()
         calls = calls_of(pool, what)
-        for _ in range(rounds):
+        for turn in range(rounds):
+            # On a busy machine an alarm may come before a first call has begun.
+            if what == "crashes" and turn % 8 == 0:
+                calls[-2]()
             try:
                 timer.set(float(rng.uniform(1e-5, 2e-3)))
                 while timer.is_set:
@@ -767,8 +770,8 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
     assert [] == wrong
     assert 0.8 * rounds - 5 < compared
     assert slowest < PROMPTLY
-    assert 0.6 * rounds < timer.count
-    assert (what == "crashes") == (restarts > 0.1 * rounds)
+    assert rounds == timer.count
+    assert (what == "crashes") == (restarts > 0)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -777,9 +780,13 @@ def test_a_question_that_was_half_sent_is_finished_by_the_next_call():
         before = pool.reset()
         pid = pool.statistics().workers[1].pid
         os.kill(pid, signal.SIGSTOP)
-        timer.set(0.2)
-        with pytest.raises(KeyboardInterrupt):
+
+        def ask_too_much():
+            timer.set(0.2)
             pool.call("do", len, b"x" * 5_000_000)
+
+        with pytest.raises(KeyboardInterrupt):
+            ask_too_much()
         os.kill(pid, signal.SIGCONT)
         began = time.monotonic()
         after = pool.step(numbers(1, 2))

@@ -45,6 +45,7 @@ from envkit.parallel.system.doorbell import MESSAGE, Doorbell
 from envkit.parallel.system.shared_memory import SharedBlock
 from envkit.testing import CountingEnv, CrashingEnv
 from tests import residue
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(
     not residue.ON_LINUX, reason="a pidfd tells that a process has ended"
@@ -101,7 +102,7 @@ class Peer:
         self.bell = self.done = self.block = self.slab = None
 
     def receive(self):
-        return self.process.channel.receive(30, life=self.process.life_fd)
+        return self.process.channel.receive(PATIENCE, life=self.process.life_fd)
 
     def bind(self, lingers=False):
         """Lays two rows of another worker before those of this one."""
@@ -127,7 +128,7 @@ class Peer:
 
     def listen(self):
         life = self.process.life_fd
-        ready, _, _ = select.select([self.done, life], [], [], 30)
+        ready, _, _ = select.select([self.done, life], [], [], PATIENCE)
         assert ready, "the worker neither rings nor ends"
         assert life not in ready, "the worker has ended"
         return self.done.drain()
@@ -154,7 +155,7 @@ class Peer:
 
     def ended(self):
         """Waits until the process has ended, and reports how."""
-        assert select.select([self.process.life_fd], [], [], 30)[0]
+        assert select.select([self.process.life_fd], [], [], PATIENCE)[0]
         assert self.process.has_ended()
         return self.process.report(1)
 

@@ -21,6 +21,7 @@ from tests.parallel.contract import (
     waiting,
 )
 from tests.parallel.contract.trial import BackendTrial
+from tests.waiting import PATIENCE
 
 _STARTED = ("starts",)
 _ROWS = ("visible", "once", "answers")
@@ -75,7 +76,7 @@ def check_backend(
     make_backend: Callable[[], Backend],
     *,
     skip: Sequence[str] = (),
-    patience: float = 30.0,
+    patience: float = PATIENCE,
 ) -> EnvironmentReport:
     """Checks that a backend keeps the contract of `envkit.parallel.backends.base`.
 

@@ -55,7 +55,7 @@ def _close(crew: Crew, grace: float) -> None:
     began = time.monotonic()
     reports = crew.close(grace)
     took = time.monotonic() - began
-    if took > grace + crew.patience:
+    if took > grace + crew.too_long:
         raise broken(
             f"close({grace:g}) took {took:.1f} s.",
             "A worker that does not end in that time is ended, or left alone.",

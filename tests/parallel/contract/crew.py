@@ -48,13 +48,16 @@ from tests.parallel.contract.environments import (
     action_for,
     wait_for_file,
 )
+from tests.waiting import PATIENCE
 
-__all__ = ["Crew", "drained", "time_step_of"]
+__all__ = ["LEAST_LOOKS", "Crew", "drained", "time_step_of"]
 
 # How long one wait is while something is due, and how often it is looked once more
 # whether anything comes that is not.
 _GLANCE = 0.1
 _LAST_LOOKS = (0.0, 0.02, 0.0)
+# How often it is looked at least: a process may stand still for all of its patience.
+LEAST_LOOKS = 3
 
 
 class Crew:
@@ -64,6 +67,8 @@ class Crew:
         backend: What carries them.
         folder: Where their environments leave files and wait for files.
         patience: After how many seconds something will not come any more.
+        too_long: After how many seconds a call did not return at once, on a machine
+            that is busy with other things.
         started: For each worker, the latest event of its start.
         exits: For each worker that is gone, how it ended.
         events: All that has happened, in order.
@@ -77,6 +82,7 @@ class Crew:
         """Takes a backend on which nothing was called yet."""
         self.backend = backend
         self.patience = patience
+        self.too_long = max(patience, PATIENCE) / 2
         self.folder = Path(tempfile.mkdtemp(prefix="envkit-check-"))
         self.started: dict[int, Started] = {}
         self.exits: dict[int, ExitReport] = {}
@@ -319,10 +325,11 @@ class Crew:
 
     def wait(self, is_over: Callable[[], bool], occasion: str) -> None:
         """Takes in what happens until something is true."""
-        deadline = time.monotonic() + self.patience
+        deadline, looks = time.monotonic() + self.patience, 0
         while not is_over():
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline and looks >= LEAST_LOOKS:
                 raise self._nothing_came(occasion)
+            looks += 1
             owing = sum(not come for come in self.has_come.values()) - 1
             self.take(self.backend.wait_events(_GLANCE, max(owing, -1)))
 

@@ -139,7 +139,7 @@ def each_row(trial: BackendTrial) -> None:
     began = time.monotonic()
     crew.take(crew.backend.wait_events(crew.patience, 1))
     took = time.monotonic() - began
-    if not crew.has_come[0] or crew.has_come[1] or took > crew.patience / 2:
+    if not crew.has_come[0] or crew.has_come[1] or took > crew.too_long:
         raise broken(
             "Row 0 has answered, and row 1 of the same worker is in its environment.",
             "With WorkerJob.rings_each_row each row that has answered ends a wait.",

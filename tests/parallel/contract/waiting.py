@@ -9,7 +9,7 @@ import numpy as np
 from envkit.parallel.backends.base import Event
 from envkit.parallel.slab import STEP
 from envkit.testing.contract.findings import Broken, broken
-from tests.parallel.contract.crew import Crew
+from tests.parallel.contract.crew import LEAST_LOOKS, Crew
 from tests.parallel.contract.environments import RAISE, WAIT
 from tests.parallel.contract.trial import BackendTrial
 
@@ -34,7 +34,7 @@ def _look_at_timeouts(crew: Crew, situation: str) -> None:
         began = time.monotonic()
         queue = crew.backend.wait_events(seconds)
         took = time.monotonic() - began
-        if queue or took > crew.patience:
+        if queue or took > crew.too_long:
             raise broken(
                 f"wait_events({seconds:g}) was called while {situation}.",
                 "With nothing to tell it returns an empty queue, in about that time.",
@@ -77,7 +77,7 @@ def _wait(crew: Crew, owing: int) -> None:
     queue = crew.backend.wait_events(crew.patience, owing)
     took = time.monotonic() - began
     still = crew.slab.count_owing()
-    if took > crew.patience / 2 or (still > owing and not queue and not _marks(crew)):
+    if took > crew.too_long or (still > owing and not queue and not _marks(crew)):
         raise broken(
             f"wait_events(timeout, {owing}) was called.",
             "It returns at once when that many rows owe an answer, or fewer.",
@@ -95,10 +95,11 @@ def kept(trial: BackendTrial) -> None:
     crew = trial.crew()
     for worker, envs in ((0, [0, 1]), (2, [3])):
         number = crew.post(worker, "access", envs, [("env_id",)] * len(envs))
-        deadline = time.monotonic() + crew.patience
+        deadline, looks = time.monotonic() + crew.patience, 0
         left: list[Event] = []
-        while not left and time.monotonic() < deadline:
+        while not left and (looks < LEAST_LOOKS or time.monotonic() < deadline):
             left = list(crew.backend.wait_events(0.05))
+            looks += 1
         for seconds in (0.0, 0.05):
             again = list(crew.backend.wait_events(seconds))
             if [*map(id, again[: len(left)])] != [*map(id, left)]:
