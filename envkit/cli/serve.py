@@ -187,6 +187,8 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         idle_timeout=arguments.idle_timeout,
         observers=arguments.observers,
         allow_call=tuple(arguments.allow_call),
+        cert=arguments.cert,
+        key=arguments.key,
     )
 
 

@@ -55,6 +55,8 @@ class ServeOptions(NamedTuple):
         idle_timeout: Seconds after which a session ends that asks nothing.
         observers: How many connections may watch a session.
         allow_call: The names that `call` may name.
+        cert: The file of the certificate in `tls`, for libraries that take no context.
+        key: That of its private key, if it is not in the same file.
     """
 
     host: str = "127.0.0.1"
@@ -67,6 +69,8 @@ class ServeOptions(NamedTuple):
     idle_timeout: float = 600.0
     observers: int = 0
     allow_call: tuple[str, ...] = ()
+    cert: str | None = None
+    key: str | None = None
 
 
 class Service(Protocol):
