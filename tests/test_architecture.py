@@ -57,12 +57,20 @@ FLOORS: dict[int, set[str]] = {
         "window",
     },
     5: {"parallel"},
-    6: {"adapters", "tf", "realtime", "recording", "remote", "distributed"},
+    6: {
+        "adapters",
+        "tf",
+        "realtime",
+        "recording",
+        "remote",
+        "distributed",
+        "desktop",
+    },
     7: {"testing"},
     8: {"cli", "__main__"},
 }
 # The packages of floor 6 do not know one another, and these do not know the engine.
-NO_ENGINE = {"adapters", "tf", "realtime", "recording"}
+NO_ENGINE = {"adapters", "tf", "realtime", "recording", "desktop"}
 
 # Beside NumPy and the standard library: which package a part of envkit may import when
 # it is imported itself, and which only inside a function.

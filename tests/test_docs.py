@@ -19,6 +19,7 @@ PAGES = sorted(
 PUBLIC = [
     "envkit",
     "envkit.adapters",
+    "envkit.desktop",
     "envkit.distributed",
     "envkit.envs",
     "envkit.errors",

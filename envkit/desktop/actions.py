@@ -1,0 +1,689 @@
+"""What an agent may do with keys and a pointer, as arrays; and back from events.
+
+Each class has the specs of an action, turns an action into events, and turns the events
+of a person into the action that comes nearest, so that demonstrations can be recorded.
+It knows which keys and buttons are down, so that a new episode begins with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from envkit.arguments import checked_size
+from envkit.desktop.keys import (
+    MODIFIERS,
+    Event,
+    KeyEvent,
+    PointerEvent,
+    chord,
+    key_name,
+    keysym,
+    keysyms,
+)
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = [
+    "Actions",
+    "ClickGrid",
+    "Controls",
+    "Events",
+    "Joystick",
+    "Macros",
+    "Together",
+]
+
+# A screen's width and height in pixels.
+Size = tuple[int, int]
+
+_BUTTONS = {"left": 1, "middle": 2, "right": 3, "wheel up": 4, "wheel down": 5}
+
+
+class Actions(Protocol):
+    """An encoding of what can be done with keys and a pointer."""
+
+    def spec(self) -> NestedSpec:
+        """Returns the specs of an action."""
+
+    def begin(self) -> list[Event]:
+        """Forgets the episode, and returns the events that let go of everything."""
+
+    def events(self, action: NestedArray) -> list[Event]:
+        """Returns the events of an action."""
+
+    def array(self, events: Iterable[Event]) -> NestedArray:
+        """Returns the action that comes nearest to what a person did in a step."""
+
+
+class _Held:
+    """Which keys and buttons are down, and where the pointer is."""
+
+    def __init__(self, size: Size | None = None) -> None:
+        self.keys: dict[int, None] = {}
+        self.buttons = 0
+        # In the middle, unless it has been anywhere.
+        self.x, self.y = (size[0] // 2, size[1] // 2) if size else (0, 0)
+
+    def hold(self, keys: Sequence[int]) -> list[Event]:
+        """Lets these keys be down, and no others."""
+        wanted = dict.fromkeys(sorted(keys, key=lambda key: key not in MODIFIERS))
+        up = [key for key in self.keys if key not in wanted]
+        up.sort(key=lambda key: key in MODIFIERS)
+        down = [key for key in wanted if key not in self.keys]
+        self.keys = wanted
+        return [
+            *(KeyEvent(key, False) for key in up),
+            *(KeyEvent(key, True) for key in down),
+        ]
+
+    def point(self, x: int, y: int, buttons: int) -> list[Event]:
+        """Lets the pointer be there, with these buttons down."""
+        if (x, y, buttons) == (self.x, self.y, self.buttons):
+            return []
+        self.x, self.y, self.buttons = x, y, buttons
+        return [PointerEvent(x, y, buttons)]
+
+    def release(self) -> list[Event]:
+        """Lets go of everything."""
+        return [*self.hold(()), *self.point(self.x, self.y, 0)]
+
+    def note(self, event: Event) -> None:
+        """Notes an event that is sent, or that a person has made."""
+        if isinstance(event, PointerEvent):
+            self.x, self.y, self.buttons = event
+        elif event.down:
+            self.keys[event.key] = None
+        else:
+            self.keys.pop(event.key, None)
+
+
+class Controls:
+    """Keys, a pointer and buttons that are held as long as the action says so.
+
+    An action has a flag for each key, the pointer's place from -1 (left, top) to 1, and
+    a flag for each button. What differs from the action before becomes events, so a
+    held key is one bit, and a lost event cannot stick.
+
+    | leaf        | spec                        | if                                 |
+    |-------------|-----------------------------|------------------------------------|
+    | `"keys"`    | `bool[n]`                   | there are `keys`                   |
+    | `"pointer"` | `float32[2]` from -1 to 1   | `pointer` is true                  |
+    | `"buttons"` | `bool[n]`                   | there are `buttons`                |
+
+    Example:
+        >>> import numpy as np
+        >>> controls = Controls(["Left", "space"], size=(640, 480), pointer=True)
+        >>> action = {"keys": np.array([True, False]), "pointer": np.zeros(2)}
+        >>> controls.events(action)
+        [KeyEvent(key=65361, down=True)]
+        >>> controls.events({**action, "pointer": np.array([1.0, -1.0])})
+        [PointerEvent(x=639, y=0, buttons=0)]
+        >>> controls.begin()
+        [KeyEvent(key=65361, down=False)]
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str | int] = (),
+        *,
+        size: Size | None = None,
+        pointer: bool = False,
+        buttons: int = 0,
+    ) -> None:
+        """Chooses the controls.
+
+        Args:
+            keys: The keys, by name.
+            size: The width and height of the screen, for the pointer.
+            pointer: Whether there is one.
+            buttons: How many of its buttons: 1 for the left one, 3 for the middle and
+                the right one, too, 5 for the wheel.
+        """
+        self._keys = keysyms(keys)
+        self._buttons = checked_size("buttons", buttons, least=0)
+        if self._buttons > 8:
+            raise ValueError(f"buttons must be at most 8, got {buttons}.")
+        self._has_pointer = bool(pointer)
+        needs_size = self._has_pointer or self._buttons
+        if not self._keys and not needs_size:
+            raise ValueError("Controls must have keys, a pointer or buttons; got none.")
+        self._size = _checked_size(size) if needs_size else (1, 1)
+        self._held, self._seen = _Held(self._size), _Held(self._size)
+
+    def spec(self) -> dict[str, ArraySpec]:
+        """Returns the specs of an action: a dictionary of the leaves that there are."""
+        specs: dict[str, ArraySpec] = {}
+        if self._keys:
+            specs["keys"] = ArraySpec((len(self._keys),), np.bool_, "keys")
+        if self._has_pointer:
+            specs["pointer"] = BoundedArraySpec((2,), np.float32, -1.0, 1.0, "pointer")
+        if self._buttons:
+            specs["buttons"] = ArraySpec((self._buttons,), np.bool_, "buttons")
+        return specs
+
+    def begin(self) -> list[Event]:
+        """Forgets the episode, and returns the events that let go of everything."""
+        self._seen = _Held(self._size)
+        return self._held.release()
+
+    def events(self, action: Any) -> list[Event]:
+        """Returns the events that lead from the action before to this one."""
+        # Hot: called once per step.
+        held = self._held
+        events: list[Event] = []
+        if self._keys:
+            flags = np.asarray(action["keys"]).tolist()
+            down = [key for key, flag in zip(self._keys, flags, strict=True) if flag]
+            events = held.hold(down)
+        x, y, buttons = held.x, held.y, 0
+        if self._has_pointer:
+            x, y = _pixels(action["pointer"], self._size)
+        if self._buttons:
+            buttons = _mask_of(action["buttons"])
+        return events + held.point(x, y, buttons)
+
+    def array(self, events: Iterable[Event]) -> dict[str, Array]:
+        """Returns the action of a step in which a person did this.
+
+        A key or button that went down counts as held, also if it is up again by the
+        end; then it is up in the next step.
+        """
+        seen = self._seen
+        keys, buttons = set(seen.keys), seen.buttons
+        down, up = set(keys), buttons
+        for event in events:
+            seen.note(event)
+            down |= set(seen.keys)
+            up |= seen.buttons
+        # A key that was held before and has been let go of is not held in this step.
+        pressed = set(seen.keys) | (down - keys)
+        mask = seen.buttons | (up & ~buttons)
+        action: dict[str, Array] = {}
+        if self._keys:
+            action["keys"] = np.array([key in pressed for key in self._keys])
+        if self._has_pointer:
+            action["pointer"] = _fractions(seen.x, seen.y, self._size)
+        if self._buttons:
+            action["buttons"] = _flags_of(mask, self._buttons)
+        return action
+
+
+class Events:
+    """A few events in each action, one after the other, as they are.
+
+    Each leaf has `limit` elements, of which those with kind 0 do nothing.
+
+    | leaf        | spec                                                          |
+    |-------------|---------------------------------------------------------------|
+    | `"kind"`    | `int32`: 0 for nothing, 1 for a key, 2 for the pointer        |
+    | `"key"`     | `int32`: which of `keys`                                      |
+    | `"down"`    | `bool`: whether that goes down                                |
+    | `"pointer"` | `int32[limit, 2]`: x and y in pixels                          |
+    | `"buttons"` | `int32`: the buttons that are down, as bits                   |
+
+    Example:
+        >>> from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
+        >>> encoding = Events(["a", "b"], size=(640, 480), limit=3)
+        >>> action = encoding.array([KeyEvent(keysym("b"), True), PointerEvent(5, 6)])
+        >>> action["kind"].tolist(), action["key"].tolist()
+        ([1, 2, 0], [1, 0, 0])
+        >>> encoding.events(action)
+        [KeyEvent(key=98, down=True), PointerEvent(x=5, y=6, buttons=0)]
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str | int] = (),
+        *,
+        size: Size,
+        limit: int = 4,
+        buttons: int = 3,
+    ) -> None:
+        """Chooses what events there are.
+
+        Args:
+            keys: The keys, by name.
+            size: The width and height of the screen.
+            limit: The most events of a step.
+            buttons: How many buttons the pointer has.
+        """
+        self._keys = keysyms(keys)
+        self._size = _checked_size(size)
+        self._limit = checked_size("limit", limit)
+        self._buttons = checked_size("buttons", buttons, least=0)
+        self._held = _Held(self._size)
+
+    def spec(self) -> dict[str, ArraySpec]:
+        """Returns the specs of an action."""
+        n = self._limit
+        width, height = self._size
+        corner = np.array([width - 1, height - 1], np.int32)
+        return {
+            "kind": BoundedArraySpec((n,), np.int32, 0, 2, "kind"),
+            "key": BoundedArraySpec(
+                (n,), np.int32, 0, max(len(self._keys) - 1, 0), "key"
+            ),
+            "down": ArraySpec((n,), np.bool_, "down"),
+            "pointer": BoundedArraySpec((n, 2), np.int32, 0, corner, "pointer"),
+            "buttons": BoundedArraySpec(
+                (n,), np.int32, 0, (1 << self._buttons) - 1, "buttons"
+            ),
+        }
+
+    def begin(self) -> list[Event]:
+        """Forgets the episode, and returns the events that let go of everything."""
+        return self._held.release()
+
+    def events(self, action: Any) -> list[Event]:
+        """Returns the events of an action."""
+        # Hot: called once per step.
+        events: list[Event] = []
+        columns = (action["kind"], action["key"], action["down"], action["pointer"])
+        rows = zip(*map(_plain, (*columns, action["buttons"])), strict=True)
+        for kind, key, down, (x, y), buttons in rows:
+            if kind == 2:
+                events.append(PointerEvent(x, y, buttons))
+            elif kind == 1 and self._keys:
+                events.append(KeyEvent(self._keys[key], bool(down)))
+        for event in events:
+            self._held.note(event)
+        return events
+
+    def array(self, events: Iterable[Event]) -> dict[str, Array]:
+        """Returns the action that has these events.
+
+        Moves of the pointer that another move follows at once are left out, and keys
+        that are none of `keys`.
+
+        Raises:
+            ValueError: There are more of them than an action has.
+        """
+        kept: list[Event] = []
+        for event in events:
+            if isinstance(event, KeyEvent) and event.key not in self._keys:
+                continue
+            if kept and _is_passed(kept[-1], event):
+                kept[-1] = event
+            else:
+                kept.append(event)
+        if len(kept) > self._limit:
+            raise ValueError(
+                f"An action must have at most {self._limit} events, got {len(kept)} in "
+                "one step. Make Events with a larger limit."
+            )
+        action = {
+            name: np.zeros(spec.shape, spec.dtype) for name, spec in self.spec().items()
+        }
+        for place, event in enumerate(kept):
+            if isinstance(event, PointerEvent):
+                action["kind"][place] = 2
+                action["pointer"][place] = np.clip(
+                    (event.x, event.y), 0, np.array(self._size) - 1
+                )
+                action["buttons"][place] = event.buttons & (1 << self._buttons) - 1
+            else:
+                action["kind"][place] = 1
+                action["key"][place] = self._keys.index(event.key)
+                action["down"][place] = event.down
+        return action
+
+
+class Macros:
+    """A menu: each action is the number of an entry.
+
+    | an entry                    | does                                               |
+    |-----------------------------|----------------------------------------------------|
+    | `None`                      | nothing: no key is down                            |
+    | `"Left"`, `"ctrl-t"`        | its keys are down until the next action            |
+    | a list of events and names  | each event, and each chord down and up at once     |
+
+    Example:
+        >>> menu = Macros([None, "Left", "ctrl-t"])
+        >>> menu.spec().maximum.tolist()
+        2
+        >>> menu.events(1), menu.events(1)
+        ([KeyEvent(key=65361, down=True)], [])
+        >>> len(menu.events(2))
+        3
+    """
+
+    def __init__(self, menu: Sequence[Any]) -> None:
+        """Takes the entries."""
+        if isinstance(menu, str) or not menu:
+            raise ValueError(
+                f"menu must be a list of at least one entry, got {describe(menu)}."
+            )
+        self._menu = [_entry(entry) for entry in menu]
+        self._held, self._seen = _Held(), _Held()
+
+    def spec(self) -> BoundedArraySpec:
+        """Returns the spec of an action: the number of an entry."""
+        return BoundedArraySpec((), np.int64, 0, len(self._menu) - 1, "macro")
+
+    def begin(self) -> list[Event]:
+        """Forgets the episode, and returns the events that let go of everything."""
+        self._seen = _Held()
+        return self._held.release()
+
+    def events(self, action: Any) -> list[Event]:
+        """Returns the events of an action."""
+        # Hot: called once per step.
+        keys, once = self._menu[int(action)]
+        events = self._held.hold(keys)
+        if once:
+            for event in once:
+                self._held.note(event)
+            events += once
+        return events
+
+    def array(self, events: Iterable[Event]) -> Array:
+        """Returns the entry whose keys are down, of several the one with most keys.
+
+        Raises:
+            ValueError: There is none, and no `None` either.
+        """
+        events = list(events)
+        down = set(self._seen.keys)
+        for event in events:
+            self._seen.note(event)
+        down = set(self._seen.keys) | {
+            event.key for event in events if isinstance(event, KeyEvent) and event.down
+        }
+        for place, (_, once) in enumerate(self._menu):
+            if once and _contains(events, once):
+                return np.array(place, np.int64)
+        fitting = [
+            (len(keys), -place)
+            for place, (keys, once) in enumerate(self._menu)
+            if not once and down.issuperset(keys)
+        ]
+        if not fitting:
+            names = ", ".join(map(key_name, down)) or "no key"
+            raise ValueError(
+                f"No entry of the menu stands for {names}. Put None into the menu, for "
+                "steps in which nothing is done."
+            )
+        return np.array(-max(fitting)[1], np.int64)
+
+
+class ClickGrid:
+    """A grid of places to click at: 0 does nothing, the others are its cells.
+
+    Cells are counted from the top left, row by row. Those with their middle in a region
+    that is left out do not count.
+
+    Example:
+        >>> grid = ClickGrid((640, 480), rows=2, columns=2, without=[(0, 0, 320, 240)])
+        >>> grid.spec().maximum.tolist(), grid.places
+        (3, [(480, 120), (160, 360), (480, 360)])
+        >>> grid.events(1)[1:]
+        [PointerEvent(x=480, y=120, buttons=1), PointerEvent(x=480, y=120, buttons=0)]
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        *,
+        rows: int,
+        columns: int,
+        button: str = "left",
+        without: Sequence[tuple[int, int, int, int]] = (),
+    ) -> None:
+        """Chooses the grid.
+
+        Args:
+            size: The width and height of the screen.
+            rows: How many rows of places.
+            columns: How many columns.
+            button: The button: "left", "middle", "right", "wheel up" or "wheel down".
+            without: Regions that are not clicked at: left, top, width and height in
+                pixels.
+        """
+        width, height = self._size = _checked_size(size)
+        rows, columns = checked_size("rows", rows), checked_size("columns", columns)
+        if button not in _BUTTONS:
+            raise ValueError(
+                f"button must be one of {', '.join(map(repr, _BUTTONS))}, got "
+                f"{describe(button)}."
+            )
+        self._mask = 1 << _BUTTONS[button] - 1
+        self.places = [
+            (x, y)
+            for y in [(2 * row + 1) * height // (2 * rows) for row in range(rows)]
+            for x in [(2 * col + 1) * width // (2 * columns) for col in range(columns)]
+            if not any(
+                left <= x < left + w and top <= y < top + h
+                for left, top, w, h in without
+            )
+        ]
+        if not self.places:
+            raise ValueError("without leaves no place to click at.")
+
+    def spec(self) -> BoundedArraySpec:
+        """Returns the spec of an action: the number of a place."""
+        return BoundedArraySpec((), np.int64, 0, len(self.places), "click")
+
+    def begin(self) -> list[Event]:
+        """Returns no event: no button is down between two actions."""
+        return []
+
+    def events(self, action: Any) -> list[Event]:
+        """Returns the events of an action: to the place, down, up."""
+        place = int(action)
+        if not place:
+            return []
+        x, y = self.places[place - 1]
+        return [PointerEvent(x, y, buttons) for buttons in (0, self._mask, 0)]
+
+    def array(self, events: Iterable[Event]) -> Array:
+        """Returns the place that is nearest to the last click, or 0."""
+        clicks = [
+            (event.x, event.y)
+            for event in events
+            if isinstance(event, PointerEvent) and event.buttons & self._mask
+        ]
+        if not clicks:
+            return np.array(0, np.int64)
+        away = np.array(self.places) - np.array(clicks[-1])
+        return np.array(1 + np.argmin((away**2).sum(axis=1)), np.int64)
+
+
+class Joystick:
+    """Two axes that move the pointer, and buttons that are held.
+
+    `"axes"` has two numbers from -1 to 1, `"buttons"` a flag for each button.
+
+    Example:
+        >>> import numpy as np
+        >>> stick = Joystick((640, 480), speed=20, buttons=1)
+        >>> half = {"axes": np.array([0.5, 0.0]), "buttons": np.array([True])}
+        >>> stick.events(half), stick.events(half)[0].x
+        ([PointerEvent(x=330, y=240, buttons=1)], 340)
+    """
+
+    def __init__(self, size: Size, *, speed: float = 16.0, buttons: int = 0) -> None:
+        """Chooses the stick.
+
+        Args:
+            size: The width and height of the screen.
+            speed: By how many pixels an axis at 1 moves the pointer in a step.
+            buttons: How many buttons there are.
+        """
+        self._size = _checked_size(size)
+        if not speed > 0:
+            raise ValueError(
+                f"speed must be a positive number of pixels, got {describe(speed)}."
+            )
+        self._speed = float(speed)
+        self._buttons = checked_size("buttons", buttons, least=0)
+        self._held, self._seen = _Held(self._size), _Held(self._size)
+        # Where the pointer would be, with parts of pixels.
+        self._place = np.array([self._held.x, self._held.y], float)
+
+    def spec(self) -> dict[str, ArraySpec]:
+        """Returns the specs of an action."""
+        specs: dict[str, ArraySpec] = {}
+        specs["axes"] = BoundedArraySpec((2,), np.float32, -1.0, 1.0, "axes")
+        if self._buttons:
+            specs["buttons"] = ArraySpec((self._buttons,), np.bool_, "buttons")
+        return specs
+
+    def begin(self) -> list[Event]:
+        """Puts the pointer into the middle, with no button down."""
+        self._seen = _Held(self._size)
+        x, y = self._size[0] // 2, self._size[1] // 2
+        self._place = np.array([x, y], float)
+        return self._held.point(x, y, 0)
+
+    def events(self, action: Any) -> list[Event]:
+        """Returns the events of an action."""
+        # Hot: called once per step.
+        axes = np.clip(np.asarray(action["axes"], float), -1.0, 1.0)
+        highest = np.array(self._size) - 1
+        self._place = np.clip(self._place + self._speed * axes, 0, highest)
+        x, y = np.rint(self._place).astype(int).tolist()
+        buttons = 0
+        if self._buttons:
+            buttons = _mask_of(action["buttons"])
+        return self._held.point(x, y, buttons)
+
+    def array(self, events: Iterable[Event]) -> dict[str, Array]:
+        """Returns the action that moves the pointer as a person did, if it can."""
+        seen = self._seen
+        before, mask = np.array([seen.x, seen.y], float), seen.buttons
+        pressed = 0
+        for event in events:
+            seen.note(event)
+            pressed |= seen.buttons & ~mask
+        moved = (np.array([seen.x, seen.y]) - before) / self._speed
+        action = {"axes": np.clip(moved, -1.0, 1.0).astype(np.float32)}
+        if self._buttons:
+            action["buttons"] = _flags_of(seen.buttons | pressed, self._buttons)
+        return action
+
+
+class Together:
+    """Several encodings as one: an action has a part for each, by name.
+
+    Example:
+        >>> both = Together(
+        ...     {
+        ...         "keys": Macros([None, "Left"]),
+        ...         "mouse": ClickGrid((64, 48), rows=2, columns=2),
+        ...     }
+        ... )
+        >>> sorted(both.spec()), len(both.events({"keys": 1, "mouse": 4}))
+        (['keys', 'mouse'], 4)
+    """
+
+    def __init__(self, parts: Mapping[str, Actions]) -> None:
+        """Takes the encodings, by name."""
+        if not isinstance(parts, Mapping) or not parts:
+            raise TypeError(
+                f"parts must be a dictionary of encodings, got {describe(parts)}."
+            )
+        self._parts = dict(parts)
+
+    def spec(self) -> dict[str, NestedSpec]:
+        """Returns the specs of an action, by part."""
+        return {name: part.spec() for name, part in self._parts.items()}
+
+    def begin(self) -> list[Event]:
+        """Forgets the episode, and returns the events that let go of everything."""
+        return [event for part in self._parts.values() for event in part.begin()]
+
+    def events(self, action: Any) -> list[Event]:
+        """Returns the events of an action, one part after the other."""
+        return [
+            event
+            for name, part in self._parts.items()
+            for event in part.events(action[name])
+        ]
+
+    def array(self, events: Iterable[Event]) -> dict[str, NestedArray]:
+        """Returns the action of a step in which a person did this."""
+        events = list(events)
+        return {name: part.array(events) for name, part in self._parts.items()}
+
+
+def _checked_size(size: Any) -> Size:
+    try:
+        width, height = size
+        return checked_size("width", width), checked_size("height", height)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "size must be the width and height of the screen in pixels, such as "
+            f"(640, 480), got {describe(size)}."
+        ) from None
+
+
+def _pixels(fractions: Any, size: Size) -> tuple[int, int]:
+    """Returns the pixel of a place from -1 to 1."""
+    spans = np.array(size) - 1
+    halves = (np.clip(np.asarray(fractions, float), -1.0, 1.0) + 1.0) / 2.0
+    x, y = np.rint(halves * spans).astype(int).tolist()
+    return x, y
+
+
+def _fractions(x: int, y: int, size: Size) -> Array:
+    """Returns the place from -1 to 1 of a pixel."""
+    spans = np.maximum(np.array(size) - 1, 1)
+    place: Array = np.clip(2.0 * np.array([x, y]) / spans - 1.0, -1.0, 1.0)
+    return place.astype(np.float32)
+
+
+def _mask_of(flags: Any) -> int:
+    """Returns flags as the bits of a number."""
+    return sum(1 << bit for bit, flag in enumerate(_plain(flags)) if flag)
+
+
+def _flags_of(mask: int, count: int) -> Array:
+    """Returns the lowest bits of a number as flags."""
+    return np.array([bool(mask >> bit & 1) for bit in range(count)])
+
+
+def _plain(value: Any) -> list[Any]:
+    return np.asarray(value).tolist()  # type: ignore[no-any-return]
+
+
+def _is_passed(event: Event, following: Event) -> bool:
+    """True for a mere move that another one of the pointer follows."""
+    return (
+        isinstance(event, PointerEvent)
+        and isinstance(following, PointerEvent)
+        and event.buttons == following.buttons
+    )
+
+
+def _entry(entry: Any) -> tuple[list[int], list[Event]]:
+    """Returns the keys that an entry of a menu holds, and the events it sends once."""
+    if entry is None:
+        return [], []
+    if isinstance(entry, str):
+        return chord(entry), []
+    if isinstance(entry, int) and not isinstance(entry, bool):
+        return [keysym(entry)], []
+    if isinstance(entry, KeyEvent | PointerEvent):
+        return [], [entry]
+    if not isinstance(entry, Sequence):
+        raise TypeError(
+            "An entry of a menu must be None, a chord such as 'ctrl-t', or a list of "
+            f"events and chords, got {describe(entry)}."
+        )
+    once: list[Event] = []
+    for part in entry:
+        keys, events = _entry(part)
+        once += [KeyEvent(key, True) for key in keys]
+        once += [KeyEvent(key, False) for key in reversed(keys)]
+        once += events
+    return [], once
+
+
+def _contains(events: list[Event], part: list[Event]) -> bool:
+    """True if a list of events has another one in it, perhaps with others between."""
+    rest = iter(events)
+    return all(any(event == one for one in rest) for event in part)
