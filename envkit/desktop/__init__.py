@@ -10,6 +10,7 @@ from envkit.desktop.actions import (
     Together,
 )
 from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
+from envkit.desktop.rewards import Reported, Reporter, RewardChannel
 
 __all__ = [
     "Actions",
@@ -20,6 +21,9 @@ __all__ = [
     "KeyEvent",
     "Macros",
     "PointerEvent",
+    "Reported",
+    "Reporter",
+    "RewardChannel",
     "Together",
     "key_name",
     "keysym",
