@@ -31,7 +31,6 @@ from envkit.parallel.freight import ALL_ROWS, Freight
 from envkit.parallel.messages import (
     Bind,
     Close,
-    Hello,
     ObjectActions,
     ObjectRow,
     Packed,
@@ -42,15 +41,10 @@ from envkit.parallel.messages import (
     RowsRaised,
 )
 from envkit.parallel.slab import (
-    BUSY_NS,
-    LAST_CPU,
     RESIDENT,
-    RUNS,
-    WAITING_NS,
     Slab,
     view_of,
 )
-from envkit.parallel.system.cpus import current_cpu
 from envkit.parallel.system.doorbell import linger, may_linger
 from envkit.parallel.system.link import (
     ASKED,
@@ -63,17 +57,16 @@ from envkit.parallel.system.link import (
 )
 from envkit.parallel.worker.environments import (
     end_fork,
-    lines_at_close,
     resident_bytes,
 )
 from envkit.parallel.worker.main import (
+    RunClock,
+    built,
+    leave_forks,
     load_action_objects,
-    packed_hello,
     reply_to,
     settle_in,
-    unpacked_job,
 )
-from envkit.parallel.worker.runner import EnvRunner
 
 __all__ = ["main"]
 
@@ -88,7 +81,6 @@ def main(link_fd: int, lifeline_fd: int, address: str) -> None:
     if pool.certificate:
         sock = prove(sock, pool)
     worker = _LinkedWorker(Link(sock), lifeline_fd)
-    os.register_at_fork(after_in_child=worker.leave_to_parent)
     # Whatever the link ends with, there is no pool to tell it.
     with contextlib.suppress(EOFError):
         worker.run()
@@ -99,21 +91,11 @@ class _LinkedWorker:
 
     def __init__(self, link: Link, lifeline_fd: int) -> None:
         self._link = link
-        self._lifeline_fd = lifeline_fd
+        self._forked = leave_forks(lifeline_fd, link.close)
         self._host = socket.gethostname()
-        # Not empty in a process that an environment has forked.
-        self._forked: list[int] = []
         self._head = memoryview(bytearray(HEAD.size))
         self._freight: Freight
         self._unanswered: list[int] = []
-
-    def leave_to_parent(self) -> None:
-        """Closes what a fork of this worker must not use."""
-        self._forked.append(os.getppid())
-        if self._lifeline_fd >= 0:
-            os.close(self._lifeline_fd)
-            self._lifeline_fd = -1
-        self._link.close()
 
     def _next_head(self) -> tuple[int, int, int, int]:
         """Waits for a frame; returns its kind, flags, rows and length."""
@@ -140,34 +122,15 @@ class _LinkedWorker:
         """Builds the environments, then serves rows and requests."""
         _add_to_search_path(self._next_message())
         packed: PackedJob = self._next_message()
-        hello = self._build(packed)
-        end_fork(self._forked)
-        if isinstance(hello, RemoteFailure):
-            self._tell(hello._replace(host=self._host))
-            self._await_end()
-            return
-        try:
-            message = packed_hello(hello._replace(host=self._host))
+        with built(packed, self._forked, host=self._host) as (runner, message):
             self._tell(message)
-            if isinstance(message, Packed):
+            if runner is not None:
+                self._runner = runner
                 self._serve(packed.job.rings_each_row)
             else:
-                self._await_end()
-        finally:
-            for line in lines_at_close(self._runner.close()):
-                print(line, file=sys.stderr)
-
-    def _await_end(self) -> None:
-        """Leaves it to the pool to end the link, which has to read a failure first."""
-        with contextlib.suppress(EOFError):
-            self._next_head()
-
-    def _build(self, packed: PackedJob) -> Hello | RemoteFailure:
-        job = unpacked_job(packed)
-        if isinstance(job, RemoteFailure):
-            return job
-        self._runner = EnvRunner(job, forked=self._forked)
-        return self._runner.build()
+                # The pool ends the link, because it has to read the failure first.
+                with contextlib.suppress(EOFError):
+                    self._next_head()
 
     def _serve(self, answers_each_row: bool) -> None:
         message: Packed | Close = self._next_message()
@@ -177,6 +140,7 @@ class _LinkedWorker:
         slab = Slab(bind.layout)
         self._bind(slab, bind.first_row, answers_each_row)
         freight, link, runner = self._freight, self._link, self._runner
+        clock = self._clock
         everyone = [*range(freight.size)]
         lingers = may_linger(bind.on_machine) and not link.is_tls
         expected: Frame | None = None
@@ -195,7 +159,7 @@ class _LinkedWorker:
                 link.want(*freight.receive_asked(flags, rows))
                 link.fill()
                 expected = freight.expected_request(flags)
-            self._woken = time.perf_counter_ns()
+            clock.woken = time.perf_counter_ns()
             freight.accept_asked(flags, rows)
             is_all = flags & ALL_ROWS
             self._unanswered = everyone[:] if is_all else runner.pending()
@@ -206,22 +170,16 @@ class _LinkedWorker:
 
     def _bind(self, slab: Slab, first_row: int, answers_each_row: bool) -> None:
         meters = view_of(slab.meters[0])
-        clock = time.perf_counter_ns
-        self._before = self._woken = clock()
+        self._clock = clock = RunClock(meters)
         looked = 0
 
         def count() -> None:
-            """Counts a run that has all but ended: its answer carries the meters."""
+            """Counts a run; now and then, how much memory the worker holds, too."""
             # Hot: once per request.
             nonlocal looked
-            after = clock()
-            meters[BUSY_NS] += after - self._woken
-            meters[WAITING_NS] += self._woken - self._before
-            meters[RUNS] += 1
-            meters[LAST_CPU] = current_cpu()
-            self._before = after
-            if after - looked > _LOOK:
-                looked = after
+            clock.count()
+            if clock.before - looked > _LOOK:
+                looked = clock.before
                 meters[RESIDENT] = resident_bytes(os.getpid())
 
         def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:

@@ -22,7 +22,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from envkit.errors import ConstructorError
@@ -61,22 +61,22 @@ from envkit.parallel.worker.runner import EnvRunner
 from envkit.types import EnvConstructor
 
 __all__ = [
+    "RunClock",
+    "built",
+    "leave_forks",
     "load_action_objects",
     "main",
-    "packed_hello",
     "reply_to",
     "settle_in",
-    "unpacked_job",
 ]
 
 
 def main(channel_fd: int, lifeline_fd: int, inherited: WorkerJob | None = None) -> None:
     """Runs a worker until it is told to end; returns then."""
     settle_in(channel_fd, lifeline_fd, as_fork=inherited is not None)
-    worker = _Worker(Channel.attach(channel_fd), lifeline_fd, inherited)
-    os.register_at_fork(after_in_child=worker.leave_to_parent)
+    worker = _Worker(Channel.attach(channel_fd), lifeline_fd)
     with contextlib.suppress(EOFError, ConnectionError):
-        worker.run()
+        worker.run(inherited)
 
 
 def settle_in(fd: int, lifeline_fd: int, *, as_fork: bool = False) -> None:
@@ -95,61 +95,116 @@ def settle_in(fd: int, lifeline_fd: int, *, as_fork: bool = False) -> None:
         faulthandler.enable(2)
 
 
+def leave_forks(lifeline_fd: int, close: Callable[[], None]) -> list[int]:
+    """Prepares every fork of this worker to close what it must not use.
+
+    An environment may fork a helper. One that comes back into the worker would answer
+    in its place, so it ends there, by `end_fork`.
+
+    Returns:
+        A list that is empty here, and not in a process that an environment has forked.
+    """
+    forked: list[int] = []
+
+    def leave() -> None:
+        if not forked:
+            os.close(lifeline_fd)
+        forked.append(os.getppid())
+        close()
+
+    os.register_at_fork(after_in_child=leave)
+    return forked
+
+
+@contextlib.contextmanager
+def built(
+    packed: PackedJob,
+    forked: list[int],
+    *,
+    inherited: WorkerJob | None = None,
+    host: str = "",
+) -> Iterator[tuple[EnvRunner | None, Packed | RemoteFailure]]:
+    """Builds the environments of a job, and closes them after the block.
+
+    Args:
+        packed: The job.
+        forked: Not empty in a process that an environment has forked.
+        inherited: The same job, if this process has its constructors already.
+        host: The machine, if the pool may be on another one.
+
+    Yields:
+        The runner, `None` if there is nothing to run; and what to tell the pool.
+    """
+    job = inherited or _unpacked_job(packed)
+    if isinstance(job, RemoteFailure):
+        hello: Hello | RemoteFailure = job
+    else:
+        runner = EnvRunner(job, forked=forked)
+        hello = runner.build()
+    end_fork(forked)
+    hello = hello._replace(host=host)
+    if isinstance(hello, RemoteFailure):
+        yield None, hello
+        return
+    try:
+        message = _packed_hello(hello)
+        yield runner if isinstance(message, Packed) else None, message
+    finally:
+        for line in lines_at_close(runner.close()):
+            print(line, file=sys.stderr)
+
+
+class RunClock:
+    """Counts in the meters of a worker how long it runs rows, and how long it waits.
+
+    Attributes:
+        woken: When the run that is under way has begun, in nanoseconds.
+        before: When the one before it had ended.
+    """
+
+    __slots__ = ("_meters", "before", "woken")
+
+    def __init__(self, meters: memoryview) -> None:
+        """Takes the worker's line of the meters."""
+        self._meters = meters
+        self.before = self.woken = time.perf_counter_ns()
+
+    def count(self) -> None:
+        """Counts a run that has all but ended: who sees its end sees the meters."""
+        # Hot: once per batch step.
+        meters, after = self._meters, time.perf_counter_ns()
+        meters[BUSY_NS] += after - self.woken
+        meters[WAITING_NS] += self.woken - self.before
+        meters[RUNS] += 1
+        meters[LAST_CPU] = current_cpu()
+        self.before = after
+
+
 class _Worker:
     """Carries a runner in a process of its own."""
 
-    def __init__(
-        self, channel: Channel, lifeline_fd: int, inherited: WorkerJob | None
-    ) -> None:
+    def __init__(self, channel: Channel, lifeline_fd: int) -> None:
         self._channel = channel
-        self._lifeline_fd = lifeline_fd
-        self._inherited = inherited
-        # Not empty in a process that an environment has forked.
-        self._forked: list[int] = []
         self._bells: list[Doorbell] = []
         self._block: SharedBlock | None = None
         self._has_been_closed = False
+        self._forked = leave_forks(lifeline_fd, self._close)
 
-    def leave_to_parent(self) -> None:
-        """Closes what a fork of this worker must not use.
-
-        An environment may fork a helper. One that comes back into the worker would
-        answer in its place, so it ends there.
-        """
-        self._forked.append(os.getppid())
-        if self._lifeline_fd >= 0:
-            os.close(self._lifeline_fd)
-            self._lifeline_fd = -1
+    def _close(self) -> None:
         self._channel.close()
         for bell in self._bells:
             bell.close()
         if self._block is not None:
             self._block.close()
 
-    def run(self) -> None:
+    def run(self, inherited: WorkerJob | None) -> None:
         """Builds the environments, then serves rows and requests."""
-        packed = self._channel.receive()
-        hello = self._build(packed)
-        end_fork(self._forked)
-        if isinstance(hello, RemoteFailure):
-            self._channel.send(hello)
-            return
-        try:
-            message = packed_hello(hello)
+        packed: PackedJob = self._channel.receive()
+        with built(packed, self._forked, inherited=inherited) as (runner, message):
             self._channel.send(message)
-            if isinstance(message, Packed):
+            if runner is not None:
+                self._runner = runner
                 self._serve(packed.job.worker, packed.job.rings_each_row)
-        finally:
-            for line in lines_at_close(self._runner.close()):
-                print(line, file=sys.stderr)
-
-    def _build(self, packed: PackedJob) -> Hello | RemoteFailure:
-        job: WorkerJob | RemoteFailure
-        job = self._inherited or unpacked_job(packed)
-        if isinstance(job, RemoteFailure):
-            return job
-        self._runner = EnvRunner(job, forked=self._forked)
-        return self._runner.build()
 
     def _serve(self, worker: int, rings_each_row: bool) -> None:
         # The first message binds; there is no bell yet to announce it.
@@ -165,23 +220,9 @@ class _Worker:
         slab = Slab(bind.layout, self._block.buffer)
         self._bind(slab, worker, done, rings_each_row)
         runner = self._runner
-        meters = view_of(slab.meters[worker])
-        clock = time.perf_counter_ns
-        before = woken = clock()
+        clock, now = RunClock(view_of(slab.meters[worker])), time.perf_counter_ns
+        runner.before_last_mark = clock.count
         run_pending = runner.run_pending
-
-        def count() -> None:
-            """Counts a run that has all but ended: who sees its end sees the meters."""
-            # Hot: once per batch step.
-            nonlocal before
-            after = clock()
-            meters[BUSY_NS] += after - woken
-            meters[WAITING_NS] += woken - before
-            meters[RUNS] += 1
-            meters[LAST_CPU] = current_cpu()
-            before = after
-
-        runner.before_last_mark = count
         if slab.private_actions:
             self._slab = slab
             # By row: the number of the request whose objects have come.
@@ -200,10 +241,10 @@ class _Worker:
             # Hot: once per batch step.
             if is_awake:
                 # The ring for these rows is read later, when nothing is pending.
-                woken, is_awake = clock(), False
+                clock.woken, is_awake = now(), False
             else:
                 rings = bell.wait() if owed <= 0 else self._wait_for_either(bell)
-                woken = clock()
+                clock.woken = now()
                 owed += rings // MESSAGE
                 has_message = rings >= MESSAGE or owed > 0 or rings == 0
             if has_message:
@@ -283,7 +324,7 @@ class _Worker:
         return len(rows)
 
 
-def unpacked_job(packed: PackedJob) -> WorkerJob | RemoteFailure:
+def _unpacked_job(packed: PackedJob) -> WorkerJob | RemoteFailure:
     """Runs the setup of a job and turns its bytes into constructors."""
     if packed.protocol != PROTOCOL_VERSION:
         error = RuntimeError(
@@ -341,7 +382,7 @@ def load_action_objects(payload: bytes, slab: Slab) -> dict[int, Any]:
         return dict.fromkeys(slab.private_actions, error)
 
 
-def packed_hello(hello: Hello) -> Packed | RemoteFailure:
+def _packed_hello(hello: Hello) -> Packed | RemoteFailure:
     """Turns the specs of environments into bytes, or says why they cannot travel."""
     try:
         return Packed(serialize.dump_value(hello, "The specs of the environments"))
