@@ -27,7 +27,6 @@ from typing import Any, ClassVar
 
 from envkit.arguments import is_number
 from envkit.errors import MissingDependencyError
-from envkit.parallel.backends.door import Door
 from envkit.parallel.backends.launch import signal_name
 from envkit.parallel.backends.linked import LinkedBackend
 from envkit.parallel.messages import ExitReport, WorkerJob
@@ -105,7 +104,7 @@ class RayBackend(LinkedBackend):
         launcher = RayLauncher(num_cpus_per_worker, resources, placement, runtime_env)
         super().__init__(launcher, host=host or "127.0.0.1", port=port, tls=tls)
         self._ray = launcher
-        self._listen = (port, tls) if host is None else None
+        self._listens_for_ray = host is None
 
     def usual_workers(self) -> int:
         """Returns for how many workers the cluster has CPUs, if they are all free."""
@@ -114,10 +113,8 @@ class RayBackend(LinkedBackend):
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Connects with Ray, and begins to start workers."""
         self._ray.connect()
-        if self._listen is not None:
-            port, tls = self._listen
-            self._listen = None
-            self._door = Door(self._ray.host(), port, None, tls)
+        if self._listens_for_ray:
+            self._door.move_to(self._ray.host())
         super().start(jobs)
 
 

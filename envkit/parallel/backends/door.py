@@ -39,14 +39,19 @@ class Door:
     def __init__(
         self, host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | None
     ) -> None:
-        self._host, self._port = host, port
-        is_any = host in ("", "0.0.0.0", "::")
-        self._reach_as = reach_as or (socket.gethostname() if is_any else host)
+        self._port = port
+        self.move_to(host, reach_as)
         self._tls = tls
         self._certificate = b"" if tls is None else _fingerprint(tls)
         self._listener: socket.socket | None = None
         self._tokens: dict[bytes, tuple[Token, int]] = {}
         self._strangers: dict[int, _Stranger] = {}
+
+    def move_to(self, host: str, reach_as: str | None = None) -> None:
+        """Has workers come to another address of this machine from now on."""
+        self._host = host
+        is_any = host in ("", "0.0.0.0", "::")
+        self._reach_as = reach_as or (socket.gethostname() if is_any else host)
 
     def open(self, token: Token, worker: int, poller: Poller) -> Address:
         """Lets a worker in that knows a token; returns where it has to come."""

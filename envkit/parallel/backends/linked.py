@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from envkit.parallel import serialize
-from envkit.parallel.backends.base import Event, Exited, Replied, Started
+from envkit.parallel.backends.base import Event, Exited, Started
 from envkit.parallel.backends.commands import CommandLauncher
 from envkit.parallel.backends.door import Door
 from envkit.parallel.backends.inbox import GLANCE, Inbox
@@ -36,8 +36,6 @@ from envkit.parallel.backends.packing import (
     not_started,
     pack_job,
     unpacked_hello,
-    unpacked_leaves,
-    unpacked_reply,
 )
 from envkit.parallel.failures import refuse_elsewhere
 from envkit.parallel.freight import Freight
@@ -51,9 +49,7 @@ from envkit.parallel.messages import (
     Packed,
     PackedJob,
     RemoteFailure,
-    Reply,
     Request,
-    RowsRaised,
     WorkerJob,
 )
 from envkit.parallel.slab import ANY_INFO, RESIDENT, Slab, SlabLayout
@@ -504,34 +500,22 @@ class LinkedBackend:
             self._take(known, message)
 
     def _take(self, known: _Incarnation, message: Any) -> None:
-        worker = known.worker
+        worker, freight = known.worker, known.freight
+        if isinstance(message, Packed):
+            message = unpacked_hello(message)
         match message:
-            case RemoteFailure():
+            case Hello():
+                known.pid, known.host = message.pid, message.host
+                known.resident = message.resident
+                if self._slab is not None:
+                    self._bind(known)
                 self._inbox.queue.append(Started(worker, message))
-                self.kill(worker)
-            case Packed():
-                hello = unpacked_hello(message)
-                if isinstance(hello, Hello):
-                    known.pid, known.host = hello.pid, hello.host
-                    known.resident = hello.resident
-                    if self._slab is not None:
-                        self._bind(known)
-                else:
+            case ObjectRow() if not (freight and freight.is_outstanding(message.row)):
+                pass  # What it belongs to was taken back.
+            case _:
+                self._inbox.take(worker, message, known.first)
+                if isinstance(message, RemoteFailure):
                     self.kill(worker)
-                self._inbox.queue.append(Started(worker, hello))
-            case RowsRaised():
-                rows = [known.first + row for row in message.rows]
-                self._inbox.note_raised(rows, message.failure)
-            case ObjectRow():
-                slab = self._slab
-                assert slab is not None
-                row = known.first + message.row
-                assert known.freight is not None
-                if known.freight.is_outstanding(message.row):
-                    leaves = unpacked_leaves(message, slab.layout)
-                    slab.write_step_objects(row, message.slot, leaves)
-            case Reply():
-                self._inbox.queue.append(Replied(worker, unpacked_reply(message)))
 
     # Questions.
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envkit.parallel import serialize
-from envkit.parallel.backends.base import Event, Exited, Replied, Started
+from envkit.parallel.backends.base import Event, Exited, Started
 from envkit.parallel.backends.guardian import Guardian
 from envkit.parallel.backends.inbox import GLANCE, Inbox
 from envkit.parallel.backends.launch import (
@@ -26,8 +26,6 @@ from envkit.parallel.backends.packing import (
     not_started,
     pack_job,
     unpacked_hello,
-    unpacked_leaves,
-    unpacked_reply,
 )
 from envkit.parallel.failures import refuse_elsewhere
 from envkit.parallel.messages import (
@@ -36,13 +34,10 @@ from envkit.parallel.messages import (
     ExitReport,
     Hello,
     ObjectActions,
-    ObjectRow,
     Packed,
     PackedJob,
     RemoteFailure,
-    Reply,
     Request,
-    RowsRaised,
     WorkerJob,
 )
 from envkit.parallel.slab import LAST_CPU, Slab, SlabLayout
@@ -336,27 +331,18 @@ class ProcessBackend:
             self._see_out(worker)
 
     def _take(self, worker: int, message: Any) -> None:
-        match message:
-            case RemoteFailure():
-                self._inbox.queue.append(Started(worker, message))
-            case Packed():
-                hello = unpacked_hello(message)
-                try:
-                    if isinstance(hello, Hello) and self._slab is not None:
-                        self._bind(worker)
-                except OSError as error:
-                    hello = not_started(error)
-                if isinstance(hello, RemoteFailure):
-                    self.kill(worker)
-                self._inbox.queue.append(Started(worker, hello))
-            case RowsRaised():
-                self._inbox.note_raised(message.rows, message.failure)
-            case ObjectRow():
-                assert self._slab is not None  # since bind()
-                leaves = unpacked_leaves(message, self._slab.layout)
-                self._slab.write_step_objects(message.row, message.slot, leaves)
-            case Reply():
-                self._inbox.queue.append(Replied(worker, unpacked_reply(message)))
+        if not isinstance(message, Packed):
+            self._inbox.take(worker, message)
+            return
+        hello = unpacked_hello(message)
+        try:
+            if isinstance(hello, Hello) and self._slab is not None:
+                self._bind(worker)
+        except OSError as error:
+            hello = not_started(error)
+        if isinstance(hello, RemoteFailure):
+            self.kill(worker)
+        self._inbox.queue.append(Started(worker, hello))
 
     # The end of a worker.
 
