@@ -219,7 +219,8 @@ class Bind(NamedTuple):
         layout: Where rows lie in the memory.
         lingers: Whether the worker is to linger before it falls asleep.
         first_row: Which of the pool's rows is the first of the layout.
-        on_machine: How many of the pool's workers are on its machine.
+        on_machine: How many workers of the pool are on its machine, and the pool
+            itself, if it is there.
     """
 
     layout: SlabLayout

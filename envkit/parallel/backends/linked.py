@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import pickle
 import select
+import socket
 import ssl
 import sys
 import time
@@ -285,7 +286,13 @@ class LinkedBackend:
         self._tell(known, Packed(payload))
 
     def _count_on(self, host: str) -> int:
-        return sum(known.host == host for known in self._workers.values())
+        """Returns how many processes share a machine, the pool's own included.
+
+        A worker that lingered on the CPU which the pool needs to read its answer would
+        keep itself waiting.
+        """
+        hosts = [socket.gethostname(), *(each.host for each in self._workers.values())]
+        return hosts.count(host)
 
     # Rows.
 
