@@ -26,6 +26,8 @@ from envkit.time_step import StepType, TimeStep, restart
 
 WORKERS = 2
 COMMAND = "envkit worker {address}"
+# Where pools of linked workers listen.
+HOSTS = {"linked": "127.0.0.1", "linked by Unix socket": "unix:"}
 PICTURE = (84, 84)
 
 
@@ -65,7 +67,8 @@ def pool_of(
     makers: list[Callable[[], PyEnvironment]], kind: str, zero_copy: bool
 ) -> Contender:
     """Opens a pool of one kind of workers."""
-    backend = linked([COMMAND] * WORKERS) if kind == "linked" else kind
+    host = HOSTS.get(kind)
+    backend = linked([COMMAND] * WORKERS, host=host) if host else kind
     env = ParallelPyEnvironment(
         makers,
         num_workers=WORKERS,
@@ -139,10 +142,10 @@ def compare(
     """Lets pools and sockets take turns, and reports how they compare."""
     down, up = bytes_of_a_step(told.num_envs // WORKERS, observation)
     players = {
-        "process": functools.partial(pool_of, makers, "process", zero_copy),
-        "linked": functools.partial(pool_of, makers, "linked", zero_copy),
-        "bare socket": functools.partial(bare_sockets, down, up),
+        kind: functools.partial(pool_of, makers, kind, zero_copy)
+        for kind in ("process", *HOSTS)
     }
+    players["bare socket"] = functools.partial(bare_sockets, down, up)
     with opened(players) as contenders:
         figures = take_turns(contenders, told.rounds, told.seconds)
     report.table(f"{told.num_envs} {title}, {WORKERS} workers", figures)
@@ -153,6 +156,8 @@ def compare(
     added = np.subtract(figures["linked"], figures["process"]).tolist()
     claim = f"{title}: what links add to process, over bare socket"
     report.ratio(claim, added, figures["bare socket"], at_most=over_socket)
+    claim = f"{title}: by Unix socket it takes this much of linked"
+    report.ratio(claim, figures["linked by Unix socket"], figures["linked"])
 
 
 def main() -> None:

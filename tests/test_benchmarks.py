@@ -26,7 +26,7 @@ SCRIPTS = {
     "parallel_step": (["--num-envs=2", "--sizes", "1", "2"], 8),
     "efficiency": (["--num-envs=2"], 10),
     "images": (["--num-envs=2"], 8),
-    "links": (["--num-envs=2"], 12),
+    "links": (["--num-envs=2"], 16),
     "stragglers": (["--num-envs=4", "--work=1"], 3),
     "tf_environment": (["--sizes", "2", "--compiled=8"], 3),
     "wrappers": (["--rows=4"], 39),

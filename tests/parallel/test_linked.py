@@ -395,6 +395,28 @@ REFUSED = {
         lambda: linked([COMMAND], tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)),
         "tls must be an ssl.SSLContext for servers with a certificate loaded",
     ),
+    "a Unix socket with a port": (
+        lambda: linked([COMMAND], host="unix:", port=7600),
+        "port must be left out where host is a Unix socket, which stays on this mach",
+    ),
+    "a Unix socket with TLS": (
+        lambda: linked(
+            [COMMAND], host="unix:/pool", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        ),
+        "tls must be left out where host is a Unix socket, which stays on this machi",
+    ),
+    "a Unix socket somewhere": (
+        lambda: linked([COMMAND], host="unix:pool"),
+        "host must be 'unix:' and the absolute path of a socket, such as 'unix:/tmp/",
+    ),
+    "a Unix socket elsewhere": (
+        lambda: linked([COMMAND], host="unix:", reach_as="box"),
+        "reach_as must be 'unix:' and the absolute path of a socket, such as 'unix:/",
+    ),
+    "no Unix socket at all": (
+        lambda: Address.parse("unix:///" + "0" * 64),
+        "The address of a pool must",
+    ),
     "more workers than commands": (
         lambda: pool_of(troubled(2), num_workers=2),
         "num_workers must be at most 1, as many as the backend has places for, got",
@@ -438,6 +460,63 @@ def test_links_are_encrypted_if_a_context_is_given(certificate):
         expected = streams.play(other, [actions] * 9)
 
         assert [] == streams.differences(expected, streams.play(env, [actions] * 9))
+
+
+# Unix sockets.
+
+
+@pytest.mark.parametrize("place", ["a name", "a file", "a file that was left behind"])
+def test_workers_of_this_machine_come_in_by_a_unix_socket(place, tmp_path):
+    path = tmp_path / "pool"
+    host = "unix:" if place == "a name" else f"unix:{path}"
+    if "left" in place:
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+    with (
+        pool_of(
+            [Walk] * 3,
+            workers=2,
+            backend=linked([COMMAND] * 2, host=host),
+            on_worker_failure=RestartPolicy(max_restarts=1, backoff=0.0),
+        ) as env,
+        ParallelPyEnvironment([Walk] * 3, backend="inline") as other,
+    ):
+        actions = np.zeros((3, 2), np.float32)
+        expected = streams.play(other, [actions] * 9)
+
+        assert [] == streams.differences(expected, streams.play(env, [actions] * 9))
+
+        # For the one that comes in its place, the listener is there again.
+        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        until(lambda: env.step(actions) and env.statistics().restarts == 1)
+        env.reset()
+
+    assert not path.exists()
+
+
+def test_only_this_user_reaches_the_file_of_a_unix_socket(tmp_path):
+    path = tmp_path / "pool"
+    backend = LinkedBackend(Nothing(), host=f"unix:{path}", reach_as="unix:/there")
+    backend.start([WorkerJob(0, 0, (Walk,))])
+
+    assert 0o600 == path.stat().st_mode & 0o777
+    assert "unix:/there" == backend._launcher.address.host
+
+    backend.close(0.0)
+
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_socket_of_an_ended_pool_stays(tmp_path):
+    path = tmp_path / "pool"
+    path.write_text("a letter")
+    backend = LinkedBackend(Nothing(), host=f"unix:{path}")
+
+    with pytest.raises(OSError, match="in use"):
+        backend.start([WorkerJob(0, 0, (Walk,))])
+    backend.close(0.0)
+
+    assert "a letter" == path.read_text()
 
 
 # Strangers.

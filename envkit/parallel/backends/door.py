@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import socket
 import ssl
+import stat
+import sys
 import time
 
 from envkit.parallel.system.link import (
     PROOF_SIZE,
+    UNIX,
     Address,
     Token,
     ident_of,
     keep_alive,
+    unix_name,
 )
 from envkit.parallel.system.poller import Poller
 
@@ -39,11 +44,15 @@ class Door:
     def __init__(
         self, host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | None
     ) -> None:
+        if host.startswith(UNIX):
+            host, reach_as = _unix_places(host, port, reach_as, tls)
         self._port = port
         self.move_to(host, reach_as)
         self._tls = tls
         self._certificate = b"" if tls is None else _fingerprint(tls)
         self._listener: socket.socket | None = None
+        # Who has made the file of a Unix socket, because a fork must not remove it.
+        self._owner = 0
         self._tokens: dict[bytes, tuple[Token, int]] = {}
         self._strangers: dict[int, _Stranger] = {}
 
@@ -57,9 +66,11 @@ class Door:
         """Lets a worker in that knows a token; returns where it has to come."""
         if self._listener is None:
             self._listener = _listener(self._host, self._port)
+            self._owner = os.getpid()
             poller.register(self._listener.fileno())
         self._tokens[token.ident] = token, worker
-        port = self._listener.getsockname()[1]
+        is_unix = self._host.startswith(UNIX)
+        port = 0 if is_unix else self._listener.getsockname()[1]
         return Address(self._reach_as, port, token, self._certificate)
 
     def revoke(self, token: Token) -> None:
@@ -145,6 +156,10 @@ class Door:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+            name = unix_name(self._host) if self._host.startswith(UNIX) else ""
+            if name.startswith("/") and self._owner == os.getpid():
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name)
 
 
 class _Stranger:
@@ -177,18 +192,66 @@ class _Stranger:
         return True
 
 
+def _unix_places(
+    host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | None
+) -> tuple[str, str]:
+    """Returns where to listen by a Unix socket, and as what workers find that.
+
+    Raises:
+        ValueError: There can be no such socket.
+    """
+    if port or tls is not None:
+        name = "port" if port else "tls"
+        raise ValueError(
+            f"{name} must be left out where host is a Unix socket, which stays on this "
+            f"machine, got host={host!r}."
+        )
+    if host == UNIX and sys.platform == "linux":
+        host = f"{UNIX}@envkit-{os.urandom(8).hex()}"
+    reach_as = host if reach_as is None else reach_as
+    for name, place in (("host", host), ("reach_as", reach_as)):
+        path = place.removeprefix(UNIX)
+        if path == place or not path.startswith(("/", "@")) or not path[1:]:
+            raise ValueError(
+                f"{name} must be 'unix:' and the absolute path of a socket, such as "
+                f"'unix:/tmp/pool', got {place!r}."
+            )
+    return host, reach_as
+
+
 def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    is_unix = host.startswith(UNIX)
+    ip = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(socket.AF_UNIX if is_unix else ip, socket.SOCK_STREAM)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
+        if is_unix:
+            _bind_unix(sock, unix_name(host))
+        else:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, port))
         sock.listen(_MOST_STRANGERS)
         sock.setblocking(False)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _bind_unix(sock: socket.socket, name: str) -> None:
+    """Gives a socket its name; the file that a pool has left which was killed goes."""
+    if name.startswith("/") and os.path.exists(name):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(name)
+            except ConnectionRefusedError:
+                if stat.S_ISSOCK(os.lstat(name).st_mode):
+                    os.unlink(name)
+            except OSError:
+                pass  # What cannot be bound says why.
+    sock.bind(name)
+    if name.startswith("/"):
+        os.chmod(name, 0o600)
 
 
 def _fingerprint(tls: ssl.SSLContext) -> bytes:

@@ -139,10 +139,13 @@ def linked(
     Args:
         commands: The command of each worker, as one text or as a list of words.
         host: The address of this machine at which to listen. As it is, only workers on
-            this machine reach it; "0.0.0.0" is all of its addresses.
+            this machine reach it; "0.0.0.0" is all of its addresses. "unix:" is a Unix
+            socket, which is quicker between processes of one machine, and
+            "unix:/tmp/pool" one that containers can share as a file.
         port: Where to listen; 0 for any port that is free.
         reach_as: By which name or address workers reach this machine; `None` is `host`,
-            or this machine's name if that is all of its addresses.
+            or this machine's name if that is all of its addresses. For a Unix socket,
+            "unix:" and the path at which workers find it.
         tls: What encrypts the links, with the certificate of this side loaded. Workers
             take that certificate and no other. `None` for links in the clear.
         connect_timeout: How many seconds a worker has to connect after its command has

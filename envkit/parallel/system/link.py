@@ -44,6 +44,7 @@ __all__ = [
     "HEAD",
     "MESSAGE",
     "PROOF_SIZE",
+    "UNIX",
     "Address",
     "Frame",
     "Link",
@@ -52,6 +53,7 @@ __all__ = [
     "ident_of",
     "keep_alive",
     "prove",
+    "unix_name",
 ]
 
 HEAD = struct.Struct("<BBHIQ")
@@ -65,6 +67,8 @@ _IDENT, _SECRET, _NONCE, _DIGEST = 8, 24, 16, 32
 PROOF_SIZE = len(_MAGIC) + _IDENT + _NONCE + _DIGEST
 ANSWER_SIZE = len(_MAGIC) + _DIGEST
 
+# How the host of an address begins that is a Unix socket, and how much that holds.
+UNIX, _UNIX_BUFFER = "unix:", 1 << 22
 _SPARE = 1 << 16
 _AT_ONCE = 1 << 20
 # A system call takes 1,024 pieces.
@@ -116,8 +120,9 @@ class Address(NamedTuple):
     """Where a worker finds its pool, and the token that it is let in with.
 
     Attributes:
-        host: The pool's machine.
-        port: Where the pool listens.
+        host: The pool's machine; or "unix:" and the path of a socket on this one, "@"
+            and a name for one that Linux keeps without a file.
+        port: Where the pool listens, 0 for a Unix socket.
         token: What the worker proves itself with.
         certificate: The SHA-256 of the certificate that the pool has to show, if the
             link is encrypted.
@@ -128,6 +133,8 @@ class Address(NamedTuple):
         'tcp://[::1]:7600'
         >>> Address.parse(str(address)) == address
         True
+        >>> str(Address("unix:/run/pool", 0, address.token))[:17]
+        'unix:///run/pool/'
     """
 
     host: str
@@ -136,10 +143,12 @@ class Address(NamedTuple):
     certificate: bytes = b""
 
     def __str__(self) -> str:
-        scheme = "tls" if self.certificate else "tcp"
-        host = f"[{self.host}]" if ":" in self.host else self.host
         parts = [b"".join(self.token), self.certificate]
         words = "/".join(part.hex() for part in parts if part)
+        if self.host.startswith(UNIX):
+            return f"unix://{self.host[len(UNIX) :]}/{words}"
+        scheme = "tls" if self.certificate else "tcp"
+        host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}/{words}"
 
     @classmethod
@@ -150,8 +159,12 @@ class Address(NamedTuple):
             ValueError: It is none.
         """
         scheme, _, rest = text.partition("://")
-        place, *words = rest.split("/")
-        host, _, port = place.rpartition(":")
+        if scheme == "unix":
+            path, *words = rest.rsplit("/", 1)
+            scheme, host, port = "tcp", path and UNIX + path, "0"
+        else:
+            place, *words = rest.split("/")
+            host, _, port = place.rpartition(":")
         try:
             secrets, *more = [bytes.fromhex(word) for word in words]
             certificate = more[0] if more else b""
@@ -173,14 +186,23 @@ class Address(NamedTuple):
         return cls(host.strip("[]"), number, token, certificate)
 
 
+def unix_name(host: str) -> str:
+    """Returns what the system calls a Unix socket: its path, or a name without one."""
+    path = host[len(UNIX) :]
+    return f"\0{path[1:]}" if path.startswith("@") else path
+
+
 def keep_alive(sock: socket.socket, *, is_pool: bool) -> None:
     """Has the system notice that the other machine is out of reach.
 
     Only the pool gives up what is not taken for some seconds: it reads nothing while
     its caller learns, and workers wait for that as long as it takes.
     """
-    with contextlib.suppress(OSError):  # It is a Unix socket.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sock.family == getattr(socket, "AF_UNIX", None):
+        # It grows with what is sent only for TCP.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER)
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {
         "TCP_KEEPIDLE": _IDLE,
@@ -197,7 +219,16 @@ def keep_alive(sock: socket.socket, *, is_pool: bool) -> None:
 
 def dial(address: Address) -> socket.socket:
     """Connects with a pool; nothing has been said then."""
-    sock = socket.create_connection((address.host, address.port), _TO_CONNECT)
+    if address.host.startswith(UNIX):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(_TO_CONNECT)
+        try:
+            sock.connect(unix_name(address.host))
+        except BaseException:
+            sock.close()
+            raise
+    else:
+        sock = socket.create_connection((address.host, address.port), _TO_CONNECT)
     keep_alive(sock, is_pool=False)
     sock.settimeout(None)
     return sock
