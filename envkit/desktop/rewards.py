@@ -225,6 +225,7 @@ class _Program:
     def __init__(self, link: socket.socket) -> None:
         self.link = link
         self.is_gone = False
+        self._is_muted = False
         self._rest = b""
 
     def tell(self, message: Mapping[str, Any]) -> None:
@@ -248,17 +249,20 @@ class _Program:
                 break
             data += piece
             size += len(piece)
+        if self._is_muted:
+            return []
         *lines, self._rest = data.split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
             self.tell({"error": f"A line must have at most {_LONGEST_LINE} bytes."})
-            self.is_gone = True
+            # It is not closed, because that could take the error back.
+            self._is_muted, self._rest = True, b""
         return [line for line in lines if line.strip()]
 
 
 class Reporter:
     """Reports rewards, ends and texts, in a program that a `Desktop` has started.
 
-    Where there is no channel, it does nothing, so the program runs by itself, too.
+    Where there is no channel, it does nothing, so the program runs alone, too.
 
     Example:
         >>> reporter = Reporter({})
