@@ -56,16 +56,8 @@ FLOORS: dict[int, set[str]] = {
         "utils",
         "window",
     },
-    5: {"parallel"},
-    6: {
-        "adapters",
-        "tf",
-        "realtime",
-        "recording",
-        "remote",
-        "distributed",
-        "desktop",
-    },
+    5: {"parallel", "desktop"},
+    6: {"adapters", "tf", "realtime", "recording", "remote", "distributed"},
     7: {"testing"},
     8: {"cli", "__main__"},
 }

@@ -9,17 +9,25 @@ from envkit.desktop.actions import (
     Macros,
     Together,
 )
+from envkit.desktop.client import DesktopClient
 from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
+from envkit.desktop.pixels import PixelFormat
+from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, Reporter, RewardChannel
+from envkit.desktop.server import DesktopServer
 
 __all__ = [
     "Actions",
     "ClickGrid",
     "Controls",
+    "DesktopClient",
+    "DesktopError",
+    "DesktopServer",
     "Events",
     "Joystick",
     "KeyEvent",
     "Macros",
+    "PixelFormat",
     "PointerEvent",
     "Reported",
     "Reporter",

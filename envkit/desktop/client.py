@@ -1,0 +1,385 @@
+"""`DesktopClient`: the picture of a remote desktop, and its keys and pointer."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
+from envkit.desktop.pixels import (
+    COPY,
+    DESKTOP_SIZE,
+    ENCODINGS,
+    RAW,
+    Codec,
+    PixelFormat,
+    Rectangle,
+)
+from envkit.desktop.protocol import (
+    NO_PASSWORD,
+    PASSWORD,
+    DesktopError,
+    Script,
+    Wire,
+    answer,
+    version_of,
+    version_text,
+)
+from envkit.text import listed
+from envkit.types import Array
+
+__all__ = ["DesktopClient"]
+
+# Larger desktops than any that there are would only take memory.
+_MOST_PIXELS = 1 << 26
+_MOST_NAME, _MOST_REASON, _PART = 1 << 16, 1 << 12, 1 << 16
+
+_MOST_READS = 64
+
+_NUMBER = struct.Struct(">I")
+_INIT = struct.Struct(">HH16sI")
+_RECTANGLE = struct.Struct(">HHHHi")
+_KEY = struct.Struct(">BBxxI")
+_POINTER = struct.Struct(">BBHH")
+_REQUEST = struct.Struct(">BBHHHH")
+
+
+class DesktopClient:
+    """Shows a desktop that a VNC server has, and sends keys and the pointer.
+
+    The server is asked for changes as soon as it has sent some, so `frame` is as new as
+    the last `update`.
+
+    Attributes:
+        frame: The picture: height, width, and red, green, blue. It is drawn on by
+            `update`; copy what is to be kept.
+        name: The name of the desktop.
+        version: The version of the protocol that is spoken.
+        updates: How many updates have come.
+        received_at: When the last one was complete, by `time.monotonic`; `None` before.
+
+    Example:
+        >>> from envkit.desktop import DesktopClient, DesktopServer
+        >>> with DesktopServer((4, 3), password="secret") as server:
+        ...     server.show(np.full((3, 4, 3), 7, np.uint8))
+        ...     with DesktopClient(*server.address, password="secret") as desktop:
+        ...         desktop.update(timeout=60), desktop.size, int(desktop.frame.max())
+        (True, (4, 3), 7)
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int = 5900,
+        *,
+        password: str | None = None,
+        shared: bool = True,
+        encodings: Iterable[str] = ("zrle", "zlib", "copy", "raw"),
+        pixel_format: PixelFormat | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        """Connects, and asks for the first picture.
+
+        Args:
+            host: The server's name or address; a path of a Unix socket if it has a "/".
+            port: Its port.
+            password: The password, if the server asks for one.
+            shared: Whether other viewers may stay connected.
+            encodings: What the server may choose from, the best first: "zrle" and
+                "zlib" where the network is slow, "raw" on one machine.
+            pixel_format: The format of pixels on the wire; by default 32 bits.
+            timeout: Seconds within which the connection must be made.
+
+        Raises:
+            DesktopError: The server refuses, or there is none.
+        """
+        # Raw pixels are understood by all, and servers send them unasked.
+        wanted = [*map(_encoding, encodings), RAW]
+        self._encodings = list(dict.fromkeys(wanted))
+        self._format = pixel_format or PixelFormat()
+        self._codec = Codec(self._format)
+        self._password, self._shared = password, shared
+        self._where = host if "/" in host else f"{host}:{port}"
+        self.frame: Array = np.zeros((0, 0, 3), np.uint8)
+        self.name = ""
+        self.version = (3, 8)
+        self.updates = 0
+        self.received_at: float | None = None
+        self._ready = False
+        self._lost: DesktopError | None = None
+        self._closed = False
+        self._buttons = 0
+        self._wire = Wire(_dial(host, port, timeout), self._script())
+        deadline = time.monotonic() + timeout
+        try:
+            while not self._ready:
+                if not self._wait(deadline):
+                    raise DesktopError(
+                        f"The VNC server at {self._where} must answer within "
+                        f"{timeout:g} seconds, and has not."
+                    )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The width and the height of the desktop."""
+        return self.frame.shape[1], self.frame.shape[0]
+
+    def fileno(self) -> int:
+        """Returns the descriptor of the connection, to wait for with others."""
+        return self._wire.fileno()
+
+    def update(self, timeout: float | None = 0.0) -> bool:
+        """Draws what has come; returns whether the picture may have changed.
+
+        Args:
+            timeout: How many seconds to wait for a change if there is none yet;
+                `None` waits as long as it takes.
+
+        Raises:
+            DesktopError: The connection is lost, or the server breaks the protocol.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        before, spare = self.updates, _MOST_READS
+        try:
+            while spare and self._wait(deadline if self.updates == before else 0.0):
+                is_late = deadline is not None and time.monotonic() >= deadline
+                # Because a server may send faster than this reads.
+                spare -= is_late or self.updates > before
+        except DesktopError as error:
+            if self.updates == before:
+                raise
+            self._lost = error  # The picture comes first.
+        return self.updates > before
+
+    def send(self, *events: KeyEvent | PointerEvent) -> None:
+        """Sends events, in this order."""
+        self._wire.send(b"".join(map(_packed, events)))
+
+    def key(self, key: str | int, down: bool) -> None:
+        """Presses a key, or lets go of it.
+
+        Args:
+            key: Its name, a character, or its symbol.
+            down: Whether it goes down.
+        """
+        self.send(KeyEvent(keysym(key), down))
+
+    def press(self, *keys: str | int) -> None:
+        """Presses keys together, and lets go of them in the reverse order."""
+        symbols = [keysym(key) for key in keys]
+        self.send(*(KeyEvent(symbol, True) for symbol in symbols))
+        self.send(*(KeyEvent(symbol, False) for symbol in reversed(symbols)))
+
+    def pointer(self, x: int, y: int, buttons: int = 0) -> None:
+        """Moves the pointer, with these buttons down, a bit for each."""
+        self.send(PointerEvent(x, y, buttons))
+
+    def refresh(self) -> None:
+        """Asks for the whole picture again, changed or not."""
+        self._ask(incremental=False)
+
+    def close(self) -> None:
+        """Closes the connection; calling it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._wire.close()
+
+    def __enter__(self) -> DesktopClient:
+        """Returns the client."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the connection."""
+        self.close()
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Reads and writes once; returns whether anything was read in time."""
+        if self._closed:
+            raise DesktopError(f"The connection to {self._where} is closed.")
+        if self._lost is not None:
+            raise self._lost
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        poll = select.poll()
+        poll.register(
+            self._wire, select.POLLIN | (self._wire.unsent and select.POLLOUT)
+        )
+        ready = poll.poll(None if left is None else left * 1000)
+        if not ready:
+            return False
+        if self._wire.unsent:
+            self._wire.write()
+        return self._wire.read() or deadline is None or time.monotonic() < deadline
+
+    def _ask(self, incremental: bool = True) -> None:
+        self._wire.send(_REQUEST.pack(3, incremental, 0, 0, *self.size))
+
+    def _script(self) -> Script:
+        """Reads what the server sends, from the first byte to the last."""
+        text = yield 12
+        self.version = version_of(text)
+        self._wire.send(version_text(self.version))
+        yield from self._authenticate()
+        self._wire.send(bytes([self._shared]))
+        width, height, theirs, length = _INIT.unpack((yield _INIT.size))
+        if length > _MOST_NAME:
+            raise DesktopError(
+                f"The name of a desktop must have at most {_MOST_NAME} bytes, got "
+                f"{length}."
+            )
+        self.name = (yield length).decode("utf-8", "replace") if length else ""
+        self._resize(width, height)
+        if theirs != self._format.pack():
+            self._wire.send(b"\0\0\0\0" + self._format.pack())
+        numbers = [*self._encodings, DESKTOP_SIZE]
+        self._wire.send(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
+        self._ask(incremental=False)
+        self._ready = True
+        while True:
+            (kind,) = yield 1
+            if kind == 0:
+                yield from self._update()
+            elif kind == 1:
+                # A map of colours, which pixels of true colour do not need.
+                _, _, count = struct.unpack(">BHH", (yield 5))
+                yield from _skipped(6 * count)
+            elif kind == 3:
+                (length,) = struct.unpack(">xxxI", (yield 7))
+                yield from _skipped(length)
+            elif kind != 2:
+                raise DesktopError(
+                    f"A message of the server must be of a known kind, got {kind}."
+                )
+
+    def _authenticate(self) -> Script:
+        """Proves to know the password, if the server asks for one."""
+        if self.version == (3, 3):
+            (kind,) = _NUMBER.unpack((yield 4))
+            kinds = [kind] if kind else []
+        else:
+            (count,) = yield 1
+            kinds = list((yield count)) if count else []
+        if not kinds:
+            yield from self._refused("refuses the connection")
+        wanted = [PASSWORD, NO_PASSWORD]
+        if self._password is None:
+            wanted.reverse()
+        chosen = next((kind for kind in wanted if kind in kinds), None)
+        if chosen is None:
+            raise DesktopError(
+                f"The VNC server at {self._where} must ask for a VNC password or "
+                f"nothing; it has the security types {listed(kinds)}."
+            )
+        if chosen == PASSWORD and self._password is None:
+            raise DesktopError(
+                f"The VNC server at {self._where} asks for a password. Pass password=."
+            )
+        if self.version != (3, 3):
+            self._wire.send(bytes([chosen]))
+        if chosen == PASSWORD:
+            self._wire.send(answer((yield 16), self._password or ""))
+        # Before 3.8 there is an answer only to a password.
+        if chosen == PASSWORD or self.version == (3, 8):
+            (result,) = _NUMBER.unpack((yield 4))
+            if result:
+                if self.version == (3, 8):
+                    yield from self._refused("refuses the password")
+                raise DesktopError(
+                    f"The VNC server at {self._where} refuses the password."
+                )
+
+    def _refused(self, what: str) -> Script:
+        (length,) = _NUMBER.unpack((yield 4))
+        count = min(length, _MOST_REASON)
+        reason = (yield count).decode("utf-8", "replace") if count else "no reason"
+        raise DesktopError(f"The VNC server at {self._where} {what}: {reason}")
+
+    def _update(self) -> Script:
+        (count,) = struct.unpack(">xH", (yield 3))
+        for _ in range(count):
+            header = yield _RECTANGLE.size
+            x, y, width, height, encoding = _RECTANGLE.unpack(header)
+            if encoding == DESKTOP_SIZE:
+                self._resize(width, height)
+                continue
+            place = Rectangle(x, y, width, height)
+            if x + width > self.frame.shape[1] or y + height > self.frame.shape[0]:
+                raise DesktopError(
+                    f"A rectangle must be inside the desktop of {self.size[0]} x "
+                    f"{self.size[1]}, got {width} x {height} at {x}, {y}."
+                )
+            if place.area and encoding in self._encodings:
+                yield from self._codec.decode(encoding, place, self.frame)
+            elif place.area:
+                raise DesktopError(
+                    f"The encoding of a rectangle must be one of those that were asked "
+                    f"for, got {encoding}."
+                )
+        self.updates += 1
+        self.received_at = time.monotonic()
+        self._ask()
+
+    def _resize(self, width: int, height: int) -> None:
+        if width * height > _MOST_PIXELS:
+            raise DesktopError(
+                f"A desktop must have at most {_MOST_PIXELS} pixels, got {width} x "
+                f"{height}."
+            )
+        before, self.frame = self.frame, np.zeros((height, width, 3), np.uint8)
+        kept = self.frame[: before.shape[0], : before.shape[1]]
+        kept[:] = before[:height, :width]
+
+
+def _dial(host: str, port: int, timeout: float) -> socket.socket:
+    try:
+        if "/" not in host:
+            return socket.create_connection((host, port), timeout)
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            link.settimeout(timeout)
+            link.connect(host)
+        except BaseException:
+            link.close()
+            raise
+        return link
+    except OSError as error:
+        where = host if "/" in host else f"{host}:{port}"
+        raise DesktopError(f"There is no VNC server at {where}: {error}.") from error
+
+
+def _encoding(name: str) -> int:
+    known: dict[str, int] = {**ENCODINGS, "copy": COPY}
+    if name not in known:
+        raise ValueError(
+            f"An encoding must be one of {', '.join(sorted(known))}, got {name!r}."
+        )
+    return known[name]
+
+
+def _skipped(count: int) -> Script:
+    """Reads bytes that are of no use, a part at a time."""
+    while count:
+        part = min(count, _PART)
+        yield part
+        count -= part
+
+
+def _packed(event: Any) -> bytes:
+    if isinstance(event, KeyEvent):
+        return _KEY.pack(4, event.down, event.key)
+    x, y = (min(max(0, int(place)), 0xFFFF) for place in (event.x, event.y))
+    return _POINTER.pack(5, event.buttons, x, y)
