@@ -44,6 +44,7 @@ from envkit.adapters.values import (
     Leaf,
     array_leaf,
     bounded_leaf,
+    integer_leaf,
     map_specs,
     map_with_paths,
 )
@@ -58,7 +59,6 @@ from envkit.types import Array, NestedArray, NestedSpec, RandomSource, Seed
 __all__ = [
     "DmEnvWrapper",
     "Strings",
-    "integer_leaf",
     "spec_from_dm_env",
     "spec_to_dm_env",
 ]
@@ -577,25 +577,6 @@ def _writer(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:
         return (wide if low is None else np.clip(wide, low, high))[()]
 
     return convert_wide
-
-
-def integer_leaf(spec: BoundedArraySpec) -> Leaf:
-    """Returns a function that makes one of NumPy's numbers of an integer."""
-    low, high, kind = int(spec.minimum), int(spec.maximum), spec.dtype.type
-    convert_other = bounded_leaf(spec)
-
-    def convert(value: Any) -> Any:
-        # Hot: called once per step. It compares Python's integers, because that is ten
-        # times as fast as comparing arrays.
-        if type(value) is kind or type(value) is int:
-            number = int(value)
-        else:
-            number = int(convert_other(value))
-        if not low <= number <= high:
-            raise SpecError
-        return kind(number)
-
-    return convert
 
 
 def _object_leaf(theirs: Any, spec: ArraySpec, refuse: _Refuse) -> Leaf:

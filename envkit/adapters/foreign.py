@@ -49,6 +49,7 @@ __all__ = [
     "handed_options",
     "limited_and_wrapped",
     "number_of",
+    "rendered",
     "require",
     "reward_of",
     "take_flags",
@@ -275,6 +276,20 @@ def check_render_mode(
             f"environment is chosen when it is made, and this one was made {how}. "
             f"{remedy}"
         )
+
+
+def rendered(env: Any, render_mode: str | None, name: str) -> Any:
+    """Returns what an environment renders for an object of another library.
+
+    Raises:
+        NotImplementedError: The object was made without a mode.
+    """
+    if render_mode is None:
+        raise NotImplementedError(
+            f"{name} was made without a render_mode, so it does not render. Make it "
+            'with render_mode="rgb_array".'
+        )
+    return env.render(render_mode)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
@@ -46,7 +45,13 @@ from envkit.adapters.gymnasium.wrapper import (
     set_attribute,
 )
 from envkit.adapters.state import layers_of
-from envkit.adapters.values import Converter, Leaf, array_leaf, bounded_leaf
+from envkit.adapters.values import (
+    Converter,
+    Leaf,
+    array_leaf,
+    bounded_leaf,
+    integer_leaf,
+)
 from envkit.arguments import as_discount
 from envkit.errors import CallOrderError, SpecError
 from envkit.py_environment import PyEnvironment
@@ -715,28 +720,13 @@ def action_converter(space: Any, spec: NestedSpec, *, subject: str) -> Converter
         kind = _kind(space)
         if kind not in _SPECS:
             return members.action_converter(space, spec, subject=subject, root=path)
-        return _choice_leaf(spec) if kind == "Discrete" else _array_leaf(space, spec)
+        return (
+            integer_leaf(spec, int) if kind == "Discrete" else _array_leaf(space, spec)
+        )
 
     root = "action"
     leaves = _leaves(space, spec, root, leaf)
     return Converter(spec, leaves, subject=subject, root=root)
-
-
-def _choice_leaf(spec: BoundedArraySpec) -> Leaf:
-    low, high = int(spec.minimum), int(spec.maximum)
-    convert_other = bounded_leaf(spec)
-
-    def convert(value: Any) -> int:
-        # Hot: called once per step.
-        try:
-            number = operator.index(value)
-        except TypeError:
-            number = int(convert_other(value))
-        if not low <= number <= high:
-            raise SpecError
-        return number
-
-    return convert
 
 
 def _array_leaf(space: Any, spec: ArraySpec) -> Leaf:

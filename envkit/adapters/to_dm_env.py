@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.adapters.dm_env import integer_leaf, spec_to_dm_env
+from envkit.adapters.dm_env import spec_to_dm_env
 from envkit.adapters.foreign import LateBase, forwarded, require
-from envkit.adapters.values import Leaf, Repacker, bounded_leaf
+from envkit.adapters.values import Leaf, Repacker, bounded_leaf, integer_leaf
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -28,6 +29,7 @@ __all__ = [
     "array_leaf",
     "bounded_leaf",
     "compiled",
+    "integer_leaf",
     "kept_leaf",
     "map_specs",
     "map_with_paths",
@@ -183,6 +185,40 @@ def bounded_leaf(spec: ArraySpec) -> Leaf:
     return _large_leaf(spec) if math.prod(spec.shape) > _FEW else _small_leaf(spec)
 
 
+def integer_leaf(
+    spec: BoundedArraySpec, kind: Callable[[int], Any] | None = None
+) -> Leaf:
+    """Returns a function that makes a number of an integer, and checks its bounds.
+
+    Args:
+        spec: The spec of the integer.
+        kind: What makes the number; `None` for the type of NumPy that the spec has.
+    """
+    low, high = int(spec.minimum), int(spec.maximum)
+    make = spec.dtype.type if kind is None else kind
+    convert_other = bounded_leaf(spec)
+    # Looking a number up takes a fifth of the time of making it.
+    few = high - low < _FEW_CHOICES
+    members = [make(number) for number in range(low, high + 1)] if few else []
+
+    def convert(value: Any) -> Any:
+        # Hot: called once per step. Comparing Python's integers is ten times as fast
+        # as comparing arrays.
+        if value.__class__ is np.bool_:
+            value = bool(value)  # As an index NumPy's own is deprecated.
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = int(convert_other(value))
+        if not low <= number <= high:
+            raise SpecError
+        return members[number - low] if few else make(number)
+
+    return convert
+
+
+# For how many choices the members are kept.
+_FEW_CHOICES = 1024
 # Up to so many elements Python's comparisons are quicker than starting NumPy's.
 _FEW = 32
 

@@ -40,6 +40,7 @@ from envkit.adapters.values import (
     Leaf,
     array_leaf,
     bounded_leaf,
+    integer_leaf,
     kept_leaf,
     map_specs,
     rebuilt,
@@ -609,7 +610,7 @@ class _Checks(_Writer):
     def leaf(self, space: Any, spec: ArraySpec, path: str) -> Leaf:
         kind = kind_of_space(space)
         if kind == "Discrete" and isinstance(spec, BoundedArraySpec):
-            return _integer_leaf(spec)
+            return integer_leaf(spec)
         if isinstance(spec, ObjectSpec):
             return self._object_leaf(spec, path)
         if kind == "Text":
@@ -617,7 +618,7 @@ class _Checks(_Writer):
         return _kept_leaf(spec) if spec.keeps_floats else bounded_leaf(spec)
 
     def one_of(self, space: Any, spec: OneOf, path: str) -> Leaf:
-        to_tag = _integer_leaf(spec.tag)
+        to_tag = integer_leaf(spec.tag)
         pairs = zip(space.spaces, spec.branches, strict=True)
         parts = [
             self.converter(*pair, f"{path}.branches[{index}]")
@@ -676,33 +677,6 @@ def _kept_leaf(spec: ArraySpec) -> Leaf:
         return own if given is None else np.array(given)
 
     return convert
-
-
-def _integer_leaf(spec: BoundedArraySpec) -> Leaf:
-    low, high, kind = int(spec.minimum), int(spec.maximum), spec.dtype.type
-    convert_other = bounded_leaf(spec)
-    # Looking a number up takes a fifth of the time of making it.
-    few = high - low < _FEW_CHOICES
-    members = [kind(number) for number in range(low, high + 1)] if few else []
-
-    def convert(value: Any) -> Any:
-        # Hot: called once per step. Comparing Python's integers is ten times as fast
-        # as comparing arrays.
-        if value.__class__ is np.bool_:
-            value = bool(value)  # As an index NumPy's own is deprecated.
-        try:
-            number = operator.index(value)
-        except TypeError:
-            number = int(convert_other(value))
-        if not low <= number <= high:
-            raise SpecError
-        return members[number - low] if few else kind(number)
-
-    return convert
-
-
-# For how many choices the members are kept.
-_FEW_CHOICES = 1024
 
 
 def _stacked(space: Any, members: Sequence[Any]) -> Any:

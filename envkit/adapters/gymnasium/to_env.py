@@ -14,6 +14,7 @@ from envkit.adapters.foreign import (
     as_info,
     forwarded_to_library,
     handed_options,
+    rendered,
     require,
     take_flags,
 )
@@ -173,12 +174,7 @@ class PyToGymnasium(LateBase):
 
     def render(self) -> Any:
         """Returns what the environment renders in the adapter's mode."""
-        if self.render_mode is None:
-            raise NotImplementedError(
-                f"PyToGymnasium({self._name}) was made without a render_mode, so it "
-                'does not render. Make it with render_mode="rgb_array".'
-            )
-        return self._env.render(self.render_mode)
+        return rendered(self._env, self.render_mode, f"PyToGymnasium({self._name})")
 
     def close(self) -> None:
         """Closes the environment."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit.actions import FLOATS
-from envkit.adapters.foreign import LateBase, forwarded_to_library, require
+from envkit.adapters.foreign import LateBase, forwarded_to_library, rendered, require
 from envkit.adapters.gymnasium.infos import (
     ColumnInfos,
     Infos,
@@ -428,14 +428,10 @@ class PyToGymnasiumVector(LateBase):
     def render(self) -> tuple[Any, ...]:
         """Returns what each row renders."""
         self._check_idle("render")
-        if self.render_mode is None:
-            raise NotImplementedError(
-                f"{type(self).__name__}({self._name}) was made without a render_mode, "
-                'so it does not render. Make it with render_mode="rgb_array".'
-            )
-        rendered = self._env.render(self.render_mode)
+        name = f"{type(self).__name__}({self._name})"
+        pictures = rendered(self._env, self.render_mode, name)
         # `None` from one object that draws in a window.
-        return (None,) * self.num_envs if rendered is None else tuple(rendered)
+        return (None,) * self.num_envs if pictures is None else tuple(pictures)
 
     def close(self, **kwargs: Any) -> None:
         """Closes the batch, once.

@@ -11,6 +11,7 @@ from envkit.adapters.foreign import (
     as_info,
     forwarded_to_library,
     handed_options,
+    rendered,
     require,
     take_flags,
 )
@@ -207,13 +208,8 @@ class PyToPettingZoo(LateBase):
 
     def render(self) -> Any:
         """Returns what the environment renders in the adapter's mode."""
-        if self.render_mode is None:
-            raise NotImplementedError(
-                f"to_pettingzoo({type(self._env).__name__}) was made without a "
-                "render_mode, so it does not render. Make it with "
-                'render_mode="rgb_array".'
-            )
-        return self._env.render(self.render_mode)
+        name = f"to_pettingzoo({type(self._env).__name__})"
+        return rendered(self._env, self.render_mode, name)
 
     def state(self) -> Any:
         """Returns the environment's global view of itself, if it has one."""
