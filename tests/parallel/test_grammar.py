@@ -84,6 +84,18 @@ def test_a_step_type_out_of_turn_is_refused(
     )
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_a_step_type_that_is_far_too_large_is_refused_too(dtype):
+    class Far(CountingEnv):
+        def _step(self, action):
+            return super()._step(action)._replace(step_type=dtype(2**32 + 1))
+
+    with pool_of([Far], validate="never") as pool, pytest.raises(SpecError) as refused:
+        play(pool)
+    assert "env 0 returned" in str(refused.value)
+    assert "step_type" in str(refused.value)
+
+
 class Showing(CountingEnv):
     """Shows what it was given, after a first step and reset that are right."""
 

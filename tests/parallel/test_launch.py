@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -10,6 +11,8 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -22,6 +25,7 @@ from envkit.parallel.backends.launch import (
     search_path,
     start_interpreter,
 )
+from envkit.parallel.system.lifeline import close_lifeline, open_lifeline
 from tests import residue
 from tests.waiting import PATIENCE
 
@@ -222,6 +226,46 @@ def test_an_interpreter_is_started_with_the_descriptors_it_is_given():
 
     assert b"here" == os.read(read, 10)
     os.close(read)
+
+
+def test_a_fork_in_another_thread_keeps_no_program_from_starting(
+    monkeypatch, in_thread
+):
+    """A fork that holds the pipe by which a program tells that it has begun."""
+    make, forked, children = os.pipe, threading.Event(), []
+
+    def fork():
+        with warnings.catch_warnings():
+            # Python warns that a fork of a process with threads may hang.
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        children.append(pid)
+        forked.set()
+
+    def pipe():
+        monkeypatch.setattr(os, "pipe", make)
+        ends = make()
+        forks.append(in_thread(fork))
+        # It waits for the program. One that did not would have come by then.
+        forked.wait(0.5)
+        return ends
+
+    forks = []
+    read, write = open_lifeline()  # From now on forks are looked after.
+    os.close(read)
+    close_lifeline(write)
+    monkeypatch.setattr(os, "pipe", pipe)
+    starting = in_thread(
+        functools.partial(start_interpreter, ["0"], env=os.environ, fds=(), stderr=2)
+    )
+    try:
+        assert starting().wait() == 0
+    finally:
+        forks[0]()
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
 
 
 # What is seen of a worker.

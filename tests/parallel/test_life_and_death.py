@@ -35,6 +35,7 @@ from tests.parallel.trouble import (
     ENDS,
     PROMPTLY,
     Troubled,
+    complain_with_a_program,
     failure_of,
     first_line,
     masked,
@@ -577,13 +578,6 @@ def test_the_last_lines_of_standard_error_are_in_the_error():
         error.stderr_tail.splitlines()[-2:]
     )
     assert len(str(error)) < 5000
-
-
-def complain_with_a_program():
-    os.write(2, b"first\n")
-    # It opens the file anew, so it has a position of its own in it.
-    subprocess.run("echo second >> /dev/stderr", shell=True, check=True)
-    os.write(2, b"third")
 
 
 def test_what_a_program_appends_to_standard_error_is_not_written_over():

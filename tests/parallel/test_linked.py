@@ -36,7 +36,14 @@ from envkit.parallel.system.link import ANSWER_SIZE, PROOF_SIZE, Address, Token
 from envkit.parallel.worker import host
 from tests.parallel import streams
 from tests.parallel.environments import Walk
-from tests.parallel.trouble import Troubled, exits, plan, raises, signalled
+from tests.parallel.trouble import (
+    Troubled,
+    complain_with_a_program,
+    exits,
+    plan,
+    raises,
+    signalled,
+)
 from tests.waiting import PATIENCE, is_running, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
@@ -211,6 +218,16 @@ def test_the_error_says_on_which_machine_a_worker_has_ended(end, text):
         expected = f"worker 1 (pid {pid} on {HOST}) {text} while env 1 was in step()"
         assert str(error).startswith(expected)
         assert (pid, HOST) == (error.pid, error.host)
+
+
+def test_what_a_program_appends_to_standard_error_is_not_written_over():
+    with pool_of(troubled(1)) as env:
+        env.reset()
+        env.call("do", complain_with_a_program)
+        plan(env, 0, "step", exits(3))
+        with pytest.raises(WorkerCrashed) as caught:
+            env.step([0])
+    assert caught.value.stderr_tail == "first\nsecond\nthird"
 
 
 def test_a_worker_that_is_lost_ends_episodes_as_truncations_and_is_replaced():

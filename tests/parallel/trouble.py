@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import subprocess
 
 import numpy as np
 import pytest
@@ -97,6 +98,14 @@ def signalled(number):
 
 def exits(code):
     return functools.partial(os._exit, code)
+
+
+def complain_with_a_program():
+    """Writes to standard error, as does a program."""
+    os.write(2, b"first\n")
+    # It opens the file anew, so it has a position of its own in it.
+    subprocess.run("echo second >> /dev/stderr", shell=True, check=True)
+    os.write(2, b"third")
 
 
 # How a worker may end, and what its error knows about that.

@@ -16,10 +16,10 @@ from envkit.parallel.backends.launch import (
     StderrFile,
     signal_name,
     start_command,
+    stderr_file,
 )
 from envkit.parallel.messages import ExitReport
 from envkit.parallel.system.lifeline import MARK
-from envkit.parallel.system.shared_memory import anonymous_file
 from envkit.parallel.worker.host import CUT_OFF
 
 __all__ = ["CommandLauncher"]
@@ -65,7 +65,7 @@ class CommandLauncher:
             # The envkit that runs here, wherever its script has been installed.
             words[:1] = [sys.executable, "-m", "envkit"]
         serial = next(self._serial)
-        stderr = anonymous_file()
+        stderr = stderr_file()
         try:
             mark = {MARK: f"{self._guardian.mark}{serial}."}
             process = start_command(words, mark, stderr)

@@ -20,7 +20,11 @@ import numpy as np
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.cpus import ONE_THREAD
-from envkit.parallel.system.lifeline import close_lifeline, open_lifeline
+from envkit.parallel.system.lifeline import (
+    close_lifeline,
+    open_lifeline,
+    without_forks,
+)
 from envkit.parallel.system.shared_memory import anonymous_file
 from envkit.parallel.worker.environments import resident_bytes
 
@@ -38,6 +42,7 @@ __all__ = [
     "signal_name",
     "start_command",
     "start_interpreter",
+    "stderr_file",
 ]
 
 # Stands for the status of a process whose end was not observed.
@@ -153,6 +158,14 @@ def _write_to_stderr(text: str) -> None:
     with contextlib.suppress(AttributeError, ValueError, OSError, TypeError):
         sys.stderr.write(text)
         sys.stderr.flush()
+
+
+def stderr_file() -> int:
+    """Opens an anonymous file for what a worker writes to standard error."""
+    fd = anonymous_file()
+    # Helpers of the worker may open it anew, and all of them must append.
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+    return fd
 
 
 class WorkerProcess:
@@ -288,11 +301,8 @@ class WorkerEnds:
             self.life_read, self.life_write = open_lifeline()
             opened.callback(os.close, self.life_read)
             opened.callback(close_lifeline, self.life_write)
-            self.stderr = anonymous_file()
+            self.stderr = stderr_file()
             opened.pop_all()
-        flags = fcntl.fcntl(self.stderr, fcntl.F_GETFL)
-        # Helpers of the worker write to the same file: all of them must append.
-        fcntl.fcntl(self.stderr, fcntl.F_SETFL, flags | os.O_APPEND)
 
     def process(
         self,
@@ -468,27 +478,29 @@ def start_command(
     command: list[str], variables: Mapping[str, str], stderr: int
 ) -> subprocess.Popen[bytes]:
     """Starts a command, in a session of its own."""
-    return subprocess.Popen(
-        command,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        stderr=stderr,
-        start_new_session=True,
-    )
+    with without_forks():
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
 
 
 def start_interpreter(
     arguments: list[str], *, env: Mapping[str, str], fds: tuple[int, ...], stderr: int
 ) -> subprocess.Popen[bytes]:
     """Starts Python with a program and its arguments, in a session of its own."""
-    return subprocess.Popen(
-        [sys.executable, *_interpreter_flags(), "-c", *arguments],
-        env=dict(env),
-        pass_fds=fds,
-        stdin=subprocess.DEVNULL,
-        stderr=stderr,
-        start_new_session=True,
-    )
+    with without_forks():
+        return subprocess.Popen(
+            [sys.executable, *_interpreter_flags(), "-c", *arguments],
+            env=dict(env),
+            pass_fds=fds,
+            stdin=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
 
 
 def _interpreter_flags() -> list[str]:

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from envkit.parallel.system.doorbell import is_readable
@@ -26,13 +27,15 @@ __all__ = [
     "forget_in_forks",
     "mark_helpers",
     "open_lifeline",
+    "without_forks",
 ]
 
 MARK = "ENVKIT_POOL"
 
 # Descriptors whose closing says that this process is gone. A fork must not hold them.
 _lifelines: set[int] = set()
-# A fork in another thread waits until a new lifeline is in the set.
+# A fork in another thread waits until a new lifeline is in the set, and until a program
+# that is being started has begun.
 _opening = threading.RLock()
 _hooked: list[bool] = []
 # Objects with descriptors that a fork inherits and must close, by their `forget()`.
@@ -42,6 +45,19 @@ _forgetting: list[bool] = []
 
 def open_lifeline() -> tuple[int, int]:
     """Opens a pipe that is readable when this process has ended: reader, writer."""
+    with without_forks():
+        read, write = os.pipe()
+        _lifelines.add(write)
+    return read, write
+
+
+@contextlib.contextmanager
+def without_forks() -> Iterator[None]:
+    """Lets forks in other threads wait until a block is over.
+
+    `subprocess` waits for the end of a pipe until a program has begun. A fork that
+    inherits the pipe at that moment would hold it open for as long as it runs.
+    """
     if not _hooked and hasattr(os, "register_at_fork"):
         _hooked.append(True)
         os.register_at_fork(
@@ -50,9 +66,7 @@ def open_lifeline() -> tuple[int, int]:
             after_in_child=_close_in_fork,
         )
     with _opening:
-        read, write = os.pipe()
-        _lifelines.add(write)
-    return read, write
+        yield
 
 
 def close_lifeline(write: int) -> None:

@@ -165,7 +165,7 @@ class RowWriter:
                 discounts[row] = discount
                 observations[row][...] = observation
             # Plain numbers and lists have no shape; others are no time steps at all.
-            except (_ShapeError, AttributeError, TypeError, ValueError):
+            except _UNFIT:
                 self._write_slowly(row, slot, time_step)
 
         return write
@@ -189,7 +189,7 @@ class RowWriter:
                         views[row][...] = leaf
                     else:
                         views[row] = leaf
-            except (_ShapeError, AttributeError, TypeError, ValueError):
+            except _UNFIT:
                 self._write_slowly(row, slot, time_step)
 
         return write
@@ -300,6 +300,10 @@ def _guarded(
 
 class _ShapeError(Exception):
     """A leaf has another shape than its row."""
+
+
+# What comes of values that cannot be written just so.
+_UNFIT = (_ShapeError, AttributeError, TypeError, ValueError, OverflowError)
 
 
 def _harmless_for(dtype: Any) -> set[Any]:
