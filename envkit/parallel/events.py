@@ -258,7 +258,7 @@ class Events:
     def _go_on(self) -> None:
         """Starts workers whose pause has passed, and asks rows that waited for them."""
         with uninterrupted():
-            self._workers.start_again(self._now())
+            self._workers.start_again(self._now)
             self.release()
             self.note_plain()
         self.send()

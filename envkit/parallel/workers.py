@@ -247,7 +247,11 @@ class Workers:
         if not self._options.start_serially:
             waves = [functools.reduce(operator.iadd, waves, [])]
         for wave in waves:
+            began = now()
             self._backend.start([self._job(worker) for worker in wave])
+            # That builds no environments, and may itself have stood still.
+            if deadline is not None:
+                deadline += now() - began
             for worker in wave:
                 self.workers[worker].is_starting = True
             problems, deadline = self._await_hellos(wave, hellos, deadline, now)
@@ -423,15 +427,16 @@ class Workers:
             others=sum(other.is_ready for other in self.workers),
         )
 
-    def start_again(self, now: float) -> None:
+    def start_again(self, now: Callable[[], float]) -> None:
         """Starts workers whose pause has passed."""
+        moment = now()
         for index, worker in enumerate(self.workers):
-            if worker.restart_at is not None and now >= worker.restart_at:
+            if worker.restart_at is not None and moment >= worker.restart_at:
                 timeout = self._options.start_timeout
                 self._backend.replace(index, self._job(index))
                 worker.restart_at = None
                 worker.is_starting = True
-                worker.start_by = None if timeout is None else now + timeout
+                worker.start_by = None if timeout is None else now() + timeout
                 worker.is_spared = False
 
     def welcome(

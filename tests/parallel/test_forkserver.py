@@ -281,6 +281,31 @@ def test_a_server_that_cannot_start_says_why(
     ) == re.sub(r"pid \d+", "pid N", message)
 
 
+class StoodStill:
+    """A channel on which an answer comes after a wait that was over much too late."""
+
+    def __init__(self, waits):
+        self.life_fd, self.channel = -1, self
+        self.waits, self.waited = waits, 0.0
+
+    def receive(self, timeout, *, life):
+        self.waited += timeout
+        if self.waits:
+            self.waits -= 1
+            raise TimeoutError
+        return "answer"
+
+
+def test_time_in_which_nothing_ran_is_no_reason_to_give_a_server_up():
+    # One wait may have taken an hour, for all that the clock says.
+    assert "answer" == forkserver._Server(StoodStill(waits=50))._receive(None)
+
+    silent = StoodStill(waits=1000)
+    with pytest.raises(TimeoutError):
+        forkserver._Server(silent)._receive(None)
+    assert forkserver._START_TIMEOUT == silent.waited
+
+
 def test_an_interrupted_start_leaves_nothing(start):
     def interrupt(number, frame):
         raise KeyboardInterrupt

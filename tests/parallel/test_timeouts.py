@@ -358,7 +358,17 @@ class Stand:
 
 
 class Pausable(FakeBackend):
-    """Knows one thing more that may happen."""
+    """Knows one thing more that may happen.
+
+    Attributes:
+        to_start: How many seconds pass while a process is being started.
+    """
+
+    to_start = 0.0
+
+    def start(self, jobs):
+        super().start(jobs)
+        self.clock.advance(self.to_start)
 
     def _play(self, action):
         super()._play(action)
@@ -504,8 +514,26 @@ def test_a_start_that_stood_still_is_not_late():
         assert 2 == pool.num_workers
 
 
-def test_a_new_start_that_stood_still_is_not_late():
+@pytest.mark.parametrize("serially", [True, False])
+def test_a_start_that_stood_still_while_processes_started_is_not_late(serially):
+    backend = Pausable()
+    backend.to_start = 3600.0
+    starts = [Start(0), Pass(2.0), Start(1)] if serially else [Start(0), Start(1)]
+    backend.plan(Pass(2.0), *starts)
+    with ParallelPyEnvironment(
+        [CountingEnv] * 2,
+        num_workers=2,
+        backend=backend,
+        start_timeout=5.0,
+        start_serially=serially,
+    ) as pool:
+        assert 2 == pool.num_workers
+
+
+@pytest.mark.parametrize("to_start", [0.0, 3600.0])
+def test_a_new_start_that_stood_still_is_not_late(to_start):
     pool, backend = pausable_pool(start_timeout=5.0, on_worker_failure=RestartPolicy())
+    backend.to_start = to_start
     with pool:
         pool.send([0, 0])
         backend.plan(Finish((0,)), Die(1))

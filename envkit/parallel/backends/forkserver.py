@@ -58,6 +58,9 @@ _PRELOADED = (
 # How long the server may take to load all that on a busy machine with slow disks, and
 # to fork.
 _START_TIMEOUT = 60.0
+# In pieces of this length: one in which nothing ran, as in a container that was paused,
+# counts as no more.
+_PIECE = 1.0
 # How long after a worker's end the server may take to say how it ended.
 _STATUS_TIMEOUT = 1.0
 # How long it may take to end, once asked.
@@ -189,7 +192,7 @@ class _Server:
         order = Fork(number, _search_path(), _folder())
         channel.send(order, fds, timeout=_START_TIMEOUT, life=life_or_none)
         while True:
-            answer = channel.receive(_START_TIMEOUT, life=life_or_none)
+            answer = self._receive(life_or_none)
             came = channel.take_fds()
             if isinstance(answer, Ended):
                 self._statuses.update(answer.statuses)
@@ -199,6 +202,18 @@ class _Server:
                 raise OSError(answer.errno, answer.reason)
             else:
                 return answer.pid, came[0] if came else -1
+
+    def _receive(self, life: int | None) -> Forked | Refused | Ended:
+        """Waits for what the server says next."""
+        left = _START_TIMEOUT
+        while True:
+            piece = min(left, _PIECE)
+            try:
+                return self._process.channel.receive(piece, life=life)  # type: ignore[no-any-return]  # the server sends nothing else
+            except TimeoutError:
+                left -= piece
+                if left <= 0.0:
+                    raise
 
     def status(self, number: int) -> int | None:
         """Returns how a worker ended, or `None` before the server has sent it."""
