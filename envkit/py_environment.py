@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from envkit import provenance
+from envkit.direct_row import DirectRow
 from envkit.errors import CallOrderError
 from envkit.provenance import MadeBy, check_made_by, made_by
 from envkit.rows import STEPS, MaskedRows
@@ -368,6 +369,15 @@ class PyEnvironment(Specified, MaskedRows):
             self._checked(stepped, "_step")
         self._current_time_step = stepped
         return stepped
+
+    def _direct_row(self) -> DirectRow | None:
+        """Returns what steps the environment without time steps, if that is the same.
+
+        Only adapters of libraries have one, and wrappers that let most steps be. A
+        worker asks for it when it begins, and again when it was asked to do something
+        after which another answer may be right.
+        """
+        return None
 
     def close(self) -> None:  # most environments hold nothing
         """Frees what the environment holds; calling it again does nothing."""

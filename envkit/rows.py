@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from envkit import nest
+from envkit.direct_row import CurrentTimeStep, DirectRow
 from envkit.errors import CallOrderError, SpecError
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import as_array
@@ -46,7 +47,9 @@ class MaskedRows(abc.ABC):
     """
 
     # On the class, so that a subclass whose __init__ forgets super().__init__() works.
-    _current_time_step: TimeStep | None = None
+    _current_time_step: TimeStep | None = CurrentTimeStep()  # type: ignore[assignment]  # what is read of it
+    # What steps the environment at the moment instead of `step`, if something does.
+    _direct: DirectRow | None = None
     _handle_auto_reset: bool = False
     _merge_structure: nest.Structure | None = None
     # The order of a batch, and whether its rows move as under NEXT_STEP for now.

@@ -41,6 +41,7 @@ FLOORS: dict[int, set[str]] = {
         "arguments",
         "async_environment",
         "blocking",
+        "direct_row",
         "rows",
         "provenance",
         "py_environment",

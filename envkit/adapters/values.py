@@ -29,6 +29,7 @@ __all__ = [
     "array_leaf",
     "bounded_leaf",
     "compiled",
+    "few_numbers",
     "integer_leaf",
     "kept_leaf",
     "map_specs",
@@ -198,8 +199,7 @@ def integer_leaf(
     make = spec.dtype.type if kind is None else kind
     convert_other = bounded_leaf(spec)
     # Looking a number up takes a fifth of the time of making it.
-    few = high - low < _FEW_CHOICES
-    members = [make(number) for number in range(low, high + 1)] if few else []
+    members = few_numbers(spec, make)
 
     def convert(value: Any) -> Any:
         # Hot: called once per step. Comparing Python's integers is ten times as fast
@@ -212,9 +212,25 @@ def integer_leaf(
             number = int(convert_other(value))
         if not low <= number <= high:
             raise SpecError
-        return members[number - low] if few else make(number)
+        return members[number] if members else make(number)
 
     return convert
+
+
+def few_numbers(
+    spec: BoundedArraySpec, kind: Callable[[int], Any] | None = None
+) -> dict[int, Any]:
+    """Returns what `integer_leaf` makes of each number, unless there are many.
+
+    Example:
+        >>> few_numbers(BoundedArraySpec((), np.int8, 0, 1), float)
+        {0: 0.0, 1: 1.0}
+    """
+    low, high = int(spec.minimum), int(spec.maximum)
+    make = spec.dtype.type if kind is None else kind
+    if high - low >= _FEW_CHOICES:
+        return {}
+    return {number: make(number) for number in range(low, high + 1)}
 
 
 # For how many choices the members are kept.

@@ -13,6 +13,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.arguments import checked_size
+from envkit.direct_row import DirectRow, are_own
+from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import FLAGS, AutoReset, StepType, TimeStep
@@ -134,7 +136,10 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     def _step_single(self, action: NestedArray) -> TimeStep:
         if self._cut:
             return self._reset()
-        time_step: TimeStep = self._env.step(action)
+        return self._count(self._env.step(action))
+
+    def _count(self, time_step: TimeStep) -> TimeStep:
+        """Counts a step of a single environment, and ends the episode at the limit."""
         self._steps += 1
         is_mid = time_step.step_type is _MID or time_step.step_type == _MID
         if not is_mid and time_step.step_type == _FIRST:
@@ -149,6 +154,23 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         if is_mid:
             self._cut = True
             return time_step._replace(step_type=_LAST)
+        return time_step
+
+    def _direct_row(self) -> DirectRow | None:
+        ask = getattr(self._env, "_direct_row", None)
+        is_plain = not self._dims and self._seconds is None
+        if ask is None or not (is_plain and are_own(self, _STEPPING)):
+            return None
+        row: DirectRow | None = ask()
+        if row is None or len(row.layers) > 1:
+            return None
+        row.limit(self, self._duration)
+        return row
+
+    def _finish_row(self, result: Any) -> TimeStep:
+        """Finishes a step of the library that the environment adapts."""
+        time_step = self._count(self._env._finish_row(result))
+        self._current_time_step = time_step
         return time_step
 
     def _begin(self) -> None:
@@ -202,6 +224,15 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     def _restore(self, saved: Any) -> None:
         super()._restore(saved)
         self._began = self._now() - saved["elapsed"]
+
+
+_STEPPING = {
+    "step": PyEnvironment.step,
+    "_step": TimeLimit._step,
+    "_step_single": TimeLimit._step_single,
+    "_count": TimeLimit._count,
+    "should_reset": PyEnvironment.should_reset,
+}
 
 
 class FixedLength(PyEnvironmentBaseWrapper):

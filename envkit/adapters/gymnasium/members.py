@@ -40,6 +40,7 @@ from envkit.adapters.values import (
     Leaf,
     array_leaf,
     bounded_leaf,
+    few_numbers,
     integer_leaf,
     kept_leaf,
     map_specs,
@@ -53,7 +54,15 @@ from envkit.specs.validation import describe
 from envkit.text import counted
 from envkit.types import Array, NestedSpec
 
-__all__ = ["action_converter", "from_member", "from_members", "to_member", "to_members"]
+__all__ = [
+    "action_converter",
+    "choices_of",
+    "from_member",
+    "from_members",
+    "takes_arrays",
+    "to_member",
+    "to_members",
+]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -677,6 +686,31 @@ def _kept_leaf(spec: ArraySpec) -> Leaf:
         return own if given is None else np.array(given)
 
     return convert
+
+
+def choices_of(space: Any, spec: NestedSpec) -> dict[int, Any] | None:
+    """Returns the member for each number, if the actions of a space are few numbers.
+
+    Example:
+        >>> from gymnasium import spaces
+        >>> from envkit.adapters import spec_from_gym_space
+        >>> space = spaces.Discrete(2, start=5)
+        >>> choices_of(space, spec_from_gym_space(space))
+        {5: np.int64(5), 6: np.int64(6)}
+    """
+    if kind_of_space(space) != "Discrete" or not isinstance(spec, BoundedArraySpec):
+        return None
+    return few_numbers(spec) or None
+
+
+def takes_arrays(space: Any, spec: NestedSpec) -> bool:
+    """Returns True if an action of a space is an array that its spec describes whole.
+
+    Then an array of the spec's dtype within its bounds is an action as it is.
+    """
+    if kind_of_space(space) not in ("Box", "MultiDiscrete", "MultiBinary"):
+        return False
+    return isinstance(spec, ArraySpec) and spec.shape != ()
 
 
 def _stacked(space: Any, members: Sequence[Any]) -> Any:

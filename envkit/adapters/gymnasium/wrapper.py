@@ -15,14 +15,21 @@ from envkit.adapters.foreign import (
     require,
     reward_of,
 )
-from envkit.adapters.gymnasium.members import action_converter, from_member
+from envkit.adapters.gymnasium.members import (
+    action_converter,
+    choices_of,
+    from_member,
+    takes_arrays,
+)
 from envkit.adapters.gymnasium.spaces import (
     MaxLengths,
     keeping_floats,
     spec_from_gym_space,
 )
 from envkit.arguments import as_discount
+from envkit.direct_row import DirectRow, are_own
 from envkit.errors import CallOrderError, SpecError
+from envkit.py_environment import PyEnvironment
 from envkit.rows import options_copy
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
@@ -222,7 +229,11 @@ class GymnasiumWrapper(ForeignEnvironment):
         # Hot: called once per step.
         if self._closed or self._ended:
             self._refuse_step()
-        result = self._foreign.step(self._to_action(action))
+        return self._read(self._foreign.step(self._to_action(action)))
+
+    def _read(self, result: Any) -> TimeStep:
+        """Returns the time step of what the environment's `step` has returned."""
+        # Hot: called once per step.
         try:
             gym_observation, reward, terminated, truncated, self._info = result
         except (TypeError, ValueError):
@@ -255,6 +266,23 @@ class GymnasiumWrapper(ForeignEnvironment):
             observation,
         )
 
+    def _direct_row(self) -> DirectRow | None:
+        if self._plain_dtype is None or not are_own(self, _STEPPING):
+            return None
+        space, spec = self._foreign.action_space, self._action_spec
+        choices = choices_of(space, spec)
+        if choices is None and not takes_arrays(space, spec):
+            return None
+        return _DirectRow(
+            self, self._foreign, discount=self._discount_array, choices=choices
+        )
+
+    def _finish_row(self, result: Any) -> TimeStep:
+        """Finishes a step that a `DirectRow` has begun."""
+        time_step = self._read(result)
+        self._current_time_step = time_step
+        return time_step
+
     def _refuse_result(self, call: str, result: Any, expected: str) -> NoReturn:
         raise SpecError(
             f"{self._name}.{call}() returned {describe(result)}; in Gymnasium it "
@@ -276,6 +304,60 @@ class GymnasiumWrapper(ForeignEnvironment):
             f"The episode of {self._name} has ended, and this GymnasiumWrapper was "
             "made with auto_reset=False. Call reset()."
         )
+
+
+_STEPPING = {
+    "step": PyEnvironment.step,
+    "_step": GymnasiumWrapper._step,
+    "_read": GymnasiumWrapper._read,
+    "should_reset": PyEnvironment.should_reset,
+}
+
+
+class _DirectRow(DirectRow):
+    """Writes what an environment of Gymnasium returns."""
+
+    __slots__ = ()
+
+    def enter(self) -> bool:
+        return not (self.owner._closed or self.owner._ended) and super().enter()
+
+    def step(
+        self, action: Any, place: Any, rewards: Any, wants_info: bool
+    ) -> TimeStep | None:
+        # Hot: called once per row and step, and all that is called for most of them.
+        observation: Any
+        reward: Any
+        result = self.foreign.step(action)
+        try:
+            observation, reward, terminated, truncated, info = result
+            steps = self._steps + 1
+            if not (
+                terminated
+                or truncated
+                or steps >= self.most
+                or observation.__class__ not in self.classes
+                or reward.__class__ not in _NUMBERS
+                or self.forked
+                or (wants_info and (info.__class__ is not dict or info))
+                or (
+                    self.shape is not None
+                    and (
+                        observation.shape != self.shape
+                        or observation.dtype is not self.dtype
+                    )
+                )
+            ):
+                place[self.key] = observation
+                rewards[self.row] = reward
+                self.owner._info = info
+                self.place, self.reward = place, reward
+                self._steps = self.counter._steps = steps
+                return None
+        except Exception:
+            # The time step is made where such results are converted or refused.
+            return self.finished(result)
+        return self.finished(result)
 
 
 def known_to_reset(env: Any) -> dict[str, None]:

@@ -39,6 +39,7 @@ from envkit.parallel.slab import (
     view_of,
 )
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence
+from envkit.parallel.worker.direct_rows import DirectRows
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.infos import InfoNotes
 from envkit.parallel.worker.write_rows import MisfitError, RowWriter
@@ -89,6 +90,7 @@ class _Seat:
         is_batch: Whether the environment is a batch, which moves its rows together.
         own_step: The environment's step, which checks the first time step or all.
         is_reset_checked: Whether no further reset needs a check of everything.
+        is_step_checked: Whether no further step does.
         options: The options that have been sent ahead of a reset.
     """
 
@@ -98,6 +100,7 @@ class _Seat:
         "index",
         "is_batch",
         "is_reset_checked",
+        "is_step_checked",
         "options",
         "own_step",
         "place",
@@ -114,7 +117,7 @@ class _Seat:
         self.rows = range(start, start + (self.env.batch_size if self.is_batch else 1))
         self.block = slice(start, self.rows.stop)
         self.place = place
-        self.is_reset_checked = False
+        self.is_reset_checked = self.is_step_checked = False
         self.options: _Options | None = None
 
     @property
@@ -209,6 +212,8 @@ class EnvRunner:
         self._seat_of_row = [seat for seat in self._seats for _ in seat.rows]
         self._steps: list[Step] = [_missing] * len(self._rows)
         self._ended = np.ones(len(self._rows), bool)
+        is_sure = self._validate != "always" and may_write is None
+        self._direct = DirectRows(slab, self._rows, self._host.forked, is_sure)
         for seat in self._seats:
             self._renew(seat)
         self.is_single = not any(seat.is_batch for seat in self._seats)
@@ -216,6 +221,7 @@ class EnvRunner:
         self._writer = RowWriter(
             slab, send_objects, may_write, self._name_of, first_row
         )
+        self._has_info = view_of(slab.has_info)
         self._plain_views = [
             self._writer.plain_views(slot, self._rows) for slot in (0, 1)
         ]
@@ -250,7 +256,9 @@ class EnvRunner:
     def _renew(self, seat: _Seat) -> None:
         """Lets an environment step itself, with the checks of a new one."""
         seat.own_step = self._steps[seat.place] = self._checking_step(seat)
-        seat.is_reset_checked = self._validate == "never"
+        seat.is_reset_checked = seat.is_step_checked = self._validate == "never"
+        if not seat.is_batch:
+            self._direct.ask(seat.place, seat.env)
 
     # Which rows run.
 
@@ -286,7 +294,9 @@ class EnvRunner:
                 return -1
             self._meters[STEPS] += len(self._rows)
             self._last_row = self._stop - 1
-            if self.is_single:
+            if self._direct.are_offered:
+                self._run_directly(number)
+            elif self.is_single:
                 self._run_lockstep(number)
             else:
                 self._run_batch(self._seats[0], self._rows, number)
@@ -390,29 +400,89 @@ class EnvRunner:
                 fence()
             answered[row] = number
 
+    def _run_directly(self, number: int) -> None:
+        """Does the same, without time steps in the rows that can do so."""
+        # Hot: each line in the loop runs once per environment and step.
+        direct, first, slot = self._direct, self._first, slot_of(number)
+        (column,) = self._slab.read_actions(slice(first, self._stop))
+        actions = direct.actions(column)
+        if actions is None:
+            for place in range(len(self._rows)):
+                direct.leave(place)
+            self._run_lockstep(number)
+            return
+        places, rewards = direct.begun(slot)
+        inside, has_info = direct.inside, self._has_info
+        wants_info = bool(self._notes_infos[0])
+        answered, last = self._answered, self._last_row
+        for row, stepper, action, place in zip(
+            self._rows, inside, actions, places, strict=True
+        ):
+            time_step: TimeStep | None
+            try:
+                if stepper is None:
+                    time_step = self._steps[row - first](column[row - first])
+                else:
+                    time_step = stepper.step(action, place, rewards, wants_info)
+                    if time_step is not None:
+                        inside[row - first] = None
+                if time_step is not None:
+                    self._show(row, slot, time_step)
+                elif wants_info:
+                    has_info[row] = 0
+            except BaseException as error:
+                self._host.let_through(error)
+                self._fail(self._seats[row - first], [row], error)
+                continue
+            if row == last:
+                self.before_last_mark()
+            if not KEEPS_ORDER:
+                fence()
+            answered[row] = number
+
+    def _show(self, row: int, slot: int, time_step: TimeStep) -> None:
+        """Writes a time step, and lets its environment do without the next one."""
+        # Hot in asynchronous use: called once per row and step.
+        place = row - self._first
+        seat, direct = self._seat_of_row[place], self._direct
+        if self._host.forked:
+            end_fork(self._host.forked)
+        self._writer.write(row, slot, time_step)
+        if self._notes_infos[0]:
+            self._infos.note(seat.index, row, time_step)
+        if time_step.step_type is not _MID:
+            self._turn(row, time_step)
+        if direct.are_offered:
+            is_amid = not self._ended[place] and self._steps[place] is seat.own_step
+            if is_amid and seat.is_step_checked:
+                direct.enter(place, seat.env)
+
     def _run_some(self, rows: Sequence[int]) -> None:
         """Runs some single environments, each with its own command."""
         # Hot in asynchronous use: called for every few rows.
-        first, last, forked = self._first, self._last_row, self._host.forked
+        first, last = self._first, self._last_row
         sequence, command, answered = self._sequence, self._command, self._answered
         seats, steps, after_row = self._seat_of_row, self._steps, self.after_row
-        write = self._writer.write
-        note = self._infos.note if self._notes_infos[0] else None
+        direct, inside = self._direct, self._direct.inside
+        wants_info = bool(self._notes_infos[0])
         for row, action in zip(rows, self._actions(rows), strict=True):
             place = row - first
             number = sequence[row]
+            time_step: TimeStep | None
             try:
-                if command[row] == STEP:
+                if command[row] != STEP:
+                    time_step = self._begin(seats[place], command[row])
+                elif inside[place] is None:
                     time_step = steps[place](action)
                 else:
-                    time_step = self._begin(seats[place], command[row])
-                if forked:
-                    end_fork(forked)
-                write(row, (number >> 1) & 1, time_step)
-                if note is not None:
-                    note(seats[place].index, row, time_step)
-                if time_step.step_type is not _MID:
-                    self._turn(row, time_step)
+                    slot = (number >> 1) & 1
+                    time_step = direct.step(
+                        place, slot, action, wants_info, steps[place]
+                    )
+                if time_step is not None:
+                    self._show(row, (number >> 1) & 1, time_step)
+                elif wants_info:
+                    self._has_info[row] = 0
             except BaseException as error:
                 self._host.let_through(error)
                 self._fail(seats[place], [row], error)
@@ -444,7 +514,9 @@ class EnvRunner:
         step_type = time_step.step_type
         place = row - self._first
         seat = self._seat_of_row[place]
-        if step_type != _LAST:
+        if step_type is _FIRST and self._ended[place]:
+            self._ended[place] = False
+        elif step_type != _LAST:
             is_amid = step_type == _FIRST and not self._ended[place]
             if is_amid or step_type not in (_FIRST, _MID):
                 self._refuse_type(row, step_type, "step", "1 (MID) or 2 (LAST)")
@@ -496,6 +568,7 @@ class EnvRunner:
     def _reset(self, seat: _Seat) -> TimeStep:
         self._is_in_reset = True
         if not seat.is_batch:
+            self._direct.leave(seat.place)
             # Until it has begun there is no episode, and a step may begin one.
             self._ended[seat.place] = True
         time_step = self._with_options(seat, seat.env.reset)
@@ -522,6 +595,7 @@ class EnvRunner:
             self._check(seat, time_step, "step")
             if self._validate == "first":
                 seat.own_step = self._steps[seat.place] = step
+                seat.is_step_checked = True
             return time_step
 
         return checked
@@ -537,6 +611,8 @@ class EnvRunner:
         self, seat: _Seat, time_step: TimeStep, mask: Array | bool = True
     ) -> None:
         """Refuses a reset that returns anything but a `FIRST`, in the masked rows."""
+        if getattr(time_step, "step_type", _FIRST) is _FIRST:
+            return
         types = np.asarray(getattr(time_step, "step_type", _FIRST))
         wrong = np.flatnonzero(mask & (types != _FIRST))
         if wrong.size:
@@ -752,6 +828,8 @@ class EnvRunner:
         env, index = seat.env, seat.index
         if method != "get_info":
             self._infos.note_question(index, seat.block)
+            if not seat.is_batch:
+                self._direct.doubt(seat.place)
         match method:
             case "call":
                 name, args, kwargs = argument

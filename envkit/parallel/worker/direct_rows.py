@@ -1,0 +1,198 @@
+"""`DirectRows`: the rows of a worker whose environments need no time steps.
+
+An environment that offers a `DirectRow` is stepped by it from one `FIRST` to the next
+`LAST`, while it does nothing but show a `MID`. What else happens to it (a reset, a
+question, a step that was asked for it alone) makes it leave, and it is what it always
+was; it enters again when it stands within an episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from envkit.direct_row import DirectRow
+from envkit.nest import is_nested
+from envkit.parallel.slab import Slab, is_private, view_of
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array
+
+__all__ = ["DirectRows"]
+
+_MID = int(StepType.MID)
+Step = Callable[[Any], TimeStep]
+
+
+class DirectRows:
+    """Holds the direct rows of one worker, by place in its block.
+
+    Attributes:
+        are_offered: True if any environment can do without time steps.
+        inside: For each row what steps it; `None` for those that make time steps.
+    """
+
+    def __init__(
+        self, slab: Slab, rows: range, forked: Collection[int], allowed: bool
+    ) -> None:
+        """Prepares for the rows of a worker.
+
+        Args:
+            slab: Where the rows are.
+            rows: The rows.
+            forked: Not empty in a process that an environment has forked.
+            allowed: Whether a row may be written without a look at its time step.
+        """
+        self._is_possible = allowed and not slab.infos and _is_plain(slab)
+        self._slab, self._rows, self._forked = slab, rows, forked
+        self.are_offered = False
+        self.inside: list[DirectRow | None] = [None] * len(rows)
+        self._offered: list[DirectRow | None] = [None] * len(rows)
+        # Those to ask before they enter, as something has happened to them.
+        self._doubted: set[int] = set()
+        self._kind: Any = None
+        self._choices: Any = None
+        if not self._is_possible:
+            return
+        self._action: ArraySpec = slab.layout.action.leaves[0]
+        self._discounts = np.zeros(len(rows), slab.steps[2].dtype)
+        types, rewards, discounts, observations = slab.steps
+        block = slice(rows.start, rows.stop)
+        self._columns = [
+            (types[slot, block], discounts[slot, block]) for slot in (0, 1)
+        ]
+        self._rewards = [view_of(rewards[slot]) for slot in (0, 1)]
+        self._places = [
+            [_place_of(observations[slot, row, ...]) for row in rows] for slot in (0, 1)
+        ]
+
+    def ask(self, place: int, env: Any) -> None:
+        """Asks an environment whether it can do without time steps."""
+        self.doubt(place)
+        self._doubted.discard(place)
+        ask = getattr(env, "_direct_row", None) if self._is_possible else None
+        offered: DirectRow | None = None if ask is None else ask()
+        if offered is not None:
+            # One look at the actions has to do for all rows.
+            kind = type(offered), _kinds_of(offered.choices)
+            if self._kind is None:
+                self._kind, self._choices = kind, offered.choices
+            if kind == self._kind:
+                offered.row, offered.forked = self._rows.start + place, self._forked
+                self._discounts[place] = offered.discount
+                self._offered[place] = offered
+        self.are_offered = any(row is not None for row in self._offered)
+
+    def doubt(self, place: int) -> None:
+        """Lets an environment go on with time steps until it is asked anew."""
+        self.leave(place)
+        self._offered[place] = None
+        self._doubted.add(place)
+
+    def enter(self, place: int, env: Any) -> None:
+        """Lets an environment go on without time steps, if it can."""
+        if place in self._doubted:
+            self.ask(place, env)
+        offered = self._offered[place]
+        if offered is not None and offered.enter():
+            self.inside[place] = offered
+
+    def leave(self, place: int) -> None:
+        """Lets an environment go on with time steps."""
+        inside = self.inside[place]
+        if inside is not None:
+            inside.leave()
+            self.inside[place] = None
+
+    def actions(self, column: Any) -> Iterable[Any] | None:
+        """Returns the actions of a column as libraries take them.
+
+        `None` if one of them is to be converted, or refused, by its environment.
+        """
+        # Hot: called once per batch.
+        spec = self._action
+        if column.__class__ is not np.ndarray or column.dtype != spec.dtype:
+            return None
+        if spec.shape == ():
+            try:
+                return list(map(self._choices.__getitem__, column.tolist()))
+            except KeyError:
+                return None
+        if (
+            isinstance(spec, BoundedArraySpec)
+            and not ((column >= spec.minimum) & (column <= spec.maximum)).all()
+        ):
+            return None
+        return column
+
+    def step(
+        self, place: int, slot: int, action: Any, wants_info: bool, step: Step
+    ) -> TimeStep | None:
+        """Steps one environment that is inside.
+
+        Args:
+            place: The place of its row.
+            slot: The slot of the answer.
+            action: The action.
+            wants_info: Whether a step with an info must have a time step.
+            step: The environment's own step, for an action that is not the library's.
+
+        Returns:
+            `None` if it has been written, else what is to be written.
+        """
+        # Hot in asynchronous use: called once per row and step.
+        inside = self.inside[place]
+        own = self._action_of(action)
+        if inside is None or own is None:
+            self.leave(place)
+            return step(action)
+        types, discounts = self._columns[slot]
+        types[place], discounts[place] = _MID, inside.discount
+        time_step = inside.step(
+            own, self._places[slot][place], self._rewards[slot], wants_info
+        )
+        if time_step is not None:
+            self.inside[place] = None
+        return time_step
+
+    def _action_of(self, action: Any) -> Any:
+        if self._choices is None:
+            return self.actions(action)
+        return self._choices.get(action) if np.ndim(action) == 0 else None
+
+    def begun(self, slot: int) -> tuple[list[Any], Any]:
+        """Writes into a slot that every row is a `MID`; returns where the rest goes."""
+        # Hot: called once per batch.
+        types, discounts = self._columns[slot]
+        types[...] = _MID
+        discounts[...] = self._discounts
+        return self._places[slot], self._rewards[slot]
+
+
+def _is_plain(slab: Slab) -> bool:
+    """Returns True if actions are one array, and time steps three numbers and one."""
+    spec = slab.layout.spec
+    if any(map(is_nested, (spec.action, spec.observation, spec.reward, spec.discount))):
+        return False
+    return (
+        all(_is_number(one) for one in (spec.reward, spec.discount))
+        and not is_private(spec.action.dtype)
+        and spec.observation.dtype.kind in "biufc"
+        and spec.observation.dtype.isnative
+    )
+
+
+def _is_number(spec: ArraySpec) -> bool:
+    # Of these two a view takes Python's numbers as NumPy does.
+    return spec.shape == () and spec.dtype in (np.float32, np.float64)
+
+
+def _place_of(row: Array) -> Any:
+    """Returns where to assign an observation: a view checks it at no cost."""
+    return view_of(row) if row.ndim < 2 else row
+
+
+def _kinds_of(choices: Any) -> Any:
+    return choices and [(type(one), one) for one in choices.values()]
