@@ -66,6 +66,7 @@ __all__ = [
     "Constructor",
     "built_by",
     "constructor",
+    "constructor_elsewhere",
     "load",
     "main_script_names",
     "make",
@@ -119,6 +120,25 @@ class Constructor:
         self._kwargs = kwargs
         # The name with its version.
         self._id = name if identifier is None else identifier
+
+    @property
+    def name(self) -> str:
+        """The target, as it was given."""
+        return self._name
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the environment is made with."""
+        return dict(self._kwargs)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the target is a name, and not something to call."""
+        return (
+            isinstance(self._build, str)
+            or self._build is _elsewhere
+            or _newest(self._name) is not None
+        )
 
     def __call__(self, **kwargs: Any) -> Any:
         """Builds an environment; arguments given here replace those of the recipe."""
@@ -208,6 +228,20 @@ def constructor(target: str | Callable[..., Any], /, **kwargs: Any) -> Construct
     if identifier is None:
         raise ValueError(_unknown_name(target))
     return Constructor(target, _registry[identifier], kwargs, identifier)
+
+
+def constructor_elsewhere(target: str, /, **kwargs: Any) -> Constructor:
+    """Returns the recipe of an environment that a server makes, which knows the name.
+
+    Example:
+        >>> constructor_elsewhere("Pong")
+        constructor('Pong')
+    """
+    return Constructor(target, _elsewhere, kwargs)
+
+
+def _elsewhere(**_: Any) -> Any:
+    raise ConstructorError("This environment is made by a server, and nowhere else.")
 
 
 def built_by(name: str) -> str | Callable[..., Any] | None:

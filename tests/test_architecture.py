@@ -51,6 +51,7 @@ FLOORS: dict[int, set[str]] = {
         "registry",
         "batched_py_environment",
         "legal_actions",
+        "plain_specs",
         "random_py_environment",
         "wrappers",
         "envs",

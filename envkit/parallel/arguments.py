@@ -27,6 +27,7 @@ __all__ = [
     "as_worker_count",
     "check_name",
     "placed",
+    "takes_names",
 ]
 
 # By name, so that nothing is imported that is not used.
@@ -36,12 +37,30 @@ BACKENDS = {
     "process": "envkit.parallel.backends.process:ProcessBackend",
     "ray": "envkit.distributed.ray:RayBackend",
 }
+# Addresses of servers, such as "tcp://a:7600,b:7600".
+_SERVERS = "envkit.remote.backend:RemoteBackend"
+_SCHEMES = ("tcp://", "tls://")
 START_METHODS = ("spawn", "forkserver", "fork")
 VALIDATE = ("always", "first", "never")
 
 
-def as_constructors(given: Any, pool: str) -> list[EnvConstructor]:
-    """Returns what to call for each environment."""
+def takes_names(backend: Any) -> bool:
+    """Returns True if a backend is given names of environments, which it knows."""
+    if isinstance(backend, str):
+        return backend.startswith(_SCHEMES)
+    return getattr(backend, "takes_names", False) is True
+
+
+def as_constructors(
+    given: Any, pool: str, *, elsewhere: bool = False
+) -> list[EnvConstructor]:
+    """Returns what to call for each environment.
+
+    Args:
+        given: Constructors and names.
+        pool: The class of the pool, for messages.
+        elsewhere: Whether names are those that servers know.
+    """
     if isinstance(given, str) or callable(given) or hasattr(given, "time_step_spec"):
         kind = describe(given)
         if isinstance(given, type):
@@ -64,10 +83,17 @@ def as_constructors(given: Any, pool: str) -> list[EnvConstructor]:
         raise ValueError(
             "env_constructors must hold at least one constructor, and it is empty."
         )
-    return [_as_constructor(entry, index, pool) for index, entry in enumerate(given)]
+    return [
+        _as_constructor(entry, index, pool, elsewhere)
+        for index, entry in enumerate(given)
+    ]
 
 
-def _as_constructor(entry: Any, index: int, pool: str) -> EnvConstructor:
+def _as_constructor(
+    entry: Any, index: int, pool: str, elsewhere: bool
+) -> EnvConstructor:
+    if isinstance(entry, str) and elsewhere:
+        return registry.constructor_elsewhere(entry)
     if isinstance(entry, str):
         return registry.constructor(entry)
     if hasattr(entry, "time_step_spec") and not isinstance(entry, type):
@@ -143,21 +169,27 @@ def as_backend(
                 f"Backend, got {describe(given)}."
             )
         return given  # type: ignore[no-any-return]  # it has the methods
+    if given.startswith(_SCHEMES):
+        return _loaded(_SERVERS)(given)  # type: ignore[no-any-return]
     if given not in BACKENDS:
         raise ValueError(
             f"There is no backend named {given!r:.80}; the names are "
-            f"{', '.join(map(repr, BACKENDS))}."
+            f"{', '.join(map(repr, BACKENDS))}, and 'tcp://host:port' is a server's."
         )
     if given == "process" and os.name == "nt":
         raise ValueError(
             'backend="process" does not run on Windows yet: use backend="thread" or '
             'backend="inline".'
         )
-    module, _, name = BACKENDS[given].partition(":")
-    make = getattr(importlib.import_module(module), name)
+    make = _loaded(BACKENDS[given])
     if given == "process":
         return make(start_method, worker_env)  # type: ignore[no-any-return]
     return make()  # type: ignore[no-any-return]
+
+
+def _loaded(home: str) -> Any:
+    module, _, name = home.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _check_worker_env(worker_env: Any) -> None:

@@ -204,6 +204,19 @@ class Freight:
             return [*self._asked_frame(self._flags()).parts]
         return self._asked_some(rows)
 
+    def ask_again(self, answered: Array) -> None:
+        """Forgets what was sent over a link that is lost, but what has been answered.
+
+        Args:
+            answered: For each row, the number that the other end has answered, which
+                is on its way again.
+        """
+        self._together = 0
+        numbers = self._sequence | _RAISED
+        is_owed = numbers != self._answered | _RAISED
+        comes = is_owed & (numbers == answered | _RAISED)
+        self._outstanding[:] = np.where(comes, numbers, np.uint32(0))
+
     def tell_numbers(self) -> list[Any]:
         """Returns the frame that tells the worker at which numbers its rows stand."""
         return self._asked_some(self._everyone[:0])
@@ -321,6 +334,23 @@ class Freight:
         size = count * (4 + self._asked_size)
         return [*self._numbers_views, self._trash_of(size)]
 
+    def check_asked(self, flags: int, count: int, length: int) -> None:
+        """Refuses a frame that cannot be one that asks rows; nothing is read then.
+
+        Raises:
+            EOFError: Its size is another, or its flags mean nothing.
+        """
+        is_all = bool(flags & ALL_ROWS)
+        size = self._numbers_size + count * (self._asked_size + 4 * (not is_all))
+        if (
+            count > self.size
+            or (is_all and count != self.size)
+            or flags & _ORDER == _ORDER
+            or flags >> 4
+            or length != size
+        ):
+            raise EOFError("the other end has sent an impossible request")
+
     def accept_asked(self, flags: int, count: int) -> None:
         """Makes the rows pending that are asked, and no others."""
         # Hot: called once per request.
@@ -333,6 +363,8 @@ class Freight:
         self._answered[:] = self._sequence
         self._command.fill(IDLE)
         rows = np.frombuffer(self._trash, np.uint32, count).astype(np.intp)
+        if rows.size and rows.max() >= self.size:
+            raise EOFError("the other end has asked rows that there are not")
         everyone = np.ones(count, bool)
         _scatter(self._trash, self._asked, rows, everyone, 4 * count)
         self._answered[rows] -= _TWO

@@ -116,7 +116,9 @@ class PoolEnvironment:
         from envkit.specs.batching import as_specs
 
         name = type(self).__name__
-        constructors = arguments.as_constructors(env_constructors, name)
+        constructors = arguments.as_constructors(
+            env_constructors, name, elsewhere=arguments.takes_names(backend)
+        )
         self._constructors = constructors
         order = AutoReset.of(autoreset)
         count = arguments.as_worker_count(num_workers, len(constructors))

@@ -25,10 +25,10 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import EnvkitError, RecordingError
+from envkit.plain_specs import plain_spec, spec_from_plain
 from envkit.provenance import dumped, from_plain, to_plain
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import key_paths
-from envkit.specs.special import ObjectSpec, TextSpec
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array
@@ -187,7 +187,7 @@ def _check_dtype(dtype: np.dtype[Any]) -> None:
 
 def _spec(value: Any, place: str) -> Any:
     if isinstance(value, ArraySpec):
-        return {"$spec": _spec_facts(value)}
+        return {"$spec": plain_spec(value)}
     if isinstance(value, collections.abc.Mapping):
         # A structure does not keep the class of a mapping either.
         return to_plain(dict(value), place, _spec)
@@ -197,31 +197,10 @@ def _spec(value: Any, place: str) -> Any:
     )
 
 
-def _spec_facts(spec: ArraySpec) -> dict[str, Any]:
-    facts = {"shape": list(spec.shape), "dtype": spec.dtype.str, "name": spec.name}
-    if isinstance(spec, BoundedArraySpec):
-        bounds = {"minimum": spec.minimum, "maximum": spec.maximum}
-        return {"kind": "BoundedArraySpec", **facts, **to_plain(bounds)}
-    if isinstance(spec, TextSpec):
-        lengths = {"min_length": spec.min_length, "max_length": spec.max_length}
-        return {"kind": "TextSpec", **facts, **lengths, "letters": spec.letters}
-    kind = "ObjectSpec" if isinstance(spec, ObjectSpec) else "ArraySpec"
-    return {"kind": kind, **facts}
-
-
-_KINDS: dict[str, Callable[..., ArraySpec]] = {
-    "ArraySpec": ArraySpec,
-    "BoundedArraySpec": BoundedArraySpec,
-    "ObjectSpec": ObjectSpec,
-    "TextSpec": TextSpec,
-}
-
-
 def _read(tag: str, data: Any) -> Any:
     if tag != "$spec":
         raise ValueError(f"There is no spec that is called {tag!r}.")
-    facts = from_plain(data)
-    return _KINDS[facts.pop("kind")](**facts)
+    return spec_from_plain(data)
 
 
 def packer(allowed: bool) -> Callable[[Any, str], Any]:

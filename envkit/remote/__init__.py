@@ -3,3 +3,26 @@
 Nothing in here unpickles what comes from a network: a peer names environments, and
 sends numbers and plain data.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envkit.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from envkit.remote.connect import connect as connect
+    from envkit.remote.connect import servers as servers
+    from envkit.remote.environment import RemoteEnvironment as RemoteEnvironment
+    from envkit.remote.observing import observe as observe
+
+_HOMES = {
+    "RemoteEnvironment": "envkit.remote.environment",
+    "connect": "envkit.remote.connect",
+    "observe": "envkit.remote.observing",
+    "servers": "envkit.remote.connect",
+}
+
+__all__ = sorted(_HOMES)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -101,6 +101,7 @@ class Offer:
         id: The target with its version, if it has one.
         version: The version, or `None`.
         arguments: What the server makes it with, which clients cannot change.
+        recipe: What makes one.
 
     Example:
         >>> offer = Offer("CartPole")
@@ -128,8 +129,8 @@ class Offer:
         self.name, self._target = (name, rest) if equals else (target, target)
         self.arguments = dict(arguments or {})
         self._num_workers = num_workers
-        self._recipe = constructor(self._target, **self.arguments)
-        self.id: str = self._recipe.plain_recipe()["id"]
+        self.recipe = constructor(self._target, **self.arguments)
+        self.id: str = self.recipe.plain_recipe()["id"]
         self.version = version_of(self.id)
         self._parameters: dict[str, inspect.Parameter] | None = None
 
@@ -175,7 +176,7 @@ class Offer:
     def _signature(self) -> dict[str, inspect.Parameter]:
         """Returns the parameters that a client may give by name."""
         if self._parameters is None:
-            build = self._recipe._build
+            build = self.recipe._build
             if isinstance(build, str):
                 build = load(self.name, build)
             try:
@@ -205,7 +206,7 @@ class Offer:
             num_envs: How many rows a batch has; `None` for a single environment.
             **arguments: What `check_arguments` has returned.
         """
-        recipe = constructor(self._recipe, **arguments)
+        recipe = constructor(self.recipe, **arguments)
         if self._num_workers is None:
             if num_envs is None:
                 return recipe()

@@ -290,7 +290,7 @@ WORKERS = (
             "proces",
             ValueError,
             "There is no backend named 'proces'; the names are 'inline', 'thread', "
-            "'process', 'ray'.",
+            "'process', 'ray', and 'tcp://host:port' is a server's.",
         ),
         (
             "backend",

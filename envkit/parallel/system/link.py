@@ -399,6 +399,14 @@ class Link:
         self._spare[:count] = data
         self._begin, self._end = 0, count
 
+    @property
+    def has_some(self) -> bool:
+        """Whether something has been read, or decrypted, that was not wanted yet."""
+        # Hot: called once per frame.
+        return self._begin < self._end or (
+            self.is_tls and self._sock.pending() > 0  # type: ignore[attr-defined]
+        )
+
     def is_readable(self) -> bool:
         """True if something has come, or the link has ended."""
         # Hot: called again and again while a worker lingers.

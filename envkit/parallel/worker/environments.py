@@ -11,7 +11,6 @@ from typing import Any
 
 from envkit.errors import ConstructorError
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
-from envkit.parallel.serialize import describe_constructor
 from envkit.registry import module_named
 from envkit.seeding import derived_seed
 from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
@@ -183,6 +182,9 @@ class EnvironmentHost:
         env = constructor()
         end_fork(self.forked)
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
+            # Not above: a carrier that never pickles has no use for all of it.
+            from envkit.parallel.serialize import describe_constructor
+
             raise ConstructorError.no_environment(
                 f"env_constructors[{self.job.first_env + index}] "
                 f"({describe_constructor(constructor)})",

@@ -16,7 +16,6 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import CallOrderError, SpecError
-from envkit.parallel import serialize
 from envkit.parallel.messages import (
     Hello,
     RemoteFailure,
@@ -149,6 +148,8 @@ class EnvRunner:
     Attributes:
         is_single: Whether each environment is one row; the others are batches.
         messages_seen: What `Slab.messages` was when the carrier last looked for some.
+        dump_state: Turns the state of an environment into bytes.
+        load_state: Turns these bytes into the state.
     """
 
     def __init__(
@@ -176,10 +177,20 @@ class EnvRunner:
         self._last_row = -1
         self._is_in_reset = False
         self.messages_seen = 0
+        self.dump_state: Callable[[Any], bytes] = _pickled
+        self.load_state: Callable[[bytes], Any] = _unpickled
 
     def build(self) -> Hello | RemoteFailure:
         """Builds the environments; returns their specs, or what went wrong."""
         return self._host.build()
+
+    def environments(self) -> list[Any]:
+        """Returns the environments as their constructors made them."""
+        return self._host.built()
+
+    def has_ended(self, row: int) -> bool:
+        """True if the next step of a row begins an episode, whatever its action is."""
+        return bool(self._ended[row - self._first])
 
     def bind(
         self,
@@ -853,7 +864,7 @@ class EnvRunner:
             case "get_state":
                 # Bytes, so that nothing that happens later changes it, and that only
                 # an environment has to know what is in it.
-                return serialize.dump_value(env.get_state(), "The state")
+                return self.dump_state(env.get_state())
             case "set_state":
                 return self._set_state(seat, *argument)
         raise ValueError(f"The request {method!r} does not exist.")
@@ -885,7 +896,7 @@ class EnvRunner:
 
     def _set_state(self, seat: _Seat, state: bytes, ended: Sequence[bool]) -> None:
         try:
-            token = serialize.load_value(state)
+            token = self.load_state(state)
         except Exception as error:  # Broken bytes may raise anything.
             raise ValueError(
                 f"The state cannot be read: {type(error).__name__}: {error}"
@@ -900,6 +911,18 @@ class EnvRunner:
     def close(self) -> list[BaseException]:
         """Closes the environments; returns what their `close` raised."""
         return self._host.close()
+
+
+def _pickled(state: Any) -> bytes:
+    from envkit.parallel import serialize  # here and below: not every carrier pickles
+
+    return serialize.dump_value(state, "The state")
+
+
+def _unpickled(state: bytes) -> Any:
+    from envkit.parallel import serialize
+
+    return serialize.load_value(state)
 
 
 def _0d_arrays(column: Array) -> Array:

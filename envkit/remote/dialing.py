@@ -1,0 +1,312 @@
+"""How a client finds a server, proves itself, and opens a session or takes it up."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import socket
+import ssl
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from envkit.errors import EnvkitError
+from envkit.parallel.system.link import keep_alive
+from envkit.provenance import envkit_version
+from envkit.remote.protocol import (
+    MAGIC,
+    MOST_BEFORE,
+    MOST_MESSAGE,
+    ORDER,
+    PORT,
+    PROTOCOL,
+    Greeting,
+    ProtocolError,
+    Wire,
+    new_nonce,
+    proof_of,
+)
+from envkit.remote.serving import is_loopback
+
+__all__ = [
+    "InsecureWarning",
+    "Peer",
+    "RefusedError",
+    "ServerAddress",
+    "addresses_in",
+    "dial",
+    "peer_of",
+]
+
+_TO_ANSWER = 30.0
+# How long a session may take to build its environments.
+_TO_OPEN = 600.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+
+
+class RefusedError(EnvkitError, ConnectionError):
+    """A server has refused what it was asked for; the message is the server's."""
+
+
+class InsecureWarning(UserWarning):
+    """A connection can be read or changed on its way."""
+
+
+class ServerAddress(NamedTuple):
+    """Where a server listens, and which of its environments is meant.
+
+    Attributes:
+        host: Its machine.
+        port: Its port.
+        is_tls: Whether the address says that connections are encrypted.
+        name: The environment; "" if the address names none.
+
+    Example:
+        >>> ServerAddress.parse("tcp://gpu-box/CartPole")
+        ServerAddress(host='gpu-box', port=7600, is_tls=False, name='CartPole')
+        >>> print(ServerAddress.parse("tls://[::1]:80"))
+        tls://[::1]:80
+    """
+
+    host: str
+    port: int
+    is_tls: bool = False
+    name: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.is_tls else 'tcp'}://{host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> ServerAddress:
+        """Reads an address.
+
+        Raises:
+            ValueError: It is none.
+        """
+        scheme, _, rest = text.partition("://")
+        place, _, name = rest.partition("/")
+        if place.startswith("["):
+            host, _, port = place[1:].partition("]")
+            port = port.removeprefix(":")
+        else:
+            host, _, port = place.partition(":")
+        is_port = not port or (port.isascii() and port.isdecimal())
+        number = int(port or PORT) if is_port else -1
+        if scheme not in ("tcp", "tls") or not host or not 0 < number < 65536:
+            raise ValueError(
+                "The address of a server must be tcp://host:port or tls://host:port, "
+                f"with /Name behind it for an environment, got {text[:80]!r}."
+            )
+        return cls(host, number, scheme == "tls", name)
+
+
+def addresses_in(text: str) -> list[ServerAddress]:
+    """Reads addresses between which there are commas.
+
+    Example:
+        >>> [str(each) for each in addresses_in("tcp://a:7600,b:7601")]
+        ['tcp://a:7600', 'tcp://b:7601']
+    """
+    scheme, _, rest = text.partition("://")
+    parts = [part.strip() for part in rest.split(",")]
+    return [
+        ServerAddress.parse(part if "://" in part else f"{scheme}://{part}")
+        for part in parts
+    ]
+
+
+class Peer(NamedTuple):
+    """How a client connects.
+
+    Attributes:
+        token: The secret that the server has in its `--token-file`.
+        tls: What checks the server's certificate; `None` for what the address says.
+    """
+
+    token: bytes | None = None
+    tls: ssl.SSLContext | None = None
+
+
+def peer_of(
+    addresses: Sequence[ServerAddress],
+    *,
+    token: str | bytes | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    cafile: str | os.PathLike[str] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Peer:
+    """Returns how to connect; warns of a token that goes with a link in the clear."""
+    if token is not None and token_file is not None:
+        raise ValueError("Pass token or token_file, and not both of them.")
+    if tls is not None and cafile is not None:
+        raise ValueError("Pass tls or cafile, and not both of them.")
+    if token_file is not None:
+        with open(token_file, "rb") as file:
+            token = file.read().strip()
+    secret = token.encode() if isinstance(token, str) else token
+    if secret is not None and not secret:
+        raise ValueError("The token must not be empty.")
+    if cafile is not None:
+        tls = ssl.create_default_context(cafile=os.fspath(cafile))
+    open_links = [
+        str(each)
+        for each in addresses
+        if tls is None and not each.is_tls and not is_loopback(each.host)
+    ]
+    if secret is not None and open_links:
+        warnings.warn(
+            f"The connection with {', '.join(open_links)} is not encrypted: the token "
+            "does not travel, but everything else can be read and changed on the way. "
+            "Serve with --cert and --key, and pass cafile=.",
+            InsecureWarning,
+            stacklevel=4,
+        )
+    return Peer(secret, tls)
+
+
+def dial(
+    addresses: Sequence[ServerAddress],
+    wants: dict[str, Any],
+    peer: Peer,
+    *,
+    patience: float = 0.0,
+    refused_for: float | None = None,
+    is_over: Callable[[], bool] = bool,
+) -> tuple[socket.socket, dict[str, Any], ServerAddress]:
+    """Connects with the first server that can be reached, and asks it.
+
+    Args:
+        addresses: Where there are servers, in the order in which to try them.
+        wants: What to ask for.
+        peer: How to connect.
+        patience: For how many seconds to try again where none can be reached.
+        refused_for: The same where machines are there and nothing listens on them;
+            `None` for `patience`.
+        is_over: Tells that no further try is to be made.
+
+    Returns:
+        The connection, what the server has answered, and where it is.
+
+    Raises:
+        RefusedError: A server has refused; it is not asked again.
+        OSError: None could be reached, or it broke off.
+    """
+    begun = time.monotonic()
+    pause = _SHORTEST_PAUSE
+    while True:
+        problems: list[OSError] = []
+        for address in addresses:
+            try:
+                return (*_ask(address, wants, peer), address)
+            except RefusedError:
+                raise
+            except OSError as error:
+                problems.append(_explained(error, address, peer))
+        passed = time.monotonic() - begun
+        limit = patience
+        if refused_for is not None and all(
+            isinstance(problem, ConnectionRefusedError) for problem in problems
+        ):
+            limit = min(limit, refused_for)
+        if passed >= limit or is_over():
+            raise problems[0]
+        time.sleep(min(pause, max(limit - passed, 0.0)))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _explained(error: OSError, address: ServerAddress, peer: Peer) -> OSError:
+    kind = type(error)
+    if isinstance(error, ssl.SSLError):
+        return ConnectionError(
+            f"{address} cannot be spoken to by TLS: {error}. Does the server have "
+            "--cert, and is cafile= the certificate that it shows?"
+        )
+    if isinstance(error, ProtocolError):
+        hint = (
+            " Does the server use TLS? Then the address begins with tls://."
+            if peer.tls is None and not address.is_tls
+            else ""
+        )
+        return ConnectionError(
+            f"{address} did not answer as a server of envkit: {error}{hint}"
+        )
+    text = f"{address} cannot be reached: {error.strerror or error}."
+    if isinstance(error, ConnectionRefusedError):
+        return ConnectionRefusedError(f"{text} Does envkit serve run there?")
+    return kind(text) if kind in (TimeoutError, ConnectionResetError) else OSError(text)
+
+
+def _ask(
+    address: ServerAddress, wants: dict[str, Any], peer: Peer
+) -> tuple[socket.socket, dict[str, Any]]:
+    sock = socket.create_connection((address.host, address.port), _TO_ANSWER)
+    try:
+        # As with a pool, only this end gives up what is not taken for some seconds.
+        keep_alive(sock, is_pool=True)
+        sock = _encrypted(sock, address, peer)
+        wire = Wire(sock, time.monotonic() + _TO_ANSWER)
+        return sock, _greeted(wire, wants, peer)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _encrypted(
+    sock: socket.socket, address: ServerAddress, peer: Peer
+) -> socket.socket:
+    context = peer.tls
+    if context is None and address.is_tls:
+        context = ssl.create_default_context()
+    if context is None:
+        return sock
+    sock.settimeout(_TO_ANSWER)
+    return context.wrap_socket(sock, server_hostname=address.host)
+
+
+def _greeted(wire: Wire, wants: dict[str, Any], peer: Peer) -> dict[str, Any]:
+    ours = new_nonce()
+    wire.tell(
+        {
+            "protocol": list(PROTOCOL),
+            "envkit": envkit_version(),
+            "nonce": ours.hex(),
+            "order": ORDER,
+        },
+        before=MAGIC,
+    )
+    answer = _unrefused(wire.hear(MOST_BEFORE))
+    try:
+        greeting = Greeting(ours, bytes.fromhex(answer["nonce"]))
+        has_token = bool(answer["token"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError("its greeting lacks a part") from error
+    token = peer.token if has_token else None
+    if token is not None:
+        wants = {**wants, "proof": proof_of(token, b"client", greeting)}
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        # A server that refuses may have closed already; its reason is still there.
+        wire.tell(wants)
+    later = Wire(wire.sock, time.monotonic() + _TO_OPEN)
+    facts = _unrefused(later.hear(MOST_MESSAGE))
+    if peer.token is not None and not _proves(peer.token, greeting, facts):
+        raise ProtocolError(
+            "it does not know the token, so it is not the server that was meant"
+        )
+    facts.setdefault("protocol", answer.get("protocol"))
+    return facts
+
+
+def _proves(token: bytes, greeting: Greeting, facts: dict[str, Any]) -> bool:
+    proof = facts.pop("proof", None)
+    return isinstance(proof, str) and hmac.compare_digest(
+        proof.encode(), proof_of(token, b"server", greeting).encode()
+    )
+
+
+def _unrefused(message: dict[str, Any]) -> dict[str, Any]:
+    if "refused" in message:
+        raise RefusedError(str(message["refused"])[:2000])
+    return message

@@ -1,0 +1,500 @@
+"""`envkit serve`: the server of envkit's own protocol.
+
+```
+listener ── a thread for each connection: TLS, greeting, proofs, what is asked for
+               ├─ a session: its environments are built, and stepped in this thread
+               ├─ a lost session: its thread gets the connection
+               └─ an observer: the session shows it what it answers
+```
+
+A connection that has proved nothing is read no more than some bytes of, for some
+seconds; where there are too many of those, the oldest is dropped. Everything else a
+client can ask for has a limit, and each refusal is a message that it can read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from envkit.parallel.system.link import keep_alive
+from envkit.provenance import envkit_version
+from envkit.registry import constructor
+from envkit.remote.protocol import (
+    MAGIC,
+    MOST_BEFORE,
+    NONCE,
+    ORDER,
+    PORT,
+    PROTOCOL,
+    Greeting,
+    ProtocolError,
+    Wire,
+    frame_of,
+    new_nonce,
+    proof_of,
+    value_of,
+)
+from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions
+from envkit.remote.session import Observer, Session, Wanted
+from envkit.text import counted
+
+__all__ = ["Server", "serve"]
+
+# Seconds for a connection to say who it is, and how many may be about it.
+_TO_PROVE, _MOST_STRANGERS = 10.0, 64
+_GLANCE = 0.25
+# How long environments have to end what they are doing when the server stops.
+_GRACE = 3.0
+
+
+def serve(menu: Menu, options: ServeOptions) -> Server:
+    """Listens, and returns the server; `close` ends it.
+
+    Example:
+        >>> from envkit.remote.serving import Offer
+        >>> server = serve(Menu([Offer("CartPole")]), ServeOptions(port=0))
+        >>> server.line[:42]
+        'envkit serves CartPole at tcp://127.0.0.1:'
+        >>> server.close("the example is over")
+    """
+    return Server(menu, options)
+
+
+class Server:
+    """Serves environments by name.
+
+    Attributes:
+        line: Which environments it serves, and where.
+        address: Where clients find it.
+    """
+
+    def __init__(
+        self,
+        menu: Menu,
+        options: ServeOptions,
+        *,
+        resume: float = 30.0,
+        to_prove: float = _TO_PROVE,
+    ) -> None:
+        """Listens.
+
+        Args:
+            menu: What there is.
+            options: How to listen, and what is allowed.
+            resume: For how many seconds a session waits for its client after a lost
+                link.
+            to_prove: How many seconds a connection has to say who it is.
+        """
+        self._menu = menu
+        self._options = options
+        self._resume = resume
+        self._to_prove = to_prove
+        self._listener = _listener(options.host, _port(options))
+        host, port = self._listener.getsockname()[:2]
+        host = options.host if options.host not in ("", "0.0.0.0", "::") else host
+        scheme = "tcp" if options.tls is None else "tls"
+        self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        self.line = f"envkit serves {', '.join(menu.names)} at {self.address}"
+        self._lock = threading.Lock()
+        self._strangers: dict[socket.socket, float] = {}
+        self._sessions: dict[str, Session] = {}
+        self._opening = 0
+        self._threads: set[threading.Thread] = set()
+        self._closing = ""
+        self._failed: str | None = None
+        # Not empty in a process that an environment of a session has forked.
+        self._forked: list[int] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._note_fork)
+        self._door = threading.Thread(
+            target=self._listen, name="envkit-serve-door", daemon=True
+        )
+        self._door.start()
+
+    def _note_fork(self) -> None:
+        self._forked.append(os.getppid())
+
+    def ended(self) -> str | None:
+        """Returns why the server has ended unasked; `None` as long as it serves."""
+        return self._failed
+
+    def close(self, reason: str) -> None:
+        """Tells clients the reason, closes their environments, and stops listening."""
+        with self._lock:
+            self._closing = self._closing or reason or "the server is stopping"
+            sessions = list(self._sessions.values())
+            strangers = list(self._strangers)
+        for session in sessions:
+            session.stop(self._closing)
+        for sock in strangers:
+            _shut(sock)
+        deadline = time.monotonic() + _GRACE
+        self._door.join(_GRACE)
+        while (threads := self._living()) and time.monotonic() < deadline:
+            threads[0].join(max(0.0, deadline - time.monotonic()))
+        for session in sessions:
+            session.cut()
+        self._listener.close()
+
+    def _living(self) -> list[threading.Thread]:
+        with self._lock:
+            return [each for each in self._threads if each.is_alive()]
+
+    # The door.
+
+    def _listen(self) -> None:
+        poller = select.poll()
+        poller.register(self._listener, select.POLLIN)
+        try:
+            while not self._closing:
+                if poller.poll(1000 * _GLANCE):
+                    self._accept()
+                self._look(time.monotonic())
+        except Exception as error:
+            self._failed = f"{type(error).__name__}: {error}"
+            raise
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # No descriptor is left: those that are open may end.
+            time.sleep(_GLANCE)
+            return
+        with self._lock:
+            if len(self._strangers) >= _MOST_STRANGERS:
+                oldest = min(self._strangers, key=self._strangers.__getitem__)
+                del self._strangers[oldest]
+                _shut(oldest)
+            self._strangers[sock] = time.monotonic()
+            thread = threading.Thread(
+                target=self._meet, args=(sock,), name="envkit-serve", daemon=True
+            )
+            self._threads.add(thread)
+        thread.start()
+
+    def _look(self, now: float) -> None:
+        with self._lock:
+            for sock, since in list(self._strangers.items()):
+                if now - since > self._to_prove + 1.0:
+                    del self._strangers[sock]
+                    _shut(sock)
+            self._threads = {each for each in self._threads if each.is_alive()}
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.look(now)
+
+    # One connection, in a thread of its own.
+
+    def _meet(self, sock: socket.socket) -> None:
+        original = sock
+        try:
+            keep_alive(sock, is_pool=False)
+            wire = Wire(sock, time.monotonic() + self._to_prove)
+            try:
+                if self._options.tls is not None:
+                    sock.settimeout(self._to_prove)
+                    if sock.recv(1, socket.MSG_PEEK) == MAGIC[:1]:
+                        raise Refusal(
+                            "This server uses TLS: its address begins with tls://."
+                        )
+                    sock = self._options.tls.wrap_socket(sock, server_side=True)
+                    wire.sock = sock
+                greeting, wants = self._greet(wire)
+            except Refusal as refusal:
+                self._refuse(sock, str(refusal))
+                return
+            finally:
+                with self._lock:
+                    was_known = self._strangers.pop(original, None) is not None
+            if was_known and self._admit(sock, wire, greeting, wants):
+                # It belongs to a session, or to what it shows.
+                sock = original = None  # type: ignore[assignment]
+        except (OSError, ProtocolError, ValueError) as error:
+            if sock is not None:
+                self._refuse(sock, str(error))
+        finally:
+            for each in (sock, original):
+                if each is not None:
+                    each.close()
+
+    def _greet(self, wire: Wire) -> tuple[Greeting, dict[str, Any]]:
+        """Finds out what a connection is and wants.
+
+        Raises:
+            Refusal: It is none of ours, or does not know the token.
+        """
+        if wire.read(len(MAGIC)) != MAGIC:
+            raise Refusal(
+                "This is a server of envkit environments, and what was sent is not "
+                "its protocol: envkit.connect speaks it."
+            )
+        said = wire.hear(MOST_BEFORE)
+        protocol, order = said.get("protocol"), said.get("order")
+        if not isinstance(protocol, list) or protocol[:1] != [PROTOCOL[0]]:
+            raise Refusal(
+                f"The server speaks protocol {PROTOCOL[0]}.{PROTOCOL[1]} (envkit "
+                f"{envkit_version()}), and the client {_version_text(protocol)} "
+                f"(envkit {said.get('envkit')!r:.40}). Both must have the same major "
+                "number: update the older envkit."
+            )
+        if order != ORDER:
+            raise Refusal(
+                "The two machines have different orders of bytes, and arrays travel "
+                "as they lie in memory."
+            )
+        nonce = _nonce(said.get("nonce"))
+        greeting = Greeting(nonce, new_nonce())
+        token = self._options.token
+        wire.tell(
+            {
+                "protocol": list(PROTOCOL),
+                "envkit": envkit_version(),
+                "nonce": greeting.server.hex(),
+                "token": token is not None,
+            }
+        )
+        wants = wire.hear(MOST_BEFORE)
+        if token is not None:
+            proof = wants.get("proof")
+            if not isinstance(proof, str) or not hmac.compare_digest(
+                proof.encode(), proof_of(token, b"client", greeting).encode()
+            ):
+                raise Refusal(
+                    "The token is not the one of this server."
+                    if proof
+                    else "This server has a token, and the client has given none: "
+                    "connect(..., token=...)."
+                )
+        return greeting, wants
+
+    def _refuse(self, sock: socket.socket, reason: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sock.settimeout(1.0)
+            sock.sendall(b"".join(frame_of({"refused": reason})))
+            # Unread bytes in a socket that is closed would make the system drop the
+            # reason on its way.
+            sock.shutdown(socket.SHUT_WR)
+            deadline = time.monotonic() + 1.0
+            while time.monotonic() < deadline and sock.recv(MOST_BEFORE):
+                pass
+
+    def _admit(
+        self, sock: socket.socket, wire: Wire, greeting: Greeting, wants: dict[str, Any]
+    ) -> bool:
+        """Does what a connection wants; returns True if that has taken the socket."""
+        token = self._options.token
+        proof = {} if token is None else {"proof": proof_of(token, b"server", greeting)}
+        try:
+            if "resume" in wants:
+                return self._take_up(sock, wire, proof, wants["resume"])
+            if "observe" in wants:
+                return self._observe(sock, proof, wants["observe"])
+            if "list" in wants:
+                wire.tell({**proof, "environments": self._listed()})
+                return False
+            return self._open(sock, wire, proof, wants.get("open"))
+        except Refusal as refusal:
+            self._refuse(sock, str(refusal))
+            return False
+
+    def _listed(self) -> list[dict[str, Any]]:
+        return [
+            {"name": offer.name, "id": offer.id, "version": offer.version}
+            for offer in self._menu.offers
+        ]
+
+    def _open(
+        self, sock: socket.socket, wire: Wire, proof: dict[str, Any], said: Any
+    ) -> bool:
+        wanted = self._wanted(said)
+        with self._lock:
+            if self._closing:
+                raise Refusal(self._closing)
+            most = self._options.max_sessions
+            if len(self._sessions) + self._opening >= most:
+                raise Refusal(
+                    f"The server has {counted(most, 'session')}, as many as it allows "
+                    "(--max-sessions). Try again when one has ended."
+                )
+            self._opening += 1
+        session = Session(
+            wanted, self._options, resume=self._resume, forked=self._forked
+        )
+        try:
+            facts = session.build()
+            with self._lock:
+                if self._closing:
+                    session.discard()
+                    raise Refusal(self._closing)
+                self._sessions[session.id] = session
+        finally:
+            with self._lock:
+                self._opening -= 1
+        try:
+            try:
+                sock.settimeout(self._to_prove)
+                sock.sendall(b"".join(frame_of({**proof, **facts})))
+            except OSError:
+                session.discard()
+                raise
+            session.serve(sock)
+        finally:
+            with self._lock:
+                self._sessions.pop(session.id, None)
+        return True
+
+    def _wanted(self, said: Any) -> Wanted:
+        """Returns what a session is to be, checked.
+
+        Raises:
+            Refusal: It is not on the menu, or too much.
+        """
+        if not isinstance(said, dict) or not isinstance(said.get("environments"), list):
+            raise Refusal("A session must be opened with a list of environments.")
+        makers: list[Callable[[], Any]] = []
+        names: list[str] = []
+        kinds: list[tuple[Offer, dict[str, Any], int]] = []
+        most = self._options.max_rows
+        for one in said["environments"]:
+            if not isinstance(one, list) or len(one) != 3:
+                raise Refusal("An environment must be a name, arguments and a count.")
+            name, arguments, count = one
+            if not isinstance(name, str) or type(count) is not int or count < 1:
+                raise Refusal("An environment must be a name, arguments and a count.")
+            offer = self._menu.find(name)
+            try:
+                given = value_of(arguments)
+            except ProtocolError as error:
+                raise Refusal(str(error)) from error
+            given = offer.check_arguments(given)
+            if len(makers) + count > most:
+                raise Refusal(
+                    f"A session may have {counted(most, 'environment')} here "
+                    f"(--max-rows), and {len(makers) + count} were asked for."
+                )
+            makers += [constructor(offer.recipe, **given)] * count
+            names += [offer.id] * count
+            kinds.append((offer, given, count))
+        if not makers:
+            raise Refusal("A session must have at least one environment.")
+        validate, first_env = said.get("validate", "first"), said.get("first_env", 0)
+        if validate not in ("always", "first", "never"):
+            raise Refusal("validate must be 'always', 'first' or 'never'.")
+        if type(first_env) is not int or first_env < 0:
+            raise Refusal("first_env must be the index of an environment.")
+        seeds = value_of(said.get("seeds", []))
+        if not isinstance(seeds, list) or len(seeds) not in (0, len(makers)):
+            raise Refusal("seeds must be a list with one for each environment.")
+        return Wanted(
+            tuple(makers),
+            tuple(names),
+            first_env,
+            validate,
+            tuple(seeds),
+            bool(said.get("rings")),
+            self._pool_of(kinds),
+        )
+
+    def _pool_of(
+        self, kinds: list[tuple[Offer, dict[str, Any], int]]
+    ) -> Callable[[], Any] | None:
+        """Returns what makes the environments together, where workers run them."""
+        if self._options.num_workers is None:
+            return None
+        (offer, given, count), *others = kinds
+        if others:
+            raise Refusal(
+                "Here the environments of a session are one pool (--num-workers), so "
+                "that all must be the same, made with the same arguments."
+            )
+        return lambda: offer.make(count, **given)
+
+    def _known(self, said: Any) -> Session:
+        if not isinstance(said, dict):
+            raise Refusal("A session must be named.")
+        with self._lock:
+            session = self._sessions.get(str(said.get("session")))
+        if session is None or session.ended:
+            raise Refusal(
+                "The server has no such session (any more): it has ended, or the "
+                "server has been started again since."
+            )
+        return session
+
+    def _take_up(
+        self, sock: socket.socket, wire: Wire, proof: dict[str, Any], said: Any
+    ) -> bool:
+        session = self._known(said)
+        secret = str(said.get("secret"))
+        if not hmac.compare_digest(secret.encode(), session.secret.encode()):
+            raise Refusal("The session is another client's.")
+        wire.tell({**proof, "session": session.id})
+        if not session.take_up(sock, said):
+            raise Refusal("The session has ended.")
+        return True
+
+    def _observe(self, sock: socket.socket, proof: dict[str, Any], said: Any) -> bool:
+        if not self._options.observers:
+            raise Refusal("This server lets nothing observe (--observers N).")
+        if isinstance(said, dict) and not said.get("session"):
+            said = {"session": self._only_session()}
+        session = self._known(said)
+        session.observe(Observer(sock), proof)
+        return True
+
+    def _only_session(self) -> str:
+        with self._lock:
+            names = list(self._sessions)
+        if len(names) != 1:
+            raise Refusal(
+                f"The server has {counted(len(names), 'session')}; to observe one of "
+                "several, name it: connect's environment has its name as `session`."
+            )
+        return names[0]
+
+
+def _version_text(protocol: Any) -> str:
+    return ".".join(map(str, protocol[:2])) if isinstance(protocol, list) else "none"
+
+
+def _nonce(text: Any) -> bytes:
+    try:
+        nonce = bytes.fromhex(text)
+    except (TypeError, ValueError):
+        nonce = b""
+    if len(nonce) != NONCE:
+        raise Refusal(f"nonce must be {NONCE} bytes in hexadecimal digits.")
+    return nonce
+
+
+def _port(options: ServeOptions) -> int:
+    return PORT if options.port is None else options.port
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(128)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -1,0 +1,844 @@
+"""`Session`: the environments of one client, and the link over which they are asked.
+
+A session is a thread of the server: it builds the environments, steps and answers.
+Where its link is lost it keeps them for a while, so that the client can take it up
+again over another link; each row then stands where it stood, because rows are asked and
+answered by number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit.errors import SpecError
+from envkit.parallel.freight import ALL_ROWS, Freight
+from envkit.parallel.messages import (
+    Hello,
+    RemoteFailure,
+    Request,
+    WorkerJob,
+)
+from envkit.parallel.slab import (
+    BUSY_NS,
+    RAISED,
+    REBUILD,
+    RESIDENT,
+    RUNS,
+    STEP,
+    WAITING_NS,
+    Slab,
+    SlabLayout,
+    view_of,
+)
+from envkit.parallel.system.link import ASKED, HEAD, MESSAGE, Frame, Link
+from envkit.parallel.worker.environments import resident_bytes
+from envkit.parallel.worker.runner import EnvRunner
+from envkit.provenance import (
+    PlainDataError,
+    dumped,
+    envkit_version,
+    from_plain,
+    loaded,
+    provenance_of,
+    to_plain,
+)
+from envkit.py_environment import PyEnvironment
+from envkit.remote.pooled import PooledRunner
+from envkit.remote.protocol import (
+    MOST_MESSAGE,
+    SHOWN,
+    ProtocolError,
+    check_layout,
+    frame_of,
+    message_of,
+    numbers_of,
+    plain_failure,
+    plain_specs,
+    plain_value,
+    specs_hash,
+    value_of,
+)
+from envkit.remote.serving import Refusal, ServeOptions
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.specs.environment_spec import common_info_spec
+from envkit.text import listed
+from envkit.types import Array, EnvConstructor
+
+__all__ = ["Observer", "Session", "Wanted"]
+
+# How often a session that waits looks whether it is to end, in seconds.
+_GLANCE = 0.25
+_LOOK_NS = 1_000_000_000
+_KEY, _SIGNATURE = 32, 16
+_RESUME = 30.0
+# What a client may ask besides `call`, which is allowed by name.
+_METHODS = frozenset(
+    ["get_info", "get_state", "render", "reset", "seed", "seed_rows", "set_state"]
+)
+
+
+class Wanted(NamedTuple):
+    """What a client wants a session to be.
+
+    Attributes:
+        constructors: What to call for each environment.
+        names: What the environments are called.
+        first_env: The index of the first one, for messages.
+        validate: Which time steps are checked.
+        seeds: What environments are seeded with before their first reset.
+        rings: Whether each row is answered as soon as it is done.
+        make_pool: Makes all of them as one pool; `None` where each is made alone.
+    """
+
+    constructors: tuple[EnvConstructor, ...]
+    names: tuple[str, ...]
+    first_env: int = 0
+    validate: str = "first"
+    seeds: tuple[Any, ...] = ()
+    rings: bool = False
+    make_pool: Callable[[], Any] | None = None
+
+
+class Session:
+    """Runs the environments of one client.
+
+    Attributes:
+        id: What the client calls it.
+        secret: What the client proves with that a lost session is its own.
+        ended: Whether it is over.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        options: ServeOptions,
+        *,
+        resume: float = _RESUME,
+        forked: Sequence[int] = (),
+    ) -> None:
+        """Prepares; `build` makes the environments.
+
+        Args:
+            wanted: What the client wants.
+            options: What the server allows.
+            resume: For how many seconds it waits for its client after a lost link.
+            forked: Not empty in a process that an environment has forked.
+        """
+        self.id = secrets.token_hex(8)
+        self.secret = secrets.token_hex(16)
+        self.ended = False
+        self._wanted = wanted
+        self._options = options
+        self._resume = resume
+        job = WorkerJob(
+            worker=0,
+            first_env=wanted.first_env,
+            constructors=wanted.constructors,
+            seeds=wanted.seeds,
+            validate=wanted.validate,
+            rings_each_row=wanted.rings,
+        )
+        self._key = secrets.token_bytes(_KEY)
+        self._runner: EnvRunner
+        if wanted.make_pool is not None:
+            self._runner = PooledRunner(job, wanted.make_pool, forked)
+        else:
+            self._runner = EnvRunner(job, forked=forked)
+            self._runner.dump_state = self._signed_state
+            self._runner.load_state = self._read_state
+        self._reason = ""
+        self._changed = threading.Condition()
+        self._next_sock: tuple[socket.socket, dict[str, Any]] | None = None
+        self._link: Link | None = None
+        self._sock: socket.socket | None = None
+        self._head = memoryview(bytearray(HEAD.size))
+        self._heard = time.monotonic()
+        # When a frame or an answer was begun that is not through.
+        self._busy_since: float | None = None
+        self._observers: list[Observer] = []
+        self._failures: dict[int, RemoteFailure] = {}
+        self._last_reply: tuple[int, list[bytes]] | None = None
+        self._unanswered: list[int] = []
+
+    # Before rows travel.
+
+    def build(self) -> dict[str, Any]:
+        """Builds the environments; returns what the client is told of them.
+
+        Raises:
+            Refusal: They cannot be built, or cannot travel.
+        """
+        hello = self._runner.build()
+        if isinstance(hello, RemoteFailure):
+            raise Refusal(
+                f"{hello.type_name}: {hello.message}"
+                if hello.type_name not in ("ValueError", "Refusal")
+                else hello.message
+            )
+        try:
+            return self._told(hello)
+        except BaseException:
+            self._close_environments()
+            raise
+
+    def _told(self, hello: Hello) -> dict[str, Any]:
+        rows = sum(1 if size is None else size for size in hello.batch_sizes)
+        most = self._options.max_rows
+        if rows > most:
+            raise Refusal(f"A session may have {most} rows here, and this has {rows}.")
+        spec, info = hello.specs[0], common_info_spec(hello.info_specs)
+        for other in hello.specs[1:]:
+            difference = spec.difference(other)
+            if difference is not None:
+                raise Refusal(
+                    f"Environments of one session must have the same specs, and their "
+                    f"{difference[0]} specs differ. {difference[1]}"
+                )
+        self._spec, self._info, self._rows = spec, info, rows
+        try:
+            check_layout(SlabLayout(spec, ((0, rows),), info))
+            specs = plain_specs(spec, info)
+        except ValueError as error:
+            raise Refusal(str(error)) from error
+        envs = self._runner.environments()
+        self._facts = {
+            "session": self.id,
+            "secret": self.secret,
+            "envkit": envkit_version(),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "clock": time.time_ns(),
+            "names": list(dict.fromkeys(self._wanted.names)),
+            "provenance": provenance_of(envs[0])
+            if hasattr(type(envs[0]), "provenance")
+            else None,
+            "specs": specs,
+            "sha256": specs_hash(specs),
+            "batch_sizes": list(hello.batch_sizes),
+            "resident": hello.resident,
+            "capabilities": _capabilities(envs[0], info),
+            "idle_timeout": self._options.idle_timeout,
+            "resume": self._resume,
+            "calls": list(self._options.allow_call),
+        }
+        return self._facts
+
+    # From other threads.
+
+    def take_up(self, sock: socket.socket, said: dict[str, Any]) -> bool:
+        """Gives a session another link; returns False if it is over.
+
+        Args:
+            sock: The link's socket.
+            said: What the client has said of its rows.
+        """
+        with self._changed:
+            if self.ended or self._reason:
+                return False
+            if self._next_sock is not None:
+                self._next_sock[0].close()
+            self._next_sock = sock, said
+            self._changed.notify_all()
+        # The server may not have noticed yet that the old one is lost.
+        self._shut()
+        return True
+
+    def observe(self, observer: Observer, proof: dict[str, Any]) -> None:
+        """Lets a connection see what is shown from now on.
+
+        Args:
+            observer: The connection.
+            proof: What it is told besides the facts.
+
+        Raises:
+            Refusal: There are as many as may be.
+        """
+        with self._changed:
+            self._observers = [each for each in self._observers if not each.is_over]
+            if len(self._observers) >= self._options.observers:
+                raise Refusal(
+                    f"This session may have {self._options.observers} observers, and "
+                    f"has {len(self._observers)} (--observers says how many)."
+                )
+            observer.tell({**proof, **self._shown()})
+            self._observers.append(observer)
+
+    def _shown(self) -> dict[str, Any]:
+        hidden = ("secret", "calls", "resume", "clock")
+        return {name: fact for name, fact in self._facts.items() if name not in hidden}
+
+    def stop(self, reason: str) -> None:
+        """Lets the session end soon; its client is told the reason."""
+        with self._changed:
+            self._reason = self._reason or reason
+            self._changed.notify_all()
+
+    def look(self, now: float) -> None:
+        """Cuts off a client that sends a part of a frame, or takes no answer."""
+        since = self._busy_since
+        if since is not None and now - since > self._options.idle_timeout:
+            self.stop("a frame was begun and never came to its end")
+            self._shut()
+
+    def cut(self) -> None:
+        """Ends the link, whatever the thread of the session is doing."""
+        self._shut()
+
+    def _shut(self) -> None:
+        sock = self._sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    # The thread of the session.
+
+    def serve(self, sock: socket.socket) -> None:
+        """Answers until the client leaves, is lost for too long, or is sent away."""
+        try:
+            self._prepare()
+            said: dict[str, Any] | None = None
+            while True:
+                self._use(sock)
+                try:
+                    if said is not None:
+                        self._stand_again(said)
+                    self._answer_all()
+                    return
+                except ProtocolError as error:
+                    self._say_end(str(error))
+                    return
+                except EOFError:
+                    pass
+                finally:
+                    self._leave()
+                following = self._await_link()
+                if following is None:
+                    return
+                sock, said = following
+        finally:
+            with self._changed:
+                self.ended = True
+                if self._next_sock is not None:
+                    self._next_sock[0].close()
+            for observer in self._observers:
+                observer.close(self._reason or "the session is over")
+            self._close_environments()
+
+    def discard(self) -> None:
+        """Closes the environments of a session that is not served."""
+        self.ended = True
+        self._close_environments()
+
+    def _close_environments(self) -> None:
+        for error in self._runner.close():
+            print(f"close() of an environment raised {error!r:.200}", flush=True)
+
+    def _prepare(self) -> None:
+        self._slab: Slab | None = None
+        self._poller = select.poll()
+
+    def _use(self, sock: socket.socket) -> None:
+        sock.settimeout(None)
+        self._sock = sock
+        self._link = Link(sock)
+        self._poller = select.poll()
+        self._poller.register(sock, select.POLLIN)
+        self._heard = time.monotonic()
+
+    def _leave(self) -> None:
+        link = self._link
+        self._link = self._sock = self._busy_since = None
+        if link is not None:
+            link.shut()
+            link.close()
+
+    def _await_link(self) -> tuple[socket.socket, dict[str, Any]] | None:
+        """Waits for the client to come back; `None` if it does not."""
+        deadline = time.monotonic() + self._resume
+        with self._changed:
+            while self._next_sock is None and not self._reason:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(left)
+            if self._reason:
+                return None
+            following, self._next_sock = self._next_sock, None
+            return following
+
+    def _await_frame(self) -> bool:
+        """Waits for the next frame; returns False if the session is to end."""
+        # Hot: once per frame.
+        link = self._link
+        assert link is not None
+        if link.has_some:
+            return True
+        poll = self._poller.poll
+        if poll(0):
+            return not self._reason
+        until = self._heard + self._options.idle_timeout
+        while not self._reason:
+            left = until - time.monotonic()
+            if left <= 0:
+                self.stop(
+                    f"nothing was asked for {self._options.idle_timeout:g} s "
+                    "(--idle-timeout)"
+                )
+                break
+            if poll(1000 * min(left, _GLANCE)):
+                return not self._reason
+        return False
+
+    def _answer_all(self) -> None:
+        """Reads frames and answers them.
+
+        Raises:
+            EOFError: The link is lost.
+            ProtocolError: The client does not keep to the protocol.
+        """
+        link = self._link
+        assert link is not None
+        expected: Frame | None = None
+        flags = 0
+        clock = time.monotonic
+        while True:
+            # Hot: once per request.
+            link.expect(expected)
+            if not self._await_frame():
+                self._say_end(self._reason)
+                return
+            self._heard = self._busy_since = clock()
+            if link.expects and link.fetch():
+                rows = self._freight.size
+                kind = ASKED
+            else:
+                kind, flags, rows, length = self._next_head()
+                if kind == ASKED and self._slab is not None:
+                    try:
+                        self._freight.check_asked(flags, rows, length)
+                    except EOFError as error:
+                        raise ProtocolError(str(error)) from error
+                    link.want(*self._freight.receive_asked(flags, rows))
+                    link.fill()
+                    expected = self._freight.expected_request(flags)
+                elif kind == MESSAGE and length <= MOST_MESSAGE:
+                    payload = bytearray(length)
+                    link.want(payload)
+                    link.fill()
+                    self._busy_since = None
+                    if not self._handle(message_of(payload)):
+                        return
+                    continue
+                else:
+                    raise ProtocolError(
+                        f"The server was sent a frame of kind {kind} and {length} "
+                        "bytes, which it does not take now."
+                    )
+            self._busy_since = None
+            self._run(flags, rows)
+
+    def _next_head(self) -> tuple[int, int, int, int]:
+        link = self._link
+        assert link is not None
+        link.want(self._head)
+        link.fill()
+        kind, flags, _, rows, length = HEAD.unpack(self._head)
+        return kind, flags, rows, length
+
+    # Rows.
+
+    def _bind(self, said: dict[str, Any]) -> None:
+        """Lays out the rows; the client may want less of their infos."""
+        info = self._chosen_info(said.get("info", []))
+        layout = SlabLayout(self._spec, ((0, self._rows),), info)
+        slab = self._slab = Slab(layout)
+        first_row = said.get("first_row", 0)
+        if type(first_row) is not int or first_row < 0:
+            raise ProtocolError("first_row must be the number of a row.")
+        self._runner.bind(slab, 0, first_row=first_row)
+        self._runner.tell_failure = self._tell_failure
+        self._runner.before_last_mark = self._count
+        self._runner.after_row = self._answer_row if self._wanted.rings else None
+        self._freight = Freight(slab, 0)
+        self._guard = _ActionGuard(slab, self._runner.has_ended)
+        self._meters = view_of(slab.meters[0])
+        self._answered, self._sequence = view_of(slab.answered), view_of(slab.sequence)
+        self._everyone = [*range(self._rows)]
+        self._before = self._woken = time.perf_counter_ns()
+        self._looked = 0
+        # Each batch moves as one, so that a row of it fails with the others.
+        self._is_single = self._runner.is_single
+
+    def _chosen_info(self, names: Any) -> dict[str, Any]:
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise ProtocolError("info must be a list of names.")
+        unknown = [name for name in names if name not in self._info]
+        if unknown:
+            raise ProtocolError(f"No info is declared that is called {unknown[0]:.80}.")
+        return {name: self._info[name] for name in names}
+
+    def _run(self, flags: int, rows: int) -> None:
+        # Hot: once per request.
+        self._woken = time.perf_counter_ns()
+        freight, runner, slab = self._freight, self._runner, self._slab
+        assert slab is not None
+        try:
+            freight.accept_asked(flags, rows)
+        except EOFError as error:
+            raise ProtocolError(str(error)) from error
+        is_all = flags & ALL_ROWS
+        self._unanswered = self._everyone[:] if is_all else runner.pending()
+        if not self._guard.commands_are_known():
+            raise ProtocolError("A row was asked for what rows do not do.")
+        bad = self._guard.bad_rows(self._unanswered)
+        if bad:
+            self._refuse_actions(bad)
+        runner.run_pending()
+        self._answer(self._unanswered)
+
+    def _refuse_actions(self, bad: list[int]) -> None:
+        """Marks rows as raised whose actions the environment was never to see."""
+        slab = self._slab
+        assert slab is not None
+        rows = bad if self._is_single else list(self._unanswered)
+        error = SpecError(
+            f"The actions of rows {listed(bad)} are not within the bounds of "
+            "action_spec()."
+        )
+        self._tell_failure(
+            rows,
+            RemoteFailure.of(
+                error,
+                kind="misfit",
+                env=self._wanted.first_env + rows[0],
+                command="step",
+                pid=os.getpid(),
+            ),
+        )
+        slab.fail(rows)
+
+    def _count(self) -> None:
+        """Counts a run that has all but ended: its answer carries the meters."""
+        # Hot: once per request.
+        after = time.perf_counter_ns()
+        meters = self._meters
+        meters[BUSY_NS] += after - self._woken
+        meters[WAITING_NS] += self._woken - self._before
+        meters[RUNS] += 1
+        self._before = after
+        if after - self._looked > _LOOK_NS:
+            self._looked = after
+            meters[RESIDENT] = resident_bytes(os.getpid())
+
+    def _answer(self, rows: Sequence[int]) -> None:
+        # Hot: once per request.
+        if not rows:
+            return
+        freight, link = self._freight, self._link
+        assert link is not None
+        self._busy_since = time.monotonic()
+        together = freight.answer_together() if len(rows) == freight.size else None
+        if together is not None:
+            link.send(together.parts, together.size)
+        else:
+            link.send(freight.answer(rows))
+        self._busy_since = None
+        if self._observers:
+            self._show()
+
+    def _answer_row(self) -> None:
+        """Answers the rows that have just been marked."""
+        done = [
+            row
+            for row in self._unanswered
+            if self._answered[row] | 1 == self._sequence[row] | 1
+        ]
+        if done:
+            self._unanswered[:] = [r for r in self._unanswered if r not in done]
+            self._answer(done)
+
+    def _tell_failure(self, rows: Sequence[int], failure: RemoteFailure) -> None:
+        for row in rows:
+            self._failures[row] = failure
+        self._tell({"raised": [*rows], "failure": plain_failure(failure)})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        assert self._link is not None
+        self._link.send(frame_of(message))
+
+    def _say_end(self, reason: str) -> None:
+        """Tells the client why the session is over; it may be gone."""
+        self._reason = self._reason or reason
+        if self._link is not None:
+            self._link.send(frame_of({"end": reason}))
+
+    def _show(self) -> None:
+        slab = self._slab
+        assert slab is not None
+        leaves = slab.read(np.arange(self._rows))
+        for observer in self._observers:
+            observer.show(leaves)
+
+    def _stand_again(self, said: dict[str, Any]) -> None:
+        """Sends again what was answered over the link that was lost."""
+        slab = self._slab
+        message: dict[str, Any] = {"resumed": [], "replied": None}
+        reply = self._last_reply
+        rows: list[int] = []
+        if slab is not None:
+            # A frame that came in part may have been written over the numbers.
+            slab.sequence[:] = slab.answered & ~np.uint32(RAISED)
+            given = numbers_of(said.get("sequence"), self._rows)
+            owing = np.flatnonzero(numbers_of(said.get("owing"), self._rows))
+            rows = [
+                row for row in owing.tolist() if given[row] == int(slab.sequence[row])
+            ]
+            message["resumed"] = slab.answered.tolist()
+        if reply is not None:
+            message["replied"] = reply[0]
+        self._tell(message)
+        if reply is not None and said.get("asked") == reply[0]:
+            assert self._link is not None
+            self._link.send(reply[1])
+        for row in rows:
+            if int(self._answered[row]) & RAISED and row in self._failures:
+                failure = plain_failure(self._failures[row])
+                self._tell({"raised": [row], "failure": failure})
+        self._answer(rows)
+
+    # Messages.
+
+    def _handle(self, message: dict[str, Any]) -> bool:
+        """Handles a message; returns False if the client leaves."""
+        if "bind" in message:
+            said = message["bind"]
+            if self._slab is not None or not isinstance(said, dict):
+                raise ProtocolError("bind must come once, and have facts.")
+            self._bind(said)
+        elif "ask" in message:
+            self._reply(message)
+        elif "ping" in message:
+            self._tell({"pong": message["ping"], "clock": time.time_ns()})
+        elif "close" in message:
+            return False
+        else:
+            raise ProtocolError("A message was sent that the protocol does not have.")
+        return True
+
+    def _reply(self, message: dict[str, Any]) -> None:
+        """Answers a question about environments."""
+        number, method, envs = (message.get(key) for key in ("ask", "method", "envs"))
+        count = len(self._wanted.constructors)
+        first = self._wanted.first_env
+        if (
+            self._slab is None
+            or type(number) is not int
+            or not isinstance(method, str)
+            or not isinstance(envs, list)
+            or not all(type(env) is int and 0 <= env - first < count for env in envs)
+            or len(set(envs)) != len(envs)
+        ):
+            raise ProtocolError("A question must have a number, a method and rows.")
+        arguments = value_of(message.get("arguments"))
+        if not isinstance(arguments, list) or len(arguments) != len(envs):
+            raise ProtocolError("A question must have an argument for each row.")
+        results = self._results(Request(number, method, tuple(envs), arguments))
+        frame = frame_of({"reply": number, "results": results})
+        self._last_reply = number, frame
+        assert self._link is not None
+        self._link.send(frame)
+
+    def _results(self, request: Request) -> list[dict[str, Any]]:
+        problem = self._problem_with(request)
+        if problem is not None:
+            failure = RemoteFailure.of(problem, command=f"{request.method}()")
+            told = plain_failure(failure._replace(traceback=""))
+            return [{"failure": {**told, "env": env}} for env in request.envs]
+        try:
+            reply = self._runner.handle(request)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            # The arguments are the client's, and need not be what is asked for.
+            raise ProtocolError(f"{request.method}(): {error}") from error
+        return [
+            {"failure": plain_failure(result)}
+            if isinstance(result, RemoteFailure)
+            else {"value": plain_value(result)}
+            for result in reply.results
+        ]
+
+    def _problem_with(self, request: Request) -> Exception | None:
+        if request.method in _METHODS:
+            return None
+        if request.method not in ("call", "access"):
+            return NotImplementedError(
+                f"{request.method}() does not go to environments of a server."
+            )
+        try:
+            names = [argument[0] for argument in request.arguments]
+        except (TypeError, IndexError, KeyError):
+            return ValueError("A call must have a name.")
+        allowed = self._options.allow_call
+        wrong = [name for name in names if name not in allowed]
+        if not wrong:
+            return None
+        return PermissionError(
+            f"The server does not let clients call {wrong[0]!r:.80}. "
+            + (f"It allows {listed(allowed)}" if allowed else "It allows nothing")
+            + " (envkit serve --allow-call NAME)."
+        )
+
+    # States.
+
+    def _signed_state(self, state: Any) -> bytes:
+        try:
+            text = dumped(to_plain(state, "state")).encode()
+        except PlainDataError as error:
+            raise NotImplementedError(
+                f"The state of this environment does not leave its server: {error} "
+                "Nothing that is pickled goes over a network."
+            ) from error
+        return self._signature(text) + text
+
+    def _read_state(self, token: bytes) -> Any:
+        signature, text = token[:_SIGNATURE], token[_SIGNATURE:]
+        if not hmac.compare_digest(signature, self._signature(text)):
+            raise ValueError(
+                "it was not made by this session of the server, and no other is read"
+            )
+        return from_plain(loaded(text))
+
+    def _signature(self, text: bytes) -> bytes:
+        return hmac.new(self._key, text, hashlib.sha256).digest()[:_SIGNATURE]
+
+
+class _ActionGuard:
+    """Checks the commands and actions of a client before environments see them."""
+
+    def __init__(self, slab: Slab, begins: Callable[[int], bool]) -> None:
+        self._slab = slab
+        self._begins = begins
+        self._all_step = bytes([STEP]) * slab.layout.rows
+        self._bounded: list[tuple[int, Array, Array]] = []
+        for leaf, spec in enumerate(slab.layout.action.leaves):
+            if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind not in "iufb":
+                continue
+            low, high = np.asarray(spec.minimum), np.asarray(spec.maximum)
+            if spec.dtype.kind in "iu":
+                info = np.iinfo(spec.dtype)
+                if (low <= info.min).all() and (high >= info.max).all():
+                    continue
+            # Of a single bound one comparison of all is enough.
+            self._bounded.append((leaf, low, high))
+
+    def commands_are_known(self) -> bool:
+        """True if each row is asked to step, reset or rebuild, or for nothing."""
+        # Hot: once per request.
+        commands = self._slab.command
+        return commands.tobytes() == self._all_step or bool(commands.max() <= REBUILD)
+
+    def bad_rows(self, rows: Sequence[int]) -> list[int]:
+        """Returns the rows that are to step with an action out of bounds."""
+        # Hot: once per request.
+        slab, bad = self._slab, None
+        is_all = len(rows) == slab.layout.rows
+        for leaf, low, high in self._bounded:
+            column = slab.actions[leaf] if is_all else slab.actions[leaf][rows]
+            if not column.size or (
+                not low.ndim
+                and not high.ndim
+                and column.min() >= low
+                and column.max() <= high
+            ):
+                continue
+            fits = (column >= low) & (column <= high)
+            if fits.all():
+                continue
+            one = ~fits.reshape(len(fits), -1).all(axis=1)
+            bad = one if bad is None else bad | one
+        if bad is None:
+            return []
+        chosen = np.asarray(rows)[bad]
+        return [
+            row
+            for row in chosen[slab.command[chosen] == STEP].tolist()
+            # Where a step begins an episode, its action is ignored.
+            if not self._begins(row)
+        ]
+
+
+class Observer:
+    """A connection that is shown the time steps of a session, and asks nothing.
+
+    One that reads too slowly misses some, so that the session never waits for it.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._link = Link(sock)
+        self._lock = threading.Lock()
+        self.is_over = False
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Sends a message."""
+        with self._lock:
+            self._link.send(frame_of(message))
+
+    def show(self, leaves: Sequence[Array]) -> None:
+        """Sends the time steps of all rows, if the one before is through."""
+        with self._lock:
+            if self.is_over:
+                return
+            self._link.push()
+            if self._link.fault:
+                self._end()
+            elif not self._link.unsent:
+                body = [np.ascontiguousarray(leaf).tobytes() for leaf in leaves]
+                head = HEAD.pack(SHOWN, 0, 0, len(leaves[0]), sum(map(len, body)))
+                self._link.send([head, *body])
+
+    def close(self, reason: str) -> None:
+        """Tells the reason, as far as there is room, and ends the connection."""
+        with self._lock:
+            if not self.is_over:
+                self._link.send(frame_of({"end": reason}))
+                self._link.push(_GLANCE)
+                self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._link.shut()
+        self._link.close()
+
+
+def _capabilities(env: Any, info: dict[str, Any]) -> list[str]:
+    """Returns what an environment can do, as far as that is seen without trying."""
+    inner = env
+    while callable(getattr(inner, "wrapped_env", None)):
+        inner = inner.wrapped_env()
+
+    def overrides(*names: str) -> bool:
+        return any(
+            getattr(type(inner), name, None) is not getattr(PyEnvironment, name, None)
+            for name in names
+        )
+
+    found = {
+        "state": overrides("_get_state", "get_state"),
+        "seed": overrides("seed"),
+        "render": overrides("render"),
+        "realtime": "realtime" in info,
+        "rows": not env.batched or bool(getattr(env, "holds_rows", False)),
+    }
+    return sorted(name for name, has in found.items() if has)

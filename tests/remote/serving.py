@@ -1,0 +1,90 @@
+"""Servers for tests: one in this process, and a way to cut the links to it."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Iterator
+
+from envkit.remote.server import Server
+from envkit.remote.serving import Menu, Offer, ServeOptions
+
+
+@contextlib.contextmanager
+def served(*targets, resume=30.0, to_prove=60.0, arguments=None, **options) -> Iterator:
+    """Serves environments from threads of this process."""
+    workers = options.get("num_workers")
+    menu = Menu([Offer(each, arguments, num_workers=workers) for each in targets])
+    server = Server(
+        menu, ServeOptions(port=0, **options), resume=resume, to_prove=to_prove
+    )
+    try:
+        yield server
+    finally:
+        server.close("the test is over")
+
+
+class Between:
+    """A go-between that carries bytes to a server, and can cut what it carries."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition("/")[2].rpartition(":")
+        self._to = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._lock = threading.Lock()
+        self.carried = 0
+        self.is_closed = False
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while not self.is_closed:
+            try:
+                here, _ = self._listener.accept()
+            except OSError:
+                return
+            there = socket.create_connection(self._to)
+            with self._lock:
+                self._pairs.append((here, there))
+            threading.Thread(target=self._carry, args=(here, there)).start()
+
+    def _carry(self, here: socket.socket, there: socket.socket) -> None:
+        poller = select.poll()
+        for sock in (here, there):
+            poller.register(sock, select.POLLIN)
+        other = {here.fileno(): (here, there), there.fileno(): (there, here)}
+        try:
+            while True:
+                for fd, _ in poller.poll():
+                    source, target = other[fd]
+                    data = source.recv(1 << 16)
+                    if not data:
+                        return
+                    self.carried += len(data)
+                    target.sendall(data)
+        except OSError:
+            return
+        finally:
+            here.close()
+            there.close()
+
+    def cut(self) -> None:
+        """Cuts all that is carried now."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for sock in pair:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.cut()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(60)

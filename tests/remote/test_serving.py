@@ -1,0 +1,543 @@
+"""Environments that are served by name, and used from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import envkit
+from envkit import (
+    AsyncParallelPyEnvironment,
+    ParallelPyEnvironment,
+    RestartPolicy,
+    connect,
+    make,
+)
+from envkit.errors import ClosedError, ConstructorError, EnvironmentRaised
+from envkit.provenance import VersionWarning
+from envkit.remote import observe, servers
+from envkit.remote.launch import LaunchError
+from envkit.remote.protocol import MAGIC
+from envkit.specs import ObjectSpec
+from tests.parallel.streams import is_grammatical
+from tests.remote.serving import Between, served
+from tests.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
+
+SERVE = [sys.executable, "-m", "envkit", "serve"]
+
+
+def same(first, second):
+    return all(np.array_equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+def play_both(env, other, steps, rows, seed=0):
+    """Plays the same actions on both, and compares each time step bit for bit."""
+    random = np.random.default_rng(seed)
+    env.seed(7), other.seed(7)
+    assert same(env.reset(), other.reset())
+    for _ in range(steps):
+        actions = random.integers(0, 2, rows)
+        assert same(env.step(actions), other.step(actions))
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_rows_of_a_server_are_those_of_a_pool(workers):
+    with (
+        served("CartPole", num_workers=workers) as server,
+        connect(f"{server.address}/CartPole", num_envs=5) as env,
+        make("CartPole", num_envs=5, backend="inline") as local,
+    ):
+        play_both(env, local, 60, 5)
+        mask = np.array([True, False, False, True, False])
+        assert same(env.reset(mask), local.reset(mask))
+        info, theirs = local.get_info(), env.get_info()
+        assert {*info, "remote"} == set(theirs)
+        assert all(np.array_equal(info[key], theirs[key]) for key in info)
+        assert np.array_equal(env.render(), local.render())
+
+
+@pytest.mark.parametrize("order", ["same_step", "disabled"])
+def test_orders_of_autoreset_travel(order):
+    with (
+        served("CartPole") as server,
+        connect(server.address, num_envs=3, autoreset=order) as env,
+        make("CartPole", num_envs=3, backend="inline", autoreset=order) as local,
+    ):
+        env.seed(1), local.seed(1)
+        env.reset(), local.reset()
+        for _ in range(60):
+            left = np.zeros(3, np.int64)
+            got, expected = env.step(left), local.step(left)
+            assert same(got, expected)
+            assert same(env.current_time_step(), local.current_time_step())
+            if order == "disabled" and expected.is_last().any():
+                env.reset(expected.is_last()), local.reset(expected.is_last())
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+def test_a_state_brings_everything_back(workers):
+    with (
+        served("CartPole", num_workers=workers) as server,
+        connect(server.address, num_envs=3) as env,
+    ):
+        env.seed(3), env.reset()
+        state = env.get_state()
+        first = [env.step(np.ones(3, np.int64)) for _ in range(20)]
+        env.set_state(state)
+        again = [env.step(np.ones(3, np.int64)) for _ in range(20)]
+        assert all(same(x, y) for x, y in zip(first, again, strict=True))
+
+
+def test_a_state_of_another_session_is_not_read():
+    with (
+        served("CartPole") as server,
+        connect(server.address) as env,
+        connect(server.address) as other,
+    ):
+        env.reset(), other.reset()
+        with pytest.raises(ValueError, match="not made by this session of the server"):
+            other.set_state(env.get_state())
+
+
+def test_a_row_for_each_server_and_names_with_versions():
+    with served("CartPole") as one, served("CartPole") as two:
+        both = f"{one.address},{two.address.removeprefix('tcp://')}"
+        with (
+            ParallelPyEnvironment(["CartPole-v1"] * 5, backend=both) as env,
+            make("CartPole", num_envs=5, backend="inline") as local,
+        ):
+            assert 2 == env.num_workers
+            play_both(env, local, 30, 5)
+
+
+def test_rows_come_as_they_are_done():
+    with (
+        served("CartPole") as server,
+        AsyncParallelPyEnvironment(
+            ["CartPole"] * 4, backend=server.address, num_workers=2
+        ) as env,
+    ):
+        env.reset_async()
+        seen = set()
+        while len(seen) < 4:
+            batch = env.recv(count=1)
+            assert batch.time_step.is_first().all()
+            seen |= set(batch.env_ids.tolist())
+
+
+def test_arguments_are_data_and_go_to_the_environment():
+    with (
+        served("GridWorld", "Catch") as server,
+        connect(f"{server.address}/GridWorld", num_envs=2, size=5) as env,
+    ):
+        assert (5, 5, 3) == env.observation_spec().shape
+        with env.switch("Catch", rows=4) as other:
+            assert (4, 5) == other.observation_spec().shape
+        with pytest.raises(ClosedError):
+            env.reset()
+
+
+REFUSED = {
+    "an unknown name": (
+        {"name": "Pong"},
+        "This server has no environment 'Pong'. It has: GridWorld, corner.",
+    ),
+    "no name": (
+        {"name": ""},
+        "This server has several environments, so one must be named: GridWorld, "
+        "corner.",
+    ),
+    "an unknown argument": (
+        {"name": "GridWorld", "sizes": 5},
+        "GridWorld has no argument 'sizes'. Did you mean 'size'? It takes: ",
+    ),
+    "an argument of the server": (
+        {"name": "corner", "max_episode_steps": 5},
+        "corner is served with max_episode_steps=9, which a client cannot change: "
+        "leave it out.",
+    ),
+    "a batch": (
+        {"name": "GridWorld", "batch_size": 10**9},
+        "The argument 'batch_size' is not a client's to give: how many environments "
+        "there are is the session's num_envs.",
+    ),
+    "too many rows": (
+        {"name": "GridWorld", "num_envs": 9},
+        "A session may have 8 environments here (--max-rows), and 9 were asked for.",
+    ),
+    "a constructor that raises": (
+        {"name": "GridWorld", "size": -1},
+        "size",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_says_why(case):
+    arguments, message = REFUSED[case]
+    given = {**arguments}
+    name = given.pop("name")
+    fixed = {"max_episode_steps": 9}
+    with served("GridWorld", "corner=GridWorld", max_rows=8, arguments=fixed) as server:
+        with pytest.raises(ConstructorError) as caught:
+            connect(f"{server.address}/{name}", **given)
+        assert str(caught.value).startswith("The server refuses: ")
+        assert message in str(caught.value)
+
+
+def test_code_is_not_sent():
+    with served("CartPole") as server:
+        with pytest.raises(ConstructorError, match="must be a name; a server"):
+            ParallelPyEnvironment([lambda: make("CartPole")], backend=server.address)
+        with pytest.raises(ConstructorError, match="which plain data cannot hold"):
+            connect(server.address, max_episode_steps=object())
+        with pytest.raises(ValueError, match="no worker_setup of a client"):
+            connect(server.address, worker_setup="os:getcwd")
+
+
+def test_calls_are_those_that_the_server_lists():
+    with (
+        served("CartPole", allow_call=("observation_spec",)) as server,
+        connect(server.address) as env,
+    ):
+        env.reset()
+        with pytest.raises(EnvironmentRaised, match="not let clients call 'provenanc"):
+            env.call("provenances")
+        assert env.call("observation_spec")
+
+
+class Objects(envkit.PyEnvironment):
+    """Observes objects in one of two leaves."""
+
+    def observation_spec(self):
+        number = envkit.ArraySpec((), np.float32)
+        return {"number": number, "thing": ObjectSpec()}
+
+    def action_spec(self):
+        return envkit.BoundedArraySpec((), np.int64, 0, 1)
+
+    def _reset(self):
+        raise NotImplementedError
+
+    _step = _reset
+
+
+def test_object_leaves_are_refused_by_their_path():
+    with served("objects=tests.remote.test_serving:Objects") as server:
+        with pytest.raises(ConstructorError) as caught:
+            connect(f"{server.address}/objects")
+        assert "The time step at observation['thing'] has the dtype object" in str(
+            caught.value
+        )
+
+
+def test_actions_out_of_bounds_never_reach_the_environment():
+    with (
+        served("CartPole") as server,
+        connect(server.address, num_envs=2, on_worker_failure="raise") as env,
+    ):
+        env.reset(), env.step([0, 1])
+        with pytest.raises(EnvironmentRaised) as caught:
+            env.step([0, 7])
+        assert "The actions of rows 1 are not within the bounds" in str(caught.value)
+
+
+TOKENS = {
+    "another": ("wrong", "right", "The token is not the one of this server."),
+    "none": (None, "right", "This server has a token, and the client has given none"),
+    "not asked": ("right", None, "it does not know the token"),
+}
+
+
+@pytest.mark.parametrize("case", TOKENS)
+def test_a_token_lets_its_owner_in_and_no_other(case, tmp_path):
+    ours, theirs, message = TOKENS[case]
+    token = None if theirs is None else theirs.encode()
+    with (
+        served("CartPole", token=token) as server,
+        pytest.raises(ConstructorError, match=message),
+    ):
+        connect(server.address, token=ours)
+
+
+def test_a_token_that_both_know_does_not_travel(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("a secret of some length\n")
+    with served("CartPole", token=b"a secret of some length") as server:
+        between = Between(server.address)
+        with connect(between.address, token_file=file) as env:
+            assert env.reset().is_first().all()
+        between.close()
+
+
+def test_limits_of_sessions_and_idle_ones():
+    with served("CartPole", max_sessions=1, idle_timeout=0.2) as server:
+        with connect(server.address, on_worker_failure="raise") as env:
+            with pytest.raises(ConstructorError, match="as many as it allows"):
+                connect(server.address)
+            env.reset()
+            with pytest.raises(envkit.errors.WorkerCrashed) as caught:
+                until(lambda: env.step([0]).step_type.size > 9 or pause())
+            assert "ended by its server: nothing was asked for 0.2 s" in str(
+                caught.value
+            )
+
+        def is_free():
+            try:
+                connect(server.address).close()
+            except ConstructorError:
+                return False
+            return True
+
+        assert until(is_free)
+
+
+def pause():
+    threading.Event().wait(0.5)
+
+
+def test_a_session_is_taken_up_where_its_link_was_lost():
+    with served("CartPole") as server:
+        between = Between(server.address)
+        with (
+            connect(between.address, num_envs=4, on_worker_failure="raise") as env,
+            make("CartPole", num_envs=4, backend="inline") as local,
+        ):
+            env.seed(5), local.seed(5)
+            assert same(env.reset(), local.reset())
+            for step in range(40):
+                if step % 8 == 3:
+                    between.cut()
+                actions = np.full(4, step % 2)
+                assert same(env.step(actions), local.step(actions))
+            between.cut()
+            assert np.array_equal(env.get_info()["state"], local.get_info()["state"])
+        between.close()
+
+
+def test_a_session_that_cannot_be_taken_up_ends_its_episodes():
+    with served("CartPole", resume=0.0) as server:
+        between = Between(server.address)
+        with connect(between.address, num_envs=2, resume=0.0) as env:
+            env.reset(), env.step([0, 0])
+            between.cut()
+            lost = env.step([0, 0])
+            assert lost.is_last().all()
+            assert (lost.discount == 1).all()
+            assert env.repaired.all()
+            assert env.step([0, 0]).is_first().all()
+        between.close()
+
+
+def test_a_killed_server_leaves_streams_grammatical():
+    """Its rows go on with the other server."""
+    processes = [
+        subprocess.Popen([*SERVE, "CartPole", "--port=0"], stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        lines = [process.stdout.readline().decode() for process in processes]
+        found = [re.search(r"tcp://(\S+)", line)[1] for line in lines]
+        policy = RestartPolicy(max_restarts=20, backoff=0.05)
+        with ParallelPyEnvironment(
+            ["CartPole"] * 4,
+            backend=f"tcp://{','.join(found)}",
+            on_worker_failure=policy,
+        ) as env:
+            stream = [env.reset()]
+            for step in range(60):
+                if step == 20:
+                    processes[0].send_signal(signal.SIGKILL)
+                stream.append(env.step(np.full(4, step % 2)))
+            by_row = [[int(ts.step_type[row]) for ts in stream] for row in range(4)]
+            assert all(is_grammatical(types) for types in by_row)
+            assert sum(env.statistics().workers[w].restarts for w in (0, 1)) >= 1
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def test_observers_see_what_the_controller_sees():
+    with (
+        served("CartPole", observers=1) as server,
+        connect(server.address, num_envs=2) as env,
+        observe(server.address, env.session) as observed,
+    ):
+        first = env.reset()
+        assert same(first, observed.recv(timeout=PATIENCE))
+        with pytest.raises(ConnectionError, match="may have 1 observers"):
+            observe(server.address)
+        env.close()
+        with pytest.raises(ClosedError, match="over"):
+            until(lambda: observed.recv(timeout=1.0) and False)
+
+
+def test_what_a_server_is_stands_in_the_provenance():
+    with served("Catch") as server, connect(server.address, num_envs=3) as env:
+        found = env.provenance()
+        (recipe,) = found["environments"]
+        assert ("Catch-v1", 1, 3) == (recipe["id"], recipe["version"], recipe["count"])
+        (remote,) = found["remote"]
+        assert server.address == remote["address"]
+        assert 64 == len(remote["sha256"])
+        assert [] == remote["differences"]
+
+
+def test_another_version_is_told_or_refused(monkeypatch):
+    from envkit.remote import session
+
+    monkeypatch.setattr(session, "envkit_version", lambda: "0.1.7")
+    with served("Catch") as server:
+        with pytest.warns(VersionWarning, match=r"has envkit 0.1.7, and this is"):
+            env = connect(server.address)
+        with env:
+            assert "0.1.7" in env.provenance()["remote"][0]["differences"][0]
+        with pytest.raises(ConstructorError, match=r"has envkit 0.1.7"):
+            connect(server.address, mismatch="error")
+
+
+def test_clocks_are_compared():
+    with served("Catch") as server, connect(server.address, num_envs=2) as env:
+        env.reset()
+        remote = env.get_info()["remote"]
+        assert (remote["round_trip"] > 0).all()
+        # It is the same clock.
+        assert (remote["skew_low"] <= 0).all()
+        assert (remote["skew_high"] >= 0).all()
+
+
+def test_one_wakes_from_a_wait_for_a_server_that_stops():
+    with served("Catch") as server:
+        env = connect(server.address, on_worker_failure="raise")
+        env.reset()
+        server.close("maintenance at noon")
+        with env, pytest.raises(envkit.errors.WorkerCrashed) as caught:
+            env.step([0])
+        assert "ended by its server: maintenance at noon" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """Returns a file with a certificate for localhost, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"]
+    command += ["ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj"]
+    command += ["/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    command += ["-keyout", str(folder / "key"), "-out", str(folder / "cert")]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return folder / "cert", folder / "key"
+
+
+def test_tls_encrypts_and_checks_the_certificate(certificate):
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    with served("CartPole", tls=context, token=b"secret") as server:
+        assert server.address.startswith("tls://")
+        with (
+            connect(
+                server.address, num_envs=3, token="secret", cafile=certificate[0]
+            ) as env,
+            make("CartPole", num_envs=3, backend="inline") as local,
+        ):
+            play_both(env, local, 30, 3)
+        with pytest.raises(ConstructorError, match="cannot be spoken to by TLS"):
+            connect(server.address, token="secret")
+        in_the_clear = server.address.replace("tls", "tcp")
+        with pytest.raises(ConstructorError, match="This server uses TLS"):
+            connect(in_the_clear, token="secret")
+
+
+def test_a_server_is_started_and_ended():
+    env = connect(command=[*SERVE, "CartPole", "--port=0"], num_envs=2)
+    pid = env.servers()[0].said["pid"]
+    with env:
+        assert env.reset().is_first().all()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_server_that_does_not_start_says_why():
+    with pytest.raises(LaunchError, match=r"exited with code 1\. It has said: no"):
+        connect(command=[sys.executable, "-c", "import sys; sys.exit('no game')"])
+    with pytest.raises(LaunchError, match="cannot be started: No such file"):
+        connect(command=["there-is-no-such-command"])
+    with pytest.raises(ConstructorError, match="exited with code 3"):
+        connect(
+            "tcp://127.0.0.1:1/CartPole",
+            command=[sys.executable, "-c", "raise SystemExit(3)"],
+        )
+
+
+def test_nothing_answers_at_an_address():
+    sock = socket.create_server(("127.0.0.1", 0))
+    port = sock.getsockname()[1]
+    sock.close()
+    with pytest.raises(ConstructorError, match=r"Does envkit serve run there\?"):
+        connect(f"tcp://127.0.0.1:{port}/CartPole")
+
+
+ADDRESSES = ["gpu-box:7600", "http://a", "tcp://", "tcp://a:port", "tcp://a:99999"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_must_be_one(address):
+    with pytest.raises(ValueError, match="must be tcp://host:port or tls://host:port"):
+        servers(address)
+
+
+# The command.
+
+
+def test_the_command_stops_at_a_signal_and_tells_clients():
+    process = subprocess.Popen(
+        [*SERVE, "CartPole", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    address = re.search(r"tcp://\S+", process.stdout.readline().decode())[0]
+    with connect(address, on_worker_failure="raise") as env:
+        env.reset()
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=PATIENCE)
+        assert (128 + signal.SIGTERM, b"") == (process.returncode, stderr)
+        with pytest.raises(envkit.errors.WorkerCrashed, match="server is stopping"):
+            env.step([0])
+
+
+COMMANDS = {
+    "no token": (
+        ["CartPole", "--host=0.0.0.0"],
+        "--host=0.0.0.0 lets other machines connect, and there is no token",
+    ),
+    "no target": (["CartPol"], "There is no environment named 'CartPol'"),
+    "a key alone": (["CartPole", "--key=k"], "--key needs --cert"),
+    "no token file": (["CartPole", "--token-file=none"], "none"),
+}
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_the_command_refuses(case, capsys):
+    from envkit.cli.main import main
+
+    arguments, message = COMMANDS[case]
+    assert 2 == main(["serve", *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_magic_is_no_text_of_another_protocol():
+    assert not MAGIC.startswith((b"GET", b"RFB", b"PRI"))
