@@ -255,6 +255,32 @@ def test_each_folder_of_the_engine_imports_only_what_is_below_it():
     assert set() == upward
 
 
+# Modules that turn bytes into objects of any class.
+UNPICKLERS = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle"}
+UNPICKLERS |= {"envkit.parallel.serialize"}
+# It pickles exceptions between a pool and its own workers, and every error is made by
+# it. What comes from a network never reaches it as bytes.
+COPIES_EXCEPTIONS = "envkit.exceptions"
+
+
+def test_nothing_that_serves_or_connects_can_unpickle():
+    """Neither itself nor by what is loaded with it, on any way."""
+    at_once: dict[str, set[str]] = {module: set() for module in SOURCES}
+    for found in all_imports():
+        if not found.in_function:
+            at_once[found.importer].add(found.imported)
+    for module in [each for each in SOURCES if member(each) == "remote"]:
+        own = {found.imported for found in imports_of(module)}
+        assert not own & UNPICKLERS, module
+        reached, waiting = set(), [module]
+        while waiting:
+            for other in at_once.get(waiting.pop(), set()) - reached:
+                reached.add(other)
+                if other != COPIES_EXCEPTIONS:
+                    waiting.append(other)
+        assert not reached & UNPICKLERS, module
+
+
 # Circles of today, each until it is gone.
 CIRCLES: list[list[str]] = []
 

@@ -6,11 +6,10 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from envkit.parallel.backends.base import Event, Raised, Replied, Started
-from envkit.parallel.backends.packing import unpacked_leaves, unpacked_reply
 from envkit.parallel.messages import ObjectRow, RemoteFailure, Reply, RowsRaised
 from envkit.parallel.slab import Slab
 from envkit.parallel.system.doorbell import linger
@@ -124,14 +123,15 @@ class Inbox:
             message: What it has sent.
             first: The row that the worker counts from.
         """
+        # Not above: a backend of servers, which never unpickles, waits here, too.
+        from envkit.parallel.backends.packing import unpacked_leaves, unpacked_reply
+
         match message:
             case RemoteFailure():
                 self.queue.append(Started(worker, message))
             case RowsRaised():
-                # Which are marked soon.
-                self._has_raised = True
-                rows = tuple(first + row for row in message.rows)
-                self.queue.append(Raised(rows, message.failure))
+                rows = [first + row for row in message.rows]
+                self.note_raised(rows, message.failure)
             case ObjectRow():
                 assert self.slab is not None  # since bind()
                 leaves = unpacked_leaves(message, self.slab.layout)
@@ -139,6 +139,11 @@ class Inbox:
                 self.slab.write_step_objects(row, message.slot, leaves)
             case Reply():
                 self.queue.append(Replied(worker, unpacked_reply(message)))
+
+    def note_raised(self, rows: Sequence[int], failure: RemoteFailure) -> None:
+        """Queues that the environment of rows has raised, which are marked soon."""
+        self._has_raised = True
+        self.queue.append(Raised(tuple(rows), failure))
 
     def forget(self, worker: int) -> None:
         """Drops the events of a worker that is replaced, but what rows have raised."""
