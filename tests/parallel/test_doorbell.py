@@ -208,12 +208,19 @@ def test_on_linux_a_bell_is_one_descriptor():
 # Lingering.
 
 
+@pytest.fixture
+def awake(monkeypatch):
+    """Forgets that the machine was busy before, and that it was during the test."""
+    monkeypatch.setattr(doorbell, "_paused_until", 0)
+
+
 def test_what_has_come_already_is_seen_without_lingering():
     looks = []
     assert linger(lambda: looks.append("look") is None)
     assert ["look"] == looks
 
 
+@pytest.mark.usefixtures("awake")
 def test_what_comes_meanwhile_is_seen(monkeypatch):
     # Where others want the CPU, it comes back only after the usual moment.
     monkeypatch.setattr(doorbell, "_LINGER_NS", 10**10)
@@ -221,8 +228,25 @@ def test_what_comes_meanwhile_is_seen(monkeypatch):
     assert linger(lambda: next(looks))
 
 
+@pytest.mark.usefixtures("awake")
 def test_lingering_has_an_end():
     assert not linger(lambda: False)
+
+
+@pytest.mark.usefixtures("awake")
+def test_a_process_that_got_its_cpu_back_late_pauses(monkeypatch):
+    # Each time counts as late.
+    monkeypatch.setattr(doorbell, "_BUSY_NS", -(10**9))
+    monkeypatch.setattr(doorbell, "_PAUSE_NS", 10**15)
+    looks = []
+
+    assert not linger(lambda: looks.append("look"))
+    assert 2 <= len(looks)
+
+    looks.clear()
+    assert not linger(lambda: looks.append("look"))
+    assert linger(lambda: looks.append("look") is None)
+    assert 2 == len(looks)
 
 
 def test_a_signal_handler_that_raises_ends_it():

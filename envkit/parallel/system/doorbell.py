@@ -22,6 +22,11 @@ _BYTES = {ROWS: b"r", MESSAGE: b"m"}
 
 # A few times as long as it takes a CPU that sleeps to be woken up.
 _LINGER_NS = 100_000
+# On a busy machine a process that yields may get the CPU back only milliseconds later,
+# because the scheduler of Linux takes a whole slice from it. One that this happens to
+# does not linger for a while.
+_BUSY_NS, _PAUSE_NS = 1_000_000, 500_000_000
+_paused_until = 0
 
 
 def may_linger(processes: int) -> bool:
@@ -44,13 +49,18 @@ def linger(has_come: Callable[[], bool]) -> bool:
         (True, False)
     """
     # Hot: called once per batch step by parent and workers.
+    global _paused_until
     clock, let_others = time.perf_counter_ns, os.sched_yield
-    end = clock() + _LINGER_NS
-    while not has_come():
-        if clock() > end:
-            return False
+    now = clock()
+    if now < _paused_until:
+        return has_come()
+    end = now + _LINGER_NS
+    while not (come := has_come()) and now <= end:
         let_others()
-    return True
+        now = clock()
+    if now > end + _BUSY_NS:
+        _paused_until = now + _PAUSE_NS
+    return come
 
 
 def is_readable(fd: int, timeout: float | None) -> bool:
