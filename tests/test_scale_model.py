@@ -113,7 +113,7 @@ def test_curves_are_read_too(tmp_path):
 
 def test_the_example_prints_how_far_it_is_off_and_a_plan():
     finished = subprocess.run(
-        [sys.executable, "examples/scale_model.py", "--rate=1000"],
+        [sys.executable, "examples/scale_model.py", "--rate=1000", "--fleets", "1000"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -123,3 +123,5 @@ def test_the_example_prints_how_far_it_is_off_and_a_plan():
     assert "measured  predicted   off" in finished.stdout
     assert "Half of the predictions are off by less than" in finished.stdout
     assert "The wanted rate is reached with this machine" in finished.stdout
+    fleets = finished.stdout.partition("reached  Gbit/s\n")[2].splitlines()
+    assert ["1,000"] * 3 == [line.split()[0] for line in fleets]

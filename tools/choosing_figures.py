@@ -87,10 +87,10 @@ def links(results: Path = RESULTS) -> str:
     return "\n".join(lines)
 
 
-def plan() -> str:
+def plan(*options: str) -> str:
     """Returns what the model of costs prints."""
     printed = subprocess.run(
-        [sys.executable, str(ROOT / "examples/scale_model.py")],
+        [sys.executable, str(ROOT / "examples/scale_model.py"), *options],
         capture_output=True,
         text=True,
         check=True,
