@@ -70,6 +70,15 @@ def test_making_and_stepping_an_environment_loads_nothing_heavy():
     assert set() == HEAVY & modules_after(program)
 
 
+def test_what_watches_a_linked_worker_loads_no_numpy():
+    """There is one of it beside every worker."""
+    loaded = modules_after(
+        "from envkit.cli.main import main; assert main(['worker', 'nowhere']) == 2"
+    )
+    assert "envkit.parallel.worker.host" in loaded
+    assert "numpy" not in loaded
+
+
 def test_importing_everything_is_light_and_has_no_effect():
     program = """
 import atexit, json, logging, os, sys, threading

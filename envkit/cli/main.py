@@ -167,7 +167,7 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="envkit", description="Environments for reinforcement learning."
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action=_ShowVersion)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (module, text) in _COMMANDS.items():
         # Only the command that is asked for is imported, for its arguments.
@@ -206,7 +206,15 @@ def _show_traceback(*raised: Any) -> None:
     say(*text.rstrip("\n").split("\n"), file=sys.stderr)
 
 
-def _version() -> str:
-    from envkit.provenance import envkit_version
+class _ShowVersion(argparse.Action):
+    """Looks the version up when it is asked for: that loads NumPy."""
 
-    return f"envkit {envkit_version()}"
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        text = "show program's version number and exit"
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=text)
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> None:
+        from envkit.provenance import envkit_version
+
+        say(f"envkit {envkit_version()}")
+        parser.exit()
