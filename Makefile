@@ -36,10 +36,10 @@ demo: $(VENV)/.demo
 	@"$(RUN)" examples/demo.py
 	@$(QUIETLY) "$(RUN)" examples/tf_reinforce.py --goal=400 --max_seconds=40 --verbosity=-1
 
-# Several files at a time: much of it is waiting for processes to start and to end.
-# In the order of tests/conftest.py: TensorFlow cannot compile in a process in which
-# OpenGL without a graphics card has drawn.
-AT_A_TIME := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+# Several files at a time, in the order of tests/conftest.py: TensorFlow cannot compile
+# in a process in which OpenGL without a graphics card has drawn. More than a machine of
+# two processors has: nearly half of it is waiting for processes to start and to end.
+AT_A_TIME := --dist=loadfile --no-loadscope-reorder --numprocesses
 
 # Two runs: a process that has loaded TensorFlow and games takes twenty times as long to
 # fork a worker, and every process loads what its run collects. What looks at all modules
@@ -55,8 +55,8 @@ test: $(VENV)/.test
 	again() { [ "$$1$(AGAIN)" = 11 ] && shift && echo "Once more, alone: what failed" && \
 	  look --last-failed --last-failed-no-failures=none "$$@"; }; \
 	failed=0; \
-	look $(AT_A_TIME) $(SMALL) || again $$? $(SMALL) || failed=1; \
-	look $(AT_A_TIME) $(LARGE) || again $$? $(LARGE) || failed=1; \
+	look $(AT_A_TIME)=4 $(SMALL) || again $$? $(SMALL) || failed=1; \
+	look $(AT_A_TIME)=3 $(LARGE) || again $$? $(LARGE) || failed=1; \
 	exit $$failed
 
 # Some tests need libraries that are too large for every run, and are skipped without;
@@ -64,8 +64,8 @@ test: $(VENV)/.test
 # every run: they are marked "heavy".
 # PLE is in no registry: make test-all PLE=path names a checkout to test with.
 test-all: $(VENV)/.test-all
-	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME) $(SMALL)
-	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME) $(if $(PLE),--ple="$(PLE)") $(LARGE)
+	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME)=4 $(SMALL)
+	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME)=3 $(if $(PLE),--ple="$(PLE)") $(LARGE)
 	@$(MAKE) --no-print-directory VENV="$(VENV)-sb3" test-sb3
 
 # What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.

@@ -86,12 +86,19 @@ def _is_heavy(path: Path) -> bool:
     return not HEAVY.isdisjoint(path.parents)
 
 
-def pytest_collection_finish() -> None:
-    # Many tests collect garbage. Thousands of tests stay to the end and are none: to
-    # look through them takes a tenth of a second each time, and what is looked through
-    # is copied in every process that is forked.
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keeps what was collected out of garbage collections.
+
+    Thousands of tests stay to the end. To look through them takes a tenth of a second
+    each time, and what is looked through is copied in every process that is forked.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -250,8 +250,8 @@ def test_no_named_shared_memory_exists_while_a_pool_is_open():
     before = residue.shared_names()
     with pool_of(2) as pool:
         pool.reset()
-        during = residue.shared_names()
-    assert before == during
+        # That of other tests that run at the same time goes.
+        assert until(lambda: residue.shared_names() <= before)
 
 
 def test_restarts_leave_nothing_while_the_pool_is_open():
