@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -379,6 +380,7 @@ def _stored_bounds(
     return low, high
 
 
+@functools.cache
 def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     info: Any
     if np.issubdtype(dtype, np.integer):

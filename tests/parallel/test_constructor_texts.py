@@ -131,7 +131,7 @@ VALUES = st.recursive(  # whatever a constructor may be given
 
 
 @settings(max_examples=25)
-@given(arguments=st.dictionaries(st.text(max_size=200), VALUES, max_size=9))
+@given(arguments=st.dictionaries(st.text(max_size=200), VALUES, max_size=4))
 def test_no_constructor_has_a_long_name(arguments):
     text = describe_constructor(functools.partial(make, **arguments))
     assert len(text) <= 160
