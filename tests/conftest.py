@@ -41,6 +41,16 @@ ROOT = Path(__file__).parents[1]
 # What compiles with TensorFlow: tests, docstrings, and the guide.
 TENSORFLOW = {ROOT / "tests" / "tf", ROOT / "envkit" / "tf"}
 TENSORFLOW |= {ROOT / "docs" / "tensorflow.md", ROOT / "docs" / "tutorial.md"}
+# The files of tests that take longest: they compute, where most others wait.
+LONG = {
+    Path(__file__).parent / file
+    for file in (
+        "testing/test_checks.py",
+        "wrappers/test_contract.py",
+        "wrappers/test_before_and_after.py",
+        "test_examples.py",
+    )
+}
 HEAVY = {Path(__file__).parent / folder for folder in ("adapters", "realtime")}
 
 # The words of the reasons for which tests are skipped.
@@ -75,10 +85,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @functools.cache
-def _place(path: Path) -> tuple[bool, bool]:
+def _place(path: Path) -> tuple[bool, bool, bool]:
     # TensorFlow's compiler crashes if it is first used after MuJoCo was; and what takes
     # long comes early, so that no process is left with it alone in the end.
-    return TENSORFLOW.isdisjoint([path, *path.parents]), PARALLEL not in path.parents
+    return (
+        TENSORFLOW.isdisjoint([path, *path.parents]),
+        path not in LONG,
+        PARALLEL not in path.parents,
+    )
 
 
 @functools.cache

@@ -23,6 +23,9 @@ from tests.waiting import PATIENCE
 SHARED_MEMORY = "/dev/shm"
 ON_LINUX = sys.platform == "linux"
 
+# In which the system counts when processes have started.
+_TICKS = os.sysconf("SC_CLK_TCK") if ON_LINUX else 1
+
 # All that is started with this in its environment belongs to this run, and to the one
 # that started this one.
 MARK = "ENVKIT_TEST_RUN"
@@ -125,7 +128,13 @@ class Run:
                 for each in found.values()
                 if each.parent in ours or each.group in groups
             }
-        self._others |= {f"/proc/{pid}" for pid in found.keys() - ours}
+        # A process that has just begun a program may have no environment yet.
+        young = time.clock_gettime(time.CLOCK_BOOTTIME) - 1.0
+        self._others |= {
+            f"/proc/{pid}"
+            for pid in found.keys() - ours
+            if found[pid].started < young * _TICKS
+        }
         return [found[pid] for pid in sorted(ours)]
 
     def _got_away(self, process: Process) -> bool:
