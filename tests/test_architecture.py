@@ -48,6 +48,7 @@ FLOORS: dict[int, set[str]] = {
     },
     4: {
         "actions",
+        "key_map",
         "registry",
         "batched_py_environment",
         "legal_actions",

@@ -12,12 +12,12 @@ from typing import Any
 from envkit import nest
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.play.game import number_text
-from envkit.cli.play.keys import WATCHING, Controls
 from envkit.cli.play.scene import is_picture, observed_picture
 from envkit.cli.play.screen import is_terminal, open_screen
 from envkit.cli.target import Closing, number_within
 from envkit.cli.terminal import add_json, print_json
 from envkit.errors import RecordingError
+from envkit.key_map import WATCHING, Controls
 from envkit.provenance import envkit_version, from_plain, package_version
 from envkit.recording.format import reading
 from envkit.recording.replaying import Outcome, check, foreign_names, rebuilt

@@ -11,14 +11,6 @@ from typing import Any, NamedTuple
 
 from envkit.cli.output import say
 from envkit.cli.play.game import Game
-from envkit.cli.play.keys import (
-    PLAYING,
-    Controls,
-    KeyMap,
-    key_map,
-    key_text,
-    parse_keys,
-)
 from envkit.cli.play.scene import Scene, view_of
 from envkit.cli.play.screen import (
     HeldKeys,
@@ -36,6 +28,14 @@ from envkit.cli.target import (
     number_within,
     seed_target,
     target_arguments,
+)
+from envkit.key_map import (
+    PLAYING,
+    Controls,
+    KeyMap,
+    key_map,
+    key_text,
+    parse_keys,
 )
 from envkit.recording.record import Record
 from envkit.text import counted

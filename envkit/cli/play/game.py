@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.cli.play.keys import PLAYING, Controls, KeyMap
+from envkit.key_map import PLAYING, Controls, KeyMap
 from envkit.text import counted
 from envkit.time_step import TimeStep
 from envkit.types import Array
@@ -33,7 +33,7 @@ class Game:
 
     Example:
         >>> from envkit import make
-        >>> from envkit.cli.play.keys import key_map
+        >>> from envkit.key_map import key_map
         >>> env = make("Catch", rows=3, seed=1)
         >>> game = Game(env, key_map(env))
         >>> for key in "dd":

@@ -14,10 +14,10 @@ from rich.console import Console, Group
 from rich.style import Style
 from rich.text import Text
 
-from envkit.cli.play.keys import NAMED, as_key, decode
 from envkit.cli.play.scene import Scene, columns_of, fitted, half_blocks, side_by_side
 from envkit.cli.terminal import SafeConsole
 from envkit.envs.drawing import shades
+from envkit.key_map import NAMED, as_key, decode
 from envkit.window import (
     BACKGROUND,
     draw_picture,

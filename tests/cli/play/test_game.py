@@ -8,7 +8,7 @@ import pytest
 from envkit import BoundedArraySpec
 from envkit.cli.play.command import pace_of
 from envkit.cli.play.game import Game
-from envkit.cli.play.keys import key_map, parse_keys
+from envkit.key_map import key_map, parse_keys
 from tests.cli.play.acting import Acting, choice
 
 
