@@ -8,8 +8,8 @@ A target is one of
 - `"my_package.envs:make_env"`: an attribute of a module;
 - `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
   The schemes are `ale`, `bsuite`, `dm_control`, `envpool`, `gym`, `gymnasium`,
-  `gymnax`, `minigrid`, `pettingzoo`, `ple`, `pysc2` and `vizdoom`, and those that
-  installed packages add;
+  `gymnax`, `minigrid`, `pettingzoo`, `ple`, `pysc2`, `universe` and `vizdoom`, and
+  those that installed packages add;
 - anything that can be called and returns an environment.
 
 A constructor made from a string pickles as that string, so it travels to a worker that
@@ -486,6 +486,7 @@ _SCHEMES = {
     ),
     "ple": _Scheme("envkit.adapters.ple:load", "pygame", "ple", beside="ple"),
     "pysc2": _Scheme("envkit.adapters.pysc2:load", "pysc2", "pysc2"),
+    "universe": _Scheme("envkit.remote.universe_client:load", "websockets", "universe"),
     "vizdoom": _Scheme(
         "envkit.adapters.vizdoom:load", "vizdoom", "vizdoom", lister="scenarios"
     ),

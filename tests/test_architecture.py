@@ -79,6 +79,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.distributed": {"ray"},
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
+    "envkit.remote": {"websockets"},
     "envkit.window": {"pygame"},
     "envkit.wrappers": {"imageio", "imageio_ffmpeg"},
     "envkit.adapters": {

@@ -27,7 +27,7 @@ from tests.comparing import told
 BUILT_IN = "Bandit, CartPole, Catch, GridWorld, TicTacToe"
 SCHEMES = (
     "ale, bsuite, dm_control, envpool, gym, gymnasium, gymnax, minigrid, pettingzoo, "
-    "ple, pysc2, vizdoom"
+    "ple, pysc2, universe, vizdoom"
 )
 
 

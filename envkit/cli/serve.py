@@ -47,7 +47,14 @@ class _Protocol(NamedTuple):
 
 # The one without a flag is envkit's own, which is served unless another is asked for.
 _OWN = _Protocol("", "envkit.remote.server:serve", "")
-_PROTOCOLS: list[_Protocol] = []
+_PROTOCOLS: list[_Protocol] = [
+    _Protocol(
+        "universe",
+        "envkit.remote.universe:serve",
+        "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "
+        "rewarder 10,000 above; the token is the password",
+    ),
+]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -285,9 +285,7 @@ class DesktopClient:
                 f"nothing; it has the security types {listed(kinds)}."
             )
         if chosen == PASSWORD and self._password is None:
-            raise DesktopError(
-                f"The VNC server at {self._where} asks for a password. Pass password=."
-            )
+            raise self._refusal("asks for a password. Pass password=.")
         if self.version != (3, 3):
             self._wire.send(bytes([chosen]))
         if chosen == PASSWORD:
@@ -298,15 +296,18 @@ class DesktopClient:
             if result:
                 if self.version == (3, 8):
                     yield from self._refused("refuses the password")
-                raise DesktopError(
-                    f"The VNC server at {self._where} refuses the password."
-                )
+                raise self._refusal("refuses the password.")
 
     def _refused(self, what: str) -> Script:
         (length,) = _NUMBER.unpack((yield 4))
         count = min(length, _MOST_REASON)
         reason = (yield count).decode("utf-8", "replace") if count else "no reason"
-        raise DesktopError(f"The VNC server at {self._where} {what}: {reason}")
+        raise self._refusal(f"{what}: {reason}")
+
+    def _refusal(self, what: str) -> DesktopError:
+        error = DesktopError(f"The VNC server at {self._where} {what}")
+        error.refused = True
+        return error
 
     def _update(self) -> Script:
         (count,) = struct.unpack(">xH", (yield 3))

@@ -31,7 +31,13 @@ NO_PASSWORD, PASSWORD = 1, 2
 
 
 class DesktopError(EnvkitError, ConnectionError):
-    """A connection to a desktop was refused or lost, or broke the protocol."""
+    """A connection to a desktop was refused or lost, or broke the protocol.
+
+    Attributes:
+        refused: Whether the other end has refused the password, or asks for one.
+    """
+
+    refused: bool = False
 
 
 _VERSION = re.compile(rb"RFB (\d{3})\.(\d{3})\n")

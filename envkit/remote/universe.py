@@ -1,0 +1,530 @@
+"""`envkit serve TARGET --universe`: a remote of OpenAI Universe, at two ports.
+
+At one port there is a desktop by RFB: it shows what `render` draws, and its keys are
+those of `envkit play`. At the other there is the rewarder, which tells rewards, ends
+and episodes, and takes resets.
+
+```
+ desktop, a thread ── keys ──▶ ┐                      ┌ ── pictures ──▶ desktop
+                               │  the environment:    │
+ rewarder, a thread ─ resets ▶ ┘  a step each tick    └ ── rewards ───▶ rewarder
+```
+
+The environment goes on while clients think, `fps` steps a second, and begins its next
+episode without being asked; it stands still while there are no clients. Episodes are
+numbered: `resetting` begins the next number, also where a client asks for a reset,
+which is not repeated for one that was asked while another was under way.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import math
+import re
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit import nest
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name, keysym
+from envkit.desktop.server import DesktopServer
+from envkit.key_map import KeyMap, key_map
+from envkit.remote.rewarder import Message, RewarderError, RewarderServer
+from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions, Service
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.types import Array, NestedArray
+
+__all__ = ["PROBE_KEY", "Held", "Remote", "serve", "stamped"]
+
+_log = logging.getLogger(__name__)
+
+# What clients of Universe press to measure how long a key takes.
+PROBE_KEY = 0xBEEF1
+_PASSWORD = "openai"  # The one that Universe's clients have unless told.
+_DESKTOP, _REWARDER = 5900, 15900
+_SLOWEST, _FASTEST, _USUAL = 1.0, 240.0, 60.0
+_MOST_EVENTS = 1 << 12
+
+
+def serve(menu: Menu, options: ServeOptions) -> Service:
+    """Serves the environments of a menu, one at a time, to Universe's clients.
+
+    Args:
+        menu: The environments, between which `v0.env.reset` chooses.
+        options: Where to listen: the desktop at `port`, the rewarder 10,000 above. The
+            token is the password, of which VNC has 8 characters.
+    """
+    return Remote(menu, options)
+
+
+class _Status(NamedTuple):
+    """What clients know of the environment."""
+
+    env_id: str
+    state: str
+    episode: int
+    fps: float
+
+
+class Remote:
+    """An environment that goes on while clients look at it and press its keys.
+
+    Attributes:
+        line: Where it listens, for people.
+        desktop: The server of pictures and keys.
+        rewarder: The server of rewards and resets.
+    """
+
+    def __init__(self, menu: Menu, options: ServeOptions) -> None:
+        """Makes the first environment of the menu, and listens."""
+        self._menu = menu
+        token = options.token
+        password = _PASSWORD if token is None else token.decode("utf-8", "replace")
+        self._offer = menu.offers[0]
+        self._game = _Game(self._offer)
+        self._requests: collections.deque[_Request] = collections.deque()
+        self._status = _Status(_env_id_of(self._offer), "running", 1, _USUAL)
+        self._asked_fps: float | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._failure: str | None = None
+        desktop_port, rewarder_port = _ports(options.port)
+        try:
+            first = self._game.reset()
+            self.desktop = DesktopServer(
+                (first.shape[1], first.shape[0]),
+                host=options.host,
+                port=desktop_port,
+                name=self._status.env_id,
+                password=password,
+                on_event=self._on_event,
+                max_viewers=options.max_sessions,
+            )
+            try:
+                self.desktop.show(first)
+                self.rewarder = RewarderServer(
+                    host=options.host,
+                    port=rewarder_port,
+                    password=password,
+                    on_reset=self._on_reset,
+                    on_action=self._on_action,
+                    tls=options.tls,
+                    max_clients=options.max_sessions,
+                )
+            except BaseException:
+                self.desktop.close()
+                raise
+        except BaseException:
+            self._game.close()
+            raise
+        self._describe()
+        host, port = self.desktop.address
+        host = f"[{host}]" if ":" in host else host
+        self.line = f"universe: vnc://{host}:{port}+{self.rewarder.address[1]}"
+        self._thread = threading.Thread(
+            target=self._run, name=f"envkit universe {port}", daemon=True
+        )
+        self._thread.start()
+
+    def ended(self) -> str | None:
+        """Returns why it has ended unasked; `None` as long as it serves."""
+        return self._failure or self.desktop.ended() or self.rewarder.ended()
+
+    def close(self, reason: str) -> None:
+        """Tells clients the reason, and ends; calling it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._wake.set()
+            self.rewarder.close(reason)
+            self.desktop.close()
+            # An environment may take as long as it likes; its thread is a daemon.
+            self._thread.join(_PATIENCE)
+
+    def _on_event(self, event: Event) -> None:
+        self._game.held.take(event)
+        self._wake.set()
+
+    def _on_action(self, events: list[Any]) -> None:
+        for event in _events_of(events):
+            self._on_event(event)
+
+    def _on_reset(self, message: Message, to: Any) -> None:
+        body = message.body
+        name, seed, fps = (body.get(key) for key in ("env_id", "seed", "fps"))
+        if name is not None and not isinstance(name, str):
+            raise RewarderError(f"env_id must be text, got {name!r:.60}.")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise RewarderError(f"seed must be an integer, got {seed!r:.60}.")
+        if fps is not None and not _is_pace(fps):
+            raise RewarderError(
+                f"fps must be a number from {_SLOWEST:g} to {_FASTEST:g}, got "
+                f"{fps!r:.60}."
+            )
+        try:
+            offer = self._find(name)
+        except Refusal as error:
+            raise RewarderError(str(error)) from error
+        status = self._status
+        is_under_way = status.state == "resetting" and offer is self._offer
+        request = _Request(
+            offer, seed, fps, message.episode or 0, to, is_under_way, status.episode
+        )
+        self._requests.append(request)
+        self._wake.set()
+
+    def _find(self, name: str | None) -> Offer:
+        """Returns the environment that a client calls by its id in Gym, `name-v0`.
+
+        Of a name such as `gym-core.CartPole-v0` what counts is after the last dot,
+        and a version that is not here is another one of the same name.
+        """
+        if name is None:
+            return self._offer
+        wanted = [_plain(name), _plain(name, with_version=False)]
+        for one in wanted:
+            for offer in self._menu.offers:
+                names = [_env_id_of(offer), *offer.names]
+                if one in [_plain(known, "-v" in one) for known in names]:
+                    return offer
+        return self._menu.find(name)
+
+    def _run(self) -> None:
+        try:
+            next_tick = time.monotonic()
+            while not self._closed:
+                if self._requests:
+                    self._begin(self._requests.popleft())
+                    next_tick = time.monotonic()
+                elif not (self.rewarder.clients or self.desktop.viewers):
+                    self._wake.wait(0.05)
+                    self._wake.clear()
+                    next_tick = time.monotonic()
+                elif (left := next_tick - time.monotonic()) > 0:
+                    self._wake.wait(left)
+                    self._wake.clear()
+                else:
+                    self._tick()
+                    # Ticks that were missed are not made up for.
+                    next_tick = max(next_tick + 1 / self._status.fps, time.monotonic())
+        except Exception as error:
+            _log.exception("The environment of %s has ended.", self.line)
+            self._failure = f"{type(error).__name__}: {error}"
+            self.rewarder.close(f"The environment has raised {self._failure}")
+        finally:
+            self._game.close()
+
+    def _tick(self) -> None:
+        reward, discount, picture = self._game.step()
+        self.desktop.show(picture)
+        episode = {"episode_id": str(self._status.episode)}
+        done = discount is not None
+        info = {} if discount is None else {"discount": discount}
+        body = {"reward": reward, "done": done, "info": info}
+        self.rewarder.tell("v0.env.reward", body, episode)
+        if done:
+            self._set("resetting", self._status.episode + 1)
+            self.desktop.show(self._game.reset())
+            self._set("running")
+
+    def _begin(self, request: _Request) -> None:
+        """Begins an episode for a client, unless one has begun since it asked."""
+        began = request.was_under_way and self._status.episode > request.episode
+        if not (began and request.seed is None and request.offer is self._offer):
+            later = max(request.episode, self._status.episode) + 1
+            if request.fps is not None:
+                self._asked_fps = float(request.fps)
+            self._set("resetting", later, _env_id_of(request.offer))
+            if request.offer is not self._offer:
+                self._game.close()
+                self._offer, self._game = request.offer, _Game(request.offer)
+            if request.seed is not None:
+                self._game.seed(request.seed)
+            self.desktop.show(self._game.reset())
+        headers = {"episode_id": str(self._status.episode)}
+        self.rewarder.reply(request.to, "v0.reply.env.reset", {}, headers)
+        if self._status.state != "running":
+            self._set("running")
+
+    def _set(self, state: str, episode: int | None = None, env_id: str = "") -> None:
+        status = self._status
+        fps = self._game.fps or self._asked_fps or _USUAL
+        self._status = _Status(
+            env_id or status.env_id,
+            state,
+            status.episode if episode is None else episode,
+            fps,
+        )
+        self._describe()
+
+    def _describe(self) -> None:
+        status = self._status
+        self.rewarder.tell(
+            "v0.env.describe",
+            {
+                "env_id": status.env_id,
+                "env_state": status.state,
+                "fps": status.fps,
+            },
+            {"episode_id": str(status.episode)},
+        )
+
+
+# Seconds within which an environment must come to its end.
+_PATIENCE = 2.0
+
+
+class _Request(NamedTuple):
+    """A reset that a client has asked for."""
+
+    offer: Offer
+    seed: int | None
+    fps: float | None
+    episode: int
+    to: Any
+    was_under_way: bool
+    then: int
+
+
+class Held:
+    """The keys that are down, by the names of `envkit play`.
+
+    Attributes:
+        probed_at: When the key of latency probes was pressed last; `None` before.
+
+    Example:
+        >>> held = Held()
+        >>> for key, down in [("Left", True), ("space", True), ("space", False)]:
+        ...     held.take(KeyEvent(keysym(key), down))
+        >>> held.tick(), held.tick()
+        (['left', 'space'], ['left'])
+    """
+
+    def __init__(self) -> None:
+        """Begins with no key down."""
+        self.probed_at: float | None = None
+        self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_EVENTS)
+        self._down: dict[str, None] = {}
+        self._buttons = 0
+
+    def take(self, event: Event) -> None:
+        """Takes an event; may be called from any thread."""
+        if isinstance(event, KeyEvent) and event.key == PROBE_KEY:
+            if event.down:
+                self.probed_at = time.time()
+        else:
+            self._events.append(event)
+
+    def tick(self) -> list[str]:
+        """Returns the keys of a tick, the newest last.
+
+        They are those that are down, and those that have been for a moment since the
+        last tick. The left button of the pointer is the space bar.
+        """
+        pressed = dict(self._down)
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, PointerEvent):
+                changed = (event.buttons ^ self._buttons) & 1
+                self._buttons = event.buttons
+                name, down = "space", bool(event.buttons & 1)
+                if not changed:
+                    continue
+            else:
+                name, down = _play_name(event.key), event.down
+            if down:
+                pressed.pop(name, None)
+                pressed[name] = self._down[name] = None
+            else:
+                self._down.pop(name, None)
+        return list(pressed)
+
+    def let_go(self) -> None:
+        """Forgets all keys: an episode begins with none."""
+        self._events.clear()
+        self._down.clear()
+        self._buttons = 0
+
+
+def _play_name(key: int) -> str:
+    name = key_name(key).lower().removeprefix("kp_")
+    return _PLAY_NAMES.get(name, name)
+
+
+_PLAY_NAMES = {"return": "enter", "escape": "esc", "minus": "-", "plus": "+"}
+
+
+class _Game:
+    """An environment with its keys and pictures."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._env = _drawing(offer)
+        try:
+            if self._env.batched:
+                raise ValueError(
+                    f"{offer.name} is a batch, and a single environment can be shown."
+                )
+            self._keys: KeyMap = key_map(self._env)
+        except BaseException:
+            self._env.close()
+            raise
+        self._last: NestedArray = _nearest_to_zero(self._env.action_spec())
+        self._seen: Any = None
+        self.held = Held()
+        metadata = getattr(self._env, "metadata", None)
+        told: Any = metadata.get("render_fps") if isinstance(metadata, dict) else None
+        self.fps = float(told) if _is_pace(told) else None
+
+    def seed(self, seed: int) -> None:
+        self._env.seed(seed)
+
+    def reset(self) -> Array:
+        """Begins an episode, with no key down, and returns its first picture."""
+        time_step = self._env.reset()
+        self.held.let_go()
+        return self._picture(time_step.observation)
+
+    def step(self) -> tuple[float, float | None, Array]:
+        """Lets a tick pass; returns the reward, the discount at an end, a picture."""
+        pressed = self.held.tick()
+        action = self._keys.action(pressed) if pressed else None
+        if action is None:
+            action = self._keys.idle_action()
+        # Where there is no action for no key, the last one goes on.
+        self._last = self._last if action is None else action
+        time_step = self._env.step(self._last)
+        reward = _total(time_step.reward)
+        discount = None
+        if np.all(time_step.is_last()):
+            discount = max(
+                float(np.max(leaf)) for leaf in nest.flatten(time_step.discount)
+            )
+        return reward, discount, self._picture(time_step.observation)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _picture(self, observation: NestedArray) -> Array:
+        picture = self._env.render("rgb_array")
+        picture = np.ascontiguousarray(picture, np.uint8)
+        if self.held.probed_at is not None:
+            picture = stamped(picture, time.time(), self.held.probed_at)
+        return picture
+
+
+# Two rows of two pixels by which clients find the stamp.
+_ANCHOR = (
+    ((0x12, 0x34, 0x56), (0x78, 0x90, 0xAB)),
+    ((0x23, 0x45, 0x67), (0x89, 0x0A, 0xBC)),
+)
+
+
+def stamped(picture: Array, now: float, probed_at: float) -> Array:
+    """Draws two times into a corner, as Universe's environments did.
+
+    Clients that probe the latency read them off the picture: when it was drawn, and
+    when the last probe arrived. It is left out where the picture is too small or has
+    one of the colours itself.
+
+    Example:
+        >>> stamped(np.zeros((3, 8, 3), np.uint8), 1.5, 0.25)[1, 2:6].tolist()
+        [[0, 0, 0], [0, 5, 220], [0, 0, 0], [0, 0, 250]]
+    """
+    height, width = picture.shape[:2]
+    if height < 2 or width < 6 or (picture == _ANCHOR[0][0]).all(axis=2).any():
+        return picture
+    picture = picture.copy()
+    picture[-2:, :2] = _ANCHOR
+    for number, moment in enumerate((now, probed_at)):
+        data = int(moment * 1000).to_bytes(6, "big")
+        column = 2 + 2 * number
+        picture[-2, column : column + 2] = np.frombuffer(data, np.uint8).reshape(2, 3)
+    return picture
+
+
+def _env_id_of(offer: Offer) -> str:
+    """Returns the id of an environment as Gym writes ids: a name and a version.
+
+    Example:
+        >>> _env_id_of(Offer("Catch")), _env_id_of(Offer("envkit.envs:CartPole"))
+        ('Catch-v1', 'CartPole-v0')
+    """
+    name = _plain(offer.id if offer.id in offer.names else offer.name)
+    return name if re.search(r"-v\d+$", name) else f"{name}-v{offer.version or 0}"
+
+
+def _plain(name: str, with_version: bool = True) -> str:
+    """Returns the last part of a name, in which Gym allows few characters.
+
+    Example:
+        >>> _plain("gym-core.CartPole-v0"), _plain("ale:ALE/Pong-v5", with_version=False)
+        ('CartPole-v0', 'Pong')
+    """
+    last = re.split(r"[:/.]", name)[-1] or name
+    last = re.sub(r"[^\w-]", "-", last)
+    return last if with_version else re.sub(r"-v\d+$", "", last)
+
+
+def _drawing(offer: Offer) -> Any:
+    """Makes the environment so that it draws."""
+    env = offer.make()
+    if getattr(env, "render_mode", "") is None and "render_mode" not in offer.arguments:
+        # Those of Gymnasium are told when they are made.
+        env.close()
+        env = offer.make(render_mode="rgb_array")
+    return env
+
+
+def _events_of(given: Iterable[Any]) -> list[Event]:
+    """Reads the events of `v0.agent.action`; axes of joysticks mean nothing here."""
+    events: list[Event] = []
+    for one in given:
+        values: list[Any] = list(one) if isinstance(one, list) else []
+        kind = values.pop(0) if values else None
+        try:
+            if kind == "KeyEvent":
+                key, down = values
+                events.append(KeyEvent(keysym(key), bool(down)))
+            elif kind == "PointerEvent":
+                x, y, buttons = map(int, values)
+                events.append(PointerEvent(x, y, buttons))
+        except (TypeError, ValueError) as error:
+            raise RewarderError(f"An event must be right, got {one!r:.80}.") from error
+    return events
+
+
+def _is_pace(fps: Any) -> bool:
+    is_number = isinstance(fps, int | float) and not isinstance(fps, bool)
+    return is_number and _SLOWEST <= fps <= _FASTEST
+
+
+def _ports(port: int | None) -> tuple[int, int]:
+    if port is None:
+        return _DESKTOP, _REWARDER
+    if port == 0:
+        return 0, 0
+    if port > 65535 - (_REWARDER - _DESKTOP):
+        raise ValueError(
+            f"The port must leave room for the rewarder's, which is "
+            f"{_REWARDER - _DESKTOP} above, got {port}."
+        )
+    return port, port + _REWARDER - _DESKTOP
+
+
+def _total(reward: NestedArray) -> float:
+    """Adds up rewards, those of several agents too; what is not finite is 0."""
+    total = sum(float(np.sum(leaf)) for leaf in nest.flatten(reward))
+    return total if math.isfinite(total) else 0.0
+
+
+def _nearest_to_zero(spec: Any) -> NestedArray:
+    def value(leaf: Any) -> Array:
+        if not isinstance(leaf, BoundedArraySpec):
+            return np.zeros(leaf.shape, leaf.dtype)
+        zero = np.clip(np.zeros(leaf.shape), leaf.minimum, leaf.maximum)
+        return zero.astype(leaf.dtype)
+
+    return nest.map_structure(value, spec)

@@ -1,0 +1,909 @@
+"""`envkit.make("universe://...")`: remotes of OpenAI Universe as rows of a batch.
+
+A remote is seen by RFB and told about by its rewarder. It goes on while the agent
+thinks; a step sends keys and the pointer, and returns what has come when `1 / hz`
+seconds have passed: the newest picture, and the rewards since, added up.
+
+What a rewarder tells is kept by episode (`Story`), so that no reward reaches another
+episode, whatever comes late. Two threads bring in what a remote sends, one for each
+connection; one lock holds all rows together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import re
+import select
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit.async_environment import AsyncBatch, AsyncEnvironment, as_envs
+from envkit.desktop.actions import Actions, Controls
+from envkit.desktop.client import DesktopClient
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
+from envkit.desktop.protocol import DesktopError
+from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
+from envkit.remote.rewarder import Message, RewarderError, RewarderLink
+from envkit.seeding import seed_per_row
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.specs.special import ObjectSpec
+from envkit.specs.validation import describe
+from envkit.text import counted, listed
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed, Seed
+
+__all__ = ["Address", "Story", "UniverseRemotes", "addresses_in", "load", "names"]
+
+_log = logging.getLogger(__name__)
+
+_PASSWORD = "openai"
+_FIRST, _MID, _LAST = (
+    np.int32(kind) for kind in (StepType.FIRST, StepType.MID, StepType.LAST)
+)
+
+
+def load(target: str, **kwargs: Any) -> UniverseRemotes:
+    """Connects with remotes: the loader of the scheme `universe`."""
+    return UniverseRemotes(f"universe:{target}", **kwargs)
+
+
+def names() -> list[str]:
+    """Returns nothing: remotes are known by their addresses alone."""
+    return []
+
+
+class Address(NamedTuple):
+    """Where a remote is.
+
+    Attributes:
+        host: The machine.
+        desktop: The port of VNC.
+        rewarder: The port of the rewarder.
+    """
+
+    host: str
+    desktop: int
+    rewarder: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.desktop}+{self.rewarder}"
+
+
+_ADDRESS = re.compile(r"(\[[^]]+\]|[^:+\[\]]+)(?::(\d+))?(?:\+(\d+))?")
+
+
+def addresses_in(target: str) -> tuple[list[Address], dict[str, str]]:
+    """Reads the addresses of remotes, and the options after them.
+
+    Example:
+        >>> addresses_in("universe://box:5901+15901,box?password=secret")
+        ([Address(host='box', desktop=5901, rewarder=15901), Address(host='box', \
+desktop=5900, rewarder=15900)], {'password': 'secret'})
+
+    Raises:
+        ValueError: It is not an address.
+    """
+    parts = urllib.parse.urlsplit(target)
+    found = [_ADDRESS.fullmatch(part) for part in parts.netloc.split(",")]
+    given = dict(urllib.parse.parse_qsl(parts.query))
+    unknown = given.keys() - {"password", "env_id"}
+    if None in found or parts.path.strip("/") or unknown:
+        raise ValueError(
+            "A remote of Universe must be given as universe://HOST:5900+15900, several "
+            "with commas between them, with ?password= and &env_id= after them, got "
+            f"{target!r}."
+        )
+    addresses = [
+        Address(match[1].strip("[]"), int(match[2] or 5900), int(match[3] or 15900))
+        for match in found
+        if match is not None
+    ]
+    return addresses, given
+
+
+class _RefusedError(RewarderError):
+    """The remote does not do what it is asked: to ask again is of no use."""
+
+
+class _Told:
+    """What a rewarder has told of an episode, and is not handed on yet."""
+
+    def __init__(self) -> None:
+        self.reward, self.count = 0.0, 0
+        self.done = self.interrupted = False
+        self.state = ""
+        self.discount = 0.0
+        self.text: list[str] = []
+        self.info: dict[str, Any] = {}
+
+
+class Story:
+    """The episodes of a remote, as its rewarder tells them.
+
+    Nothing that is told before the reply to a reset counts for what comes after it, and
+    rewards of one episode never reach another. An episode that a newer one follows
+    without an end has been interrupted.
+
+    Attributes:
+        episode: The number of the episode that is played; `None` before the first.
+        env_id: What the remote calls its environment.
+        fps: How many steps a second it makes.
+        failure: What has ended the connection; `None` as long as nothing has.
+
+    Example:
+        >>> story = Story()
+        >>> def tell(method, episode, **body):
+        ...     headers = {"episode_id": str(episode), "sent_at": 0.0}
+        ...     story.take(Message(method, body, headers), now=0.0)
+        >>> tell("v0.env.describe", 1, env_state="running")
+        >>> story.begin(), story.episode
+        (True, 1)
+        >>> tell("v0.env.reward", 1, reward=2, done=False, info={})
+        >>> tell("v0.env.reward", 1, reward=3, done=True, info={})
+        >>> tell("v0.env.describe", 2, env_state="resetting")
+        >>> told = story.pop()
+        >>> told.reward, told.done, story.begin()
+        (5.0, True, False)
+        >>> tell("v0.env.describe", 2, env_state="running")
+        >>> story.begin(), story.episode
+        (True, 2)
+    """
+
+    def __init__(self) -> None:
+        """Begins without an episode."""
+        self.episode: int | None = None
+        self.env_id, self.fps = "", 60.0
+        self.failure: RewarderError | None = None
+        self._told: dict[int, _Told] = {}
+        self._least = 0
+        self._reply: int | None = None
+
+    @property
+    def awaits_reply(self) -> bool:
+        """True if a reset was sent, and the reply has not come."""
+        return self._reply is not None
+
+    @property
+    def newest(self) -> int:
+        """The newest episode that was told of; 0 before."""
+        return max(self._told, default=0)
+
+    def await_reply(self, number: int) -> None:
+        """Lets nothing count until the reply to a reset of this number has come."""
+        self._reply, self.episode = number, None
+
+    def take(self, message: Message, now: float) -> None:
+        """Takes a message.
+
+        Raises:
+            RewarderError: It does not have what it must.
+        """
+        body, number = message.body, message.episode
+        if message.method == "v0.reply.error":
+            if self._is_awaited(message):
+                raise _RefusedError(
+                    f"The remote refuses the reset: {str(body.get('message'))[:500]}"
+                )
+            return
+        if number is None or number < self._least:
+            return
+        told = self._told.setdefault(number, _Told())
+        sent = message.headers.get("sent_at")
+        if isinstance(sent, int | float):
+            told.info["reward_buffer.remote_time"] = sent
+            told.info["reward_buffer.local_time"] = now
+        if message.method == "v0.env.describe":
+            told.state = str(body.get("env_state"))
+            self.env_id = str(body.get("env_id") or "")
+            fps = body.get("fps")
+            self.fps = fps if isinstance(fps, int | float) and fps > 0 else self.fps
+        elif message.method == "v0.env.reward":
+            self._take_reward(told, body, now)
+        elif message.method == "v0.env.text":
+            told.text = [*told.text, str(body.get("text"))][-_MOST_TEXTS:]
+        elif message.method == "v0.env.observation":
+            told.info["rewarder.observation"] = body.get("observation")
+        elif message.method == "v0.reply.env.reset" and self._is_awaited(message):
+            self._reply = None
+            self._drop_below(number)
+        self._end_those_before(number)
+
+    def _is_awaited(self, message: Message) -> bool:
+        parent = message.headers.get("parent_message_id")
+        return self._reply is not None and parent == self._reply
+
+    def _take_reward(self, told: _Told, body: Mapping[str, Any], now: float) -> None:
+        reward, info = body.get("reward", 0), body.get("info", {})
+        if not isinstance(reward, int | float) or not isinstance(info, dict):
+            raise RewarderError(
+                "v0.env.reward must have a number as reward and an object as info, got "
+                f"{reward!r:.40} and {info!r:.40}."
+            )
+        told.reward += reward
+        told.count += 1
+        told.info.update(info)
+        if body.get("done"):
+            told.done = True
+            told.info["reward_buffer.done_time"] = now
+            # Universe did not tell terminations from truncations; envkit's remotes do.
+            discount = info.get("discount", 0.0)
+            told.discount = discount if isinstance(discount, int | float) else 0.0
+
+    def _end_those_before(self, number: int) -> None:
+        for other, told in self._told.items():
+            if other < number and not told.done:
+                told.done = told.interrupted = True
+                told.discount = 1.0
+                told.info["env_status.artificial.done"] = True
+        if len(self._told) > _MOST_EPISODES:
+            kept = {self.episode, *sorted(self._told)[-_MOST_EPISODES // 2 :]}
+            self._told = {one: told for one, told in self._told.items() if one in kept}
+
+    def _drop_below(self, number: int) -> None:
+        self._least = number
+        self._told = {one: told for one, told in self._told.items() if one >= number}
+
+    def begin(self) -> bool:
+        """Goes to the newest episode, if it is running; returns whether it has."""
+        newest = self._told.get(self.newest)
+        if self.awaits_reply or newest is None or newest.state != "running":
+            return False
+        if self.episode == self.newest:
+            return False
+        self.episode = self.newest
+        self._drop_below(self.newest)
+        return True
+
+    @property
+    def done(self) -> bool:
+        """True if the episode that is played is over."""
+        told = self._told.get(-1 if self.episode is None else self.episode)
+        return told is not None and told.done
+
+    def pop(self) -> _Told:
+        """Returns what is new of the episode that is played."""
+        assert self.episode is not None
+        told = self._told[self.episode]
+        self._told[self.episode] = rest = _Told()
+        rest.state, rest.done = told.state, told.done
+        return told
+
+
+_MOST_TEXTS, _MOST_EPISODES = 1 << 10, 1 << 10
+
+
+class _VncEvents:
+    """What a list of events is: the actions of Universe."""
+
+    def contains(self, value: Any) -> bool:
+        try:
+            _events_in(value)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    def sample(self, rng: Any) -> list[tuple[Any, ...]]:
+        if rng.random() < 0.5:
+            return [("PointerEvent", int(rng.integers(640)), int(rng.integers(480)), 0)]
+        key = ("left", "up", "right", "down", "space")[int(rng.integers(5))]
+        return [("KeyEvent", key, bool(rng.integers(2)))]
+
+
+def _events_in(value: Any) -> list[Event]:
+    """Reads events: envkit's, or tuples such as `("KeyEvent", "left", True)`."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    events: list[Event] = []
+    for one in [] if value is None else value:
+        if isinstance(one, KeyEvent | PointerEvent):
+            events.append(one)
+            continue
+        kind, *fields = one
+        if kind == "KeyEvent":
+            key, down = fields
+            events.append(KeyEvent(keysym(_SAME.get(key, key)), bool(down)))
+        elif kind == "PointerEvent":
+            x, y, buttons = [*fields, 0][:3]
+            events.append(PointerEvent(int(x), int(y), int(buttons)))
+        else:
+            raise ValueError(f"An event must be of a key or the pointer, got {one!r}.")
+    return events
+
+
+# Universe's names of some keys.
+_SAME = {f"Arrow{name}": name for name in ("Left", "Up", "Right", "Down")}
+_SAME |= {"spacebar": "space", "return": "Return", "bsp": "BackSpace"}
+
+
+class UniverseRemotes(AsyncEnvironment):
+    """Plays remotes of OpenAI Universe; each is a row that takes its own time.
+
+    `universe_view(env)` shows them with Universe's lists. An observation is
+    `{"vision": uint8[height, width, 3]}`; texts and timing are in `get_info`, under the
+    names of Universe. A row whose connection is lost ends its episode with a truncating
+    `LAST`, and is connected again when it begins the next one.
+
+    Without `keys` and `actions` an action is a list of events as in Universe:
+    `[("KeyEvent", "left", True), ("PointerEvent", 10, 20, 1)]`.
+
+    Example:
+        >>> env = UniverseRemotes("universe://box:5900+15900")  # doctest: +SKIP
+        >>> env.reset_async()  # doctest: +SKIP
+        >>> env.recv(count=1).time_step.observation["vision"].shape  # doctest: +SKIP
+        (1, 160, 80, 3)
+    """
+
+    def __init__(
+        self,
+        remotes: str,
+        *,
+        env_id: str | None = None,
+        password: str | None = None,
+        keys: Sequence[str | int] | None = None,
+        actions: Actions | None = None,
+        hz: float | None = None,
+        fps: float | None = None,
+        observer: bool = False,
+        start_timeout: float = 30.0,
+        encodings: Iterable[str] = ("zrle", "zlib", "copy", "raw"),
+    ) -> None:
+        """Connects with all remotes.
+
+        Args:
+            remotes: Their addresses: `"universe://host:5900+15900,other?password=..."`.
+            env_id: The environment that the remotes are to run; theirs if not given.
+            password: Their password.
+            keys: Keys that are held as long as the action says so: a flag for each.
+            actions: Another encoding of actions, of `envkit.desktop`.
+            hz: How many steps a second the agent makes; by default what the remotes
+                tell. 0 returns from each step at once.
+            fps: How many steps a second the remotes are asked to make.
+            observer: Whether it only watches, and sends neither resets nor actions.
+            start_timeout: Seconds within which a connection must be made.
+            encodings: What the desktop may be sent in, the best first.
+        """
+        self._addresses, given = addresses_in(remotes)
+        self._env_id = env_id if env_id is not None else given.get("env_id")
+        self._password = password or given.get("password", _PASSWORD)
+        self._hz, self._fps, self._observer = hz, fps, bool(observer)
+        self._start_timeout = start_timeout
+        self._encodings = tuple(encodings)
+        if keys is not None and actions is not None:
+            raise ValueError("Only one of keys and actions must be given, got both.")
+        self._changed = threading.Condition()
+        self._closed = False
+        self._rows = [_Row(self, number) for number in range(len(self._addresses))]
+        # Rows that owe an answer, in the order in which they were asked.
+        self._owing: dict[int, None] = {}
+        try:
+            for row in self._rows:
+                row.dial()
+            for row in self._rows:
+                row.wait_connected()
+        except BaseException:
+            self.close()
+            raise
+        self._size = self._rows[0].size
+        for row in self._rows[1:]:
+            if row.size != self._size:
+                self.close()
+                raise SpecError(
+                    f"All remotes must show pictures of one size, got {self._size} at "
+                    f"{self._addresses[0]} and {row.size} at {row.address}."
+                )
+        if keys is not None:
+            actions = Controls(keys)
+        self._actions = (
+            None if actions is None else [copy.deepcopy(actions) for _ in self._rows]
+        )
+
+    @property
+    def num_envs(self) -> int:
+        """How many remotes there are."""
+        return len(self._rows)
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the spec of the picture, under `"vision"`."""
+        width, height = self._size
+        picture = BoundedArraySpec((height, width, 3), np.uint8, 0, 255, "vision")
+        return {"vision": picture}
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of an action: a list of events unless chosen otherwise."""
+        if self._actions is None:
+            return ObjectSpec(name="events", kind=_VncEvents())
+        return self._actions[0].spec()
+
+    def seed(self, seed: Seed) -> Any:
+        """Has the next reset of each remote seed its environment."""
+        self._check_open("seed")
+        for row, own in zip(self._rows, seed_per_row(seed, self.num_envs), strict=True):
+            row.seed = own
+        return seed
+
+    def reset_async(
+        self,
+        env_ids: Sequence[int] | Array | None = None,
+        *,
+        seed: ResetSeed = None,
+        options: Options = None,
+    ) -> None:
+        """Lets rows begin an episode; returns at once.
+
+        After an end the remote begins one without being asked, so it is asked only for
+        the first, in the middle of an episode, and where there is a seed.
+        """
+        self._check_open("reset_async")
+        if options is not None:
+            raise NotImplementedError("Remotes of Universe take no options of a reset.")
+        rows = self._free(env_ids, "reset_async")
+        seeds = seed_per_row(seed, self.num_envs if np.ndim(seed) == 0 else len(rows))  # type: ignore[arg-type]  # None in it has no dimension
+        with self._changed:
+            for number, row in enumerate(rows):
+                if seed is not None:
+                    row.seed = seeds[row.number if np.ndim(seed) == 0 else number]  # type: ignore[arg-type]  # likewise
+                self._owing[row.number] = None
+                row.begin(asked=True)
+
+    def send(
+        self, actions: NestedArray, env_ids: Sequence[int] | Array | None = None
+    ) -> None:
+        """Sends the events of actions; a row whose episode is over begins the next."""
+        self._check_open("send")
+        rows = self._free(env_ids, "send")
+        events = [self._events(actions, number, row) for number, row in enumerate(rows)]
+        with self._changed:
+            for row, own in zip(rows, events, strict=True):
+                self._owing[row.number] = None
+                if row.plays:
+                    row.act(own)
+                else:
+                    row.begin(asked=False)
+
+    def recv(
+        self, count: int | None = None, timeout: float | None = None
+    ) -> AsyncBatch:
+        """Returns rows that have finished, in the order in which they did.
+
+        Raises:
+            WorkerError: A remote cannot be reached.
+        """
+        self._check_open("recv")
+        count = len(self._owing) if count is None else count
+        if not self._owing or count > len(self._owing):
+            raise CallOrderError(
+                f"recv() was called for {counted(count, 'row')}, and "
+                f"{len(self._owing)} owe an answer. Call reset_async() or send()."
+            )
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while True:
+                ready = [row for row in self._owed() if row.ready]
+                if len(ready) >= count or self._closed:
+                    break
+                now = time.monotonic()
+                if deadline is not None and now >= deadline:
+                    break
+                due = [row.due for row in self._owed() if row.due is not None]
+                ends = [*due, *([] if deadline is None else [deadline])]
+                self._changed.wait(max(0.0, min(ends) - now) if ends else None)
+            self._check_open("recv")
+            ready.sort(key=lambda row: row.finished_at)
+            for row in ready:
+                if row.failure is not None:
+                    error, row.failure = row.failure, None
+                    del self._owing[row.number]
+                    raise WorkerError(
+                        f"The remote {row.address} cannot be used: {error}",
+                        envs=[row.number],
+                    ) from error
+            for row in ready:
+                del self._owing[row.number]
+            return self._batch(ready)
+
+    def call(
+        self, name: str, env_ids: Sequence[int] | Array | None = None
+    ) -> list[Any]:
+        """Calls `get_info` of rows, which is what remotes have.
+
+        Raises:
+            AttributeError: It is another name.
+        """
+        if name != "get_info":
+            raise AttributeError(f"A remote of Universe has no {name!r:.60}.")
+        with self._changed:
+            return [
+                copy.deepcopy(self._rows[row].info)
+                for row in as_envs(env_ids, self.num_envs)  # type: ignore[arg-type]  # arrays, too
+            ]
+
+    def get_info(self) -> list[Any]:
+        """Returns the infos of the newest time steps, a dictionary for each row."""
+        return self.call("get_info")
+
+    def render(
+        self, mode: str = "rgb_array", env_ids: Sequence[int] | Array | None = None
+    ) -> Array:
+        """Returns what the desktops show now, a picture for each row."""
+        if mode != "rgb_array":
+            raise NotImplementedError(f"The mode must be 'rgb_array', got {mode!r}.")
+        with self._changed:
+            return np.stack(
+                [
+                    self._rows[row].picture(self._size)
+                    for row in as_envs(env_ids, self.num_envs)  # type: ignore[arg-type]  # arrays, too
+                ]
+            )
+
+    def close(self) -> None:
+        """Closes all connections; calling it again does nothing."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for row in self._rows:
+            row.close()
+
+    def _free(self, env_ids: Any, call: str) -> list[_Row]:
+        rows = [self._rows[row] for row in as_envs(env_ids, self.num_envs)]
+        busy = [row.number for row in rows if row.number in self._owing]
+        if busy:
+            raise CallOrderError(
+                f"{call}() was called for rows {listed(busy)}, which still owe an "
+                "answer. Call recv() for them first."
+            )
+        return rows
+
+    def _owed(self) -> list[_Row]:
+        return [self._rows[number] for number in self._owing]
+
+    def _events(self, actions: Any, number: int, row: _Row) -> list[Event]:
+        """Returns the events of a row's action; none where it does not play."""
+        if not row.plays:
+            return []
+        if self._actions is not None:
+            own = (
+                {name: leaf[number] for name, leaf in actions.items()}
+                if isinstance(actions, Mapping)
+                else actions[number]
+            )
+            return self._actions[row.number].events(own)
+        try:
+            return _events_in(actions[number])
+        except (TypeError, ValueError) as error:
+            raise SpecError(
+                "An action of a remote must be a list of events such as ('KeyEvent', "
+                f"'left', True), got {describe(actions[number])}: {error}"
+            ) from error
+
+    def _begun(self, row: int) -> list[Event]:
+        """Returns the events that let go of everything before an episode."""
+        return [] if self._actions is None else self._actions[row].begin()
+
+    def _batch(self, rows: list[_Row]) -> AsyncBatch:
+        steps = [row.take(self._size) for row in rows]
+        width, height = self._size
+        pictures = np.zeros((len(rows), height, width, 3), np.uint8)
+        for picture, step in zip(pictures, steps, strict=True):
+            picture[:] = step.observation
+        return AsyncBatch(
+            np.array([row.number for row in rows], np.int64),
+            TimeStep(
+                np.array([step.step_type for step in steps], np.int32),
+                np.array([step.reward for step in steps], np.float32),
+                np.array([step.discount for step in steps], np.float32),
+                {"vision": pictures},
+            ),
+        )
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise ClosedError.used("UniverseRemotes", call)
+
+
+class _Row:
+    """One remote: its two connections, and where its episode stands."""
+
+    def __init__(self, env: UniverseRemotes, number: int) -> None:
+        self._env = env
+        self._changed = env._changed
+        self.number = number
+        self.address = env._addresses[number]
+        self.seed: int | None = None
+        # True between a FIRST and the LAST.
+        self.plays = False
+        self.due: float | None = None
+        self.failure: Exception | None = None
+        self.info: dict[str, Any] = {}
+        self.finished_at = 0.0
+        self._story = Story()
+        self._lost: Exception | None = None
+        self._frame: Array = np.zeros((0, 0, 3), np.uint8)
+        self._desktop: DesktopClient | None = None
+        self._rewarder: RewarderLink | None = None
+        self._using = threading.Lock()
+        self._dialing: threading.Thread | None = None
+        self._looking: threading.Thread | None = None
+        self._wants_reset = True
+        self._begins = False
+        # Connections that were lost since an episode began.
+        self._losses = 0
+        self._updates = self._pixels = 0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self._frame.shape[1], self._frame.shape[0]
+
+    def picture(self, size: tuple[int, int]) -> Array:
+        """Returns a copy of the picture, cut or filled up to a size."""
+        if size == self.size:
+            return self._frame.copy()
+        picture = np.zeros((size[1], size[0], 3), np.uint8)
+        shown = self._frame[: size[1], : size[0]]
+        picture[: shown.shape[0], : shown.shape[1]] = shown
+        return picture
+
+    @property
+    def ready(self) -> bool:
+        """True if it can answer now; it notes when it could first."""
+        if self.failure is not None:
+            return True
+        if self._begins:
+            is_connected = self._rewarder is not None and self._lost is None
+            self.plays = is_connected and self._story.begin()
+            if self.plays:
+                self._begins, self.due, self._losses = False, None, 0
+                self.finished_at = time.monotonic()
+                self.info = {"first": True}
+            return self.plays
+        if self.info.get("first"):
+            return True
+        if self._lost is not None or self._story.done:
+            self.finished_at = time.monotonic()
+            return True
+        is_due = self.due is not None and time.monotonic() >= self.due
+        self.finished_at = self.due or 0.0
+        return is_due
+
+    def begin(self, *, asked: bool) -> None:
+        """Begins an episode: asks for it where the remote does not by its own rules."""
+        interrupts = self.plays and not self._story.done
+        self._wants_reset |= asked and (interrupts or self.seed is not None)
+        self.plays, self._begins, self.due = False, True, None
+        if self._lost is not None or self._rewarder is None:
+            self.dial()
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Sends the reset that is wanted, and lets go of all keys."""
+        if not self._begins or self._rewarder is None:
+            return
+        env = self._env
+        try:
+            if self._wants_reset and not env._observer:
+                body = {"seed": self.seed, "env_id": env._env_id, "fps": env._fps}
+                headers = {"episode_id": str(self._story.episode or 0)}
+                number = self._rewarder.send("v0.env.reset", body, headers)
+                self._story.await_reply(number)
+            self._wants_reset, self.seed = False, None
+            self._send(env._begun(self.number))
+        except (RewarderError, DesktopError) as error:
+            self._lose(error)
+
+    def act(self, events: list[Event]) -> None:
+        """Sends events; the answer is due when a step has passed."""
+        self.info = {}
+        hz = self._env._hz
+        pace = self._story.fps if hz is None else hz
+        self.due = time.monotonic() + (1 / pace if pace else 0.0)
+        try:
+            self._send(events)
+        except DesktopError as error:
+            self._lose(error)
+
+    def take(self, size: tuple[int, int]) -> TimeStep:
+        """Returns the time step that is ready."""
+        picture = self.picture(size)
+        was_first = bool(self.info.get("first"))
+        episode = self._story.episode
+        told = self._story.pop() if episode is not None and not was_first else _Told()
+        status: dict[str, Any] = {
+            "env.text": told.text,
+            "stats.reward.count": told.count,
+            "env_status.episode_id": str(episode),
+            "env_status.env_state": "running",
+            "env_status.env_id": self._story.env_id,
+            **told.info,
+        }
+        vnc = {"updates.n": self._updates, "updates.pixels": self._pixels}
+        self._updates = self._pixels = 0
+        self.info = {"universe": status, "vnc": vnc}
+        if was_first:
+            return TimeStep(_FIRST, 0.0, 1.0, picture)
+        lost, is_over = self._lost, told.done
+        if not is_over and lost is None:
+            return TimeStep(_MID, told.reward, 1.0, picture)
+        self.plays = False
+        status["env_status.env_state"] = "resetting"
+        status["env_status.complete.episode_id"] = str(episode)
+        if not is_over:
+            # The rest of the episode is lost; the next begins with a connection.
+            status["error"] = str(lost)
+            return TimeStep(_LAST, told.reward, 1.0, picture)
+        return TimeStep(_LAST, told.reward, told.discount, picture)
+
+    def dial(self) -> None:
+        """Connects in a thread, unless one does already."""
+        if self._dialing is None or not self._dialing.is_alive():
+            self._dialing = threading.Thread(
+                target=self._dial, name=f"envkit dials {self.address}", daemon=True
+            )
+            self._dialing.start()
+
+    def wait_connected(self) -> None:
+        """Waits for the first connection.
+
+        Raises:
+            RewarderError, DesktopError: There is none in time.
+        """
+        assert self._dialing is not None
+        self._dialing.join()
+        if self.failure is not None:
+            error, self.failure = self.failure, None
+            raise error
+
+    def close(self) -> None:
+        """Closes the connections and ends the threads."""
+        for thread in (self._dialing, self._looking):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        rewarder, self._rewarder = self._rewarder, None
+        desktop, self._desktop = self._desktop, None
+        if rewarder is not None:
+            rewarder.close()
+        if desktop is not None:
+            with self._using:
+                desktop.close()
+
+    def _dial(self) -> None:
+        """Connects, again and again until the time is over."""
+        env, attempt = self._env, 0
+        deadline = time.monotonic() + env._start_timeout
+        if self._looking is not None:
+            self._looking.join()
+        self._hang_up()
+        if self._losses > 1:
+            # Because a remote that sends one away may be busy with the one before.
+            with self._changed:
+                self._changed.wait_for(lambda: env._closed, 0.05 * 2**self._losses)
+        while True:
+            try:
+                self._connect(max(0.1, deadline - time.monotonic()))
+            except (DesktopError, RewarderError) as error:
+                pause = min(2 * attempt + 1, 10) / 4
+                attempt += 1
+                with self._changed:
+                    is_over = time.monotonic() + pause > deadline
+                    # Another time the password would be no better.
+                    is_over |= isinstance(error, DesktopError) and error.refused
+                    if is_over or env._closed:
+                        self.failure = error
+                        self._begins = False
+                        self._changed.notify_all()
+                        return
+                    _log.info("%s Trying again in %g s.", error, pause)
+                    self._changed.wait_for(lambda: env._closed, pause)
+            else:
+                return
+
+    def _connect(self, timeout: float) -> None:
+        env, address = self._env, self.address
+        story = Story()
+        desktop = DesktopClient(
+            address.host,
+            address.desktop,
+            password=env._password,
+            encodings=env._encodings,
+            timeout=timeout,
+        )
+        with contextlib.ExitStack() as stack:
+            stack.callback(desktop.close)
+            desktop.update(timeout)
+            host = f"[{address.host}]" if ":" in address.host else address.host
+            described = threading.Event()
+
+            def take(message: Message | RewarderError, now: float) -> None:
+                self._told(story, message, now)
+                described.set()
+
+            rewarder = RewarderLink(
+                f"{host}:{address.rewarder}",
+                env._password,
+                take,
+                observer=env._observer,
+                timeout=timeout,
+            )
+            stack.callback(rewarder.close)
+            # The remote describes itself first, or says why it hangs up.
+            described.wait(timeout)
+            if story.failure is not None:
+                raise story.failure
+            stack.pop_all()
+        with self._changed:
+            self._frame = desktop.frame.copy()
+            self._story, self._lost = story, None
+            self._desktop, self._rewarder = desktop, rewarder
+            self._wants_reset = True
+            self._looking = threading.Thread(
+                target=self._look, name=f"envkit looks at {address}", daemon=True
+            )
+            self._looking.start()
+            self._ask()
+            self._changed.notify_all()
+
+    def _told(self, story: Story, message: Message | RewarderError, now: float) -> None:
+        """Takes what the rewarder tells, in its thread."""
+        with self._changed:
+            try:
+                if isinstance(message, RewarderError):
+                    raise message
+                story.take(message, now)
+            except RewarderError as error:
+                story.failure = error
+                if story is self._story:
+                    self._lose(error)
+            self._changed.notify_all()
+
+    def _look(self) -> None:
+        """Draws what the desktop sends, in a thread."""
+        desktop = self._desktop
+        assert desktop is not None
+        poll = select.poll()
+        poll.register(desktop, select.POLLIN)
+        try:
+            while not self._env._closed and self._lost is None:
+                poll.poll(_GLANCE)  # milliseconds
+                with self._using:
+                    before = desktop.updates
+                    is_new = desktop.update(0.0)
+                if is_new:
+                    with self._changed:
+                        self._frame = desktop.frame.copy()
+                        self._updates += desktop.updates - before
+                        self._pixels += self._frame.shape[0] * self._frame.shape[1]
+                        self._changed.notify_all()
+        except DesktopError as error:
+            with self._changed:
+                self._lose(error)
+                self._changed.notify_all()
+
+    def _send(self, events: list[Event]) -> None:
+        if events and self._desktop is not None and not self._env._observer:
+            with self._using:
+                self._desktop.send(*events)
+
+    def _lose(self, error: Exception) -> None:
+        """Notes that the connection is lost; the row answers for it."""
+        if self._lost is None and not self._env._closed:
+            self._lost = error
+            self._losses += 1
+            is_useless = self._losses > _MOST_LOSSES or isinstance(error, _RefusedError)
+            if self._begins and is_useless:
+                self.failure, self._begins = error, False
+            elif self._begins:
+                self.dial()
+
+
+_MOST_LOSSES = 5
+# Milliseconds after which the desktop is looked at, whether anything has come or not.
+_GLANCE = 200

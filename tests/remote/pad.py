@@ -1,0 +1,70 @@
+"""An environment whose rewards are the actions, so that they tell which keys came."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from envkit import PyEnvironment, restart, termination, transition, truncation
+from envkit.specs import BoundedArraySpec
+
+NOOP, LEFT, RIGHT, FIRE, UP = range(5)
+
+
+class Pad(PyEnvironment):
+    """Goes on until `fire` ends it, or `up` cuts it off; the picture is the action.
+
+    Attributes:
+        gate: What a reset waits for.
+        seeds: The seeds that it was given.
+    """
+
+    action_names = ("noop", "left", "right", "fire", "up")
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.seeds: list[Any] = []
+        self.resets = 0
+        self._width, self._shown = width, 0
+
+    def observation_spec(self):
+        return BoundedArraySpec((), np.int32, 0, 255)
+
+    def action_spec(self):
+        return BoundedArraySpec((), np.int32, 0, 4)
+
+    def seed(self, seed):
+        self.seeds.append(seed)
+        return seed
+
+    def _reset(self):
+        self.resets += 1
+        self.gate.wait()
+        self._shown = 100 + self.resets % 100
+        return restart(np.array(self._shown, np.int32))
+
+    def _step(self, action):
+        self._shown = int(action)
+        seen = np.array(self._shown, np.int32)
+        reward = float(action)
+        if action == FIRE:
+            return termination(seen, reward)
+        if action == UP:
+            return truncation(seen, reward)
+        return transition(seen, reward)
+
+    def render(self, mode="rgb_array"):
+        return np.full((6, self._width, 3), self._shown, np.uint8)
+
+
+class Fragile(Pad):
+    """Breaks where `Pad` ends."""
+
+    def _step(self, action):
+        if action == FIRE:
+            raise RuntimeError("the fire is out")
+        return super()._step(action)

@@ -1,0 +1,748 @@
+"""Remotes of OpenAI Universe: what a client of 2017 is told, and our client of them.
+
+That client itself needs Python 3.6; `Client` speaks to the rewarder as it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envkit import make
+from envkit.desktop import DesktopClient, DesktopError
+from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
+from envkit.realtime import BlockingReset, universe_view
+from envkit.remote import universe
+from envkit.remote.rewarder import Message, RewarderError, authorization, unpacked
+from envkit.remote.serving import Menu, Offer, ServeOptions
+from tests.remote.pad import FIRE, LEFT, RIGHT, UP
+from tests.waiting import PATIENCE, until
+
+pytest.importorskip("websockets", reason="websockets is not installed")
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from envkit.remote.universe_client import Story, addresses_in
+
+PAD = "Pad=tests.remote.pad:Pad"
+
+
+@contextlib.contextmanager
+def served(*targets, **options):
+    """Serves environments at free ports."""
+    offers = [Offer(target) for target in targets or (PAD,)]
+    remote = universe.serve(Menu(offers), ServeOptions(**{"port": 0, **options}))
+    try:
+        yield remote
+    finally:
+        remote.close("the test is over")
+
+
+def address_of(remote):
+    return remote.line.removeprefix("universe: vnc://")
+
+
+class Client:
+    """Speaks to a rewarder as the client of 2017 does."""
+
+    def __init__(self, remote, password="openai", observer=False):
+        host, port = remote.rewarder.address
+        headers = {"openai-observer": "true" if observer else "false"}
+        if password is not None:
+            headers["authorization"] = authorization(password)
+        connecting = connect(
+            f"ws://{host}:{port}", additional_headers=headers, compression=None
+        )
+        self.stack = contextlib.ExitStack()
+        self.link = self.stack.enter_context(connecting)
+        self.count = 0
+        self.seen = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def say(self, method, body=None, **headers):
+        """Sends a message, and returns its number."""
+        number, self.count = self.count, self.count + 1
+        own = {"message_id": number, "sent_at": time.time(), **headers}
+        self.link.send(
+            json.dumps({"method": method, "body": body or {}, "headers": own})
+        )
+        return number
+
+    def read(self):
+        """Returns the next message."""
+        message = unpacked(self.link.recv(timeout=PATIENCE))
+        self.seen.append(message)
+        return message
+
+    def until(self, is_it):
+        """Returns the first message that is meant."""
+        while not is_it(message := self.read()):
+            pass
+        return message
+
+    def reply(self, number):
+        return self.until(lambda it: it.headers.get("parent_message_id") == number)
+
+    def reset(self, env_id=None, episode=0, **body):
+        """Asks for a reset, and returns the reply."""
+        body = {"env_id": env_id, "seed": None, "fps": 60, **body}
+        return self.reply(self.say("v0.env.reset", body, episode_id=str(episode)))
+
+    def described(self, state):
+        return self.until(
+            lambda it: it.method == "v0.env.describe" and it.body["env_state"] == state
+        )
+
+    def reward(self, value):
+        return self.until(
+            lambda it: it.method == "v0.env.reward" and it.body["reward"] == value
+        )
+
+
+def viewer(remote, password="openai"):
+    return DesktopClient(*remote.desktop.address, password=password)
+
+
+def test_a_client_is_told_where_the_environment_stands_and_resets_it():
+    with served() as remote, Client(remote) as client:
+        first = client.read()
+        assert "v0.env.describe" == first.method
+        assert ("Pad-v0", "running") == (first.body["env_id"], first.body["env_state"])
+        assert 60.0 == first.body["fps"]
+
+        ping = client.say("v0.control.ping")
+        pong = client.reply(ping)
+        assert ("v0.reply.control.ping", {}) == (pong.method, pong.body)
+        assert 0 <= pong.headers["parent_runtime"] < PATIENCE
+
+        client.seen.clear()
+        reply = client.reset("Pad-v0")
+        number = reply.headers["episode_id"]
+        assert ("v0.reply.env.reset", {}) == (reply.method, reply.body)
+        assert int(first.headers["episode_id"]) < int(number)
+        running = client.described("running")
+        told = [
+            (it.body["env_state"], it.headers["episode_id"])
+            for it in client.seen
+            if it.method == "v0.env.describe"
+        ]
+        assert [("resetting", number), ("running", number)] == told
+        assert running is client.seen[-1]
+        reward = client.reward(0)
+        assert {"reward": 0.0, "done": False, "info": {}} == reward.body
+        assert number == reward.headers["episode_id"]
+
+
+def test_messages_are_numbered_and_have_a_time():
+    with served() as remote, Client(remote) as client:
+        client.reset()
+        for _ in range(5):
+            client.read()
+        numbers = [it.headers["message_id"] for it in client.seen]
+        assert list(range(len(numbers))) == numbers
+        times = [it.headers["sent_at"] for it in client.seen]
+        assert sorted(times) == times
+        assert abs(times[-1] - time.time()) < PATIENCE
+
+
+def test_keys_are_actions_and_rewards_come_back():
+    with served() as remote, Client(remote) as client, viewer(remote) as screen:
+        client.reset()
+        client.described("running")
+        screen.key("Left", True)
+        client.reward(LEFT)
+        screen.key("Right", True)  # The newer key counts.
+        client.reward(RIGHT)
+        screen.key("Right", False)
+        client.reward(LEFT)
+        screen.key("Left", False)
+        client.reward(0)
+        screen.press("Right")  # Shorter than a tick.
+        client.reward(RIGHT)
+        client.reward(0)
+        assert until(lambda: screen.update(0.1) or screen.frame.max() == 0)
+
+
+def test_the_key_of_latency_probes_is_no_action_and_is_answered_in_the_picture():
+    with served() as remote, Client(remote) as client, viewer(remote) as screen:
+        client.reset()
+        client.described("running")
+        screen.key("Left", True)
+        client.reward(LEFT)
+        assert until(lambda: screen.update(0.1) and (screen.frame == LEFT).all())
+        before = time.time()
+        screen.press(universe.PROBE_KEY)
+        assert until(lambda: screen.update(0.1) and screen.frame.max() == 0xBC)
+        corner = screen.frame[-2:, :6]
+        assert [[0x12, 0x34, 0x56], [0x78, 0x90, 0xAB]] == corner[0, :2].tolist()
+        assert [[0x23, 0x45, 0x67], [0x89, 0x0A, 0xBC]] == corner[1, :2].tolist()
+        now, probed = (
+            int.from_bytes(corner[0, at : at + 2].tobytes(), "big") / 1000
+            for at in (2, 4)
+        )
+        assert before - 0.01 <= probed <= now <= time.time()
+        for _ in range(20):
+            message = client.read()
+            assert message.body.get("reward", LEFT) == LEFT
+
+
+def test_a_picture_without_room_for_a_stamp_stays_as_it_is():
+    for shape in [(1, 8, 3), (6, 5, 3)]:
+        picture = np.zeros(shape, np.uint8)
+        assert picture is universe.stamped(picture, 1.0, 1.0)
+    mistaken = np.full((6, 8, 3), (0x12, 0x34, 0x56), np.uint8)
+    assert mistaken is universe.stamped(mistaken, 1.0, 1.0)
+
+
+ENDS = {"a termination": ("space", FIRE, 0.0), "a truncation": ("Up", UP, 1.0)}
+
+
+@pytest.mark.parametrize(("key", "reward", "discount"), ENDS.values(), ids=ENDS)
+def test_an_end_comes_before_the_next_episode(key, reward, discount):
+    with served() as remote, Client(remote) as client, viewer(remote) as screen:
+        number = int(client.reset().headers["episode_id"])
+        client.described("running")
+        screen.press(key)
+        done = client.reward(reward)
+        assert {"discount": discount} == done.body["info"]
+        assert (True, str(number)) == (done.body["done"], done.headers["episode_id"])
+        told = [client.read(), client.read()]
+        assert ["resetting", "running"] == [it.body["env_state"] for it in told]
+        assert [str(number + 1)] * 2 == [it.headers["episode_id"] for it in told]
+
+
+def test_a_click_is_the_space_bar_and_an_episode_begins_without_keys():
+    with served() as remote, Client(remote) as client, viewer(remote) as screen:
+        client.reset()
+        client.described("running")
+        screen.key("Left", True)
+        client.reward(LEFT)
+        screen.pointer(3, 3, buttons=1)
+        assert client.reward(FIRE).body["done"] is True
+        client.described("running")
+        client.reward(0)
+
+
+def test_actions_come_by_the_rewarder_too():
+    with served() as remote, Client(remote) as client:
+        client.reset()
+        client.described("running")
+        events = [
+            ["JoystickAxisXEvent", 0.5],
+            ["PointerEvent", 1, 2, 0],
+            ["KeyEvent", 0xFF53, True],
+        ]
+        client.say("v0.agent.action", {"env_id": "Pad-v0", "action": events})
+        client.reward(RIGHT)
+
+
+REFUSED = {
+    "a wrong password": ("wrong", "The password is wrong."),
+    "no password": (None, "There is no password. It must be the name of the user"),
+}
+
+
+@pytest.mark.parametrize(("password", "text"), REFUSED.values(), ids=REFUSED)
+def test_a_client_without_the_password_is_told_so_and_hung_up_on(password, text):
+    with served() as remote, Client(remote, password) as client:
+        message = client.read()
+        assert "v0.connection.close" == message.method
+        assert message.body["message"].startswith(text)
+        with pytest.raises(ConnectionClosed):
+            client.read()
+
+
+def test_the_token_is_the_password_of_both():
+    with (
+        served(token=b"sesame") as remote,
+        Client(remote, "sesame") as client,
+        viewer(remote, "sesame") as screen,
+    ):
+        assert "v0.env.describe" == client.read().method
+        assert (8, 6) == screen.size
+        with pytest.raises(DesktopError, match=r"The password is wrong\.$"):
+            viewer(remote)
+
+
+def test_one_client_acts_and_observers_watch():
+    with served() as remote, Client(remote) as first, Client(remote) as second:
+        first.reset()
+        second.say("v0.control.ping")
+        message = second.until(lambda it: it.method == "v0.connection.close")
+        assert message.body["message"].startswith("There is an active client already")
+        with pytest.raises(ConnectionClosed):
+            second.read()
+
+        with Client(remote, observer=True) as watching:
+            assert "v0.env.describe" == watching.read().method
+            assert (
+                "v0.reply.control.ping"
+                == watching.reply(watching.say("v0.control.ping")).method
+            )
+            refusal = watching.reset()
+            assert "v0.reply.error" == refusal.method
+            said = refusal.body["message"]
+            assert "An observer must not send 'v0.env.reset'." == said
+            watching.reward(0)
+
+        first.link.close()
+        assert until(lambda: remote.rewarder.clients == 0)
+        with Client(remote) as third:
+            assert "v0.reply.env.reset" == third.reset().method
+
+
+def test_environments_are_chosen_by_the_ids_of_gym():
+    with served("Catch", PAD) as remote, Client(remote) as client:
+        assert "Catch-v1" == client.read().body["env_id"]
+        for asked, found in [
+            ("Pad-v0", "Pad-v0"),
+            ("gym-core.Catch-v0", "Catch-v1"),
+            (None, "Catch-v1"),
+            ("Pad", "Pad-v0"),
+        ]:
+            assert "v0.reply.env.reset" == client.reset(asked).method
+            assert found == client.described("running").body["env_id"]
+        refusal = client.reset("gym-core.Pong-v3")
+        assert ("v0.reply.error", "This server has no environment") == (
+            refusal.method,
+            refusal.body["message"][:30],
+        )
+        client.reward(0)  # and everything goes on
+
+
+ASKED_WRONGLY = {
+    "a method that is not there": (
+        "v0.env.fly",
+        {},
+        "There is no method 'v0.env.fly",
+    ),
+    "a seed that is text": ("v0.env.reset", {"seed": "x"}, "seed must be an integer"),
+    "a pace of nothing": ("v0.env.reset", {"fps": 0}, "fps must be a number from 1 to"),
+    "an id of a list": ("v0.env.reset", {"env_id": []}, "env_id must be text, got []"),
+    "an action that is text": ("v0.agent.action", {"action": "x"}, "action must be a"),
+    "an event of nothing": (
+        "v0.agent.action",
+        {"action": [["KeyEvent", None]]},
+        "An event must be right, got ['KeyEvent', None].",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "text"), ASKED_WRONGLY.values(), ids=ASKED_WRONGLY
+)
+def test_a_wrong_request_is_answered_with_its_reason(method, body, text):
+    with served() as remote, Client(remote) as client:
+        reply = client.reply(client.say(method, body))
+        assert "v0.reply.error" == reply.method
+        assert reply.body["message"].startswith(text)
+
+
+def test_a_seed_and_a_pace_are_handed_on():
+    with served() as remote, Client(remote) as client:
+        client.reset(seed=7, fps=30)
+        assert 30.0 == client.described("running").body["fps"]
+        assert [7] == remote._game._env.seeds
+
+
+def test_a_reset_that_is_under_way_is_not_repeated():
+    with served() as remote, Client(remote) as client:
+        pad = remote._game._env
+        client.reset()
+        before = pad.resets
+        pad.gate.clear()
+        first = client.say("v0.env.reset", {}, episode_id="0")
+        client.described("resetting")
+        second = client.say("v0.env.reset", {}, episode_id="0")
+        client.reply(client.say("v0.control.ping"))  # so the second one is there
+        pad.gate.set()
+        replies = [client.reply(first), client.reply(second)]
+        numbers = {reply.headers["episode_id"] for reply in replies}
+        assert (1, before + 1) == (len(numbers), pad.resets)
+
+
+def test_it_stands_still_while_there_are_no_clients():
+    with served() as remote:
+        with Client(remote) as client:
+            client.reward(0)
+        assert until(lambda: remote.rewarder.clients == 0)
+        shown = []
+
+        def stands():
+            shown.append(remote._status)
+            return True
+
+        assert until(stands)
+        with Client(remote) as client:
+            assert str(shown[0].episode) == client.read().headers["episode_id"]
+
+
+def test_an_environment_that_breaks_ends_the_service_and_says_why():
+    with (
+        served("tests.remote.pad:Fragile") as remote,
+        Client(remote) as client,
+        viewer(remote) as screen,
+    ):
+        client.reset()
+        client.described("running")
+        assert remote.ended() is None
+        screen.press("space")
+        message = client.until(lambda it: it.method == "v0.connection.close")
+        assert (
+            "The environment has raised RuntimeError: the fire is out"
+            == (message.body["message"])
+        )
+        assert "RuntimeError: the fire is out" == remote.ended()
+
+
+def test_clients_are_told_that_the_server_ends():
+    with served() as remote, Client(remote) as client:
+        remote.close("the shop is closed")
+        message = client.until(lambda it: it.method == "v0.connection.close")
+        assert "the shop is closed" == message.body["message"]
+
+
+def test_no_text_of_a_client_does_more_than_end_its_connection():
+    parts = st.sampled_from(
+        [
+            b'{"method": "v0.env.reset", "body": {"env_id": "Pad-v0"}, "headers": {}}',
+            b'{"method": "v0.agent.action", "body": {"action": [[[]]]}}',
+            b'{"method": "v0.env.reset", "headers": {"episode_id": "-1"}}',
+            b"[" * 2000,
+            b'{"method": {}}',
+            b"null",
+            b"\xff\xfe",
+        ]
+    )
+
+    with served() as remote, Client(remote, observer=True) as good:
+
+        @given(st.lists(parts | st.binary(max_size=40), max_size=5), st.randoms())
+        def attack(messages, rng):
+            with Client(remote) as bad, contextlib.suppress(ConnectionClosed):
+                for data in messages:
+                    changed = bytearray(data)
+                    if changed and rng.random() < 0.5:
+                        changed[rng.randrange(len(changed))] = rng.randrange(256)
+                    try:
+                        bad.link.send(changed.decode())
+                    except UnicodeDecodeError:
+                        bad.link.send(bytes(changed))
+                bad.link.close()
+
+        attack()
+        good.reply(good.say("v0.control.ping"))
+        assert remote.ended() is None
+
+
+# Our client.
+
+
+@contextlib.contextmanager
+def joined(*remotes, **options):
+    """Connects with remotes."""
+    where = ",".join(map(address_of, remotes))
+    with make(f"universe://{where}", **options) as env:
+        yield env
+
+
+def begun(env, count=1):
+    env.reset_async()
+    return env.recv(count, timeout=PATIENCE)
+
+
+def play(env, action, is_over):
+    """Steps the first row until something holds of a time step."""
+    while True:
+        env.send([action], [0])
+        batch = env.recv(1, timeout=PATIENCE)
+        assert 1 == len(batch.env_ids)
+        if is_over(batch.time_step):
+            return batch.time_step
+
+
+def test_our_client_plays_a_remote():
+    with served() as remote, joined(remote) as env:
+        assert (6, 8, 3) == env.observation_spec()["vision"].shape
+        assert 1 == env.num_envs
+        first = begun(env).time_step
+        assert [0] == first.step_type.tolist()
+        assert (1, 6, 8, 3) == first.observation["vision"].shape
+
+        down = [("KeyEvent", "left", True)]
+        moved = play(env, down, lambda it: it.reward[0] >= LEFT)
+        assert [1] == moved.step_type.tolist()
+        shown = play(env, [], lambda it: (it.observation["vision"] == LEFT).all())
+        assert [1.0] == shown.discount.tolist()
+        last = play(env, [("KeyEvent", "space", True)], lambda it: it.is_last()[0])
+        assert [0.0] == last.discount.tolist()
+        assert last.reward[0] >= FIRE
+        (info,) = env.get_info()
+        number = int(info["universe"]["env_status.complete.episode_id"])
+
+        again = play(env, [], lambda it: True)
+        assert [0] == again.step_type.tolist()
+        assert [0.0] == again.reward.tolist()
+        (info,) = env.get_info()
+        assert str(number + 1) == info["universe"]["env_status.episode_id"]
+
+
+def test_a_truncation_keeps_its_discount():
+    with served() as remote, joined(remote) as env:
+        begun(env)
+        last = play(env, [("KeyEvent", "up", True)], lambda it: it.is_last()[0])
+        assert [1.0] == last.discount.tolist()
+
+
+def test_keys_can_be_held_by_flags():
+    with served() as remote, joined(remote, keys=["Left", "Right"]) as env:
+        begun(env)
+
+        def hold(*flags):
+            env.send({"keys": np.array([flags])}, [0])
+            return env.recv(1, timeout=PATIENCE).time_step
+
+        assert until(lambda: hold(True, False).reward[0] >= LEFT)
+        assert until(lambda: hold(False, True).reward[0] >= RIGHT)
+        assert until(lambda: hold(False, False).reward[0] == 0)
+
+
+def test_a_reset_within_an_episode_begins_another():
+    with served() as remote, joined(remote) as env:
+        begun(env)
+        before = env.get_info()[0]["universe"]["env_status.episode_id"]
+        play(env, [], lambda it: True)
+        assert [0] == begun(env).time_step.step_type.tolist()
+        after = env.get_info()[0]["universe"]["env_status.episode_id"]
+        assert int(after) > int(before)
+
+
+def test_seeds_reach_the_remote():
+    with served() as remote, joined(remote) as env:
+        env.reset_async(seed=[5])
+        env.recv(1, timeout=PATIENCE)
+        assert [5] == remote._game._env.seeds
+
+
+def test_two_remotes_are_rows_that_take_their_own_time():
+    with served() as one, served() as other, joined(one, other) as env:
+        gate = other._game._env.gate
+        gate.clear()
+        env.reset_async()
+        assert [0] == env.recv(1, timeout=PATIENCE).env_ids.tolist()
+        for _ in range(3):
+            env.send([[]], [0])
+            assert [0] == env.recv(1, timeout=PATIENCE).env_ids.tolist()
+        gate.set()
+        assert [1] == env.recv(1, timeout=PATIENCE).env_ids.tolist()
+
+
+def test_the_view_of_universe_shows_remotes():
+    with served() as one, served() as other, joined(one, other) as env:
+        view = universe_view(env)
+        assert [None, None] == view.reset()
+        nothing = [[], []]
+        assert until(lambda: all(seen is not None for seen in view.step(nothing)[0]))
+        action_n = [[("KeyEvent", "right", True)], []]
+        view.step(action_n)
+        assert until(lambda: view.step(nothing)[1][0] >= RIGHT)
+        ended = [[], [("KeyEvent", "space", True)]]
+        assert until(lambda: view.step(ended)[2] == [False, True])
+        _, _, _, info = view.step(nothing)
+        assert "running" == info["n"][0]["env_status.env_state"]
+        assert {"stats.vnc.updates.n", "env.text"} <= set(info["n"][0])
+        blocking = BlockingReset(view)
+        assert all(seen["vision"].shape == (6, 8, 3) for seen in blocking.reset())
+
+
+def ports():
+    """Returns a port below those that are handed out, with one 10,000 above."""
+    return random.SystemRandom().randrange(12000, 20000)
+
+
+def serve_at(port):
+    """Serves at fixed ports, or returns `None` where they are taken."""
+    try:
+        return universe.serve(Menu([Offer(PAD)]), ServeOptions(port=port))
+    except OSError:
+        return None
+
+
+def test_a_server_that_is_killed_ends_the_episode_and_the_next_one_goes_on():
+    started = until(lambda: serve_at(port) if (port := ports()) else None)
+    assert started is not None
+    port = started.desktop.address[1]
+    with contextlib.ExitStack() as stack:
+        stack.callback(started.close, "")
+        env = stack.enter_context(joined(started, start_timeout=PATIENCE))
+        begun(env)
+        play(env, [("KeyEvent", "left", True)], lambda it: it.reward[0] >= LEFT)
+        started.close("killed")
+        last = play(env, [], lambda it: it.is_last()[0])
+        assert [1.0] == last.discount.tolist()
+        assert "is lost: killed" in env.get_info()[0]["universe"]["error"]
+
+        env.send([[]], [0])
+        assert 0 == len(env.recv(1, timeout=0.01).env_ids)
+        again = until(lambda: serve_at(port))
+        stack.callback(again.close, "")
+        batch = env.recv(1, timeout=PATIENCE)
+        assert [0] == batch.time_step.step_type.tolist()
+        moved = play(env, [("KeyEvent", "left", True)], lambda it: it.reward[0] >= LEFT)
+        assert [1] == moved.step_type.tolist()
+
+
+def test_a_remote_that_is_gone_is_an_error_of_its_row():
+    with served() as remote, joined(remote, start_timeout=0.1) as env:
+        begun(env)
+        remote.close("gone")
+        play(env, [], lambda it: it.is_last()[0])
+        env.send([[]], [0])
+        with pytest.raises(WorkerError, match=r"^The remote .* cannot be used: ") as it:
+            env.recv(1, timeout=PATIENCE)
+        assert (0,) == it.value.envs
+
+
+def test_a_remote_that_does_not_have_the_environment_says_so():
+    with served() as remote, joined(remote, env_id="Pong-v3") as env:
+        env.reset_async()
+        with pytest.raises(WorkerError, match="has no environment 'Pong-v3'"):
+            env.recv(1, timeout=PATIENCE)
+
+
+def test_an_observer_watches_what_another_does():
+    with (
+        served() as remote,
+        joined(remote) as playing,
+        joined(remote, observer=True) as watching,
+    ):
+        begun(playing)
+        assert [0] == begun(watching).time_step.step_type.tolist()
+        playing.send([[("KeyEvent", "left", True)]], [0])
+        playing.recv(1, timeout=PATIENCE)
+        play(watching, [("KeyEvent", "up", True)], lambda it: it.reward[0] >= LEFT)
+
+
+def test_a_wrong_password_is_not_tried_for_long(message_of):
+    with served() as remote:
+        message = message_of(
+            DesktopError, lambda: make(f"universe://{address_of(remote)}?password=no")
+        )
+        assert message.endswith("refuses the password: The password is wrong.")
+
+
+def test_remotes_must_show_pictures_of_one_size():
+    with (
+        served() as one,
+        served("Catch") as other,
+        pytest.raises(SpecError, match=r"^All remotes must show pictures of one size"),
+        joined(one, other),
+    ):
+        pass
+
+
+WRONG_CALLS = {
+    "nothing was asked": (lambda env: env.recv(), CallOrderError),
+    "asked twice": (lambda env: (env.reset_async(), env.send([[]])), CallOrderError),
+    "no such row": (lambda env: env.reset_async([3]), ValueError),
+    "options": (lambda env: env.reset_async(options={"a": 1}), NotImplementedError),
+    "another call": (lambda env: env.call("dance"), AttributeError),
+    "a mode": (lambda env: env.render("human"), NotImplementedError),
+    "closed": (lambda env: (env.close(), env.reset_async()), ClosedError),
+}
+
+
+def test_wrong_calls_are_refused():
+    with served() as remote:
+        for call, error in WRONG_CALLS.values():
+            with joined(remote) as env, pytest.raises(error):
+                call(env)
+        with joined(remote) as env:
+            begun(env)
+            for action in [[("KeyEvent", "lefd", True)], [("Jump",)], 3]:
+                with pytest.raises(SpecError, match=r"^An action of a remote must be"):
+                    env.send([action], [0])
+            assert (1, 6, 8, 3) == env.render().shape
+
+
+@pytest.mark.parametrize(
+    "target", ["universe://", "universe://box:port", "universe://box?speed=3"]
+)
+def test_an_address_must_be_one(target):
+    with pytest.raises(ValueError, match=r"^A remote of Universe must be given as "):
+        addresses_in(target)
+
+
+# Stories: whatever comes in whatever order.
+
+METHODS = ["v0.env.describe", "v0.env.reward", "v0.env.text", "v0.reply.env.reset"]
+
+
+@st.composite
+def told(draw):
+    method = draw(st.sampled_from(METHODS))
+    body = {
+        "env_state": draw(st.sampled_from(["resetting", "running"])),
+        "reward": draw(st.integers(-3, 3)),
+        "done": draw(st.booleans()),
+        "text": "a",
+        "info": {},
+    }
+    number = draw(st.integers(0, 6))
+    headers = {"episode_id": str(number), "parent_message_id": 0, "sent_at": 1.0}
+    return Message(method, body, headers)
+
+
+@given(st.lists(st.none() | told() | st.just("pop"), max_size=40), st.booleans())
+def test_no_reward_reaches_another_episode(events, resets):
+    story = Story()
+    if resets:
+        story.await_reply(0)
+    sums: dict[int, float] = {}
+    for event in events:
+        if event is None:
+            before = story.episode
+            is_awaited = story.awaits_reply
+            if story.begin():
+                assert not is_awaited
+                assert before is None or story.episode > before
+                sums.setdefault(story.episode, 0.0)
+        elif event == "pop":
+            if story.episode is not None:
+                assert sums.pop(story.episode, 0.0) == story.pop().reward
+                sums[story.episode] = 0.0
+        else:
+            story.take(event, 0.0)
+            if event.method == "v0.env.reward":
+                number = event.episode
+                sums[number] = sums.get(number, 0.0) + event.body["reward"]
+
+
+BROKEN = {
+    "an episode that is no number": (
+        Message("v0.env.text", {}, {"episode_id": "x"}),
+        "episode_id must be a number as text, got 'x'.",
+    ),
+    "a reward that is text": (
+        Message("v0.env.reward", {"reward": "1"}, {"episode_id": "1"}),
+        "v0.env.reward must have a number as reward and an object as info",
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "text"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_message_of_a_rewarder_is_refused(message, text, message_of):
+    assert text in message_of(RewarderError, lambda: Story().take(message, 0.0))
