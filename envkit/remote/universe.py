@@ -460,7 +460,7 @@ def _plain(name: str, with_version: bool = True) -> str:
     """Returns the last part of a name, in which Gym allows few characters.
 
     Example:
-        >>> _plain("gym-core.CartPole-v0"), _plain("ale:ALE/Pong-v5", with_version=False)
+        >>> _plain("gym-core.CartPole-v0"), _plain("ale:ALE/Pong-v5", False)
         ('CartPole-v0', 'Pong')
     """
     last = re.split(r"[:/.]", name)[-1] or name
