@@ -280,30 +280,38 @@ def test_a_token_that_both_know_does_not_travel(tmp_path):
         between.close()
 
 
-def test_limits_of_sessions_and_idle_ones():
-    with served("CartPole", max_sessions=1, idle_timeout=0.2) as server:
-        with connect(server.address, on_worker_failure="raise") as env:
+def test_a_server_has_as_many_sessions_as_it_allows():
+    with served("CartPole", max_sessions=1) as server:
+        with connect(server.address) as env:
             with pytest.raises(ConstructorError, match="as many as it allows"):
                 connect(server.address)
+            assert env.reset().is_first().all()
+
+        assert until(lambda: is_free(server))
+
+
+def test_a_session_that_asks_nothing_is_ended():
+    with served("CartPole", max_sessions=1, idle_timeout=2.0) as server:
+        with connect(server.address, on_worker_failure="raise") as env:
             env.reset()
             with pytest.raises(envkit.errors.WorkerCrashed) as caught:
-                until(lambda: env.step([0]).step_type.size > 9 or pause())
-            assert "ended by its server: nothing was asked for 0.2 s" in str(
-                caught.value
-            )
+                until(lambda: env.step([0]).step_type.size > 9 or pause(2.5))
+            assert "ended by its server: nothing was asked for 2 s" in str(caught.value)
 
-        def is_free():
-            try:
-                connect(server.address).close()
-            except ConstructorError:
-                return False
-            return True
-
-        assert until(is_free)
+        assert until(lambda: is_free(server))
 
 
-def pause():
-    threading.Event().wait(0.5)
+def is_free(server):
+    """Returns true if a server takes another session."""
+    try:
+        connect(server.address).close()
+    except ConstructorError:
+        return False
+    return True
+
+
+def pause(seconds):
+    threading.Event().wait(seconds)
 
 
 def test_a_session_is_taken_up_where_its_link_was_lost():
