@@ -349,7 +349,7 @@ HANDS_ON_VARIABLES |= {
 # It tells SDL what SDL can be told in no other way, and looks for a display.
 HANDS_ON_VARIABLES |= {"envkit.window"}
 # It tells the program where to report, and finds that there.
-HANDS_ON_VARIABLES |= {"envkit.desktop.rewards"}
+HANDS_ON_VARIABLES |= {"envkit.desktop.keeper", "envkit.desktop.rewards"}
 # It tells pygame in the only way that there is not to greet.
 HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
 

@@ -10,6 +10,7 @@ from envkit.desktop.actions import (
     Together,
 )
 from envkit.desktop.client import DesktopClient
+from envkit.desktop.desktop import Command, Desktop
 from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
 from envkit.desktop.pixels import PixelFormat
 from envkit.desktop.protocol import DesktopError
@@ -19,7 +20,9 @@ from envkit.desktop.server import DesktopServer
 __all__ = [
     "Actions",
     "ClickGrid",
+    "Command",
     "Controls",
+    "Desktop",
     "DesktopClient",
     "DesktopError",
     "DesktopServer",

@@ -62,6 +62,16 @@ class Reported:
     ready: bool = False
     texts: list[str] = field(default_factory=list)
 
+    def __add__(self, other: Reported) -> Reported:
+        return Reported(
+            self.reward + other.reward,
+            self.count + other.count,
+            self.terminated or other.terminated,
+            self.truncated or other.truncated,
+            self.ready or other.ready,
+            self.texts + other.texts,
+        )
+
 
 class RewardChannel:
     """Takes rewards, ends and texts from the program itself, by episode.
@@ -74,7 +84,7 @@ class RewardChannel:
         >>> channel = RewardChannel("tcp://127.0.0.1:0")
         >>> channel.open()
         >>> channel.begin(1)
-        >>> reporter = Reporter(channel.environ())
+        >>> reporter = Reporter(channel.variables())
         >>> reporter.report(2.0)
         >>> while not (reported := channel.take()).count:
         ...     pass
@@ -133,7 +143,7 @@ class RewardChannel:
         listener.setblocking(False)
         self._listener = listener
 
-    def environ(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """Returns the environment variables that a program needs."""
         name = self._open().getsockname()
         if isinstance(name, str):

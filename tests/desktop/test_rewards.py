@@ -33,7 +33,7 @@ def connect(channel):
     made = []
 
     def make():
-        made.append(Reporter(channel.environ()))
+        made.append(Reporter(channel.variables()))
         return made[-1]
 
     yield make
@@ -44,7 +44,7 @@ def connect(channel):
 @pytest.fixture
 def raw(channel):
     """Connects a socket."""
-    address = channel.environ()["ENVKIT_REWARDS"]
+    address = channel.variables()["ENVKIT_REWARDS"]
     if address.startswith("unix://"):
         link = socket.socket(socket.AF_UNIX)
         link.connect(address.removeprefix("unix://"))
@@ -204,7 +204,7 @@ def test_whatever_a_program_writes_the_channel_goes_on(lines):
     channel = RewardChannel("tcp://127.0.0.1:0")
     channel.open()
     channel.begin(9)
-    reporter = Reporter(channel.environ())
+    reporter = Reporter(channel.variables())
     reporter._link.sendall(b"\n".join(lines) + b"\n")
     reporter.report(1.0, text="the end")
     found = []
@@ -223,7 +223,7 @@ def test_a_program_that_ends_is_forgotten_and_another_one_is_heard(channel):
     )
     for episode in (1, 2):
         channel.begin(episode)
-        environ = channel.environ()
+        environ = channel.variables()
         subprocess.run(
             [sys.executable, "-c", script], env={**os.environ, **environ}, check=True
         )
@@ -244,7 +244,7 @@ def test_a_program_outside_of_a_desktop_reports_to_nowhere(channel):
     assert not alone.is_over()
 
     channel.begin(1)
-    left = Reporter(channel.environ())
+    left = Reporter(channel.variables())
     channel.take()
     channel.close()
     until(lambda: left.report(1.0) or left._link is None)

@@ -1,0 +1,573 @@
+"""`Desktop`: any program on a screen as an environment."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit.arguments import checked_size
+from envkit.desktop.actions import Actions, Controls, Size
+from envkit.desktop.keys import KeyEvent, chord
+from envkit.desktop.machine import Machine
+from envkit.desktop.protocol import DesktopError
+from envkit.desktop.rewards import Reported, RewardChannel
+from envkit.errors import ClosedError
+from envkit.py_environment import PyEnvironment
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.special import TextSpec
+from envkit.specs.validation import describe
+from envkit.time_step import TimeStep, restart, termination, transition, truncation
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = ["Command", "Desktop"]
+
+_LOGGER = logging.getLogger(__name__)
+# How often a program is started for one episode before that is given up.
+_ATTEMPTS = 3
+# Seconds between two looks while an episode begins.
+_GLANCE = 0.02
+# Seconds without a change after which a window counts as drawn, and within which one
+# does that keeps changing.
+_QUIET, _LONGEST_DRAWING = 0.1, 1.0
+
+
+class Command(NamedTuple):
+    """A command that sets a machine back, for `Desktop(reset=...)`.
+
+    The desktop connects again after it. So a virtual machine goes back to a snapshot.
+
+    Attributes:
+        arguments: The program and its arguments.
+        timeout: Seconds that it may take.
+
+    Example:
+        >>> Command(["virsh", "snapshot-revert", "box", "clean"]).timeout
+        120.0
+    """
+
+    arguments: Sequence[str]
+    timeout: float = 120.0
+
+    def run(self) -> None:
+        """Runs the command, and waits for it.
+
+        Raises:
+            DesktopError: There is none, it fails, or it takes too long.
+        """
+        shown = " ".join(self.arguments)
+        try:
+            done = subprocess.run(
+                list(self.arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=self.timeout,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DesktopError(
+                f"The command {shown!r} cannot reset: {error}"
+            ) from error
+        if done.returncode:
+            words = done.stdout[-500:].decode("utf-8", "replace").strip()
+            raise DesktopError(
+                f"The command {shown!r} must end with status 0, got "
+                f"{done.returncode}: {words}"
+            )
+
+
+class Desktop(PyEnvironment):
+    """Makes an environment of a program on a screen, by its keys and its pointer.
+
+    The program goes on whether the agent acts or not: `step` sends the events of the
+    action, and returns the newest picture. Around it, `RealTimeEnvironment` keeps a
+    rhythm, and tells how old a picture is and how late an action was.
+
+    A program that ends, or does nothing for `patience` seconds, ends its episode with a
+    `LAST` that is a truncation, and is started again by the next reset. When this
+    process ends, by whatever signal, the display and all programs end with it.
+
+    | `display`             | is                                                       |
+    |-----------------------|----------------------------------------------------------|
+    | `"local"`             | an X server of its own: Xvnc if it is there, else Xvfb   |
+    | `"xvnc"`, `"xvfb"`    | this one                                                 |
+    | `"vnc://host:5900"`   | a VNC server: a virtual machine, a container, an emulator|
+
+    | `reset`               | begins an episode                                        |
+    |-----------------------|----------------------------------------------------------|
+    | `"restart"`           | by starting the program again                            |
+    | a list of chords      | by pressing them one after the other: `["ctrl-r"]`       |
+    | a function            | by calling it with this environment                      |
+    | a `Command`           | by running it, and connecting again                      |
+    | `None`                | where the last one has ended                             |
+
+    | `reward`              | is                                                       |
+    |-----------------------|----------------------------------------------------------|
+    | a function            | what it returns for the picture and the one before       |
+    | a `RewardChannel`     | the sum of what the program reports, which also says     |
+    |                       | when the episode has ended                               |
+
+    Example:
+        >>> import numpy as np
+        >>> from envkit.desktop import DesktopServer
+        >>> with DesktopServer((4, 3)) as server:
+        ...     server.show(np.full((3, 4, 3), 7, np.uint8))
+        ...     address = "vnc://{}:{}".format(*server.address)
+        ...     env = Desktop(display=address, keys=["Left"], reset=None)
+        ...     time_step = env.reset()
+        ...     time_step = env.step({"keys": np.array([True])})
+        ...     env.close()
+        >>> time_step.observation.shape, float(time_step.reward)
+        ((3, 4, 3), 0.0)
+    """
+
+    def __init__(
+        self,
+        program: Sequence[str] | None = None,
+        *,
+        display: str = "local",
+        size: Size | None = None,
+        keys: Sequence[str | int] = (),
+        pointer: bool = False,
+        buttons: int = 0,
+        actions: Actions | None = None,
+        reward: Callable[[Array, Array], float] | RewardChannel | None = None,
+        done: Callable[[Array], bool] | None = None,
+        reset: Any = "restart",
+        ready: Callable[[Array], bool] | float | str | None = None,
+        pixels: bool = True,
+        text: int = 0,
+        read_text: Callable[[Array], str] | None = None,
+        pause: float = 0.0,
+        patience: float | None = None,
+        start_timeout: float = 60.0,
+        password: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        folder: str | None = None,
+    ) -> None:
+        """Starts the display, or connects to it; the program starts with a reset.
+
+        Args:
+            program: The command of the program: a list of its name and arguments.
+            display: Where the screen is.
+            size: Its width and height; by default 640 and 480, or those of the server.
+            keys: The keys of `Controls`, if there are no `actions`.
+            pointer: Whether these have a pointer.
+            buttons: How many buttons it has.
+            actions: The encoding of actions.
+            reward: A function of the picture and the one before, or a `RewardChannel`.
+            done: A function of the picture: whether the episode has ended.
+            reset: How an episode begins.
+            ready: When it has begun: a function of the picture that returns true, a
+                number of seconds, or "reported" for a program that says so to the
+                `RewardChannel`. By default, for a program that is started, when it has
+                drawn something.
+            pixels: Whether observations have the picture.
+            text: The most characters of text in an observation; 0 for none. Then an
+                observation is a dictionary with `"pixels"` and `"text"`.
+            read_text: A function of the picture that returns the text; by default it is
+                the text that the program has reported since the last step.
+            pause: Seconds from an action to its picture. In real time the clock waits.
+            patience: After how many seconds without a change of the picture or a report
+                the program counts as hung; `None` for never.
+            start_timeout: Seconds within which the display must be there, and an
+                episode must begin.
+            password: The password of the VNC server; it may be in the address.
+            environ: Environment variables of the program.
+            folder: The folder that it runs in.
+        """
+        super().__init__(handle_auto_reset=True)
+        self._closed = False
+        self._program = _checked_program(program)
+        self._reset_by = _checked_reset(reset, self._program)
+        self._reward = None if isinstance(reward, RewardChannel) else reward
+        self._channel = reward if isinstance(reward, RewardChannel) else None
+        self._done = done
+        self._ready = _checked_ready(ready, self._channel)
+        self._read_text = read_text
+        self._most_text = checked_size("text", text, least=0)
+        self._has_pixels = bool(pixels)
+        if not self._has_pixels and not self._most_text:
+            raise ValueError("An observation must have pixels or text; both are off.")
+        self._pause, self._patience = float(pause), patience
+        self._start_timeout = start_timeout
+        self._environ = dict(environ or {})
+        self._folder = folder
+        self._machine = Machine(display, size, password, start_timeout)
+        self._finalizer = weakref.finalize(
+            self, _forgotten, self._machine, self._channel
+        )
+        try:
+            self._size: Size = size or self._machine.screen.size
+            self._actions: Actions = actions or Controls(
+                keys, size=self._size, pointer=pointer, buttons=buttons
+            )
+            if self._channel is not None:
+                self._channel.open(self._machine.folder)
+        except BaseException:
+            self.close()
+            raise
+        self._episode = 0
+        # How many pictures have come, and were not looked at.
+        self._updates: int = 0
+        self._missed: int = 0
+        # The reports that came while the episode was beginning.
+        self._early = Reported()
+        # When the last events were sent that no change has followed yet.
+        self._acted_at: float | None = None
+        self._frame = self._fitting()
+        self._begin_counting()
+
+    def action_spec(self) -> NestedSpec:
+        """Returns the specs of the encoding of actions."""
+        return self._actions.spec()
+
+    def observation_spec(self) -> NestedSpec:
+        """Returns the spec of the picture, or those of picture and text."""
+        width, height = self._size
+        pixels = BoundedArraySpec((height, width, 3), np.uint8, 0, 255, "pixels")
+        if not self._most_text:
+            return pixels
+        text = TextSpec((), f"<U{self._most_text}", "text")
+        return {"pixels": pixels, "text": text} if self._has_pixels else {"text": text}
+
+    def info_spec(self) -> dict[str, Any]:
+        """Returns the specs of the timing of the picture."""
+        seconds, count = np.float64, np.int64
+        return {
+            "desktop": {
+                "episode": ArraySpec((), count, "episode"),
+                "frame_age": ArraySpec((), seconds, "frame_age"),
+                "key_to_pixel": ArraySpec((), seconds, "key_to_pixel"),
+                "missed_frames": ArraySpec((), count, "missed_frames"),
+            },
+            "vnc": {"updates.n": ArraySpec((), count, "updates.n")},
+        }
+
+    def get_info(self) -> dict[str, Any]:
+        """Returns the timing of the picture.
+
+        `frame_age` has the seconds since it last changed, `key_to_pixel` those from the
+        last events to the first change after them, as far as this environment looked,
+        and `missed_frames` the number of pictures of this episode that came and were
+        not looked at, because the next one was there.
+        """
+        changed = self._machine.screen.received_at
+        age = 0.0 if changed is None else max(self._seen_at - changed, 0.0)
+        return {
+            "desktop": {
+                "episode": np.int64(self._episode),
+                "frame_age": np.float64(age),
+                "key_to_pixel": np.float64(self._key_to_pixel),
+                "missed_frames": np.int64(self._missed),
+            },
+            "vnc": {"updates.n": np.int64(self._updates)},
+        }
+
+    @property
+    def display(self) -> str:
+        """The display as X has it, such as ":7", or the address of the VNC server."""
+        return self._machine.display
+
+    @property
+    def screen(self) -> Any:
+        """The screen: `frame`, `size`, `update()` and `send(*events)`."""
+        return self._machine.screen
+
+    @property
+    def episode(self) -> int:
+        """The id of the episode; 0 before the first."""
+        return self._episode
+
+    def render(self, mode: str = "rgb_array") -> Array:
+        """Returns the picture of the screen."""
+        if mode != "rgb_array":
+            raise NotImplementedError(
+                f"Desktop renders in mode 'rgb_array', not {mode!r}."
+            )
+        self._check_open("render")
+        self._machine.update()
+        return self._fitting()
+
+    def press(self, *chords: str) -> None:
+        """Presses chords such as "ctrl-t", one after the other.
+
+        It is for functions that begin an episode; agents have actions.
+        """
+        self._check_open("press")
+        for text in chords:
+            keys = chord(text)
+            self._machine.send([KeyEvent(key, True) for key in keys])
+            self._machine.send([KeyEvent(key, False) for key in reversed(keys)])
+
+    def wait_until(self, is_so: Callable[[Array], bool], timeout: float = 60.0) -> bool:
+        """Waits until a function of the picture returns true; false if it does not."""
+        self._check_open("wait_until")
+        deadline = time.monotonic() + timeout
+        while not is_so(self._fitting()):
+            left = deadline - time.monotonic()
+            if left <= 0 or self._machine.trouble() is not None:
+                return False
+            self._machine.update(min(left, _GLANCE))
+        return True
+
+    def close(self) -> None:
+        """Ends the program and the display, and frees all that they hold."""
+        self._closed = True
+        if self._finalizer.detach() is not None:
+            _close(self._machine, self._channel)
+
+    # Episodes.
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        self._episode += 1
+        trouble = None
+        for _ in range(_ATTEMPTS):
+            self._machine.mend()
+            trouble = self._begin()
+            if trouble is None:
+                break
+            _LOGGER.warning("an episode did not begin: %s", trouble)
+        else:
+            raise DesktopError(
+                f"An episode must begin within {self._start_timeout:g} s; in "
+                f"{_ATTEMPTS} attempts it did not: {trouble}."
+            )
+        self._frame = self._fitting()
+        self._begin_counting()
+        first = restart(self._observation(self._early))
+        # Rewards wait for the first step, but nothing is said twice.
+        self._early.texts = []
+        return first
+
+    def _begin(self) -> str | None:
+        """Begins the episode, or returns the reason why it has not begun."""
+        machine = self._machine
+        self._early = Reported()
+        if self._channel is not None:
+            self._channel.begin(self._episode)
+        machine.send(self._actions.begin())
+        if isinstance(self._reset_by, Command):
+            self._reset_by.run()
+            machine.mend(again=True)
+        machine.update()
+        before = machine.screen.frame.copy()
+        starts = self._program is not None and (
+            self._reset_by == "restart"
+            or not machine.has_program
+            or machine.trouble() is not None
+        )
+        if starts:
+            machine.stop()
+            machine.update()
+            before = machine.screen.frame.copy()
+            environ = {} if self._channel is None else self._channel.variables()
+            machine.start(
+                self._program or (), {**self._environ, **environ}, self._folder
+            )
+        elif isinstance(self._reset_by, list):
+            self.press(*self._reset_by)
+        elif callable(self._reset_by):
+            self._reset_by(self)
+        return self._await_beginning(before if starts else None)
+
+    def _await_beginning(self, before: Array | None) -> str | None:
+        """Waits until the episode has begun, or returns the reason why it has not."""
+        machine, ready = self._machine, self._ready
+        began = time.monotonic()
+        changed_at: float | None = None
+        while (now := time.monotonic()) - began < self._start_timeout:
+            trouble = machine.trouble()
+            if trouble is not None:
+                return trouble
+            if ready is None:
+                if before is None:
+                    return None
+                if not np.array_equal(machine.screen.frame, before):
+                    # Programs draw their windows in parts.
+                    changed_at = changed_at or now
+                    is_quiet = now - (machine.screen.received_at or now) >= _QUIET
+                    if is_quiet or now - changed_at >= _LONGEST_DRAWING:
+                        return None
+            elif ready == "reported":
+                self._early += self._take()
+                if self._early.ready:
+                    return None
+            elif callable(ready):
+                if ready(self._fitting()):
+                    return None
+            elif now - began >= float(ready):
+                return None
+            machine.update(_GLANCE)
+        return "it was not ready in time. ready= says when it is"
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._closed:
+            self._check_open("step")
+        machine = self._machine
+        events = self._actions.events(action)
+        if events:
+            machine.send(events)
+            self._acted_at = time.monotonic()
+        before = machine.screen.updates
+        if self._pause:
+            deadline = time.monotonic() + self._pause
+            while (left := deadline - time.monotonic()) > 0:
+                if machine.update(left):
+                    self._note_change()
+        if machine.update():
+            self._note_change()
+        self._seen_at = time.monotonic()
+        self._updates = machine.screen.updates - before
+        self._missed += max(self._updates - 1, 0)
+        previous, self._frame = self._frame, self._fitting()
+        reported = self._early + self._take()
+        self._early = Reported()
+        if self._updates or reported.count:
+            self._moved_at = self._seen_at
+        return self._judged(previous, reported)
+
+    def _take(self) -> Reported:
+        """Returns the reports since the last look."""
+        return Reported() if self._channel is None else self._channel.take()
+
+    def _judged(self, previous: Array, reported: Reported) -> TimeStep:
+        """Returns the time step of a picture: its reward, and whether it is the end."""
+        reward = reported.reward
+        if self._reward is not None:
+            reward += float(self._reward(self._frame, previous))
+        observation = self._observation(reported)
+        is_done = self._done is not None and bool(self._done(self._frame))
+        if is_done or reported.terminated:
+            return termination(observation, reward)
+        if reported.truncated:
+            return truncation(observation, reward)
+        trouble = self._machine.trouble() or self._hang()
+        if trouble is not None:
+            _LOGGER.warning("episode %d was cut off: %s", self._episode, trouble)
+            return truncation(observation, reward)
+        return transition(observation, reward)
+
+    def _hang(self) -> str | None:
+        """Returns that the program hangs, if it does, and ends it then."""
+        if self._patience is None:
+            return None
+        idle = self._seen_at - self._moved_at
+        if idle < self._patience:
+            return None
+        self._machine.stop()
+        return f"nothing has changed for {idle:.1f} s"
+
+    def _begin_counting(self) -> None:
+        now = time.monotonic()
+        # When the picture was looked at, and when something has changed.
+        self._seen_at = self._moved_at = now
+        self._acted_at = None
+        self._key_to_pixel = 0.0
+        self._updates = self._missed = 0
+
+    def _note_change(self) -> None:
+        """Notes the first change that follows an action."""
+        changed = self._machine.screen.received_at
+        acted = self._acted_at
+        if acted is not None and changed is not None and changed >= acted:
+            self._key_to_pixel, self._acted_at = changed - acted, None
+
+    def _observation(self, reported: Reported) -> NestedArray:
+        if not self._most_text:
+            return self._frame
+        if self._read_text is not None:
+            text = self._read_text(self._frame)
+        else:
+            text = "\n".join(reported.texts)
+        # Of a longer one the end, which is the newest.
+        found = np.array(text[-self._most_text :], f"<U{self._most_text}")
+        if self._has_pixels:
+            return {"pixels": self._frame, "text": found}
+        return {"text": found}
+
+    def _fitting(self) -> Array:
+        """Returns a copy of the picture, in the size of the spec."""
+        frame, (width, height) = self._machine.screen.frame, self._size
+        if frame.shape[:2] == (height, width):
+            return frame.copy()
+        # The server has changed its size.
+        fitting = np.zeros((height, width, 3), np.uint8)
+        part = frame[:height, :width]
+        fitting[: part.shape[0], : part.shape[1]] = part
+        return fitting
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise ClosedError.used("Desktop", call)
+
+
+def _close(machine: Machine, channel: RewardChannel | None) -> None:
+    try:
+        if channel is not None:
+            channel.close()
+    finally:
+        machine.close()
+
+
+def _forgotten(machine: Machine, channel: RewardChannel | None) -> None:
+    """Closes a desktop that was not closed, and warns of it."""
+    _close(machine, channel)
+    warnings.warn(
+        "A Desktop was not closed. Use it in a with statement, or call close().",
+        ResourceWarning,
+        stacklevel=2,
+    )
+
+
+def _checked_program(program: Any) -> list[str] | None:
+    if program is None:
+        return None
+    is_list = isinstance(program, Sequence) and not isinstance(program, str | bytes)
+    if not is_list or not program or not all(isinstance(x, str) for x in program):
+        raise TypeError(
+            "program must be a list of a command and its arguments, such as ['xterm', "
+            f"'-e', 'nethack'], got {describe(program)}."
+        )
+    return list(program)
+
+
+def _checked_reset(reset: Any, program: list[str] | None) -> Any:
+    if reset == "restart" and program is None:
+        return None
+    if reset is None or reset == "restart" or isinstance(reset, Command):
+        return reset
+    if callable(reset):
+        return reset
+    if isinstance(reset, list | tuple) and all(isinstance(x, str) for x in reset):
+        for text in reset:
+            chord(text)
+        return list(reset)
+    raise TypeError(
+        "reset must be 'restart', a list of chords such as ['ctrl-r'], a function of "
+        f"the environment, a Command, or None, got {describe(reset)}."
+    )
+
+
+def _checked_ready(ready: Any, channel: RewardChannel | None) -> Any:
+    if ready is None or callable(ready):
+        return ready
+    if ready == "reported":
+        if channel is None:
+            raise ValueError("ready='reported' needs reward=RewardChannel().")
+        return ready
+    if isinstance(ready, int | float) and not isinstance(ready, bool) and ready >= 0:
+        return ready
+    raise TypeError(
+        "ready must be a function of the picture, a number of seconds, 'reported' or "
+        f"None, got {describe(ready)}."
+    )

@@ -1,0 +1,445 @@
+"""The keeper: a small process that starts a display and programs, and ends them all.
+
+It is their parent, so it knows when they end, with which last words. What they start is
+handed to it when their own parents end, because it is a *subreaper*. When its socket
+closes, its owner is gone, by whatever signal: it ends every process below it, and
+removes the folder and the files of X servers.
+
+The process runs this file alone, without envkit and NumPy, so it is there at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+__all__ = ["Ended", "Keeper", "KeeperError"]
+
+_PATIENCE = 30.0  # Seconds within which the keeper answers, also on a busy machine.
+_GRACE = 2.0  # Seconds that an X server has for removing its files.
+_MOST_WORDS = 4096  # The last characters that are kept of what a program prints.
+_PDEATHSIG, _SUBREAPER = 1, 36  # Of <linux/prctl.h>.
+
+
+class KeeperError(RuntimeError):
+    """A display or a program could not be started."""
+
+
+class Ended:
+    """How a program has ended.
+
+    Attributes:
+        status: Its exit status, or minus the number of a signal.
+        words: The last lines that it has printed.
+    """
+
+    def __init__(self, status: int, words: str) -> None:
+        self.status = status
+        self.words = words
+
+    def __str__(self) -> str:
+        if self.status < 0:
+            with contextlib.suppress(ValueError):
+                return f"was killed by {signal.Signals(-self.status).name}"
+        return f"has ended with status {self.status}"
+
+
+class Keeper:
+    """The keeper as its owner sees it.
+
+    Attributes:
+        folder: A folder that only this user can open, which is removed in the end.
+
+    Example:
+        >>> keeper = Keeper()
+        >>> number = keeper.start(["sh", "-c", "echo bye; exit 3"])
+        >>> while (ended := keeper.ended(number)) is None:
+        ...     pass
+        >>> str(ended), ended.words
+        ('has ended with status 3', 'bye')
+        >>> keeper.close()
+    """
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", __file__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                # Ctrl-C is not for it.
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+        self._link: socket.socket | None = ours
+        self._rest = b""
+        self._answers: list[dict[str, Any]] = []
+        self._ended: dict[int, Ended] = {}
+        self._count = 0
+        self.folder: str = self._answer()["folder"]
+
+    def display(self, command: Sequence[str]) -> int:
+        """Starts an X server, and returns the number of its display.
+
+        Args:
+            command: The command, in which "{fd}" stands for the descriptor that the
+                server writes its number to, and "{folder}" for the folder.
+
+        Raises:
+            KeeperError: There is no such program, or it has ended.
+        """
+        return int(self._ask({"display": list(command)})["display"])
+
+    def start(
+        self,
+        command: Sequence[str],
+        environ: dict[str, str] | None = None,
+        folder: str | None = None,
+    ) -> int:
+        """Starts a program, and returns a number for it.
+
+        Args:
+            command: The program and its arguments.
+            environ: Environment variables beside those of this process.
+            folder: The folder that it runs in.
+
+        Raises:
+            KeeperError: There is no such program.
+        """
+        self._count += 1
+        told = {"start": list(command), "number": self._count}
+        self._ask({**told, "environ": environ or {}, "cwd": folder})
+        return self._count
+
+    def ended(self, number: int) -> Ended | None:
+        """Returns how a program has ended; `None` while it runs."""
+        self._read(0.0)
+        return self._ended.get(number)
+
+    def display_ended(self) -> Ended | None:
+        """Returns how the X server has ended; `None` while it runs."""
+        return self.ended(0)
+
+    def stop(self, number: int) -> None:
+        """Ends a program with all that it has started, and waits for their end."""
+        self._ask({"stop": number})
+        self._ended.pop(number, None)
+
+    def close(self) -> None:
+        """Ends everything; calling it again does nothing."""
+        if self._link is None:
+            return
+        self._link.close()
+        self._link = None
+        self._process.wait()
+
+    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._link is None:
+            raise KeeperError("The keeper is closed.")
+        try:
+            self._link.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise KeeperError(f"The keeper of the desktop is gone: {error}.") from error
+        answer = self._answer()
+        if "error" in answer:
+            raise KeeperError(answer["error"])
+        return answer
+
+    def _answer(self) -> dict[str, Any]:
+        deadline = time.monotonic() + _PATIENCE
+        while not self._answers:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise KeeperError(
+                    f"The keeper of the desktop has not answered for {_PATIENCE:g} s."
+                )
+            self._read(left)
+        return self._answers.pop(0)
+
+    def _read(self, timeout: float) -> None:
+        """Reads messages, and waits for one for so many seconds at most."""
+        if self._link is None:
+            raise KeeperError("The keeper is closed.")
+        while select.select([self._link], [], [], timeout)[0]:
+            timeout = 0.0
+            try:
+                piece = self._link.recv(1 << 16)
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                raise KeeperError("The keeper of the desktop is gone.")
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if "ended" in message:
+                    ended = Ended(message["status"], message["words"])
+                    self._ended[message["ended"]] = ended
+                else:
+                    self._answers.append(message)
+
+
+# From here on, it is the process itself.
+
+
+class _Running:
+    """A child of the keeper, with the pipe that it prints to."""
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        self.number = number
+        self.process = process
+        self._words = b""
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+
+    def read(self) -> None:
+        """Keeps the end of what has been printed."""
+        pipe = self.process.stdout
+        with contextlib.suppress(OSError, ValueError):
+            while pipe and (piece := pipe.read(1 << 16)):
+                self._words = (self._words + piece)[-_MOST_WORDS:]
+
+    def words(self) -> str:
+        """Returns that as text."""
+        self.read()
+        return self._words.decode("utf-8", "replace").strip()
+
+
+class _Process:
+    """The keeper's own loop."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._owner = os.getppid()
+        self._running: dict[int, _Running] = {}
+        # The files of the X server, with their inodes.
+        self._files: dict[str, int] = {}
+        self._folder = tempfile.mkdtemp(prefix="envkit-desktop-")
+        self._rest = b""
+
+    def run(self) -> None:
+        """Carries out messages until the owner is gone, and cleans up."""
+        bell, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(bell, False)
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._tell({"folder": self._folder})
+        while os.getppid() == self._owner:
+            pipes: dict[Any, _Running] = {
+                one.process.stdout: one for one in self._running.values()
+            }
+            waited: list[Any] = [self._link, bell, *pipes]
+            # A while at most, because a copy of the owner's socket may be elsewhere.
+            for ready in select.select(waited, [], [], 0.5)[0]:
+                if ready is bell:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(bell, 4096)
+                elif ready is not self._link:
+                    pipes[ready].read()
+                elif not self._obey():
+                    return
+            self._reap()
+
+    def clean(self) -> None:
+        """Ends every process below this one, and removes their files."""
+        display = self._running.pop(0, None)
+        kept = [display.process.pid] if display else []
+        self._end_all(but=kept)
+        if display is not None:
+            display.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                display.process.wait(_GRACE)
+        self._end_all(but=[])
+        self._remove_files()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _remove_files(self) -> None:
+        """Removes the files of an X server that has ended without doing so."""
+        for file, inode in self._files.items():
+            with contextlib.suppress(OSError):
+                # Unless another server has taken the number meanwhile.
+                if os.stat(file).st_ino == inode:
+                    os.unlink(file)
+        self._files = {}
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self._link.sendall(json.dumps(message).encode() + b"\n")
+
+    def _obey(self) -> bool:
+        """Carries out the messages that have come; false if the owner is gone."""
+        try:
+            piece = self._link.recv(1 << 16)
+        except OSError:
+            piece = b""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            try:
+                if "display" in message:
+                    self._tell({"display": self._display(message["display"])})
+                elif "start" in message:
+                    self._start(message["number"], message["start"], message)
+                    self._tell({"started": message["number"]})
+                else:
+                    self._stop(message["stop"])
+                    self._tell({"stopped": message["stop"]})
+            except (OSError, ValueError) as error:
+                self._tell({"error": str(error)})
+        return bool(piece)
+
+    def _start(
+        self,
+        number: int,
+        command: list[str],
+        options: dict[str, Any],
+        pass_fds: Sequence[int] = (),
+    ) -> _Running:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **options.get("environ", {})},
+                cwd=options.get("cwd"),
+                start_new_session=True,
+                pass_fds=pass_fds,
+                preexec_fn=_die_with_parent,
+                bufsize=0,
+            )
+        except FileNotFoundError as error:
+            raise OSError(f"There is no program {error.filename!r}.") from None
+        running = self._running[number] = _Running(number, process)
+        return running
+
+    def _display(self, command: list[str]) -> int:
+        """Starts an X server, and waits until it has a number."""
+        self._remove_files()
+        numbers, theirs = os.pipe()
+        try:
+            told = {"{fd}": str(theirs), "{folder}": self._folder}
+            for sign, value in told.items():
+                command = [part.replace(sign, value) for part in command]
+            try:
+                running = self._start(0, command, {}, [theirs])
+            finally:
+                os.close(theirs)
+            text = b""
+            # The number and the newline may come apart.
+            while not text.endswith(b"\n"):
+                pipe: Any = running.process.stdout
+                ready = select.select([numbers, pipe], [], [], _PATIENCE)[0]
+                if pipe in ready:
+                    running.read()
+                piece = os.read(numbers, 64) if numbers in ready else b""
+                if not ready or (numbers in ready and not piece):
+                    del self._running[0]
+                    running.process.kill()
+                    running.process.wait()
+                    words = running.words() or "it says nothing"
+                    raise OSError(f"{command[0]} does not start: {words}")
+                text += piece
+        finally:
+            os.close(numbers)
+        number = int(text)
+        for file in (f"/tmp/.X{number}-lock", f"/tmp/.X11-unix/X{number}"):
+            with contextlib.suppress(OSError):
+                self._files[file] = os.stat(file).st_ino
+        return number
+
+    def _stop(self, number: int) -> None:
+        running = self._running.pop(number, None)
+        kept = [one.process.pid for one in self._running.values()]
+        if running is not None and running.process.poll() is None:
+            _kill(running.process.pid)
+        # With what the program has left: it has been handed to this process.
+        self._end_all(but=kept)
+        if running is not None:
+            with contextlib.suppress(OSError):
+                if running.process.stdout:
+                    running.process.stdout.close()
+
+    def _end_all(self, but: list[int]) -> None:
+        """Ends the processes below this one, except for some and those below them."""
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            found = [pid for pid in _children(os.getpid()) if pid not in but]
+            if not found:
+                return
+            for pid in found:
+                _kill(pid)
+            for pid in found:
+                # It is handed the children of the dead before it has their status.
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _reap(self) -> None:
+        """Tells of programs that have ended, and forgets what they have left."""
+        for number, running in list(self._running.items()):
+            if running.process.poll() is not None:
+                del self._running[number]
+                status = running.process.returncode
+                words = running.words()
+                self._tell({"ended": number, "status": status, "words": words})
+        known = {one.process.pid for one in self._running.values()}
+        for pid in _children(os.getpid()):
+            if pid not in known:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children(pid: int) -> Iterator[int]:
+    """Returns the processes whose parent this is, those that are dead included."""
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                # The name of the program may have spaces and brackets in it.
+                if int(file.read().rpartition(b")")[2].split()[1]) == pid:
+                    yield int(name)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _die_with_parent() -> None:
+    """Lets a program end with the keeper, if that is killed itself."""
+    _prctl(_PDEATHSIG, signal.SIGKILL)
+
+
+def _main() -> NoReturn:
+    link = socket.socket(fileno=int(sys.argv[1]))
+    link.set_inheritable(False)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    _prctl(_SUBREAPER, 1)
+    process = _Process(link)
+    try:
+        process.run()
+    finally:
+        process.clean()
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,276 @@
+"""`Machine`: a screen with a program on it: started, watched, started again, ended."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from envkit.desktop.client import DesktopClient
+from envkit.desktop.keeper import Keeper, KeeperError
+from envkit.desktop.keys import Event
+from envkit.desktop.protocol import DesktopError
+from envkit.errors import MissingDependencyError
+from envkit.specs.validation import describe
+from envkit.types import Array
+
+__all__ = ["Machine", "Screen"]
+
+_LOGGER = logging.getLogger(__name__)
+
+# Seconds for which a screen may keep showing a program that has ended.
+_SHADOW = 2.0
+# Of its pixels, the part that a cursor covers at most.
+_CURSOR = 0.01
+_LOCAL = ("local", "xvnc", "xvfb")
+_XVNC = [
+    *("Xvnc", "-displayfd", "{fd}", "-rfbunixpath", "{folder}/rfb", "-rfbport", "-1"),
+    *("-SecurityTypes", "None", "-AlwaysShared", "-FrameRate", "60", "-depth", "24"),
+    *("-nolisten", "tcp", "-noreset", "-geometry", "{size}"),
+]
+
+
+class Screen(Protocol):
+    """A picture that changes, with keys and a pointer."""
+
+    frame: Array
+    updates: int
+    received_at: float | None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The width and height."""
+
+    def update(self, timeout: float | None = 0.0) -> bool:
+        """Draws what has come; returns whether the picture may have changed."""
+
+    def send(self, *events: Event) -> None:
+        """Sends events."""
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+class Machine:
+    """A screen, and the program that is started on it.
+
+    Attributes:
+        screen: The screen, which is replaced where it has been lost.
+        folder: A folder that lives as long as the machine.
+    """
+
+    def __init__(
+        self,
+        display: str,
+        size: tuple[int, int] | None,
+        password: str | None,
+        timeout: float,
+    ) -> None:
+        """Starts the display, or connects to one.
+
+        Args:
+            display: "local", "xvnc", "xvfb" or an address.
+            size: The width and height of a local display.
+            password: The password of a remote one.
+            timeout: Seconds within which it must be there.
+        """
+        self._display = display
+        self._size = size or (640, 480)
+        self._password = password
+        self._timeout = timeout
+        self._program: int | None = None
+        self._lost: str | None = None
+        self._number: int | None = None
+        if display not in _LOCAL:
+            _address(display)
+        self._keeper = Keeper()
+        try:
+            self._open()
+        except BaseException:
+            self._keeper.close()
+            raise
+
+    @property
+    def folder(self) -> str:
+        """A folder that is removed with the machine."""
+        return self._keeper.folder
+
+    def _open(self) -> None:
+        self.screen = self._screen()
+        self._lost = None
+        # The first picture, which shows what is there without a program.
+        self.screen.update(self._timeout)
+        self._blank = self.screen.frame.copy()
+
+    def _screen(self) -> Screen:
+        if self._display not in _LOCAL:
+            return self._connected()
+        which = self._display
+        if which == "local":
+            which = "xvnc" if shutil.which("Xvnc") else "xvfb"
+        command = "Xvnc" if which == "xvnc" else "Xvfb"
+        if shutil.which(command) is None:
+            needed = "Xvnc or Xvfb" if self._display == "local" else command
+            raise MissingDependencyError(
+                f"A local display needs {needed}, which is not installed. apt-get "
+                "install tigervnc-standalone-server xvfb"
+            )
+        width, height = self._size
+        if which == "xvnc":
+            size = f"{width}x{height}"
+            self._number = self._start_display(
+                [part.replace("{size}", size) for part in _XVNC]
+            )
+            return DesktopClient(
+                f"{self.folder}/rfb", encodings=("raw", "copy"), timeout=self._timeout
+            )
+        from envkit.desktop.xvfb import XvfbScreen, xvfb_command
+
+        self._number = self._start_display(xvfb_command(width, height))
+        return XvfbScreen(self._number, self.folder)
+
+    def _start_display(self, command: list[str]) -> int:
+        try:
+            return self._keeper.display(command)
+        except KeeperError as error:
+            raise DesktopError(str(error)) from error
+
+    def _connected(self) -> DesktopClient:
+        """Connects to a remote display, which may still be starting."""
+        host, port, password = _address(self._display)
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return DesktopClient(
+                    host,
+                    port,
+                    password=password if self._password is None else self._password,
+                    timeout=max(deadline - time.monotonic(), 1.0),
+                )
+            except DesktopError as error:
+                refused = not isinstance(error.__cause__, OSError)
+                if refused or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.1)
+
+    @property
+    def display(self) -> str:
+        """The name of the X server's display, or the address."""
+        return self._display if self._number is None else f":{self._number}"
+
+    def variables(self) -> dict[str, str]:
+        """Returns the environment variables of programs."""
+        return {} if self._number is None else {"DISPLAY": f":{self._number}"}
+
+    @property
+    def has_program(self) -> bool:
+        """Whether a program has been started, and has not been stopped."""
+        return self._program is not None
+
+    def start(
+        self, command: Sequence[str], environ: dict[str, str], folder: str | None
+    ) -> None:
+        """Starts the program, instead of the one before."""
+        self.stop()
+        try:
+            self._program = self._keeper.start(
+                list(command), {**self.variables(), **environ}, folder
+            )
+        except KeeperError as error:
+            raise DesktopError(str(error)) from error
+
+    def stop(self) -> None:
+        """Ends the program, and waits until the screen shows it no more."""
+        if self._program is None:
+            return
+        self._keeper.stop(self._program)
+        self._program = None
+        has_picture = self._number is not None and self._lost is None
+        if not has_picture or self._keeper.display_ended() is not None:
+            return
+        deadline = time.monotonic() + _SHADOW
+        while time.monotonic() < deadline:
+            if _share_of_changes(self.screen.frame, self._blank) <= _CURSOR:
+                return
+            self.update(max(deadline - time.monotonic(), 0.0))
+
+    def update(self, timeout: float = 0.0) -> bool:
+        """Draws what has come, and notes if the connection is lost."""
+        if self._lost is not None:
+            return False
+        try:
+            return self.screen.update(timeout)
+        except DesktopError as error:
+            self._lost = str(error)
+            return False
+
+    def send(self, events: list[Event]) -> None:
+        """Sends events, and notes if the connection is lost."""
+        if self._lost is not None or not events:
+            return
+        try:
+            self.screen.send(*events)
+        except DesktopError as error:
+            self._lost = str(error)
+
+    def trouble(self) -> str | None:
+        """Returns the reason why the episode cannot go on; `None` if it can."""
+        if self._program is not None:
+            ended = self._keeper.ended(self._program)
+            if ended is not None:
+                words = f"; its last words: {ended.words}" if ended.words else ""
+                return f"the program {ended}{words}"
+        if self._number is not None:
+            ended = self._keeper.display_ended()
+            if ended is not None:
+                return f"the X server {ended}"
+        return self._lost
+
+    def mend(self, *, again: bool = False) -> None:
+        """Starts a display that has ended, and connects again where that was lost.
+
+        Args:
+            again: Whether to do so in any case, because the machine was set back.
+        """
+        display = self._number
+        has_ended = display is not None and self._keeper.display_ended() is not None
+        if not has_ended and self._lost is None and not again:
+            return
+        self.stop()
+        self.screen.close()
+        if self._number is not None:
+            self._keeper.stop(0)
+        self._open()
+
+    def close(self) -> None:
+        """Ends the program, the display and everything that they have started."""
+        try:
+            self.screen.close()
+        finally:
+            self._keeper.close()
+
+
+def _address(display: Any) -> tuple[str, int, str | None]:
+    """Returns the host, port and password of an address."""
+    parts = urlsplit(display) if isinstance(display, str) else None
+    if parts is None or parts.scheme != "vnc" or not (parts.hostname or parts.path):
+        raise ValueError(
+            "display must be 'local', 'xvnc', 'xvfb' or an address such as "
+            f"'vnc://host:5900', got {describe(display)}."
+        )
+    password = None if parts.password is None else unquote(parts.password)
+    if not parts.hostname:
+        return unquote(parts.path), 0, password
+    return parts.hostname, parts.port or 5900, password
+
+
+def _share_of_changes(frame: Array, other: Array) -> float:
+    """Returns the part of the pixels that differ."""
+    if frame.shape != other.shape:
+        return 1.0
+    return float(np.mean((frame != other).any(axis=-1)))

@@ -1,0 +1,149 @@
+"""The keeper of a desktop: it ends all that was started, however its owner ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envkit.desktop.keeper import Keeper, KeeperError
+from tests.waiting import is_running, until
+
+# A program, a child of it with a session of its own, and one whose parent has ended.
+FAMILY = (
+    "import os, subprocess, sys, time\n"
+    "sleep = [sys.executable, '-c', 'import time; time.sleep(3600)']\n"
+    "child = subprocess.Popen(sleep, start_new_session=True)\n"
+    "reader, writer = os.pipe()\n"
+    "if not os.fork():\n"
+    "    os.setsid()\n"
+    "    orphan = subprocess.Popen(sleep)\n"
+    "    os.write(writer, str(orphan.pid).encode())\n"
+    "    os._exit(0)\n"
+    "os.wait()\n"
+    "pids = [os.getpid(), child.pid, int(os.read(reader, 99))]\n"
+    "with open('pids.new', 'w') as file: print(*pids, file=file)\n"
+    "os.rename('pids.new', 'pids')\n"
+    "time.sleep(3600)\n"
+)
+OWNER = (
+    "import sys, time\n"
+    "from envkit.desktop.keeper import Keeper\n"
+    "keeper = Keeper()\n"
+    "keeper.start([sys.executable, '-c', sys.argv[1]], folder=sys.argv[2])\n"
+    "print(keeper.folder, flush=True)\n"
+    "time.sleep(3600)\n"
+)
+
+
+@pytest.fixture
+def keeper():
+    made = Keeper()
+    yield made
+    made.close()
+
+
+def family_in(folder):
+    """Waits until the family is complete, and returns its processes."""
+    file = folder / "pids"
+    assert until(file.exists)
+    return [int(pid) for pid in file.read_text("utf-8").split()]
+
+
+def start_family(keeper, folder):
+    number = keeper.start([sys.executable, "-c", FAMILY], folder=str(folder))
+    return number, family_in(folder)
+
+
+def test_a_program_is_stopped_with_all_that_it_has_started(keeper, tmp_path):
+    number, pids = start_family(keeper, tmp_path)
+    other = keeper.start(["sleep", "3600"])
+    keeper.stop(number)
+
+    assert [False] * 3 == [is_running(pid) for pid in pids]
+    assert keeper.ended(other) is None
+
+
+def test_closing_ends_everything_and_removes_the_folder(tmp_path):
+    keeper = Keeper()
+    _, pids = start_family(keeper, tmp_path)
+    Path(keeper.folder, "left").write_text("x", "utf-8")
+    keeper.close()
+    keeper.close()
+
+    assert [False] * 3 == [is_running(pid) for pid in pids]
+    assert not os.path.exists(keeper.folder)
+    with pytest.raises(KeeperError, match="closed"):
+        keeper.start(["true"])
+
+
+def test_nothing_is_left_when_the_owner_is_killed(tmp_path):
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, FAMILY, str(tmp_path)], stdout=subprocess.PIPE
+    )
+    folder = owner.stdout.readline().decode().strip()
+    pids = family_in(tmp_path)
+    assert [True] * 3 == [is_running(pid) for pid in pids]
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+
+    assert until(lambda: not any(is_running(pid) for pid in pids))
+    assert until(lambda: not os.path.exists(folder))
+
+
+def test_a_program_ends_when_its_keeper_is_killed(tmp_path):
+    keeper = Keeper()
+    number = keeper.start(["sleep", "3600"], folder=str(tmp_path))
+    script = "import os; print(os.getppid(), flush=True)"
+    told = keeper.start([sys.executable, "-c", script])
+    assert until(lambda: keeper.ended(told))
+    process = int(keeper.ended(told).words)
+    (sleep,) = [
+        int(pid)
+        for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
+    os.kill(process, signal.SIGKILL)
+
+    assert until(lambda: not is_running(sleep))
+    with pytest.raises(KeeperError, match="gone"):
+        keeper.stop(number)
+    keeper.close()
+    shutil.rmtree(keeper.folder)
+
+
+def test_an_end_is_told_with_its_last_words(keeper):
+    number = keeper.start(["sh", "-c", "echo first; echo the disk is full >&2; exit 3"])
+    killed = keeper.start(["sh", "-c", "kill -SEGV $$"])
+    ended = until(lambda: keeper.ended(number))
+
+    assert "has ended with status 3" == str(ended)
+    assert "first\nthe disk is full" == ended.words
+    assert "was killed by SIGSEGV" == str(until(lambda: keeper.ended(killed)))
+
+
+def test_a_program_that_prints_without_end_is_not_held_up(keeper):
+    script = "import sys; sys.stdout.write('x' * 5_000_000 + 'the end')"
+    number = keeper.start([sys.executable, "-c", script])
+    ended = until(lambda: keeper.ended(number))
+
+    assert (0, 4096) == (ended.status, len(ended.words))
+    assert ended.words.endswith("the end")
+
+
+def test_variables_and_the_folder_reach_the_program(keeper, tmp_path):
+    number = keeper.start(["sh", "-c", "pwd; echo $WHO"], {"WHO": "me"}, str(tmp_path))
+    assert f"{tmp_path}\nme" == until(lambda: keeper.ended(number)).words
+
+
+def test_a_program_that_is_not_there_is_named(keeper):
+    with pytest.raises(KeeperError, match="There is no program 'no-such-game'"):
+        keeper.start(["no-such-game"])
+    with pytest.raises(KeeperError, match="false does not start"):
+        keeper.display(["false"])
+    assert keeper.start(["true"]) == 2

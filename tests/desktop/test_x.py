@@ -1,0 +1,149 @@
+"""Desktops on X servers of their own, with a program that other people wrote."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envkit.desktop import Desktop, Events, KeyEvent, PointerEvent, keysym
+from tests.waiting import is_running, until
+
+SERVERS = {"xvnc": "Xvnc", "xvfb": "Xvfb"}
+SIZE = (320, 240)
+KEYS = ["a", "B", "€", "Return"]
+# Writes a line that is typed, and its own process.
+TYPED = 'read -r line; echo "$line $$" > typed.new; mv typed.new typed; read x'
+OWNER = (
+    "import sys, time\n"
+    "from envkit.desktop import Desktop\n"
+    "program = ['xterm', '-geometry', '80x40+0+0']\n"
+    "env = Desktop(program, display=sys.argv[1], size=(320, 240), keys=['a'])\n"
+    "env.reset()\n"
+    "print(env.display, flush=True)\n"
+    "time.sleep(3600)\n"
+)
+
+
+@pytest.fixture(params=SERVERS)
+def display(request):
+    for command in (SERVERS[request.param], "xterm"):
+        if shutil.which(command) is None:
+            pytest.skip(f"{command} is not installed")
+    return request.param
+
+
+@pytest.fixture
+def make(display, tmp_path):
+    """Makes desktops with a terminal, and closes them."""
+    made = []
+
+    def make(**options):
+        program = ["xterm", "-geometry", "80x40+0+0", "-e", "sh", "-c", TYPED]
+        actions = Events(KEYS, size=SIZE, limit=12)
+        options = {"actions": actions, "display": display, "size": SIZE, **options}
+        made.append(Desktop(program, folder=str(tmp_path), **options))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+def below(pid):
+    """Returns the children of a process."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8")
+    return [int(child) for child in text.split()]
+
+
+def typed(*names):
+    """Returns the action that types keys into the window in the middle."""
+    events = [PointerEvent(160, 120)]
+    for name in names:
+        events += [KeyEvent(keysym(name), down) for down in (True, False)]
+    return Events(KEYS, size=SIZE, limit=12).array(events)
+
+
+NOTHING = Events(KEYS, size=SIZE, limit=12).array([])
+
+
+def played(env, folder, *names):
+    """Types a line, and returns the words that the program has written."""
+    env.step(typed(*names, "Return"))
+    file = Path(folder) / "typed"
+    assert until(lambda: env.step(NOTHING) and file.exists())
+    words = file.read_text("utf-8").split()
+    file.unlink()
+    return words
+
+
+def test_keys_reach_a_program_and_change_its_picture(make, tmp_path):
+    env = make(pause=0.001)
+    first = env.reset().observation
+    words = played(env, tmp_path, "a", "B", "€", "a")
+
+    assert (240, 320, 3) == first.shape
+    assert "aB€a" == words[0]
+    assert until(lambda: (env.step(NOTHING).observation != first).any())
+    assert 0 < env.get_info()["desktop"]["key_to_pixel"]
+
+
+def test_a_program_or_a_display_that_dies_is_started_again(make, display, tmp_path):
+    env = make()
+    env.reset()
+    shell = played(env, tmp_path, "a")[1]
+    os.kill(int(shell), signal.SIGKILL)
+    ends = [until(lambda: env.step(NOTHING).is_last())]
+    ends.append(env.step(NOTHING).is_first())
+    (server,) = [
+        pid
+        for keeper in below(os.getpid())
+        for pid in below(keeper)
+        if Path(f"/proc/{pid}/comm").read_text("utf-8").startswith(SERVERS[display])
+    ]
+    os.kill(server, signal.SIGKILL)
+    ends.append(until(lambda: env.step(NOTHING).is_last()))
+    ends.append(env.step(NOTHING).is_first())
+
+    assert [True] * 4 == [bool(one) for one in ends]
+    assert "B" == played(env, tmp_path, "B")[0]
+
+
+def test_an_episode_begins_on_an_empty_screen(make):
+    seen = []
+
+    def has_drawn(frame):
+        seen.append(float(frame.mean()))
+        return seen[-1] > 100
+
+    env = make(ready=has_drawn)
+    env.reset()
+    seen.clear()
+    env.reset()
+
+    assert seen[0] < 50
+    assert seen[-1] > 100
+
+
+def test_nothing_is_left_when_the_owner_is_killed(display, tmp_path):
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", OWNER, display]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)
+    number = owner.stdout.readline().decode().strip().removeprefix(":")
+    (folder,) = tmp_path.iterdir()
+    (keeper,) = below(owner.pid)
+    programs = below(keeper)
+    files = [Path(f"/tmp/.X11-unix/X{number}"), Path(f"/tmp/.X{number}-lock")]
+    assert files[0].exists()
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+
+    assert len(programs) == 2
+    assert until(lambda: not any(map(is_running, [keeper, *programs])))
+    assert [] == [path for path in [folder, *files] if path.exists()]
