@@ -26,6 +26,7 @@ PUBLIC = [
     "envkit.parallel",
     "envkit.realtime",
     "envkit.recording",
+    "envkit.remote",
     "envkit.specs",
     "envkit.testing",
     "envkit.tf",
