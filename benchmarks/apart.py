@@ -10,15 +10,41 @@ from typing import Any
 import numpy as np
 from side_by_side import Contender, microseconds
 
+Actions = Sequence[np.ndarray]
+Loop = Callable[[Sequence[Callable[[], Any]], Actions], Contender]
+
 
 def apart(
     make: Callable[[], Any],
     num_envs: int,
-    actions: Sequence[np.ndarray],
+    actions: Actions,
     workers: int = 2,
+    loop: Loop | None = None,
 ) -> Contender:
-    """Starts processes with so many envkit environments in all, and the actions."""
-    return _Apart(make, num_envs, actions, workers).contender()
+    """Starts processes with so many environments in all, and the actions.
+
+    Args:
+        make: Makes an environment.
+        num_envs: How many there are in all.
+        actions: The batches of actions to play over and over.
+        workers: How many processes there are.
+        loop: Makes what steps the environments of a process; `None` for a loop over
+            environments of envkit.
+    """
+    return _Apart(make, num_envs, actions, workers, loop or _loop).contender()
+
+
+def _loop(makers: Sequence[Callable[[], Any]], actions: Actions) -> Contender:
+    envs = [make() for make in makers]
+    for env in envs:
+        env.reset()
+    batches = itertools.cycle(actions)
+
+    def step() -> None:
+        for env, action in zip(envs, next(batches), strict=True):
+            env.step(action)
+
+    return Contender(step)
 
 
 class _Apart:
@@ -26,8 +52,9 @@ class _Apart:
         self,
         make: Callable[[], Any],
         num_envs: int,
-        actions: Sequence[np.ndarray],
+        actions: Actions,
         workers: int,
+        loop: Loop,
     ) -> None:
         fork = multiprocessing.get_context("fork")
         self._barrier = fork.Barrier(workers)
@@ -36,7 +63,9 @@ class _Apart:
             mine, its = fork.Pipe()
             part = [batch[rows] for batch in actions]
             process = fork.Process(
-                target=self._run, args=(its, make, part), daemon=True
+                target=self._run,
+                args=(its, loop, [make] * len(rows), part),
+                daemon=True,
             )
             process.start()
             self._pipes.append(mine)
@@ -45,16 +74,14 @@ class _Apart:
     def contender(self) -> Contender:
         return Contender(close=self._close, measure=self._measure)
 
-    def _run(self, pipe: Any, make: Callable[[], Any], actions: list[Any]) -> None:
-        envs = [make() for _ in actions[0]]
-        for env in envs:
-            env.reset()
-        batches = itertools.cycle(actions)
-
-        def step() -> None:
-            for env, action in zip(envs, next(batches), strict=True):
-                env.step(action)
-
+    def _run(
+        self,
+        pipe: Any,
+        loop: Loop,
+        makers: Sequence[Callable[[], Any]],
+        actions: Actions,
+    ) -> None:
+        step = loop(makers, actions).step
         while seconds := pipe.recv():
             # All at once, as it would be with a pool.
             self._barrier.wait()

@@ -21,7 +21,6 @@ from apart import apart
 from peers import installed
 from side_by_side import Contender, Report, opened, options, take_turns
 
-import envkit
 from envkit import ParallelPyEnvironment
 
 WORKERS = 2
@@ -61,11 +60,7 @@ def compare(report: Report, game: Game, rounds: int, seconds: float) -> None:
     contenders = {
         "envkit": functools.partial(ours, game, actions),
         IDEAL: functools.partial(
-            apart,
-            functools.partial(envkit.make, f"gymnasium:{game.target}"),
-            game.num_envs,
-            actions,
-            WORKERS,
+            apart, makers[0], game.num_envs, actions, WORKERS, peers.loop
         ),
     }
     for name, play in OTHERS.items():

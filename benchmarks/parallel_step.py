@@ -70,7 +70,7 @@ def compare(report: Report, num_envs: int, rounds: int, seconds: float) -> None:
         "envkit": functools.partial(ours, num_envs),
         "envkit, zero_copy": functools.partial(ours, num_envs, zero_copy=True),
         "ideal: two loops that never talk": functools.partial(
-            apart, functools.partial(envkit.make, TARGET), num_envs, given[1], WORKERS
+            apart, makers[0], num_envs, given[1], WORKERS, peers.loop
         ),
         "a loop over Gymnasium's": functools.partial(peers.loop, *given),
         "a loop over envkit's": functools.partial(our_loop, num_envs),
