@@ -296,6 +296,8 @@ class MaskedRows(abc.ABC):
         """Returns what an author's method takes of a reset's arguments, once."""
         seed, options = self._seed_of_reset, self._options_of_reset
         self._seed_of_reset = self._options_of_reset = None
+        if seed is None and options is None:
+            return {} if _ANYTHING in taken else dict.fromkeys(taken)
         if mask is not None and seed is not None:
             masked = mask.tolist()
             pairs = list(zip(seed, masked, strict=True))

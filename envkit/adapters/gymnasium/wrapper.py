@@ -211,12 +211,16 @@ class GymnasiumWrapper(ForeignEnvironment):
 
     def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
         self._check_open("reset")
-        if options is None:
-            # A copy, because an environment may change its options.
-            options = copy.deepcopy(self._next_options)
-        given = {"seed": self._next_seed, "options": options}
-        given = {name: value for name, value in given.items() if value is not None}
-        result = self._foreign.reset(**{**self._known_to_reset, **given})
+        given = self._known_to_reset
+        sent = (options, self._next_options, self._next_seed)
+        if sent != (None, None, None):
+            if options is None:
+                # A copy, because an environment may change its options.
+                options = copy.deepcopy(self._next_options)
+            own = {"seed": self._next_seed, "options": options}
+            own = {name: value for name, value in own.items() if value is not None}
+            given = {**given, **own}
+        result = self._foreign.reset(**given)
         self._next_seed, self._next_options = None, self._reset_options
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse_result("reset", result, "(observation, info)")
