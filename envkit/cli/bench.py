@@ -10,18 +10,14 @@ import argparse
 import contextlib
 import importlib.util
 import inspect
-import itertools
-import math
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.progress import Progress
 from rich.table import Table
 
@@ -39,13 +35,17 @@ from envkit.cli.target import (
 )
 from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, terminal
 from envkit.errors import EnvkitError, MissingDependencyError
-from envkit.legal_actions import names_legal_actions, random_actions
 from envkit.parallel import ParallelPyEnvironment
 from envkit.parallel.system.cpus import available_cpus
+from envkit.parallel.worker_count import (
+    Figures,
+    random_policy,
+    time_steps,
+    worker_counts,
+)
 from envkit.provenance import envkit_version, plain_arguments
 from envkit.registry import constructor, make
 from envkit.text import counted, listed
-from envkit.time_step import TimeStep
 from envkit.types import NestedArray
 
 __all__ = [
@@ -353,18 +353,6 @@ def more_workers(
     return pool_of(last.target, last.arguments, num_envs, last.backend, count)
 
 
-def worker_counts(cpus: int, num_envs: int) -> list[int]:
-    """Returns how many workers to try: 1, 2, 4 … the CPUs, and a little above.
-
-    Example:
-        >>> worker_counts(2, 64), worker_counts(8, 64), worker_counts(8, 3)
-        ([1, 2, 3], [1, 2, 4, 8, 12], [1, 2, 3])
-    """
-    powers = [2**power for power in range(cpus.bit_length()) if 2**power < cpus]
-    counts = {*powers, cpus, math.ceil(1.5 * cpus)}
-    return sorted({min(count, num_envs) for count in counts})
-
-
 def _own_batch(
     target: str, arguments: Mapping[str, Any], num_envs: int
 ) -> Candidate | None:
@@ -384,50 +372,6 @@ def _takes_batch_size(target: str) -> bool:
         return "batch_size" in inspect.signature(found).parameters
     except (TypeError, ValueError):  # It is made by something without a signature.
         return False
-
-
-# Of all the time, how much goes to steps that do not count.
-_WARM_UP = 0.2
-
-
-@dataclass(frozen=True)
-class Figures:
-    """How fast a batch of rows was stepped.
-
-    Attributes:
-        rows: How many rows it has.
-        speeds: Steps of rows per second, in each round.
-        median: The median time of a step of the batch, in seconds.
-        p99: The time that 99 of 100 steps do not exceed.
-        steps: The number of steps of the batch, without the warm-up.
-        seconds: The time of all these steps.
-    """
-
-    rows: int
-    speeds: tuple[float, ...]
-    median: float
-    p99: float
-    steps: int
-    seconds: float = 0.0
-
-    @property
-    def speed(self) -> float:
-        """Steps of rows per second, in the median round."""
-        return float(np.median(self.speeds))
-
-    @property
-    def spread(self) -> float:
-        """The range of the rounds, as a share of the median one."""
-        return self.range / self.speed
-
-    @property
-    def range(self) -> float:
-        """The distance between the fastest and the slowest round."""
-        return max(self.speeds) - min(self.speeds)
-
-    def as_data(self) -> dict[str, Any]:
-        """Returns the figures as data that JSON can hold."""
-        return {"steps_per_second": self.speed, "spread": self.spread, **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -473,7 +417,7 @@ def _measure(
     current = env.reset()
     choose = load_policy(policy, env, 0)
     if policy == "random":
-        choose = _random_policy(env, current)
+        choose = random_policy(env, current)
 
     def act() -> NestedArray:
         return choose(current)
@@ -506,69 +450,6 @@ def _measure(
     )
 
 
-def _random_policy(env: Any, time_step: TimeStep) -> Callable[[TimeStep], NestedArray]:
-    """Returns a random policy; if all actions are legal, it repeats a few batches."""
-    act = random_actions(env, np.random.default_rng(0))
-    named = names_legal_actions(time_step.observation)
-    with contextlib.suppress(Exception):  # Some have no info.
-        named = named or names_legal_actions(env.get_info())
-    if named:
-        return act
-    actions = itertools.cycle([act(time_step) for _ in range(_BATCHES)])
-    return lambda _: next(actions)
-
-
-def time_steps(
-    step: Callable[[Any], object],
-    rows: int,
-    seconds: float,
-    rounds: int,
-    *,
-    act: Callable[[], Any] = lambda: None,
-    begin: Callable[[], object] = lambda: None,
-) -> Figures:
-    """Steps for about so long, in so many rounds.
-
-    Args:
-        step: Steps all rows once, with an action.
-        rows: The number of rows.
-        seconds: The time to step in all, the warm-up included.
-        rounds: The number of rounds; there are fewer where one step takes longer.
-        act: Returns the next action; its time does not count.
-        begin: Called after the warm-up.
-    """
-    clock = time.perf_counter
-    start = clock()
-    step(act())
-    while clock() - start < _WARM_UP * seconds:
-        step(act())
-    begin()
-    speeds: list[float] = []
-    times: list[float] = []
-    share = (1 - _WARM_UP) * seconds / rounds
-    began = clock()
-    for _ in range(rounds):
-        start = now = clock()
-        first = len(times)
-        while now - start < share or len(times) == first:
-            action = act()
-            before = clock()
-            step(action)
-            now = clock()
-            times.append(now - before)
-        speeds.append(rows * (len(times) - first) / sum(times[first:]))
-        if now - began > 2 * seconds:
-            break
-    return Figures(
-        rows=rows,
-        speeds=tuple(speeds),
-        median=float(np.median(times)),
-        p99=float(np.percentile(times, 99)),
-        steps=len(times),
-        seconds=sum(times),
-    )
-
-
 def _mean(memories: list[Memory | None]) -> Memory | None:
     known = [memory for memory in memories if memory is not None]
     if not known:
@@ -586,8 +467,6 @@ def in_one_line(error: BaseException) -> str:
 
 
 _MEGABYTE = 2**20
-# The batches of actions that are drawn before, so that drawing costs nothing.
-_BATCHES = 32
 
 
 def best_of(tries: Sequence[Measured]) -> Measured | None:

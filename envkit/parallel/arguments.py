@@ -119,8 +119,8 @@ def as_worker_count(given: Any, envs: int) -> int | None:
     if given is None:
         return None
     must = (
-        "num_workers must be an integer of at least 1, or None for one worker per "
-        "available CPU, got"
+        "num_workers must be an integer of at least 1, None for one worker per "
+        "available CPU, or 'auto' for the fastest number, got"
     )
     try:
         if isinstance(given, bool):

@@ -13,6 +13,7 @@ from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.errors import CallOrderError, SpecError, WorkerError
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
+from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 from envkit.parallel.pool_environment import PoolEnvironment, in_turn
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.slab import RESET, STEP
@@ -50,7 +51,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         start_serially: bool = False,
         *,
         backend: str | Backend = "process",
-        num_workers: int | None = None,
+        num_workers: int | str | None = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
         start_method: str = "spawn",
         on_worker_failure: str | RestartPolicy = "raise",
@@ -68,22 +69,29 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         delay each other least: for environments of very different speed, take as many
         workers as environments.
         """
+        options = {
+            "start_serially": start_serially,
+            "autoreset": autoreset,
+            "start_method": start_method,
+            "on_worker_failure": on_worker_failure,
+            "start_timeout": start_timeout,
+            "reset_timeout": reset_timeout,
+            "step_timeout": step_timeout,
+            "worker_setup": worker_setup,
+            "worker_env": worker_env,
+            "validate": validate,
+            "specs": specs,
+        }
+        if num_workers == "auto":
+            env_constructors, backend, num_workers = self._choose_workers(
+                ParallelPyEnvironment, env_constructors, backend, options
+            )
         self._open(
             env_constructors,
-            start_serially=start_serially,
             backend=backend,
             num_workers=num_workers,
-            autoreset=autoreset,
-            start_method=start_method,
-            on_worker_failure=on_worker_failure,
-            start_timeout=start_timeout,
-            reset_timeout=reset_timeout,
-            step_timeout=step_timeout,
-            worker_setup=worker_setup,
-            worker_env=worker_env,
-            validate=validate,
-            specs=specs,
             rings_each_row=True,
+            **options,
         )
         self._actions = self._action_rows("send")
         self._has_batches = any(self._pool.is_batch)

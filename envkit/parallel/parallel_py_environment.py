@@ -144,7 +144,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         flatten: bool = False,
         *,
         backend: str | Backend = "process",
-        num_workers: int | None = None,
+        num_workers: int | str | None = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
         start_method: str = "spawn",
         on_worker_failure: str | RestartPolicy = "raise",
@@ -169,7 +169,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             flatten: Accepted for TF-Agents' sake; rows are always flat.
             backend: "process", "thread", "inline", or a `Backend`.
             num_workers: How many workers share the environments; `None` for one per
-                CPU that this process may use.
+                CPU that this process may use. "auto" tries some numbers, and no
+                workers at all, each for half a second with environments of its own,
+                and takes the fastest.
             autoreset: When the episode after a `LAST` begins.
             start_method: How processes start: "spawn", "forkserver" or "fork".
             on_worker_failure: "raise", or a `RestartPolicy`.
@@ -190,23 +192,31 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         super().__init__()
         self._blocking = bool(blocking)
         self._zero_copy = bool(zero_copy)
+        options = {
+            "start_serially": start_serially,
+            "autoreset": autoreset,
+            "start_method": start_method,
+            "on_worker_failure": on_worker_failure,
+            "start_timeout": start_timeout,
+            "reset_timeout": reset_timeout,
+            "step_timeout": step_timeout,
+            "worker_setup": worker_setup,
+            "worker_env": worker_env,
+            "validate": validate,
+            "specs": specs,
+        }
+        if num_workers == "auto":
+            open_pool = functools.partial(ParallelPyEnvironment, blocking=blocking)
+            env_constructors, backend, num_workers = self._choose_workers(
+                open_pool, env_constructors, backend, options
+            )
         self._opening: Callable[[], None] | None = functools.partial(
             self._open,
             env_constructors,
-            start_serially=start_serially,
             backend=backend,
             num_workers=num_workers,
-            autoreset=autoreset,
-            start_method=start_method,
-            on_worker_failure=on_worker_failure,
-            start_timeout=start_timeout,
-            reset_timeout=reset_timeout,
-            step_timeout=step_timeout,
-            worker_setup=worker_setup,
-            worker_env=worker_env,
-            validate=validate,
-            specs=specs,
             rings_each_row=False,
+            **options,
         )
         self.start()
 

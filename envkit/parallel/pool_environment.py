@@ -37,7 +37,7 @@ from envkit.specs.batching import stacked_infos
 from envkit.text import a_or_an, listed
 from envkit.threads import Turn
 from envkit.time_step import AutoReset, TimeStep
-from envkit.types import Array, NestedSpec, Seed
+from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
@@ -93,7 +93,7 @@ class PoolEnvironment:
         *,
         start_serially: bool,
         backend: str | Backend,
-        num_workers: int | None,
+        num_workers: int | str | None,
         autoreset: AutoReset | str,
         start_method: str,
         on_worker_failure: str | RestartPolicy,
@@ -169,6 +169,20 @@ class PoolEnvironment:
             _tell_slow_leaves(pool)
             _disown_in_forks(self)
             put_up_nameplate(name, constructors, self._backend, pool)
+
+    def _choose_workers(
+        self,
+        open_pool: Callable[..., Any],
+        env_constructors: Any,
+        backend: Any,
+        options: Mapping[str, Any],
+    ) -> tuple[list[EnvConstructor], str, int]:
+        """Returns what `_open` is to be given in the place of "auto"."""
+        from envkit.parallel.worker_count import chosen
+
+        name = type(self).__name__
+        constructors = arguments.as_constructors(env_constructors, name)
+        return constructors, *chosen(open_pool, constructors, backend, options)
 
     def _action_rows(self, call: str) -> ActionRows:
         """Returns what looks at the actions that a call is given."""

@@ -211,7 +211,7 @@ class GymnasiumWrapper(ForeignEnvironment):
 
     def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
         self._check_open("reset")
-        given = self._known_to_reset
+        given: Mapping[str, Any] = self._known_to_reset
         sent = (options, self._next_options, self._next_seed)
         if sent != (None, None, None):
             if options is None:
