@@ -51,16 +51,18 @@ from envkit.adapters.values import (
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.special import ObjectSpec, TextSpec
+from envkit.specs.special import ObjectSpec, Strings, TextSpec
 from envkit.specs.validation import describe
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
-from envkit.types import Array, NestedArray, NestedSpec, RandomSource, Seed
+from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [
     "DmEnvWrapper",
     "Strings",
+    "ones_of",
     "spec_from_dm_env",
     "spec_to_dm_env",
+    "zeros_of",
 ]
 
 _STEP_TYPES = {0: StepType.FIRST, 1: StepType.MID, 2: StepType.LAST}
@@ -261,8 +263,8 @@ class DmEnvWrapper(ForeignEnvironment):
             # Because dm_env has None here, and other libraries have other numbers.
             return TimeStep(
                 step_type,
-                map_specs(_zeros, self._reward_spec),
-                map_specs(_ones, self._discount_spec),
+                map_specs(zeros_of, self._reward_spec),
+                map_specs(ones_of, self._discount_spec),
                 observation,
             )
         return TimeStep(
@@ -362,11 +364,13 @@ def _checked_parts(parts: Collection[str]) -> frozenset[str]:
     return frozenset(parts)
 
 
-def _zeros(spec: ArraySpec) -> Array:
+def zeros_of(spec: ArraySpec) -> Array:
+    """Returns the reward of a `FIRST`."""
     return np.zeros(spec.shape, spec.dtype)
 
 
-def _ones(spec: ArraySpec) -> Array:
+def ones_of(spec: ArraySpec) -> Array:
+    """Returns the discount of a `FIRST`."""
     return np.ones(spec.shape, spec.dtype)
 
 
@@ -426,45 +430,6 @@ _Refuse: TypeAlias = Callable[[Any, str], SpecError]
 
 _SUPPORTED = "biufUSO"
 _FLOAT32 = np.dtype(np.float32)
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-class Strings:
-    """Knows the values of a `StringArray`: strings of any length.
-
-    Example:
-        >>> Strings(str).contains("north"), Strings(str).contains(b"north")
-        (True, False)
-    """
-
-    __slots__ = ("_kind",)
-
-    def __init__(self, kind: type[str] | type[bytes]) -> None:
-        """Takes `str` or `bytes`."""
-        self._kind = kind
-
-    @property
-    def kind(self) -> type[str] | type[bytes]:
-        """Either `str` or `bytes`."""
-        return self._kind
-
-    def contains(self, value: Any) -> bool:
-        """Returns whether a value is such a string."""
-        return isinstance(value, self._kind)
-
-    def sample(self, rng: RandomSource) -> str | bytes:
-        """Draws a few letters."""
-        letters = "".join(_LETTERS[int(rng.random() * 26)] for _ in range(5))
-        return letters if self._kind is str else letters.encode()
-
-    def __repr__(self) -> str:
-        return f"Strings({self._kind.__name__})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Strings) and self._kind is other._kind
-
-    def __hash__(self) -> int:
-        return hash(self._kind)
 
 
 def spec_from_dm_env(

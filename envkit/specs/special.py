@@ -1,8 +1,9 @@
-"""Specs of other things than numbers: `TextSpec` and `ObjectSpec`."""
+"""Specs of other things than numbers: `TextSpec` and `ObjectSpec`, with its kinds."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "Choices",
     "ObjectKind",
     "ObjectSpec",
+    "Strings",
     "TextSpec",
 ]
 
@@ -280,3 +283,87 @@ class ObjectSpec(_SpecialSpec):
     @property
     def _details(self) -> dict[str, Any]:
         return {"kind": self._kind}
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Strings:
+    """Knows the values of a `StringArray`: strings of any length.
+
+    Example:
+        >>> Strings(str).contains("north"), Strings(str).contains(b"north")
+        (True, False)
+    """
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, kind: type[str] | type[bytes]) -> None:
+        """Takes `str` or `bytes`."""
+        self._kind = kind
+
+    @property
+    def kind(self) -> type[str] | type[bytes]:
+        """Either `str` or `bytes`."""
+        return self._kind
+
+    def contains(self, value: Any) -> bool:
+        """Returns whether a value is such a string."""
+        return isinstance(value, self._kind)
+
+    def sample(self, rng: RandomSource) -> str | bytes:
+        """Draws a few letters."""
+        letters = "".join(_LETTERS[int(rng.random() * 26)] for _ in range(5))
+        return letters if self._kind is str else letters.encode()
+
+    def __repr__(self) -> str:
+        return f"Strings({self._kind.__name__})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Strings) and self._kind is other._kind
+
+    def __hash__(self) -> int:
+        return hash(self._kind)
+
+
+class Choices:
+    """Knows the values of a choice: what JSON has, such as strings.
+
+    Example:
+        >>> ways = Choices(["left", "right"])
+        >>> ways.contains("left"), ways.contains("up"), ways.contains(0)
+        (True, False, False)
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        """Takes the values, of which there must be one at least."""
+        self._values = tuple(values)
+        if not self._values:
+            raise ValueError("Choices must be given one value at least, got none.")
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values, in the order in which they were given."""
+        return self._values
+
+    def contains(self, value: Any) -> bool:
+        """Returns whether a value is one of them."""
+        return any(
+            type(value) is type(known) and bool(value == known)
+            for known in self._values
+        )
+
+    def sample(self, rng: RandomSource) -> Any:
+        """Draws one of them."""
+        return self._values[int(rng.random() * len(self._values))]
+
+    def __repr__(self) -> str:
+        return f"Choices({list(self._values)!r:.120})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Choices) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(len(self._values))

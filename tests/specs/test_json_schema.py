@@ -1,0 +1,256 @@
+"""Values survive JSON, specs survive JSON Schema, and all else is refused."""
+
+from __future__ import annotations
+
+import collections
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.specs import ArraySpec, BoundedArraySpec
+from envkit.specs.json_schema import JsonForm, has_specs, schema_of, spec_of
+from envkit.specs.special import Choices, ObjectSpec, Strings, TextSpec
+from tests import strategies
+
+Place = collections.namedtuple("Place", ["y", "x"])
+
+NUMBERS = strategies.specs("biuf")
+WHOLE = st.recursive(
+    NUMBERS,
+    lambda children: (
+        st.dictionaries(st.text(max_size=3), children, max_size=3)
+        | st.lists(children, max_size=2)
+        | st.lists(children, max_size=2).map(tuple)
+    ),
+    max_leaves=4,
+)
+
+
+def travelled(data):
+    return json.loads(json.dumps(data, allow_nan=False))
+
+
+@given(data=st.data(), spec=WHOLE)
+def test_every_value_comes_back_bit_for_bit(data, spec):
+    value = data.draw(strategies.values(spec))
+    form = JsonForm(spec, subject="It")
+
+    back = form.read(travelled(form.write(value)))
+
+    assert type(value) is type(back)
+    for sent, come in zip(nest.flatten(value), nest.flatten(back), strict=True):
+        assert (sent.dtype, sent.shape) == (come.dtype, come.shape)
+        assert sent.tobytes() == come.tobytes()
+
+
+@given(spec=WHOLE)
+def test_every_spec_comes_back_from_its_schema(spec):
+    schema = travelled(schema_of(spec))
+    back = spec_of(schema)
+    assert spec == back
+    names = [leaf.name for leaf in nest.flatten(spec)]
+    assert names == [leaf.name for leaf in nest.flatten(back)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"),
+    [
+        (TextSpec((2,), "<U3", min_length=1, letters="ab"), np.array(["a", "bab"])),
+        (ObjectSpec(kind=Strings(str)), ObjectSpec.wrap("any \ud800 text")),
+        (ObjectSpec(kind=Choices(["up", 3])), ObjectSpec.wrap(3)),
+        (ObjectSpec(), ObjectSpec.wrap({"a": [None, 1.5]})),
+    ],
+)
+def test_texts_and_objects_come_back(spec, value):
+    form = JsonForm({"said": spec}, subject="It")
+    back = form.read(travelled(form.write({"said": value})))
+    assert value.tolist() == back["said"].tolist()
+    assert {"said": spec} == spec_of(travelled(schema_of({"said": spec})))
+
+
+def test_integers_keep_all_digits_and_may_be_written_as_floats():
+    form = JsonForm(ArraySpec((2,), np.uint64), subject="It")
+    sent = np.array([2**64 - 1, 1], np.uint64)
+    assert sent.tolist() == form.read(travelled(form.write(sent))).tolist()
+    assert [3, 2**63] == form.read({"value": [3.0, 2**63]}).tolist()
+    for wrong in ([0.5, 1], [1e300, 1], [-1, 2**63], [2**64, 1]):
+        with pytest.raises(SpecError):
+            form.read({"value": wrong})
+    with pytest.raises(SpecError):
+        form.read(json.loads('{"value": [NaN, Infinity]}'))
+
+
+def test_a_namedtuple_is_an_object_and_comes_back_as_one():
+    form = JsonForm(Place(ArraySpec((), "int8"), ArraySpec((), "int8")), subject="It")
+    data = form.write(Place(np.int8(1), np.int8(2)))
+    assert {"y": 1, "x": 2} == data
+    assert Place(1, 2) == form.read(data)
+
+
+def test_infinite_numbers_are_words():
+    form = JsonForm(ArraySpec((4,), np.float32), subject="It")
+    value = np.array([np.inf, -np.inf, np.nan, 0.1], np.float32)
+
+    data = travelled(form.write(value))
+
+    assert ["Infinity", "-Infinity", "NaN"] == data["value"][:3]
+    np.testing.assert_array_equal(value, form.read(data))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda children: (
+        st.lists(children, max_size=4)
+        | st.dictionaries(st.sampled_from(["value", "a", "b"]), children, max_size=3)
+    ),
+    max_leaves=8,
+)
+SPECS = [
+    BoundedArraySpec((2,), np.float32, 0, 1),
+    {"a": BoundedArraySpec((), np.int8, -3, 3), "b": ArraySpec((2, 1), bool)},
+    (TextSpec((), "<U3"), [ArraySpec((), np.uint64)]),
+]
+
+
+@given(data=JSON, spec=st.sampled_from(SPECS))
+def test_what_is_read_fits_or_is_refused_with_a_reason(data, spec):
+    form = JsonForm(spec, subject="The action", root="action")
+    reason = "The action is right."
+    try:
+        value = form.read(data)
+    except SpecError as error:
+        reason = str(error)
+    else:
+        for leaf, array in zip(nest.flatten(spec), nest.flatten(value), strict=True):
+            assert leaf.check_array(array)
+    assert reason.startswith("The action ")
+
+
+@pytest.mark.parametrize(
+    ("spec", "data", "reason"),
+    [
+        ("f", {"value": 1e300}, "dtype is float64; the spec says float32."),
+        ("f", {"value": True}, "dtype is bool; the spec says float32."),
+        ("f", {"value": "Infinitely"}, "dtype is <U10; the spec says float32."),
+        ("f", {"values": 1}, "got one with 'values'."),
+        ("f", {}, "got an empty one."),
+        ("f", 1, "must be an object with the key 'value' alone, got 1"),
+    ],
+)
+def test_the_reason_says_what_was_wrong(spec, data, reason):
+    with pytest.raises(SpecError) as caught:
+        JsonForm(ArraySpec((), spec), subject="It").read(data)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ArraySpec((), np.complex64),
+        ArraySpec((), "S3"),
+        {1: ArraySpec((), bool)},
+        ObjectSpec(kind=Strings(bytes)),
+        strategies.Pose(ArraySpec((), bool), ArraySpec((), bool)),
+    ],
+)
+def test_specs_without_a_form_are_refused(spec):
+    with pytest.raises(SpecError, match="JSON has no form for"):
+        schema_of(spec)
+
+
+def test_objects_without_a_form_are_refused():
+    form = JsonForm({"held": ObjectSpec()}, subject="It")
+    with pytest.raises(SpecError, match=r"\['held'\] is .*, which JSON cannot hold"):
+        form.write({"held": ObjectSpec.wrap(object())})
+
+
+# What pydantic makes of an observation and an action with fields of many kinds.
+FOREIGN = {
+    "$defs": {
+        "Piece": {
+            "type": "object",
+            "properties": {"row": {"type": "integer"}, "name": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "done": {"type": "boolean", "default": False},
+        "board": {"type": "array", "items": {"type": "number"}},
+        "sized": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0, "exclusiveMaximum": 4},
+            "minItems": 2,
+            "maxItems": 2,
+        },
+        "piece": {"$ref": "#/$defs/Piece"},
+        "way": {"enum": ["left", "right"]},
+        "said": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "code": {"type": "string", "maxLength": 8},
+        "free": {"type": "object", "additionalProperties": True},
+        "ratio": {"type": "number", "minimum": 0},
+    },
+    "required": ["board", "way"],
+}
+
+
+def test_schemas_of_others_become_the_specs_that_fit_best():
+    spec = spec_of(FOREIGN, {"board": [0.5, 1, 2]}, leave_out=("done",))
+    assert {
+        "board": ArraySpec((3,), np.float64),
+        "sized": BoundedArraySpec((2,), np.int64, 0, 3),
+        "piece": {
+            "row": ArraySpec((), np.int64),
+            "name": ObjectSpec(kind=Strings(str)),
+        },
+        "way": ObjectSpec(kind=Choices(["left", "right"])),
+        "said": ObjectSpec(),
+        "code": TextSpec((), "<U8"),
+        "free": ObjectSpec(),
+        "ratio": BoundedArraySpec((), np.float64, 0, np.inf),
+    } == spec
+    assert not has_specs(FOREIGN)
+
+
+def test_without_an_example_a_list_of_any_length_is_an_object():
+    assert ObjectSpec() == spec_of(FOREIGN)["board"]
+
+
+def test_what_has_a_default_can_be_left_out():
+    assert ["board", "way"] == list(spec_of(FOREIGN, only_required=True))
+
+
+def test_texts_can_have_a_fixed_width():
+    spec = spec_of(FOREIGN, text_length=5)
+    assert TextSpec((), "<U5") == spec["piece"]["name"] == spec["code"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$ref": "#/nowhere"}}},
+        {"properties": {"a": {"$ref": "#/properties/a"}}},
+        {"properties": {"a": 3}},
+        {"properties": {"a": {"x-envkit": {"dtype": "|O", "shape": []}}}},
+        {"properties": {"a": {"x-envkit": {"dtype": "no", "shape": []}}}},
+        {"$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}},
+         "properties": {"a": {"$ref": "#/$defs/a"}}},
+        [],
+    ],
+)  # fmt: skip
+def test_schemas_that_are_none_are_refused(schema):
+    with pytest.raises(SpecError, match=r"cannot be read.*Pass action_spec\."):
+        spec_of(schema, root="action")
+
+
+@given(schema=JSON)
+def test_no_schema_of_a_server_does_harm(schema):
+    reason = ""
+    try:
+        spec_of({"properties": {"a": schema}})
+    except SpecError as error:
+        reason = str(error)
+    assert not reason or "cannot be read" in reason
