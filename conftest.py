@@ -8,6 +8,7 @@ bottom, so a page reads and runs like one session.
 from __future__ import annotations
 
 import doctest
+import importlib.util
 from typing import Any
 
 from sybil import Sybil
@@ -23,6 +24,11 @@ collect_ignore = [
     "docs/reference/generated",
     "tests/adapters/gym_games.py",  # a program for interpreters that have an old Gym
 ]
+if importlib.util.find_spec("openenv") is None:  # Then they cannot be imported.
+    collect_ignore += [
+        "tests/remote/openenv_checks.py",
+        "tests/remote/openenv_games.py",
+    ]
 
 
 _registered = dict(registry._registry)

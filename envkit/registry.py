@@ -7,9 +7,9 @@ A target is one of
   is the newest;
 - `"my_package.envs:make_env"`: an attribute of a module;
 - `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
-  The schemes are `ale`, `bsuite`, `dm_control`, `envpool`, `gym`, `gymnasium`,
-  `gymnax`, `minigrid`, `pettingzoo`, `ple`, `pysc2`, `universe` and `vizdoom`, and
-  those that installed packages add;
+  The schemes are `ale`, `bsuite`, `dm_control`, `dm_env_rpc`, `envpool`, `gym`,
+  `gymnasium`, `gymnax`, `minigrid`, `openenv`, `pettingzoo`, `ple`, `pysc2`,
+  `universe` and `vizdoom`, and those that installed packages add;
 - anything that can be called and returns an environment.
 
 A constructor made from a string pickles as that string, so it travels to a worker that
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Constructor",
+    "address_in",
     "built_by",
     "constructor",
     "constructor_elsewhere",
@@ -454,7 +455,8 @@ class _Scheme(NamedTuple):
 
     With the argument `batched_by` the library itself steps `num_envs` rows. The
     function `lister` of the loader's module returns what may stand after the colon.
-    Without `beside` there are no environments either, as the loader explains.
+    Without `beside` there are no environments either, as the loader explains. Where an
+    `address` stands after the colon, such as this one, there is no list of names.
     """
 
     loader: str
@@ -463,6 +465,7 @@ class _Scheme(NamedTuple):
     batched_by: str = ""
     lister: str = "names"
     beside: str = ""
+    address: str = ""
 
 
 # Strings, because adapters stand on a higher floor than this module.
@@ -471,6 +474,12 @@ _SCHEMES = {
     "bsuite": _Scheme("envkit.adapters.bsuite:load_by_id", "bsuite", "bsuite"),
     "dm_control": _Scheme(
         "envkit.adapters.dm_control:load_by_path", "dm_control", "dm_control"
+    ),
+    "dm_env_rpc": _Scheme(
+        "envkit.adapters.dm_env_rpc:load",
+        "dm_env_rpc",
+        "dm_env_rpc",
+        address="localhost:9000",
     ),
     "envpool": _Scheme(
         "envkit.adapters.envpool.suite:load", "envpool", "envpool", "num_envs"
@@ -481,12 +490,23 @@ _SCHEMES = {
     ),
     "gymnax": _Scheme("envkit.adapters.jax.gymnax:load", "gymnax", "gymnax"),
     "minigrid": _Scheme("envkit.adapters.minigrid:load", "minigrid", "minigrid"),
+    "openenv": _Scheme(
+        "envkit.adapters.openenv:load",
+        "websockets",
+        "openenv",
+        address="http://localhost:8000",
+    ),
     "pettingzoo": _Scheme(
         "envkit.adapters.pettingzoo.suite:load", "pettingzoo", "pettingzoo"
     ),
     "ple": _Scheme("envkit.adapters.ple:load", "pygame", "ple", beside="ple"),
     "pysc2": _Scheme("envkit.adapters.pysc2:load", "pysc2", "pysc2"),
-    "universe": _Scheme("envkit.remote.universe_client:load", "websockets", "universe"),
+    "universe": _Scheme(
+        "envkit.remote.universe_client:load",
+        "websockets",
+        "universe",
+        address="//localhost:5900+15900",
+    ),
     "vizdoom": _Scheme(
         "envkit.adapters.vizdoom:load", "vizdoom", "vizdoom", lister="scenarios"
     ),
@@ -538,7 +558,8 @@ def names_in(scheme: str) -> list[str] | None:
     """Returns what may stand after the colon, as far as the scheme's library says.
 
     Returns:
-        The names; `None` of a package that has no entry point to list them.
+        The names; `None` of a package that has no entry point to list them, and where
+        there is an address after the colon.
 
     Example:
         >>> "CartPole-v1" in names_in("gymnasium")  # doctest: +SKIP
@@ -550,6 +571,8 @@ def names_in(scheme: str) -> list[str] | None:
     """
     if scheme in _SCHEMES:
         found = _SCHEMES[scheme]
+        if found.address:
+            return None
         module, _, _ = found.loader.partition(":")
         return list(_imported(scheme, module, found.lister)())
     # For what is said of a scheme that several offer, or that cannot be loaded.
@@ -560,6 +583,16 @@ def names_in(scheme: str) -> list[str] | None:
         )
     lister = _offered(scheme, _NAMES)
     return None if lister is None else list(_loaded(lister)())
+
+
+def address_in(scheme: str) -> str:
+    """Returns an example of the addresses that stand after the colon, or "" for names.
+
+    Example:
+        >>> address_in("openenv"), address_in("gymnasium")
+        ('http://localhost:8000', '')
+    """
+    return _SCHEMES[scheme].address if scheme in _SCHEMES else ""
 
 
 def missing_for(scheme: str) -> MissingDependencyError | None:

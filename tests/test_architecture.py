@@ -88,9 +88,11 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
         "bsuite",
         "dm_control",
         "dm_env",
+        "dm_env_rpc",
         "envpool",
         "gin",
         "google",
+        "grpc",
         "gym",
         "gymnasium",
         "gymnax",
@@ -104,7 +106,10 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
         "stable_baselines3",
         "tf_agents",
         "vizdoom",
+        "websockets",
     },
+    "envkit.remote.dm_env_rpc": {"dm_env_rpc", "google", "grpc"},
+    "envkit.remote.openenv": {"starlette", "uvicorn"},
 }
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from envkit.adapters.ale import AtariVectorWrapper
     from envkit.adapters.dm_control import DmControlWrapper
     from envkit.adapters.dm_env import DmEnvWrapper
+    from envkit.adapters.dm_env_rpc import DmEnvRpcError, DmEnvRpcWrapper
     from envkit.adapters.envpool import suite as suite_envpool
     from envkit.adapters.envpool.async_pool import AsyncEnvPool
     from envkit.adapters.envpool.wrapper import EnvPoolWrapper
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from envkit.adapters.jax import gymnax as suite_gymnax
     from envkit.adapters.jax.functional import FunctionalEnvironment
     from envkit.adapters.jax.gymnax import GymnaxWrapper
+    from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
     from envkit.adapters.pettingzoo import suite as suite_pettingzoo
     from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
     from envkit.adapters.pettingzoo.agents import AgentTimeSteps
@@ -74,6 +76,8 @@ _HOMES = {
     "AsyncEnvPool": "envkit.adapters.envpool.async_pool",
     "AtariVectorWrapper": "envkit.adapters.ale",
     "DmControlWrapper": "envkit.adapters.dm_control",
+    "DmEnvRpcError": "envkit.adapters.dm_env_rpc",
+    "DmEnvRpcWrapper": "envkit.adapters.dm_env_rpc",
     "DmEnvWrapper": "envkit.adapters.dm_env",
     "EnvAdapter": "envkit.adapters.adapter",
     "EnvPoolWrapper": "envkit.adapters.envpool.wrapper",
@@ -83,6 +87,8 @@ _HOMES = {
     "GymnasiumWrapper": "envkit.adapters.gymnasium.wrapper",
     "GymnaxWrapper": "envkit.adapters.jax.gymnax",
     "OneOf": "envkit.adapters.gymnasium.spaces",
+    "OpenEnvError": "envkit.adapters.openenv",
+    "OpenEnvWrapper": "envkit.adapters.openenv",
     "PaddedGraph": "envkit.adapters.gymnasium.spaces",
     "PaddedSequence": "envkit.adapters.gymnasium.spaces",
     "PaddedStack": "envkit.adapters.gymnasium.spaces",
@@ -157,6 +163,8 @@ __all__ = [
     "AsyncEnvPool",
     "AtariVectorWrapper",
     "DmControlWrapper",
+    "DmEnvRpcError",
+    "DmEnvRpcWrapper",
     "DmEnvWrapper",
     "EnvAdapter",
     "EnvPoolWrapper",
@@ -166,6 +174,8 @@ __all__ = [
     "GymnasiumWrapper",
     "GymnaxWrapper",
     "OneOf",
+    "OpenEnvError",
+    "OpenEnvWrapper",
     "PLEWrapper",
     "PaddedGraph",
     "PaddedSequence",

@@ -199,7 +199,7 @@ def _remarks(libraries: list[Findings]) -> list[Any]:
         },
         "broken": {found.scheme: found.broken for found in libraries if found.broken},
         "not listed": {
-            found.scheme: "make takes what its package knows, which it does not tell"
+            found.scheme: _why_unlisted(found.scheme)
             for found in libraries
             if _is_unlisted(found)
         },
@@ -212,6 +212,13 @@ def _remarks(libraries: list[Findings]) -> list[Any]:
                 table.add_row(Text(scheme), Text(text))
             parts += ["", table]
     return parts
+
+
+def _why_unlisted(scheme: str) -> str:
+    address = registry.address_in(scheme)
+    if address:
+        return f"make takes the address of a server: {scheme}:{address}"
+    return "make takes what its package knows, which it does not tell"
 
 
 def _table(rows: list[dict[str, Any]], title: str) -> Table:

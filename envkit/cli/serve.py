@@ -49,6 +49,16 @@ class _Protocol(NamedTuple):
 _OWN = _Protocol("", "envkit.remote.server:serve", "")
 _PROTOCOLS: list[_Protocol] = [
     _Protocol(
+        "openenv",
+        "envkit.remote.openenv:serve",
+        "serve one environment to clients of OpenEnv, at port 8000",
+    ),
+    _Protocol(
+        "dm-env-rpc",
+        "envkit.remote.dm_env_rpc:serve",
+        "serve environments to clients of dm_env_rpc, at port 9000",
+    ),
+    _Protocol(
         "universe",
         "envkit.remote.universe:serve",
         "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "

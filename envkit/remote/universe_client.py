@@ -39,7 +39,7 @@ from envkit.text import counted, listed
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed, Seed
 
-__all__ = ["Address", "Story", "UniverseRemotes", "addresses_in", "load", "names"]
+__all__ = ["Address", "Story", "UniverseRemotes", "addresses_in", "load"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,11 +52,6 @@ _FIRST, _MID, _LAST = (
 def load(target: str, **kwargs: Any) -> UniverseRemotes:
     """Connects with remotes: the loader of the scheme `universe`."""
     return UniverseRemotes(f"universe:{target}", **kwargs)
-
-
-def names() -> list[str]:
-    """Returns nothing: remotes are known by their addresses alone."""
-    return []
 
 
 class Address(NamedTuple):

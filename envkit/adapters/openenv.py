@@ -1,0 +1,536 @@
+"""OpenEnv: the environment behind an address, as an envkit environment.
+
+`OpenEnvWrapper` plays what any server of OpenEnv serves: their own, and
+`envkit serve TARGET --openenv`. It speaks the protocol itself; OpenEnv's package is not
+needed. `envkit.remote.openenv` has the messages, and `envkit.specs.json_schema` which
+specs come of which schemas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from envkit.adapters.foreign import ForeignEnvironment, constant, require
+from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
+from envkit.errors import EnvkitError, SpecError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.json_schema import JsonForm, has_specs, spec_of
+from envkit.specs.special import ObjectSpec
+from envkit.specs.validation import describe
+from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = ["OpenEnvError", "OpenEnvWrapper", "load"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_LARGEST_MESSAGE = 100 << 20  # as in OpenEnv's own client
+_SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+# What a time step has in places of its own.
+_BESIDE = ("done", "reward", "metadata")
+_PAUSE = 0.1  # seconds between attempts to connect, at first
+
+
+class OpenEnvError(EnvkitError, RuntimeError):
+    """A server of OpenEnv cannot be reached, or has refused what it was asked.
+
+    Attributes:
+        code: The code of the server's answer, such as `"EXECUTION_ERROR"`; empty where
+            there was no answer.
+    """
+
+    code: str = ""
+
+    @classmethod
+    def answered(cls, url: str, data: Any) -> OpenEnvError:
+        """Builds the error for an answer that is one."""
+        known = data if isinstance(data, Mapping) else {}
+        code, message = known.get("code"), known.get("message")
+        error = cls(f"The OpenEnv server at {url} answered {code}: {message!s:.2000}")
+        error.code = str(code)
+        return error
+
+
+class _LostError(Exception):
+    """The connection has ended, or nothing has come for too long."""
+
+
+class OpenEnvWrapper(ForeignEnvironment):
+    """Plays the environment that a server of OpenEnv serves.
+
+    | OpenEnv                          | time step                                   |
+    |----------------------------------|---------------------------------------------|
+    | `reset`                          | `FIRST`, reward 0, discount 1               |
+    | `step`, not done                 | `MID`                                       |
+    | `step`, done                     | `LAST`, discount 0, or what the metadata say|
+    | the connection is lost in a step | `LAST`, truncated, the observation again    |
+
+    Where the metadata have a `discount`, it is that; where they say `truncated`, the
+    discount of the `LAST` is 1. `get_info()` returns the metadata. After a connection
+    is lost, the next reset connects again.
+
+    Each environment has a connection of its own, and so an environment of the server's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        observation_spec: NestedSpec | None = None,
+        action_spec: NestedSpec | None = None,
+        reset_options: Mapping[str, Any] | None = None,
+        text_length: int | None = None,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        cafile: str | None = None,
+        timeout: float = 60.0,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        """Connects with a server, and asks it for its schemas.
+
+        Args:
+            url: The address, such as `"http://localhost:8000"`.
+            observation_spec: The specs of observations; of a dictionary, keys that it
+                does not have are left out. `None` for those that the server's schema
+                and its first observation tell.
+            action_spec: The specs of actions; `None` for those of the server's schema,
+                without what has a default there.
+            reset_options: What every reset tells the server, such as a task.
+            text_length: The maximal length of texts. They are then arrays of a fixed
+                width; otherwise they are objects of any length.
+            token: What the header `Authorization` has after `Bearer`.
+            headers: More headers for the server.
+            cafile: A file with the certificates that are trusted, for https; `None` for
+                those of the system.
+            timeout: Seconds that an answer may take.
+            connect_timeout: Seconds that connecting may take.
+
+        Raises:
+            OpenEnvError: The server cannot be reached.
+        """
+        require("websockets", needed_by="OpenEnvWrapper", extra="openenv")
+        super().__init__(handle_auto_reset=True)
+        self._url = _checked_url(url)
+        self._name = f"The OpenEnv server at {self._url}"
+        self._headers = {**(headers or {})}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        is_safe = self._url.startswith("https")
+        self._ssl = ssl.create_default_context(cafile=cafile) if is_safe else None
+        self._timeout = _checked_seconds("timeout", timeout)
+        self._connect_timeout = _checked_seconds("connect_timeout", connect_timeout)
+        self._reset_options = dict(reset_options or {})
+        self._first: Any = None
+        self._last_observation: NestedArray = None
+        schemas = self._schemas()
+        try:
+            self._take_specs(schemas, observation_spec, action_spec, text_length)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_specs(
+        self,
+        schemas: Mapping[str, Any],
+        observation_spec: NestedSpec | None,
+        action_spec: NestedSpec | None,
+        text_length: int | None,
+    ) -> None:
+        if action_spec is None:
+            action_spec = spec_of(
+                schemas["action"],
+                root="action",
+                leave_out=("metadata",),
+                only_required=True,
+                text_length=text_length,
+            )
+        schema = schemas["observation"]
+        if observation_spec is None:
+            if has_specs(schema):
+                example = None
+            else:
+                self._first = self._asked("reset", self._reset_options)
+                example = self._first.get("observation")
+            observation_spec = spec_of(
+                schema,
+                example,
+                root="observation",
+                leave_out=_BESIDE,
+                text_length=text_length,
+            )
+        self._observation_spec, self._action_spec = observation_spec, action_spec
+        self._reward_spec, self._discount_spec = _specs_beside(schema)
+        # Those that it has no keys for are left out.
+        self._keys = (
+            tuple(observation_spec) if isinstance(observation_spec, Mapping) else None
+        )
+        self._observation = JsonForm(
+            observation_spec,
+            subject=f"{self._name} sent an observation that",
+            root="observation",
+        )
+        subject = "OpenEnvWrapper.step() was given an action that"
+        self._action = JsonForm(action_spec, subject=subject, root="action")
+        self._to_action = Converter(
+            action_spec,
+            map_specs(_action_leaf, action_spec),
+            subject=subject,
+            root="action",
+        )
+        self._one = constant(1.0) if self._discount_spec is DISCOUNT_SPEC else None
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return self._url
+
+    def session_state(self) -> dict[str, Any]:
+        """Returns what the server answers to `state`: the episode, and its steps."""
+        self._check_open("session_state")
+        return dict(self._asked("state"))
+
+    # The protocol.
+
+    def _schemas(self) -> Mapping[str, Any]:
+        """Returns the JSON Schemas of the server, which may take a while to start."""
+        from urllib.error import HTTPError, URLError
+        from urllib.request import Request, urlopen
+
+        request = Request(f"{self._url}/schema", headers=self._headers)
+        deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
+        while True:
+            left = max(deadline - time.monotonic(), 0.001)
+            try:
+                with urlopen(request, timeout=left, context=self._ssl) as answer:
+                    text = answer.read(_LARGEST_MESSAGE)
+                break
+            except HTTPError as error:
+                error.close()
+                raise OpenEnvError(
+                    f"{self._url}/schema answered {error.code} {error.reason}, so it "
+                    "is not a server of OpenEnv, or one that needs a token."
+                ) from error
+            except (URLError, OSError) as error:
+                reason = getattr(error, "reason", error)
+                if isinstance(reason, ssl.SSLError) or time.monotonic() >= deadline:
+                    raise self._unreachable(reason) from error
+            time.sleep(min(pause, max(deadline - time.monotonic(), 0.0)))
+            pause *= 2
+        try:
+            schemas = json.loads(text)
+        except (ValueError, RecursionError):
+            schemas = None
+        parts = ("action", "observation")
+        if not isinstance(schemas, dict) or not all(
+            isinstance(schemas.get(part), dict) for part in parts
+        ):
+            raise OpenEnvError(
+                f"{self._url}/schema must answer JSON with an action and an "
+                "observation; it is not a server of OpenEnv."
+            )
+        return schemas
+
+    def _unreachable(self, reason: object) -> OpenEnvError:
+        return OpenEnvError(
+            f"The OpenEnv server at {self._url} could not be reached within "
+            f"{self._connect_timeout:g} s: {reason!s:.300}. Check that it runs, and "
+            "the address."
+        )
+
+    def _connected(self) -> Any:
+        """Returns the connection; makes one if there is none."""
+        if self._foreign is not None:
+            return self._foreign
+        from websockets.exceptions import InvalidHandshake
+        from websockets.sync.client import connect
+
+        scheme, _, place = self._url.partition("://")
+        deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
+        while True:
+            try:
+                connecting = connect(
+                    f"{_SCHEMES[scheme]}://{place}/ws",
+                    additional_headers=self._headers,
+                    ssl=self._ssl,
+                    compression=None,
+                    max_size=_LARGEST_MESSAGE,
+                    open_timeout=max(deadline - time.monotonic(), 0.001),
+                    close_timeout=1,
+                )
+                # It is closed in `_close`, or when it is lost.
+                self._foreign = connecting.__enter__()
+                return self._foreign
+            except InvalidHandshake as error:
+                raise self._unreachable(error) from error
+            except OSError as error:  # A TimeoutError is one, too.
+                if time.monotonic() + pause >= deadline:
+                    raise self._unreachable(error) from error
+            time.sleep(pause)
+            pause *= 2
+
+    def _asked(self, kind: str, data: Any = None) -> Mapping[str, Any]:
+        """Sends a message and returns the data of its answer.
+
+        Raises:
+            OpenEnvError: The answer is an error.
+            _LostError: There is none.
+        """
+        # Hot: called once per step.
+        from websockets.exceptions import ConnectionClosed
+
+        message = {"type": kind} if data is None else {"type": kind, "data": data}
+        connection = self._connected()
+        try:
+            with contextlib.suppress(ConnectionClosed):
+                # A server that is full says so before it closes.
+                connection.send(json.dumps(message))
+            text = connection.recv(timeout=self._timeout)
+        except ConnectionClosed as error:
+            self._drop()
+            raise _LostError(f"the connection has ended: {error}") from error
+        except TimeoutError as error:
+            # An answer that comes now would be taken for that to the next message.
+            self._drop()
+            reason = f"there was no answer within {self._timeout:g} s"
+            raise _LostError(reason) from error
+        except BaseException:  # Ctrl-C, for example: likewise.
+            self._drop()
+            raise
+        return self._data_of(text)
+
+    def _data_of(self, text: Any) -> Mapping[str, Any]:
+        try:
+            answer = json.loads(text)
+            data = answer.get("data")
+            if answer["type"] != "error" and isinstance(data, dict):
+                return data
+        except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
+            answer = None
+        if answer is None or answer["type"] != "error":
+            self._drop()
+            raise OpenEnvError(
+                f"{self._name} must answer with JSON objects that have a type and "
+                f"data, got {describe(text)}."
+            )
+        error = OpenEnvError.answered(self._url, data)
+        if error.code == "SESSION_ERROR":
+            self._drop()
+            raise _LostError(str(error))
+        if error.code in ("CAPACITY_REACHED", "FACTORY_ERROR"):
+            self._drop()
+        raise error
+
+    def _drop(self) -> None:
+        """Closes the connection without waiting for the server."""
+        connection, self._foreign = self._foreign, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _close(self) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        connection, self._foreign = self._foreign, None
+        if connection is not None:
+            with contextlib.suppress(ConnectionClosed, OSError):
+                connection.send('{"type": "close"}')
+                # The server answers by closing, when its environment is closed.
+                connection.recv(timeout=self._connect_timeout)
+            connection.close()
+
+    # Episodes.
+
+    def _reset(self, options: dict[str, Any] | None = None) -> TimeStep:
+        self._check_open("reset")
+        data = {**self._reset_options, **(options or {})}
+        if self._next_seed is not None:
+            data["seed"] = self._next_seed
+        first, self._first = self._first, None
+        if first is None or self._next_seed is not None or options:
+            first = self._reset_answer(data)
+        self._next_seed = None
+        observation = self._read(first)
+        self._last_observation = observation
+        self._info = _info_of(first, is_last=False)
+        return TimeStep(
+            StepType.FIRST,
+            np.zeros((), self._reward_spec.dtype),
+            np.ones((), self._discount_spec.dtype),
+            observation,
+        )
+
+    def _reset_answer(self, data: dict[str, Any]) -> Mapping[str, Any]:
+        """Asks for an episode; connects again if the connection has ended meanwhile."""
+        was_connected = self._foreign is not None
+        try:
+            return self._asked("reset", data)
+        except _LostError as error:
+            if not was_connected:
+                raise self._lost("reset", error) from error
+        try:
+            return self._asked("reset", data)
+        except _LostError as error:
+            raise self._lost("reset", error) from error
+
+    def _lost(self, call: str, reason: object) -> OpenEnvError:
+        return OpenEnvError(f"{self._name} did not answer {call}: {reason}.")
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        self._check_open("step")
+        data = self._action.write(self._to_action(action))
+        try:
+            if self._foreign is None:
+                raise _LostError("the connection has ended")
+            answer = self._asked("step", data)
+        except _LostError as error:
+            return self._cut_off(error)
+        observation = self._read(answer)
+        self._last_observation = observation
+        is_last = bool(answer.get("done"))
+        self._info = _info_of(answer, is_last=is_last)
+        return TimeStep(
+            StepType.LAST if is_last else StepType.MID,
+            self._reward(answer.get("reward")),
+            self._discount(answer, is_last),
+            observation,
+        )
+
+    def _cut_off(self, reason: Exception) -> TimeStep:
+        """Returns the end of an episode whose server has gone."""
+        _LOGGER.warning("%s: %s; the episode is truncated", self._name, reason)
+        self._info = {"terminated": False, "truncated": True, "lost": str(reason)}
+        return TimeStep(
+            StepType.LAST,
+            np.zeros((), self._reward_spec.dtype),
+            np.ones((), self._discount_spec.dtype),
+            self._last_observation,
+        )
+
+    def _read(self, answer: Mapping[str, Any]) -> NestedArray:
+        data = answer.get("observation")
+        if self._keys is not None and isinstance(data, Mapping):
+            data = {key: data[key] for key in self._keys if key in data}
+        return self._observation.read(data)
+
+    def _reward(self, reward: Any) -> Array:
+        if reward is None:
+            reward = 0.0
+        if isinstance(reward, str):  # JSON has no infinite numbers.
+            reward = {"Infinity": math.inf, "inf": math.inf, "nan": math.nan}.get(
+                reward, -math.inf if reward in ("-Infinity", "-inf") else math.nan
+            )
+        if not isinstance(reward, bool | int | float):
+            raise SpecError(
+                f"{self._name} sent the reward {describe(reward)}, which must be a "
+                "number or nothing."
+            )
+        return np.array(reward, self._reward_spec.dtype)
+
+    def _discount(self, answer: Mapping[str, Any], is_last: bool) -> Array:
+        metadata = answer.get("metadata")
+        metadata = metadata if isinstance(metadata, Mapping) else {}
+        discount = metadata.get("discount")
+        if type(discount) is not float and type(discount) is not int:
+            discount = 0.0 if is_last and not metadata.get("truncated") else 1.0
+        return np.array(discount, self._discount_spec.dtype)
+
+    def _get_state(self) -> Any:
+        raise NotImplementedError(
+            "The protocol of OpenEnv has no way to save the state of an environment."
+        )
+
+    def _draw(self, mode: str) -> Any:
+        raise NotImplementedError("The protocol of OpenEnv has no pictures.")
+
+
+def load(address: str, **kwargs: Any) -> OpenEnvWrapper:
+    """Makes the environment that a server of OpenEnv serves.
+
+    `envkit.make("openenv:http://localhost:8000")` calls this.
+
+    Args:
+        address: The address.
+        **kwargs: Keyword arguments of `OpenEnvWrapper`.
+    """
+    return OpenEnvWrapper(address, **kwargs)
+
+
+def _checked_url(url: str) -> str:
+    """Returns an address with http or https, without a slash at its end."""
+    whole = url if "://" in url else f"http://{url}"
+    parts = urlsplit(whole)
+    if parts.scheme not in _SCHEMES or not parts.netloc:
+        raise ValueError(
+            f"The address of an OpenEnv server must be like 'http://localhost:8000', "
+            f"got {url!r}."
+        )
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    return f"{scheme}://{parts.netloc}{parts.path}".rstrip("/").removesuffix("/ws")
+
+
+def _checked_seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ValueError(
+            f"{name} must be a positive number of seconds, got {describe(value)}."
+        )
+    return float(min(value, 1e6))
+
+
+def _specs_beside(schema: Mapping[str, Any]) -> tuple[ArraySpec, ArraySpec]:
+    """Returns the specs of rewards and discounts, if the server has sent them."""
+    if not has_specs(schema):
+        return REWARD_SPEC, DISCOUNT_SPEC
+    found: Any = spec_of(schema["properties"]["metadata"], root="discount")
+    (reward,) = (part for part in schema["properties"]["reward"]["anyOf"][:1])
+    whole: Any = spec_of({"properties": {"reward": reward}}, root="reward")
+    specs = whole["reward"], found["discount"]
+    if not all(isinstance(one, ArraySpec) and one.shape == () for one in specs):
+        raise SpecError("The reward and the discount of a server must be numbers.")
+    return specs
+
+
+def _action_leaf(spec: ArraySpec) -> Leaf:
+    if isinstance(spec, ObjectSpec):
+
+        def convert(value: Any) -> Any:
+            is_array = isinstance(value, np.ndarray) and value.dtype == object
+            wrapped = value if is_array else ObjectSpec.wrap(value)
+            if not spec.check_array(wrapped):
+                raise SpecError
+            return wrapped
+
+        return convert
+    leaf = bounded_leaf(spec)
+    if isinstance(spec, BoundedArraySpec) or spec.dtype.kind in "biuf":
+        return leaf
+
+    def convert_text(value: Any) -> Array:
+        text: Array = leaf(value)
+        if not spec.check_array(text):
+            raise SpecError
+        return text
+
+    return convert_text
+
+
+def _info_of(answer: Mapping[str, Any], *, is_last: bool) -> dict[str, Any]:
+    metadata = answer.get("metadata")
+    info = dict(metadata) if isinstance(metadata, Mapping) else {}
+    info.pop("discount", None)
+    if not is_last:  # They say how an episode has ended.
+        info.pop("terminated", None)
+        info.pop("truncated", None)
+    return info

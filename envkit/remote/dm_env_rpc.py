@@ -1,0 +1,855 @@
+"""dm_env_rpc, as a server: `envkit serve TARGET --dm-env-rpc`.
+
+A connection is a gRPC stream of requests, each of which has one answer. A world is an
+environment, which one connection at a time joins:
+
+```
+CreateWorld ──▶ the world's name     settings: the arguments of the environment, and
+                                     "environment" where the server has several
+JoinWorld ────▶ specs                each leaf has a number, and a name: its keys with
+                                     dots between them
+Step ─────────▶ RUNNING              the first of an episode, whose actions are ignored,
+                                     and all but the last
+                TERMINATED           the last of an episode, with discount 0
+                INTERRUPTED          the last of an episode that was truncated
+Reset ────────▶ specs                settings: "seed", and what the environment is told
+LeaveWorld, DestroyWorld
+```
+
+The reward is an observation, "reward". The discount is one only where its spec is
+unusual, because a client's adaptor knows the usual one better: it has none for the
+first step of an episode. Actions that a request leaves out have their minimum, or 0.
+What cannot be done is answered by an error, after which the stream goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import importlib.util
+import itertools
+import logging
+import math
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import EnvkitError, MissingDependencyError, SpecError
+from envkit.remote.hosted import (
+    FullError,
+    Host,
+    Hosted,
+    Single,
+    flags_of,
+    specs_of,
+)
+from envkit.remote.serving import Menu, Refusal, ServeOptions
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.special import ObjectSpec, Strings
+from envkit.specs.validation import check_fits, describe
+from envkit.time_step import DISCOUNT_SPEC, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = ["DmEnvRpcServer", "serve"]
+
+Result = TypeVar("Result")
+
+_LOGGER = logging.getLogger(__name__)
+
+_PORT = 9000
+_GRACE = 2.0  # seconds that streams have to end when the server does
+_GLANCE = 0.5  # seconds after which a wait looks at whether the server is stopping
+_SERVICE = "dm_env_rpc.v1.Environment"
+# Bytes of a request beside the actions of a step: settings, names.
+_LEAST_REQUEST = 1 << 16
+_NUMBER, _OBJECT = 12, 1 << 20
+_WIDER = {"int16": "int32", "uint16": "uint32", "float16": "float32"}
+# Codes of google.rpc.
+_INVALID, _NOT_FOUND, _FULL = 3, 5, 8
+_NOT_NOW, _UNKNOWN, _INTERNAL = 9, 12, 13
+
+
+def serve(menu: Menu, options: ServeOptions) -> DmEnvRpcServer:
+    """Serves the environments of a menu to clients of dm_env_rpc.
+
+    Raises:
+        SpecError: An environment has specs that the protocol cannot carry.
+        MissingDependencyError: The extra `dm_env_rpc` is not installed.
+    """
+    return DmEnvRpcServer(menu, options)
+
+
+class _RefusedError(Exception):
+    """A request that is answered by an error; the stream goes on."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class _Leaf(NamedTuple):
+    """One array of an action or an observation, on the wire.
+
+    Attributes:
+        name: Its keys, with dots between them.
+        spec: The spec of envkit.
+        dtype: The dtype on the wire; text is `str`.
+        default: The value of an action that is left out.
+    """
+
+    name: str
+    spec: ArraySpec
+    dtype: np.dtype[Any]
+    default: Array
+
+
+def _leaves(spec: NestedSpec, root: str) -> list[_Leaf]:
+    """Returns the leaves of a nest, in its order.
+
+    Raises:
+        SpecError: The protocol has no form for one of them.
+    """
+    structure = nest.Structure(spec)
+    names = [".".join(keys) or root for keys in _keys(spec)]
+    pairs = zip(names, structure.leaves, strict=True)
+    return [_leaf(name, leaf, root) for name, leaf in pairs]
+
+
+def _keys(spec: NestedSpec) -> Iterator[tuple[str, ...]]:
+    """Yields the keys that lead to each leaf, in the order of flattening."""
+    if isinstance(spec, ArraySpec):
+        yield ()
+        return
+    if nest.is_namedtuple(spec):
+        children: Any = zip(spec._fields, spec, strict=True)
+    elif isinstance(spec, Mapping):
+        children = [(key, spec[key]) for key in nest.sorted_keys(spec, "")]
+    elif isinstance(spec, list | tuple):
+        children = [(str(index), child) for index, child in enumerate(spec)]
+    else:
+        raise SpecError(
+            f"dm_env_rpc has no form for {describe(spec)}: specs must be in "
+            "dictionaries, lists, tuples and namedtuples."
+        )
+    for key, child in children:
+        if not isinstance(key, str) or "." in key:
+            raise SpecError(
+                f"dm_env_rpc has no form for the key {key!r:.80}: keys must be strings "
+                "without dots, which separate the keys in a name."
+            )
+        for rest in _keys(child):
+            yield (key, *rest)
+
+
+def _leaf(name: str, spec: ArraySpec, root: str) -> _Leaf:
+    is_text = spec.dtype.kind == "U"
+    if isinstance(spec, ObjectSpec) and isinstance(spec.kind, Strings):
+        is_text = spec.kind.kind is str
+    dtype = np.dtype(str if is_text else _WIDER.get(spec.dtype.name, spec.dtype))
+    if not is_text and (spec.dtype.kind not in "biuf" or dtype.itemsize > 8):
+        raise SpecError(
+            f"dm_env_rpc has no form for {spec!r:.160}, which the {root} has as "
+            f"{name!r}: arrays must be of numbers, of booleans or of text."
+        )
+    if root == "observation" and name in ("reward", "discount"):
+        raise SpecError(
+            f"dm_env_rpc has a meaning of its own for {name!r}, so an observation "
+            "cannot be called that. Rename it."
+        )
+    if isinstance(spec, ObjectSpec):
+        default: Array = np.full(spec.shape, "", object)
+    elif isinstance(spec, BoundedArraySpec):
+        default = np.broadcast_to(spec.minimum, spec.shape).astype(spec.dtype)
+    else:
+        default = np.zeros(spec.shape, spec.dtype)
+    return _Leaf(name, spec, dtype, default)
+
+
+class _Wire:
+    """What the specs of an environment are in dm_env_rpc, and values in its tensors."""
+
+    def __init__(self, spec: Any) -> None:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
+
+        self._tensors = tensor_utils
+        if not isinstance(spec.reward, ArraySpec):
+            raise SpecError(
+                "dm_env_rpc has one array as the reward, and the reward of the "
+                "environment is a nest. Wrap it so that the reward is an array."
+            )
+        self._action = nest.Structure(spec.action)
+        self._observation = nest.Structure(spec.observation)
+        self._actions = dict(enumerate(_leaves(spec.action, "action"), start=1))
+        observed = _leaves(spec.observation, "observation")
+        observed.append(_leaf("reward", spec.reward, "reward"))
+        self._has_discount = spec.discount != DISCOUNT_SPEC
+        if self._has_discount:
+            observed.append(_leaf("discount", spec.discount, "discount"))
+        self._observed = dict(enumerate(observed, start=1))
+        self.specs = dm_env_rpc_pb2.ActionObservationSpecs(
+            actions=_tensor_specs(self._actions),
+            observations=_tensor_specs(self._observed),
+        )
+        self.largest_request = _LEAST_REQUEST + sum(
+            map(_size_of, self._actions.values())
+        )
+
+    def check_requested(self, numbers: Sequence[int]) -> None:
+        """Refuses numbers that no observation has."""
+        for number in numbers:
+            if number not in self._observed:
+                known = ", ".join(map(str, self._observed))
+                raise _RefusedError(
+                    _NOT_FOUND,
+                    f"There is no observation {number}; there are {known}.",
+                )
+
+    def action(self, tensors: Mapping[int, Any]) -> NestedArray:
+        """Returns the action that a request has.
+
+        Raises:
+            _RefusedError: It does not fit.
+        """
+        # Hot: called once per step.
+        for number in tensors:
+            if number not in self._actions:
+                known = ", ".join(map(str, self._actions))
+                raise _RefusedError(
+                    _NOT_FOUND, f"There is no action {number}; there are {known}."
+                )
+        return self._action.unflatten(
+            [
+                self._value(tensors[number], leaf)
+                if number in tensors
+                else leaf.default
+                for number, leaf in self._actions.items()
+            ]
+        )
+
+    def _value(self, tensor: Any, leaf: _Leaf) -> Array:
+        spec, shape = leaf.spec, tuple(tensor.shape)
+        payload = tensor.WhichOneof("payload")
+        if payload is None or self._tensors.get_tensor_type(tensor) != leaf.dtype:
+            raise _RefusedError(
+                _INVALID,
+                f"The action {leaf.name!r} must have the dtype {leaf.dtype.name}, got "
+                f"{payload or 'no values'}.",
+            )
+        open_sizes = sum(size < 0 for size in shape)
+        fits = len(shape) == len(spec.shape) and all(
+            size < 0 or size == own for size, own in zip(shape, spec.shape, strict=True)
+        )
+        values = self._tensors.unpack_proto(tensor) if fits else np.empty(0)
+        size = math.prod(spec.shape)
+        if not fits or open_sizes > 1 or len(values) not in (1, size):
+            raise _RefusedError(
+                _INVALID,
+                f"The action {leaf.name!r} must have the shape {spec.shape}, of which "
+                f"one size may be -1, and {size} values, or one for all; got the "
+                f"shape {shape!s:.80} and {_count_of(tensor, payload)} values.",
+            )
+        return self._checked(np.broadcast_to(values, (size,)).reshape(spec.shape), leaf)
+
+    def _checked(self, values: Array, leaf: _Leaf) -> Array:
+        spec = leaf.spec
+        array = np.array(values, spec.dtype)
+        longest = spec.dtype.itemsize // 4 if spec.dtype.kind == "U" else None
+        if longest is not None and any(len(text) > longest for text in values.flat):
+            raise _RefusedError(
+                _INVALID,
+                f"The action {leaf.name!r} must have {longest} characters at most.",
+            )
+        try:
+            if spec.dtype != leaf.dtype and spec.dtype.kind in "iuf":
+                check_fits(values.astype(leaf.dtype), _widened(spec, leaf.dtype))
+            check_fits(array, spec, subject=f"The action {leaf.name!r}")
+        except SpecError as error:
+            raise _RefusedError(_INVALID, str(error)) from error
+        return array
+
+    def observations(
+        self, time_step: TimeStep, numbers: Sequence[int]
+    ) -> dict[int, Any]:
+        """Returns the tensors of the observations that are asked for."""
+        # Hot: called once per step.
+        values = [*self._observation.flatten(time_step.observation), time_step.reward]
+        if self._has_discount:
+            values.append(time_step.discount)
+        pack = self._tensors.pack_tensor
+        return {
+            number: pack(values[number - 1], self._observed[number].dtype)
+            for number in set(numbers)
+        }
+
+
+def _widened(spec: ArraySpec, dtype: np.dtype[Any]) -> ArraySpec:
+    """Returns what a spec allows, as a spec of a wider dtype."""
+    limits: Any = np.finfo if spec.dtype.kind == "f" else np.iinfo
+    low, high = limits(spec.dtype).min, limits(spec.dtype).max
+    if isinstance(spec, BoundedArraySpec):
+        low, high = spec.minimum, spec.maximum
+    return BoundedArraySpec(spec.shape, dtype, low, high)
+
+
+def _count_of(tensor: Any, payload: str) -> int:
+    return len(getattr(tensor, payload).array)
+
+
+def _size_of(leaf: _Leaf) -> int:
+    """Returns how many bytes an action takes at most."""
+    letters = 0
+    if leaf.spec.dtype.kind == "O":
+        letters = _OBJECT
+    elif leaf.spec.dtype.kind == "U":
+        letters = leaf.spec.dtype.itemsize
+    return math.prod(leaf.spec.shape) * (_NUMBER + letters)
+
+
+def _tensor_specs(leaves: Mapping[int, _Leaf]) -> dict[int, Any]:
+    from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_spec_utils, tensor_utils
+
+    specs = {}
+    for number, leaf in leaves.items():
+        spec = dm_env_rpc_pb2.TensorSpec(
+            name=leaf.name,
+            shape=leaf.spec.shape,
+            dtype=tensor_utils.np_type_to_data_type(leaf.dtype),
+        )
+        low, high = _bounds(leaf)
+        if low is not None or high is not None:
+            tensor_spec_utils.set_bounds(spec, low, high)
+        specs[number] = spec
+    return specs
+
+
+def _bounds(leaf: _Leaf) -> tuple[Array | None, Array | None]:
+    """Returns the bounds of a leaf, `None` for one that its dtype has anyway.
+
+    They are one number, or as many as the array has: the protocol knows no other.
+    """
+    spec = leaf.spec
+    if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind not in "iuf":
+        return None, None
+    limits: Any = np.finfo if spec.dtype.kind == "f" else np.iinfo
+    found: list[Array | None] = []
+    ends = (
+        (spec.minimum, limits(leaf.dtype).min),
+        (spec.maximum, limits(leaf.dtype).max),
+    )
+    for bound, limit in ends:
+        bound = np.asarray(bound, leaf.dtype)
+        if (bound == limit).all():
+            found.append(None)
+        elif bound.size == 1:
+            found.append(bound.reshape(()))
+        else:
+            found.append(np.broadcast_to(bound, spec.shape))
+    return found[0], found[1]
+
+
+class _World:
+    """An environment by a name, and where its episode stands.
+
+    Attributes:
+        has_arguments: Whether it was made for one client, with arguments.
+        player: The stream that has joined it.
+        creator: The stream that has made it, as long as that is open.
+        orphaned: What destroys it when no stream has come for it for long.
+    """
+
+    def __init__(self, name: str, host: Host, hosted: Hosted, wire: _Wire) -> None:
+        self.name, self.host, self.hosted, self.wire = name, host, hosted, wire
+        self.has_arguments = False
+        self.player: object = None
+        self.creator: object = None
+        self.orphaned: threading.Timer | None = None
+        self._begins = True
+        self._seed: int | None = None
+        self._options: dict[str, Any] | None = None
+
+    def reset(self, settings: dict[str, Any]) -> None:
+        """Lets the next step begin an episode."""
+        seed = settings.pop("seed", None)
+        if seed is not None:
+            if not isinstance(seed, int | np.integer) or seed < 0:
+                raise _RefusedError(_INVALID, "seed must be an integer of at least 0.")
+            self._seed = int(seed)
+        self._options = settings or None
+        self._begins = True
+
+    def step(self, env: Single, request: Any) -> tuple[int, dict[int, Any]]:
+        """Returns the state and the observations; the environment's thread calls it."""
+        # Hot: called once per step.
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+        self.wire.check_requested(request.requested_observations)
+        states = dm_env_rpc_pb2.EnvironmentStateType
+        if self._begins:
+            seed, self._seed = self._seed, None
+            options, self._options = self._options, None
+            time_step = env.reset(seed, options)
+            self._begins, state = False, states.RUNNING
+        else:
+            action = self.wire.action(request.actions)
+            try:
+                time_step = env.step(action)
+            except BaseException:
+                self._begins = True
+                raise
+            state = states.RUNNING
+            if time_step.is_last():
+                self._begins = True
+                truncated = flags_of(time_step, env.info())[1]
+                state = states.INTERRUPTED if truncated else states.TERMINATED
+        return state, self.wire.observations(time_step, request.requested_observations)
+
+
+class DmEnvRpcServer:
+    """A server of environments for clients of dm_env_rpc, in threads of its own.
+
+    Attributes:
+        line: The protocol and the address, for people.
+        address: The host and the port, with a colon between them.
+    """
+
+    def __init__(self, menu: Menu, options: ServeOptions) -> None:
+        """Makes each environment once, for its specs, and listens."""
+        _require()
+        self._menu, self._options = menu, options
+        self._hosts: dict[str, Host] = {}
+        self._wires: dict[str, _Wire] = {}
+        self._worlds: dict[str, _World] = {}
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._streams: set[_Stream] = set()
+        self._is_closed = False
+        try:
+            for offer in menu.offers:
+                host = Host(
+                    offer, most=options.max_sessions, num_workers=options.num_workers
+                )
+                self._hosts[offer.name] = host
+                self._wires[offer.name] = _Wire(host.env_spec)
+            self._server, port = self._listening()
+        except BaseException:
+            self._close_hosts()
+            raise
+        name = f"[{options.host}]" if ":" in options.host else options.host
+        self.address = f"{name}:{port}"
+        self.line = f"dm_env_rpc: {self.address}"
+        self._server.start()
+
+    def ended(self) -> str | None:
+        """Returns why it has ended; it ends only when it is closed."""
+        return None
+
+    def close(self, reason: str = "the server is stopping") -> None:
+        """Tells clients the reason, closes their environments, and stops listening."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for stream in list(self._streams):
+            stream.end(reason)
+        self._server.stop(_GRACE).wait(_GRACE + 5)
+        self._close_hosts()
+
+    def __enter__(self) -> DmEnvRpcServer:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _close_hosts(self) -> None:
+        with self._lock:
+            timers = [world.orphaned for world in self._worlds.values()]
+        for timer in timers:
+            if timer is not None:
+                timer.cancel()
+        for host in self._hosts.values():
+            host.close()
+
+    def _listening(self) -> tuple[Any, int]:
+        import grpc
+
+        options, streams = self._options, 2 * self._options.max_sessions
+        largest = max(wire.largest_request for wire in self._wires.values())
+        server = grpc.server(
+            ThreadPoolExecutor(streams, thread_name_prefix="envkit-dm-env-rpc"),
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", largest),
+                ("grpc.max_send_message_length", -1),
+            ],
+            maximum_concurrent_rpcs=streams,
+        )
+        # Requests are read here, so that one that is none is answered like others.
+        process = grpc.stream_stream_rpc_method_handler(self._process)
+        handler = grpc.method_handlers_generic_handler(_SERVICE, {"Process": process})
+        server.add_generic_rpc_handlers((handler,))
+        port = _PORT if options.port is None else options.port
+        address = f"{options.host}:{port}"
+        if ":" in options.host and "[" not in options.host:
+            address = f"[{options.host}]:{port}"
+        if options.tls is None:
+            return server, server.add_insecure_port(address)
+        credentials = grpc.ssl_server_credentials([_key_and_cert(options)])
+        return server, server.add_secure_port(address, credentials)
+
+    def _process(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """Answers the requests of one stream."""
+        import grpc
+
+        if not self._is_known(context):
+            context.abort(
+                grpc.StatusCode.UNAUTHENTICATED,
+                "The metadata 'authorization' must be 'Bearer TOKEN', with the token.",
+            )
+        stream = _Stream(self, requests)
+        with self._lock:
+            self._streams.add(stream)
+        try:
+            reason = yield from stream.answers(self._options.idle_timeout)
+        finally:
+            with self._lock:
+                self._streams.discard(stream)
+            self._forget(stream)
+        if reason is not None:
+            context.abort(grpc.StatusCode.UNAVAILABLE, reason)
+
+    def _is_known(self, context: Any) -> bool:
+        if self._options.token is None:
+            return True
+        wanted = b"Bearer " + self._options.token
+        given = dict(context.invocation_metadata()).get("authorization", "")
+        given = (
+            given if isinstance(given, bytes) else given.encode("latin-1", "replace")
+        )
+        return hmac.compare_digest(given, wanted)
+
+    # Worlds.
+
+    def create(self, stream: object, settings: dict[str, Any]) -> str:
+        """Makes a world, and returns its name."""
+        offer = self._menu.find(str(settings.pop("environment", "")))
+        seed = settings.pop("seed", None)
+        arguments = offer.check_arguments(settings)
+        if seed is not None:
+            with contextlib.suppress(Refusal):  # Otherwise it is for the first reset.
+                arguments |= offer.check_arguments({"seed": seed})
+                seed = None
+        host = self._hosts[offer.name]
+        hosted = self._entered(host, arguments)
+        try:
+            hosted.made.result()
+            wire = self._wires[offer.name]
+            if arguments:
+                wire = _Wire(hosted.ask(specs_of).result())
+        except BaseException:
+            host.leave(hosted, keep=False)
+            raise
+        world = _World(f"{offer.name}-{next(self._numbers)}", host, hosted, wire)
+        world.creator, world.has_arguments = stream, bool(arguments)
+        if seed is not None:
+            world.reset({"seed": seed})
+        with self._lock:
+            self._worlds[world.name] = world
+        return world.name
+
+    def _entered(self, host: Host, arguments: dict[str, Any]) -> Hosted:
+        """Returns an environment; where there is no room, one that is left goes."""
+        while True:
+            try:
+                return host.enter(**arguments)
+            except FullError:
+                left = self._removed(host)
+                if left is None or not left.ended.wait(_GRACE):
+                    raise
+
+    def _removed(self, host: Host) -> Hosted | None:
+        """Removes the oldest world that no stream has, if there is one."""
+        with self._lock:
+            for world in self._worlds.values():
+                if world.host is host and world.player is world.creator is None:
+                    self._remove(world)
+                    return world.hosted
+        return None
+
+    def world(self, name: str) -> _World:
+        """Returns the world of that name."""
+        world = self._worlds.get(name)
+        if world is None:
+            raise _RefusedError(
+                _NOT_FOUND, f"There is no world {name[:80]!r}. CreateWorld makes one."
+            )
+        return world
+
+    def join(self, stream: object, name: str) -> _World:
+        """Lets a stream play in a world."""
+        with self._lock:
+            world = self.world(name)
+            if world.player is not None:
+                raise _RefusedError(
+                    _NOT_NOW, f"The world {name!r} has been joined by another client."
+                )
+            world.player = stream
+            if world.orphaned is not None:
+                world.orphaned.cancel()
+                world.orphaned = None
+        world.reset({})
+        return world
+
+    def leave(self, world: _World) -> None:
+        """Lets the stream that plays in a world leave it."""
+        with self._lock:
+            world.player = None
+            self._watch(world)
+
+    def destroy(self, name: str) -> None:
+        """Closes the environment of a world in which no client plays."""
+        with self._lock:
+            world = self.world(name)
+            if world.player is not None:
+                raise _RefusedError(
+                    _NOT_NOW,
+                    f"The world {name!r} is being played in. LeaveWorld comes first.",
+                )
+            self._remove(world)
+
+    def _remove(self, world: _World) -> None:
+        if self._worlds.pop(world.name, None) is not None:
+            world.host.leave(world.hosted, keep=not world.has_arguments)
+
+    def _forget(self, stream: object) -> None:
+        """Lets the worlds of a stream that has ended go, unless another plays there."""
+        with self._lock:
+            for world in list(self._worlds.values()):
+                if world.player is stream:
+                    world.player = None
+                if world.creator is stream:
+                    world.creator = None
+                self._watch(world)
+
+    def _watch(self, world: _World) -> None:
+        """Removes a world later that no stream has, unless one joins it until then."""
+        if self._is_closed or world.player is not None or world.creator is not None:
+            return
+
+        def remove() -> None:
+            with self._lock:
+                if world.player is None:
+                    self._remove(world)
+
+        if world.orphaned is None:
+            world.orphaned = threading.Timer(self._options.idle_timeout, remove)
+            world.orphaned.daemon = True
+            world.orphaned.start()
+
+
+_END: Any = object()
+
+
+class _Stream:
+    """The requests of one client, and what they do."""
+
+    def __init__(self, server: DmEnvRpcServer, requests: Iterator[bytes]) -> None:
+        self._server = server
+        self._world: _World | None = None
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._is_ended = False
+        # Because waiting for gRPC's requests cannot end after a time.
+        threading.Thread(target=self._feed, args=(requests,), daemon=True).start()
+
+    def _feed(self, requests: Iterator[bytes]) -> None:
+        # When a stream is cut off, its requests end with an exception that has no text.
+        with contextlib.suppress(Exception):
+            for request in requests:
+                self._queue.put(request)
+        self._queue.put(_END)
+
+    def end(self, reason: str) -> None:
+        """Ends the stream, at once or after the answer that it is making."""
+        self._is_ended = True
+        self._queue.put(reason)
+
+    def answers(self, idle_timeout: float) -> Generator[bytes, None, str | None]:
+        """Yields the answers; returns why there are no more, if it is the server's."""
+        while True:
+            try:
+                request = self._queue.get(timeout=idle_timeout)
+            except queue.Empty:
+                return f"Nothing was asked for {idle_timeout:g} s."
+            if request is _END:
+                return None
+            if isinstance(request, str):
+                return f"The session has ended: {request}."
+            yield self._answer(request)
+
+    def _answer(self, data: bytes) -> bytes:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+        from google.protobuf.message import DecodeError
+
+        response = dm_env_rpc_pb2.EnvironmentResponse()
+        try:
+            request = dm_env_rpc_pb2.EnvironmentRequest.FromString(data)
+            kind = request.WhichOneof("payload")
+            act = _ACTS.get(kind)
+            if act is None:
+                raise _RefusedError(_UNKNOWN, f"There is no request {kind!r} here.")
+            getattr(response, kind).CopyFrom(act(self, getattr(request, kind)))
+        except DecodeError as error:
+            _refuse(
+                response, _INVALID, f"A request must be an EnvironmentRequest: {error}"
+            )
+        except _RefusedError as error:
+            _refuse(response, error.code, error.message)
+        except Refusal as error:
+            _refuse(response, _INVALID, str(error))
+        except FullError as error:
+            _refuse(response, _FULL, str(error))
+        except BaseException as error:  # Code of an environment may raise anything.
+            kind = type(error).__name__
+            _refuse(response, _INTERNAL, f"{kind}: {error}")
+        return response.SerializeToString()  # type: ignore[no-any-return]  # bytes
+
+    # What each request does.
+
+    def _create(self, request: Any) -> Any:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+        name = self._server.create(self, _settings(request.settings))
+        return dm_env_rpc_pb2.CreateWorldResponse(world_name=name)
+
+    def _join(self, request: Any) -> Any:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+        if self._world is not None:
+            raise _RefusedError(
+                _NOT_NOW,
+                f"This client has joined {self._world.name!r}. LeaveWorld comes first.",
+            )
+        settings = _settings(request.settings)
+        if settings:
+            raise _RefusedError(
+                _INVALID, f"JoinWorld has no setting {next(iter(settings))!r:.80} here."
+            )
+        self._world = self._server.join(self, request.world_name)
+        return dm_env_rpc_pb2.JoinWorldResponse(specs=self._world.wire.specs)
+
+    def _step(self, request: Any) -> Any:
+        # Hot: called once per step.
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+        world = self._joined("Step")
+        asked = world.hosted.ask(lambda env: world.step(env, request))
+        state, observations = self._result(asked)
+        return dm_env_rpc_pb2.StepResponse(state=state, observations=observations)
+
+    def _result(self, asked: Future[Result]) -> Result:
+        """Waits for an environment, as long as the server runs."""
+        # Hot: called once per step.
+        while True:
+            try:
+                return asked.result(_GLANCE)
+            except FutureTimeoutError:
+                if asked.done():  # It has come by now, or the error is its own.
+                    return asked.result()
+                if self._is_ended:
+                    raise _RefusedError(_NOT_NOW, "The server is stopping.") from None
+
+    def _reset(self, request: Any) -> Any:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+        world = self._joined("Reset")
+        world.reset(_settings(request.settings))
+        return dm_env_rpc_pb2.ResetResponse(specs=world.wire.specs)
+
+    def _reset_world(self, request: Any) -> Any:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+        self._server.world(request.world_name).reset(_settings(request.settings))
+        return dm_env_rpc_pb2.ResetWorldResponse()
+
+    def _leave(self, request: Any) -> Any:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+        world, self._world = self._world, None
+        if world is not None:
+            self._server.leave(world)
+        return dm_env_rpc_pb2.LeaveWorldResponse()
+
+    def _destroy(self, request: Any) -> Any:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2
+
+        self._server.destroy(request.world_name)
+        return dm_env_rpc_pb2.DestroyWorldResponse()
+
+    def _joined(self, request: str) -> _World:
+        if self._world is None:
+            raise _RefusedError(_NOT_NOW, f"{request} comes after JoinWorld.")
+        return self._world
+
+
+_ACTS: dict[Any, Callable[[_Stream, Any], Any]] = {
+    "create_world": _Stream._create,
+    "join_world": _Stream._join,
+    "step": _Stream._step,
+    "reset": _Stream._reset,
+    "reset_world": _Stream._reset_world,
+    "leave_world": _Stream._leave,
+    "destroy_world": _Stream._destroy,
+}
+
+
+def _refuse(response: Any, code: int, message: str) -> None:
+    response.error.code = code
+    response.error.message = message
+
+
+def _settings(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings as Python's values: numbers, texts and lists."""
+    from dm_env_rpc.v1 import tensor_utils
+
+    settings: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if tensor.WhichOneof("payload") in (None, "protos"):
+            raise _RefusedError(
+                _INVALID, f"The setting {name[:80]!r} must be numbers or text."
+            )
+        values = tensor_utils.unpack_proto(tensor)
+        shape = tuple(tensor.shape)
+        try:
+            plain = (values.reshape(shape) if shape else values[0]).tolist()
+        except (ValueError, IndexError, AttributeError) as error:
+            raise _RefusedError(
+                _INVALID,
+                f"The setting {name[:80]!r} has {len(values)} values, which do not fit "
+                f"the shape {shape!s:.80}.",
+            ) from error
+        settings[name] = plain
+    return settings
+
+
+def _key_and_cert(options: ServeOptions) -> tuple[bytes, bytes]:
+    """Returns the contents of the files that gRPC needs for TLS."""
+    if options.cert is None:
+        raise EnvkitError(
+            "dm_env_rpc needs the files of the certificate: pass cert, and key if the "
+            "private key is in a file of its own."
+        )
+    with open(options.key or options.cert, "rb") as file:
+        key = file.read()
+    with open(options.cert, "rb") as file:
+        return key, file.read()
+
+
+def _require() -> None:
+    if importlib.util.find_spec("dm_env_rpc") is None:
+        raise MissingDependencyError.needed_by(
+            "Serving by dm_env_rpc's protocol", package="dm_env_rpc", extra="dm_env_rpc"
+        )

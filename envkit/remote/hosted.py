@@ -1,0 +1,337 @@
+"""Environments of clients: one each, in a thread that alone calls it.
+
+An environment is made, moved and closed in its thread, since libraries for graphics and
+simulators allow no other. So one that is slow, or that hangs, delays its own client
+alone. With workers it is a pool of one in that thread: when its process crashes, the
+episode ends with a truncating `LAST`, and the next one is that of a new process.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import EnvkitError
+from envkit.remote.serving import Offer
+from envkit.text import counted
+from envkit.time_step import TimeStep, flags_in
+from envkit.types import NestedArray
+
+__all__ = ["FullError", "Host", "Hosted", "Single", "flags_of", "specs_of"]
+
+Result = TypeVar("Result")
+
+_LOGGER = logging.getLogger(__name__)
+# How many seconds environments have to close when the server does.
+_GRACE = 2.0
+
+
+def _nothing() -> None:
+    """Does nothing."""
+
+
+class FullError(EnvkitError):
+    """As many clients have environments as the server allows.
+
+    Attributes:
+        most: How many that are.
+    """
+
+    most: int = 0
+
+
+class Single:
+    """An environment, or a batch of one row, as the same thing: one environment.
+
+    Example:
+        >>> from envkit.envs import CartPole
+        >>> alone, batch = Single(CartPole()), Single(CartPole(batch_size=1))
+        >>> alone.reset(seed=1).observation.shape, batch.reset(seed=1).observation.shape
+        ((4,), (4,))
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Takes over an environment.
+
+        Raises:
+            ValueError: It is a batch of several rows.
+        """
+        self.env = env
+        self._is_batch = bool(env.batched)
+        if self._is_batch and env.batch_size != 1:
+            rows = env.batch_size
+            env.close()
+            raise ValueError(
+                f"The environment is a batch of {rows} rows, and each client has a "
+                "single environment here. Serve one that is not a batch."
+            )
+        self._action = nest.Structure(env.action_spec())
+        self._has_info = True
+
+    def reset(self, seed: int | None = None, options: Any = None) -> TimeStep:
+        """Begins an episode and returns its first time step."""
+        if not self._is_batch:
+            return self.env.reset(seed=seed, options=options)  # type: ignore[no-any-return]  # any environment
+        seeds = None if seed is None else [seed]
+        return self._row(self.env.reset(seed=seeds, options=options))
+
+    def step(self, action: NestedArray) -> TimeStep:
+        """Applies an action and returns the time step that follows."""
+        # Hot: called once per step.
+        if not self._is_batch:
+            return self.env.step(action)  # type: ignore[no-any-return]  # likewise
+        leaves = [_in_row(leaf) for leaf in self._action.flatten(action)]
+        return self._row(self.env.step(self._action.unflatten(leaves)))
+
+    def info(self) -> Any:
+        """Returns what else there is to know of the time step; `{}` for nothing."""
+        if not self._has_info:
+            return {}
+        try:
+            info = self.env.get_info()
+        except NotImplementedError:
+            self._has_info = False
+            return {}
+        if not self._is_batch:
+            return info
+        return info[0] if isinstance(info, list) else _row_of(info)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.env.close()
+
+    @staticmethod
+    def _row(time_step: TimeStep) -> TimeStep:
+        return nest.map_structure(_row_of, time_step)  # type: ignore[no-any-return]
+
+
+def _in_row(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray) and leaf.dtype == object and leaf.shape == ():
+        row = np.empty(1, object)
+        row[0] = leaf[()]
+        return row
+    return np.asarray(leaf)[None]
+
+
+def _row_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _row_of(child) for key, child in value.items()}
+    return value[0, ...] if isinstance(value, np.ndarray) else value[0]
+
+
+def flags_of(time_step: TimeStep, info: Any) -> tuple[bool, bool]:
+    """Returns whether an episode was terminated, and whether it was truncated.
+
+    Example:
+        >>> from envkit.time_step import termination, truncation
+        >>> flags_of(termination(0, 0.0), {}), flags_of(truncation(0, 0.0), {})
+        ((True, False), (False, True))
+    """
+    if not time_step.is_last():
+        return False, False
+    flags = flags_in(info) if isinstance(info, dict) else None
+    if flags is not None:
+        return bool(flags[0]), bool(flags[1])
+    is_terminated = not np.any(time_step.discount)
+    return is_terminated, not is_terminated
+
+
+class Hosted:
+    """An environment and its thread, which runs what it is asked, one by one.
+
+    Attributes:
+        made: Is done when the environment is there, or could not be made.
+        ended: Is set when the environment is closed.
+        on_end: Is called then, in the thread.
+
+    Example:
+        >>> hosted = Hosted(lambda: Single(Offer("CartPole").make()))
+        >>> hosted.ask(lambda env: env.reset(seed=1)).result().observation.shape
+        (4,)
+        >>> hosted.close()
+    """
+
+    def __init__(self, make: Callable[[], Single]) -> None:
+        """Starts the thread, which makes the environment."""
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._env: Single | None = None
+        self.ended = threading.Event()
+        self.made: Future[None] = Future()
+        self.on_end: Callable[[], None] = _nothing
+        self._make = make
+        # A daemon, because an environment that hangs must not keep the server alive.
+        threading.Thread(target=self._run, daemon=True, name="envkit-hosted").start()
+
+    def ask(self, function: Callable[[Single], Result]) -> Future[Result]:
+        """Lets the thread call a function with the environment."""
+        future: Future[Result] = Future()
+        self._requests.put((function, future))
+        return future
+
+    def close(self) -> None:
+        """Lets the thread close the environment and end; does not wait for that."""
+        self._requests.put(None)
+
+    def abandon(self) -> None:
+        """Closes the environment from this thread, because its own is stuck in it."""
+        env = self._env
+        if env is not None and not self.ended.is_set():
+            _closed(env)
+
+    def _run(self) -> None:
+        try:
+            self._env = self._make()
+        except BaseException as error:  # Code of an environment may raise anything.
+            self.made.set_exception(error)
+        else:
+            self.made.set_result(None)
+        while (request := self._requests.get()) is not None:
+            function, future = request
+            if not future.set_running_or_notify_cancel():
+                continue  # The one who asked has gone.
+            try:
+                result = function(self._env)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            # The answer is not to be kept until the next request.
+            del request, function, future
+        if self._env is not None:
+            _closed(self._env)
+        self.on_end()
+        self.ended.set()
+
+
+def _closed(env: Single) -> None:
+    try:
+        env.close()
+    except Exception:
+        _LOGGER.warning("closing an environment raised", exc_info=True)
+
+
+class Host:
+    """Has an environment for each client, up to a limit.
+
+    Without workers each client gets a new environment. With workers those that are left
+    are kept for the next client, as many as there are workers, because processes take
+    long to start.
+    """
+
+    def __init__(
+        self, offer: Offer, *, most: int, num_workers: int | None = None
+    ) -> None:
+        """Makes the first environment, whose specs are those of all.
+
+        Args:
+            offer: What is served.
+            most: How many clients may have environments at a time.
+            num_workers: How many environments in processes are kept; `None` for
+                environments in this process.
+        """
+        self.offer, self.most = offer, most
+        self._num_workers = num_workers
+        self._lock = threading.Lock()
+        self._idle: list[Hosted] = []
+        self._used: set[Hosted] = set()
+        self._is_closed = False
+        first = self._hosted({})
+        first.made.result()
+        self.env_spec = first.ask(specs_of).result()
+        self._idle.append(first)
+
+    @property
+    def used(self) -> int:
+        """How many clients have environments."""
+        return len(self._used)
+
+    def _hosted(self, arguments: dict[str, Any]) -> Hosted:
+        # A batch of one is a pool, which asks its process for infos only when needed.
+        rows = None if self._num_workers is None else 1
+        make = self.offer.make
+        return Hosted(lambda: Single(make(num_envs=rows, **arguments)))
+
+    def enter(self, **arguments: Any) -> Hosted:
+        """Returns an environment for a new client, which may be in the making.
+
+        Args:
+            **arguments: What to make it with.
+
+        Raises:
+            FullError: There are too many.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise FullError("The server is stopping.")
+            if len(self._used) >= self.most:
+                error = FullError(
+                    f"The server has room for {counted(self.most, 'session')}, and all "
+                    "are taken. Try again when one has ended."
+                )
+                error.most = self.most
+                raise error
+            idle = self._idle if not arguments else None
+            hosted = idle.pop() if idle else self._hosted(arguments)
+            self._used.add(hosted)
+        return hosted
+
+    def leave(
+        self,
+        hosted: Hosted,
+        *,
+        keep: bool = True,
+        on_left: Callable[[], None] = _nothing,
+    ) -> None:
+        """Takes an environment back.
+
+        Args:
+            hosted: The environment.
+            keep: Whether it can be kept for another client.
+            on_left: Is called, by any thread, when there is room for another.
+        """
+        with self._lock:
+            if hosted not in self._used:
+                return
+            room = (self._num_workers or 0) - len(self._idle)
+            is_kept = keep and room > 0 and not self._is_closed
+            if is_kept:
+                self._used.discard(hosted)
+                self._idle.append(hosted)
+        if is_kept:
+            on_left()
+            return
+
+        def forget() -> None:
+            with self._lock:
+                self._used.discard(hosted)
+            on_left()
+
+        # It counts until it is closed, so that those that hang count, too.
+        hosted.on_end = forget
+        hosted.close()
+
+    def close(self) -> None:
+        """Closes all environments; waits some seconds for those that are busy."""
+        with self._lock:
+            self._is_closed = True
+            hosts = [*self._used, *self._idle]
+            self._idle.clear()
+        for hosted in hosts:
+            hosted.close()
+        deadline = time.monotonic() + _GRACE
+        for hosted in hosts:
+            if not hosted.ended.wait(max(0.0, deadline - time.monotonic())):
+                hosted.abandon()
+
+
+def specs_of(env: Single) -> Any:
+    """Returns the specs of an environment, as an `EnvironmentSpec`."""
+    return env.env.environment_spec()

@@ -1,0 +1,145 @@
+"""Environments for the tests of servers, in a module that workers import quickly."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from typing import Any
+
+import numpy as np
+
+from envkit import (
+    ArraySpec,
+    BoundedArraySpec,
+    PyEnvironment,
+    restart,
+    termination,
+    transition,
+    truncation,
+)
+from envkit.specs.special import ObjectSpec, Strings, TextSpec
+from envkit.testing.envs import CountingEnv
+
+# Set by a test that lets `Stuck` go on.
+GO_ON = threading.Event()
+# Set when `Stuck` is in a step.
+IS_STUCK = threading.Event()
+
+
+def free_port() -> int:
+    """Returns a port that a server can take, and take again after another."""
+    while True:
+        # Below those that systems hand out themselves.
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with socket.socket() as taken:
+            if taken.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+
+
+class Walk(PyEnvironment):
+    """Goes a random way of random length, to either kind of end."""
+
+    def __init__(self, most: int = 6) -> None:
+        super().__init__(handle_auto_reset=True)
+        self._most = most
+        self._rng = np.random.default_rng(0)
+        self._left = 0
+        self._place = np.zeros(2)
+
+    def observation_spec(self) -> Any:
+        return {
+            "place": ArraySpec((2,), np.float64, "place"),
+            "left": BoundedArraySpec((), np.uint8, 0, 6, "left"),
+            "word": TextSpec((), "<U3", "word"),
+        }
+
+    def action_spec(self) -> Any:
+        return {
+            "push": BoundedArraySpec((2,), np.float32, [-1, 0], 1, "push"),
+            "jump": ArraySpec((), bool, "jump"),
+        }
+
+    def seed(self, seed: Any) -> Any:
+        self._rng = np.random.default_rng(seed)
+
+    def get_info(self) -> Any:
+        return {"left": self._left, "place": self._place}
+
+    def _observe(self) -> Any:
+        return {
+            "place": self._place.copy(),
+            "left": np.array(self._left, np.uint8),
+            "word": np.array("odd" if self._left % 2 else "", "<U3"),
+        }
+
+    def _reset(self) -> Any:
+        self._left = int(self._rng.integers(1, self._most))
+        self._place = self._rng.random(2)
+        return restart(self._observe())
+
+    def _step(self, action: Any) -> Any:
+        self._left -= 1
+        self._place = self._place + action["push"] + self._rng.normal(size=2)
+        reward = float(np.float32(self._place.sum())) * (1 + bool(action["jump"]))
+        if self._left:
+            return transition(self._observe(), reward)
+        end = termination if self._rng.random() < 0.5 else truncation
+        return end(self._observe(), reward)
+
+
+class Echo(PyEnvironment):
+    """Observes what is said to it; its options are its first words."""
+
+    def __init__(self) -> None:
+        super().__init__(handle_auto_reset=True)
+
+    def observation_spec(self) -> Any:
+        return ObjectSpec(kind=Strings(str))
+
+    def action_spec(self) -> Any:
+        return ObjectSpec(kind=Strings(str))
+
+    def _reset(self, options: Any = None) -> Any:
+        return restart(ObjectSpec.wrap(f"{(options or {}).get('task')}"))
+
+    def _step(self, action: Any) -> Any:
+        said = action[()] if isinstance(action, np.ndarray) else action
+        if said == "raise":
+            raise ArithmeticError("was told to raise")
+        return transition(ObjectSpec.wrap(said), 0.25)
+
+
+class Stuck(CountingEnv):
+    """Stays in its second step until it may go on."""
+
+    def _step(self, action: Any) -> Any:
+        if self._current_step == 1:
+            IS_STUCK.set()
+            GO_ON.wait()
+        return super()._step(action)
+
+
+class Unmade(CountingEnv):
+    """Cannot be made a second time."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        if self.made > 1:
+            raise OSError("the second one breaks")
+        super().__init__()
+
+
+class Discounting(CountingEnv):
+    """Has a discount whose spec is unusual."""
+
+    def discount_spec(self) -> Any:
+        return BoundedArraySpec((), np.float32, 0, 0.5)
+
+    def _reset(self) -> Any:
+        return super()._reset()._replace(discount=np.float32(0.5))
+
+    def _step(self, action: Any) -> Any:
+        return super()._step(action)._replace(discount=np.float32(0.25))

@@ -1,0 +1,240 @@
+"""OpenEnv's own client, validator and server, with ours.
+
+pytest collects this file only if it is told to: `make test-all` installs the package,
+which brings gradio and others, and does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvicorn
+from openenv.cli._validation import validate_running_environment
+from openenv.core.env_server.http_server import create_fastapi_app
+from openenv.core.generic_client import GenericEnvClient
+
+import envkit
+from envkit import nest
+from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
+from envkit.remote.openenv import OpenEnvServer
+from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.specs import ArraySpec, BoundedArraySpec
+from envkit.specs.special import ObjectSpec, Strings
+from tests import waiting
+from tests.remote import games, openenv_games
+
+WALK = "tests.remote.games:Walk"
+ECHO = openenv_games.EchoAction, openenv_games.EchoObservation
+
+
+@contextlib.contextmanager
+def serving(target, *, num_workers=None, arguments=None, **options):
+    offer = Offer(target, arguments, num_workers=num_workers)
+    chosen = ServeOptions(port=0, num_workers=num_workers, **options)
+    with OpenEnvServer(Menu([offer]), chosen) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def client_of(server):
+    with GenericEnvClient(
+        server.url, message_timeout_s=waiting.PATIENCE
+    ).sync() as made:
+        yield made
+
+
+# Our server, their client and validator.
+
+
+@pytest.mark.parametrize("num_workers", [None, 1])
+def test_their_client_plays_the_episodes_of_the_environment_itself(num_workers):
+    own = games.Walk()
+    own.seed(5)
+    rng = np.random.default_rng(1)
+    with serving(WALK, num_workers=num_workers) as server, client_of(server) as client:
+        expected, told, seed = own.reset(), client.reset(seed=5), 5
+        for _ in range(40):
+            assert {
+                "place": expected.observation["place"].tolist(),
+                "left": int(expected.observation["left"]),
+                "word": str(expected.observation["word"]),
+            } == told.observation
+            assert bool(expected.is_last()) == told.done
+            assert float(expected.discount) == told.metadata["discount"]
+            assert told.reward is None or float(expected.reward) == told.reward
+            if told.done:
+                seed += 1
+                own.seed(seed)
+                expected, told = own.reset(), client.reset(seed=seed)
+                continue
+            push, jump = rng.uniform([-1, 0], 1).astype(np.float32), rng.random() < 0.5
+            expected = own.step({"push": push, "jump": jump})
+            told = client.step({"push": push.tolist(), "jump": jump})
+        assert {"episode_id", "step_count"} == client.state().keys()
+
+
+@pytest.mark.parametrize("target", [WALK, "CartPole", "tests.remote.games:Echo"])
+def test_their_validator_finds_all_six_criteria(target):
+    with serving(target) as server:
+        report = validate_running_environment(server.url, timeout_s=waiting.PATIENCE)
+    assert (True, "simulation", "openenv-http/1.x") == (
+        report["passed"],
+        report["mode"],
+        report["standard_profile"],
+    )
+    assert 6 == report["summary"]["passed_count"] == report["summary"]["total_count"]
+
+
+def test_their_validator_says_so_on_the_command_line():
+    with serving("CartPole") as server:
+        program = Path(sys.executable).with_name("openenv")
+        command = [program, "validate", "--url", server.url]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (0, 6) == (told.returncode, told.stdout.count(" PASS ")), told.stdout
+
+
+def test_their_client_is_told_what_cannot_be_done():
+    with serving(WALK, max_sessions=1) as server, client_of(server) as client:
+        client.reset()
+        with pytest.raises(RuntimeError, match="VALIDATION_ERROR"):
+            client.step({"push": [0, 7], "jump": True})
+        with client_of(server) as second, pytest.raises(RuntimeError, match="CAPACITY"):
+            second.reset()
+        assert client.step({"push": [0, 0], "jump": True}).reward is not None
+
+
+def test_their_client_outlives_a_crash_of_the_environment():
+    crash = {"crash_at": 2, "how": "SIGKILL"}
+    target = "envkit.testing:CrashingEnv"
+    with (
+        serving(target, arguments=crash, num_workers=1) as server,
+        client_of(server) as client,
+    ):
+        client.reset()
+        assert not client.step({"value": 0}).done
+        last = client.step({"value": 0})
+        assert (True, True) == (last.done, last.metadata["truncated"])
+        assert not client.reset().done
+
+
+# Their server, our client.
+
+
+@contextlib.contextmanager
+def their_server(env, action, observation, most=8):
+    app = create_fastapi_app(env, action, observation, max_concurrent_envs=most)
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+
+    def run():
+        asyncio.run(server.serve(sockets=[listening]))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+@pytest.fixture(scope="module")
+def their_walks():
+    kinds = openenv_games.Walk, openenv_games.WalkAction, openenv_games.WalkObservation
+    with their_server(*kinds) as url:
+        yield url
+
+
+def test_specs_are_those_of_their_schema_and_the_first_observation(their_walks):
+    with OpenEnvWrapper(their_walks) as env:
+        assert {
+            "place": ArraySpec((2,), np.float64),
+            "left": BoundedArraySpec((), np.int64, 0, 9),
+            "word": ObjectSpec(kind=Strings(str)),
+        } == env.observation_spec()
+        assert {"push": BoundedArraySpec((), np.int64, -1, 1)} == env.action_spec()
+
+
+def play(env, seed, steps=30):
+    """Plays their environment without a server, and returns what it said."""
+    rng, told = np.random.default_rng(1), [env.reset(seed=seed)]
+    for _ in range(steps):
+        push = int(rng.integers(-1, 2))
+        if told[-1].done:
+            told.append(env.reset())
+        else:
+            told.append(env.step(openenv_games.WalkAction(push=push)))
+    return told
+
+
+def test_episodes_are_those_of_their_environment_itself(their_walks):
+    expected = play(openenv_games.Walk(), seed=4)
+    rng = np.random.default_rng(1)
+    with OpenEnvWrapper(their_walks) as env:
+        env.seed(4)
+        steps = [env.reset()]
+        steps += [env.step({"push": rng.integers(-1, 2)}) for _ in range(30)]
+        assert {} == env.get_info() or "note" in env.get_info()
+    was_done = True
+    for theirs, ours in zip(expected, steps, strict=True):
+        assert theirs.place == ours.observation["place"].tolist()
+        assert theirs.left == ours.observation["left"]
+        assert theirs.word == ours.observation["word"][()]
+        assert (was_done, theirs.done) == (bool(ours.is_first()), bool(ours.is_last()))
+        assert np.float32(theirs.reward or 0) == ours.reward
+        if theirs.done:
+            assert float("truncated" in theirs.metadata) == ours.discount
+        was_done = theirs.done
+
+
+def test_their_environments_play_in_a_pool(their_walks):
+    make_env = functools.partial(OpenEnvWrapper, their_walks, text_length=8)
+    with envkit.ParallelPyEnvironment([make_env] * 3, num_workers=2) as pool:
+        pool.seed([1, 2, 3])
+        batch = [pool.reset()] + [pool.step({"push": [0, 1, -1]}) for _ in range(8)]
+    rows = nest.map_structure(lambda *arrays: np.stack(arrays), *batch)
+    for row, push in enumerate([0, 1, -1]):
+        env = openenv_games.Walk()
+        told = env.reset(seed=row + 1)
+        for step in range(9):
+            assert told.place == rows.observation["place"][step, row].tolist()
+            assert told.word == rows.observation["word"][step, row]
+            assert told.done == (rows.step_type[step, row] == 2)
+            if told.done:
+                told = env.reset()
+            else:
+                told = env.step(openenv_games.WalkAction(push=push))
+
+
+def test_texts_are_played_too():
+    kinds = openenv_games.Echo, *ECHO
+    with their_server(*kinds) as url, OpenEnvWrapper(url) as env:
+        assert {"message": ObjectSpec(kind=Strings(str))} == env.action_spec()
+        assert "hello" == env.reset().observation["echoed"][()]
+        step = env.step({"message": "one two"})
+        assert ("one two", 2.0) == (step.observation["echoed"][()], step.reward)
+        assert ["one", "two"] == step.observation["words"][()]
+        with pytest.raises(OpenEnvError, match=r"EXECUTION_ERROR.*told to raise"):
+            env.step({"message": "raise"})
+
+
+def test_their_server_that_is_full_says_so():
+    kinds = (
+        openenv_games.Lonely,
+        openenv_games.EchoAction,
+        openenv_games.EchoObservation,
+    )
+    with their_server(*kinds, most=1) as url, OpenEnvWrapper(url) as first:
+        first.reset()
+        with pytest.raises(OpenEnvError, match="CAPACITY_REACHED"):
+            OpenEnvWrapper(url).reset()

@@ -1,0 +1,661 @@
+"""OpenEnv's protocol: what a server answers, and what a client plays.
+
+The genuine client, validator and server are in `openenv_checks.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import envkit
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.specs import ArraySpec, BoundedArraySpec
+from envkit.specs.special import ObjectSpec, Strings
+from envkit.testing import check_environment
+from tests import waiting
+from tests.remote import games
+
+pytest.importorskip("starlette", reason="starlette is not installed")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+pytest.importorskip("websockets", reason="websockets is not installed")
+
+from websockets.sync.client import connect
+
+from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
+from envkit.remote.openenv import OpenEnvServer
+
+WALK = "tests.remote.games:Walk"
+
+
+@contextlib.contextmanager
+def serving(target, *, num_workers=None, arguments=None, port=0, **options):
+    offer = Offer(target, arguments, num_workers=num_workers)
+    chosen = ServeOptions(port=port, num_workers=num_workers, **options)
+    server = OpenEnvServer(Menu([offer]), chosen)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def walks():
+    with serving(WALK) as server:
+        yield server
+
+
+class Session:
+    """A client that sends what it is told."""
+
+    def __init__(self, server):
+        url = server.url.replace("http", "ws", 1)
+        connecting = connect(f"{url}/ws", open_timeout=waiting.PATIENCE)
+        self.socket = connecting.__enter__()
+
+    def send(self, text):
+        self.socket.send(text)
+        return json.loads(self.socket.recv(timeout=waiting.PATIENCE))
+
+    def ask(self, kind, **data):
+        return self.send(json.dumps({"type": kind, "data": data}))
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+@pytest.fixture
+def session(walks):
+    with Session(walks) as made:
+        yield made
+
+
+def fetched(server, path, body=None, **headers):
+    """Returns the status and the content of an answer."""
+    data = (
+        body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    )
+    request = urllib.request.Request(f"{server.url}{path}", data=data, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=waiting.PATIENCE) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def expect_same(expected, actual):
+    for one, other in zip(nest.flatten(expected), nest.flatten(actual), strict=True):
+        one, other = np.asarray(one), np.asarray(other)
+        assert (one.dtype, one.tolist()) == (other.dtype, other.tolist())
+
+
+def play_both(first, second, steps=60, seed=5):
+    """Plays two environments with the same actions, and compares what they return."""
+    rng = np.random.default_rng(1)
+    for env in (first, second):
+        env.seed(seed)
+    expect_same(first.reset(), second.reset())
+    for _ in range(steps):
+        action = {
+            "push": rng.uniform([-1, 0], 1).astype(np.float32),
+            "jump": rng.random() < 0.5,
+        }
+        expect_same(first.step(action), second.step(action))
+
+
+# The server.
+
+
+def test_a_conversation(session):
+    told = session.ask("reset", seed=7, episode_id="mine")
+    env = games.Walk()
+    env.seed(7)
+    first = env.reset()
+    assert {
+        "type": "observation",
+        "data": {
+            "observation": {
+                "place": first.observation["place"].tolist(),
+                "left": int(first.observation["left"]),
+                "word": str(first.observation["word"]),
+            },
+            "reward": None,
+            "done": False,
+            "metadata": {
+                "discount": 1.0,
+                "terminated": False,
+                "truncated": False,
+                "left": int(first.observation["left"]),
+                "place": first.observation["place"].tolist(),
+            },
+        },
+    } == told
+    session.ask("step", push=[0, 1], jump=False)
+    assert {
+        "type": "state",
+        "data": {"episode_id": "mine", "step_count": 1},
+    } == session.ask("state")
+    session.socket.send('{"type": "close"}')
+    with pytest.raises(Exception, match="1000"):
+        session.socket.recv(timeout=waiting.PATIENCE)
+
+
+def test_the_metadata_tell_how_an_episode_ended(session):
+    ends = set()
+    session.ask("reset", seed=3)
+    while len(ends) < 2:
+        told = session.ask("step", push=[0, 1], jump=False)["data"]
+        if told["done"]:
+            metadata = told["metadata"]
+            ends.add(
+                (metadata["discount"], metadata["terminated"], metadata["truncated"])
+            )
+            refused = session.ask("step", push=[0, 1], jump=False)
+            assert {
+                "message": "The episode has ended: reset comes before step.",
+                "code": "EXECUTION_ERROR",
+            } == refused["data"]
+            session.ask("reset")
+    assert {(0.0, True, False), (1.0, False, True)} == ends
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("{", "INVALID_JSON", "Invalid JSON: "),
+        ("[" * 20_000, "INVALID_JSON", "Invalid JSON: "),
+        (b"\0", "INVALID_JSON", "A message must be text, not bytes."),
+        ("[]", "VALIDATION_ERROR", "A message must be an object with the key 'type'."),
+        ("{}", "UNKNOWN_TYPE", "Unknown message type: None."),
+        ('{"type": "jump"}', "UNKNOWN_TYPE", "Unknown message type: 'jump'. The types"),
+        ('{"type": ["reset"]}', "UNKNOWN_TYPE", "Unknown message type: ['reset']."),
+        ('{"type": "step"}', "VALIDATION_ERROR", "data of 'step' must be an object."),
+        ('{"type": "state", "no": 1}', "VALIDATION_ERROR", "not 'no'."),
+        (
+            '{"type": "reset", "data": {"seed": -1}}',
+            "VALIDATION_ERROR",
+            "seed must be an integer of at least 0",
+        ),
+        (
+            '{"type": "reset", "data": {"seed": true}}',
+            "VALIDATION_ERROR",
+            "seed must be an integer of at least 0",
+        ),
+        (
+            '{"type": "reset", "data": {"episode_id": 3}}',
+            "VALIDATION_ERROR",
+            "episode_id must be a text of at most 255 characters.",
+        ),
+        (
+            '{"type": "reset", "data": {"task": 3}}',
+            "VALIDATION_ERROR",
+            "reset: options: Walk takes no reset options, and was given 'task'",
+        ),
+        (
+            '{"type": "step", "data": {"push": [2, 0], "jump": true}}',
+            "VALIDATION_ERROR",
+            "1 of 2 elements is above the maximum 1.0: 2.0 at index (0,).",
+        ),
+        (
+            '{"type": "step", "data": {"push": [0, 0]}}',
+            "VALIDATION_ERROR",
+            "Key 'jump' is missing",
+        ),
+        (
+            '{"type": "step", "data": {"push": [0, 0], "jump": true}}',
+            "EXECUTION_ERROR",
+            "No episode has begun: reset comes before step.",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_told_and_the_session_goes_on(
+    session, text, code, message
+):
+    told = session.send(text)
+    assert ("error", code) == (told["type"], told["data"]["code"])
+    assert message in told["data"]["message"]
+    assert "observation" == session.ask("reset")["type"]
+
+
+def test_an_environment_that_raises_is_told_of():
+    with serving("tests.remote.games:Echo") as server, Session(server) as session:
+        session.ask("reset", task="speak")
+        assert {
+            "type": "error",
+            "data": {
+                "message": "ArithmeticError: was told to raise",
+                "code": "EXECUTION_ERROR",
+            },
+        } == session.ask("step", value="raise")
+        assert (
+            "The environment has raised: reset"
+            in (session.ask("step", value="more")["data"]["message"])
+        )
+        session.ask("reset")
+        told = session.ask("step", value="hal\ud83d \0 \U0001f600")["data"]
+        assert "hal\ud83d \0 \U0001f600" == told["observation"]["value"]
+
+
+def test_each_connection_has_an_environment_of_its_own(walks):
+    with Session(walks) as first, Session(walks) as second:
+        begun = first.ask("reset", seed=1)
+        assert begun != second.ask("reset", seed=2)
+        assert begun == second.ask("reset", seed=1)
+
+
+def test_a_server_that_is_full_says_so_and_has_room_again_later():
+    with serving(WALK, max_sessions=1) as server:
+        with Session(server) as first:
+            assert "observation" == first.ask("reset")["type"]
+            with Session(server) as second:
+                told = json.loads(second.socket.recv(timeout=waiting.PATIENCE))
+            assert {
+                "type": "error",
+                "data": {
+                    "message": "The server has room for 1 session, and all are taken. "
+                    "Try again when one has ended.",
+                    "code": "CAPACITY_REACHED",
+                },
+            } == told
+            assert 503 == fetched(server, "/reset", {})[0]
+        assert waiting.until(lambda: fetched(server, "/reset", {})[0] == 200)
+
+
+def test_an_environment_that_cannot_be_made_is_told_of():
+    games.Unmade.made = 0
+    # The first one, which is made for its specs, serves the first client.
+    with serving("tests.remote.games:Unmade") as server, Session(server) as first:
+        assert "observation" == first.ask("reset")["type"]
+        with Session(server) as second:
+            told = json.loads(second.socket.recv(timeout=waiting.PATIENCE))
+        assert {
+            "message": "The environment could not be made: OSError: the second one "
+            "breaks",
+            "code": "FACTORY_ERROR",
+        } == told["data"]
+
+
+def test_a_session_that_hangs_delays_no_other():
+    games.GO_ON.clear()
+    games.IS_STUCK.clear()
+    with (
+        serving("tests.remote.games:Stuck") as server,
+        Session(server) as stuck,
+        Session(server) as free,
+    ):
+        stuck.ask("reset")
+        stuck.ask("step", value=0)
+        stuck.socket.send('{"type": "step", "data": {"value": 0}}')
+        assert games.IS_STUCK.wait(waiting.PATIENCE)
+        assert "observation" == free.ask("reset")["type"]
+        assert "observation" == free.ask("step", value=0)["type"]
+        games.GO_ON.set()
+        told = json.loads(stuck.socket.recv(timeout=waiting.PATIENCE))
+        assert "observation" == told["type"]
+
+
+def test_a_server_closes_although_an_environment_hangs():
+    games.GO_ON.clear()
+    games.IS_STUCK.clear()
+    with serving("tests.remote.games:Stuck") as server:
+        session = Session(server)
+        session.ask("reset")
+        session.ask("step", value=0)
+        session.socket.send('{"type": "step", "data": {"value": 0}}')
+        assert games.IS_STUCK.wait(waiting.PATIENCE)
+    games.GO_ON.set()
+    session.close()
+
+
+def test_a_silent_session_ends_with_a_reason():
+    with serving(WALK, idle_timeout=0.05) as server, Session(server) as session:
+        told = json.loads(session.socket.recv(timeout=waiting.PATIENCE))
+        assert {
+            "message": "The session has ended: nothing was asked for 0.05 s.",
+            "code": "SESSION_ERROR",
+        } == told["data"]
+
+
+def test_a_message_that_is_too_large_ends_its_own_session_alone(walks):
+    with Session(walks) as large, Session(walks) as other:
+        other.ask("reset")
+        with pytest.raises(Exception, match="1009"):
+            large.send('{"type": "reset", "data": {"task": "' + "x" * (1 << 20) + '"}}')
+        assert "observation" == other.ask("reset")["type"]
+    status, told = fetched(walks, "/reset", b"x" * (1 << 20))
+    assert (413, "TOO_LARGE") == (status, told["code"])
+
+
+def test_the_endpoints_of_http(walks):
+    get = functools.partial(fetched, walks)
+    assert (200, {"status": "healthy"}) == get("/health")
+    assert {"name", "description", "version"} <= get("/metadata")[1].keys()
+    assert {"action", "observation", "state"} == get("/schema")[1].keys()
+    paths = get("/openapi.json")[1]["paths"].keys()
+    assert {"/reset", "/step", "/state", "/mcp", "/health", "/schema"} <= paths
+    empty = {"episode_id": None, "step_count": 0}
+    assert [(200, empty)] * 2 == [get("/state"), get("/state", {})]
+    status, begun = get("/reset", {"seed": 3})
+    assert (200, False, None) == (status, begun["done"], begun["reward"])
+    status, told = get("/step", {"action": {"push": [0, 0], "jump": False}})
+    assert (200, float) == (status, type(told["reward"]))
+    status, told = get("/step", {"action": {"push": [0, 9], "jump": False}})
+    assert (422, ["action", "['push']"]) == (status, told["detail"][0]["loc"])
+    assert 422 == get("/step", {})[0]
+    assert 422 == get("/step", b"\xff")[0]
+    assert -32600 == get("/mcp", {})[1]["error"]["code"]
+    asked = {"jsonrpc": "2.0", "method": "tools/list", "id": 5}
+    assert [5, -32601] == [(m := get("/mcp", asked)[1])["id"], m["error"]["code"]]
+
+
+def test_a_token_is_asked_for():
+    with serving(WALK, token=b"secret") as server:
+        assert 401 == fetched(server, "/schema")[0]
+        with pytest.raises(Exception, match="401"):
+            Session(server)
+        assert 200 == fetched(server, "/schema", Authorization="Bearer secret")[0]
+        with pytest.raises(OpenEnvError, match=r"401.*needs a token"):
+            OpenEnvWrapper(server.url)
+        with OpenEnvWrapper(server.url, token="secret") as env:
+            assert env.reset().is_first()
+
+
+def test_several_environments_are_refused():
+    with pytest.raises(ValueError, match="there are 2: Catch, CartPole"):
+        OpenEnvServer(Menu([Offer("Catch"), Offer("CartPole")]), ServeOptions(port=0))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "data", "seed", "push", "jump", "x"]),
+            children,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
+MESSAGES = st.text(max_size=20) | st.binary(max_size=20) | JSON.map(json.dumps)
+MESSAGES |= st.builds(
+    lambda kind, data: json.dumps({"type": kind, "data": data}),
+    st.sampled_from(["reset", "step", "state", "mcp", "none"]),
+    JSON,
+)
+
+
+@given(messages=st.lists(MESSAGES, max_size=4))
+def test_no_message_ends_a_session_or_disturbs_another(walks, messages):
+    with Session(walks) as bad, Session(walks) as good:
+        begun = good.ask("reset", seed=1)
+        for message in messages:
+            told = bad.send(message)
+            if told["type"] == "error":
+                assert told["data"]["message"]
+        assert begun == good.ask("reset", seed=1)
+        assert begun == bad.ask("reset", seed=1)
+
+
+@given(
+    path=st.sampled_from(["/reset", "/step", "/mcp", "/state", "/ws", "/no", "/%00"]),
+    body=st.binary(max_size=30) | JSON.map(lambda data: json.dumps(data).encode()),
+)
+def test_no_request_by_http_breaks_the_server(walks, path, body):
+    request = urllib.request.Request(f"{walks.url}{path}", data=body)
+    refusal = 400
+    try:
+        with urllib.request.urlopen(request, timeout=waiting.PATIENCE) as answer:
+            json.load(answer)
+    except urllib.error.HTTPError as error:
+        error.close()
+        refusal = error.code
+    assert 400 <= refusal < 500
+    assert 200 == fetched(walks, "/health")[0]
+
+
+@given(data=st.binary(min_size=1, max_size=200))
+def test_no_bytes_at_the_door_break_the_server(walks, data):
+    address = walks.url.rpartition("/")[2].split(":")
+    with socket.create_connection((address[0], int(address[1])), 60) as raw:
+        raw.sendall(data)
+    assert 200 == fetched(walks, "/health")[0]
+
+
+# The client.
+
+
+def test_episodes_are_those_of_the_environment_itself(walks):
+    with OpenEnvWrapper(walks.url) as env:
+        own = games.Walk()
+        assert own.environment_spec() == env.environment_spec()
+        assert own.observation_spec().keys() == env.observation_spec().keys()
+        play_both(own, env)
+
+
+def test_episodes_are_those_of_the_environment_in_worker_processes_too():
+    with serving(WALK, num_workers=1) as server, OpenEnvWrapper(server.url) as env:
+        play_both(games.Walk(), env, steps=20)
+
+
+def test_it_is_found_by_its_scheme_and_plays_in_a_pool(walks):
+    target = f"openenv:{walks.url}"
+    with envkit.make(target, num_envs=2, num_workers=1) as pool:
+        pool.seed([1, 2])
+        own = [games.Walk(), games.Walk()]
+        for env, seed in zip(own, [1, 2], strict=True):
+            env.seed(seed)
+        action = {"push": np.zeros((2, 2), np.float32), "jump": np.zeros(2, bool)}
+        one = {"push": np.zeros(2, np.float32), "jump": False}
+        for _ in range(12):
+            batch = pool.step(action)
+            alone = [env.step(one) for env in own]
+            expect_same(nest.map_structure(lambda *rows: np.stack(rows), *alone), batch)
+
+
+def test_it_keeps_the_contract(walks):
+    check_environment(functools.partial(OpenEnvWrapper, walks.url))
+
+
+def test_infos_are_the_metadata(walks):
+    with OpenEnvWrapper(walks.url) as env:
+        env.seed(2)
+        first = env.reset()
+        assert {
+            "left": int(first.observation["left"]),
+            "place": first.observation["place"].tolist(),
+        } == env.get_info()
+        action = {"push": np.zeros(2, np.float32), "jump": False}
+        while not (step := env.step(action)).is_last():
+            pass
+        assert bool(step.discount) == env.get_info()["truncated"]
+
+
+def test_texts_and_options_reach_the_server():
+    with serving("tests.remote.games:Echo") as server:
+        options = {"task": "sing"}
+        with OpenEnvWrapper(server.url, reset_options=options) as env:
+            assert ObjectSpec(kind=Strings(str)) == env.action_spec()
+            assert "sing" == env.reset().observation[()]
+            assert "dance" == env.reset(options={"task": "dance"}).observation[()]
+            assert "la" == env.step("la").observation[()]
+            with pytest.raises(OpenEnvError, match="ArithmeticError: was told") as told:
+                env.step("raise")
+            assert "EXECUTION_ERROR" == told.value.code
+            assert "sing" == env.reset().observation[()]
+            with pytest.raises(SpecError, match="given an action that"):
+                env.step(3)
+
+
+def test_specs_can_be_given_and_leave_keys_out(walks):
+    spec = {"left": ArraySpec((), np.int64)}
+    with OpenEnvWrapper(walks.url, observation_spec=spec) as env:
+        assert spec == env.observation_spec()
+        assert ["left"] == list(env.reset().observation)
+
+
+def test_a_crash_truncates_the_episode_and_the_next_one_begins():
+    crash = {"crash_at": 3, "how": "SIGKILL"}
+    with serving(
+        "envkit.testing:CrashingEnv", arguments=crash, num_workers=1
+    ) as server:
+        with OpenEnvWrapper(server.url) as env:
+            steps = [env.step(0) for _ in range(5)]
+            assert [0, 1, 1, 2, 0] == [int(step.step_type) for step in steps]
+            assert 1.0 == steps[3].discount
+            assert env.get_info() is not None
+        # The process that replaced the other serves the next client.
+        with Session(server) as session:
+            assert "observation" == session.ask("reset")["type"]
+
+
+def test_a_server_that_closes_truncates_the_episode_and_is_found_again():
+    port = games.free_port()
+    with serving(WALK, port=port) as server:
+        env = OpenEnvWrapper(server.url, connect_timeout=waiting.PATIENCE)
+        first = env.reset()
+    action = {"push": np.zeros(2, np.float32), "jump": False}
+    last = env.step(action)
+    assert (True, 0.0, 1.0) == (bool(last.is_last()), last.reward, last.discount)
+    expect_same(first.observation, last.observation)
+    assert "the server is stopping" in env.get_info()["lost"]
+    with serving(WALK, port=port):
+        assert env.step(action).is_first()
+        env.close()
+
+
+def test_a_server_that_is_killed_in_a_session_truncates_the_episode():
+    command = [sys.executable, "-m", "envkit", "serve", "CartPole", "--port=0"]
+    process = subprocess.Popen(
+        [*command, "--openenv"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        url = process.stdout.readline().split()[-1]
+        env = OpenEnvWrapper(url, connect_timeout=waiting.PATIENCE)
+        assert env.step(0).is_first()
+        assert env.step(0).is_mid()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(waiting.PATIENCE)
+        assert env.step(0).is_last()
+        assert env.get_info()["truncated"]
+        env.close()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_server_that_is_not_there_is_told_of(message_of):
+    with socket.socket() as silent:  # which does not listen
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        told = message_of(
+            OpenEnvError,
+            lambda: OpenEnvWrapper(f"http://127.0.0.1:{port}", connect_timeout=0.05),
+        )
+    assert told.startswith(
+        f"The OpenEnv server at http://127.0.0.1:{port} could not be reached within "
+        "0.05 s: "
+    )
+
+
+@pytest.mark.parametrize("url", ["ftp://there:1", "http://", ""])
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(ValueError, match="must be like 'http://localhost:8000'"):
+        OpenEnvWrapper(url)
+
+
+def test_an_answer_that_takes_too_long_truncates_the_episode():
+    games.GO_ON.clear()
+    games.IS_STUCK.clear()
+    with serving("tests.remote.games:Stuck") as server:
+        env = OpenEnvWrapper(server.url, timeout=waiting.PATIENCE)
+        env.reset()
+        env.step(0)
+        env._timeout = 0.05
+        assert env.step(0).is_last()
+        assert "no answer within 0.05 s" in env.get_info()["lost"]
+        games.GO_ON.set()
+        env.close()
+
+
+# What a server may answer that is none, or a hostile one.
+ANSWERS = st.text(max_size=20) | JSON.map(json.dumps)
+ANSWERS |= st.builds(
+    lambda observation, rest: json.dumps(
+        {"type": "observation", "data": {"observation": observation, **rest}}
+    ),
+    st.fixed_dictionaries({"value": JSON}) | JSON,
+    st.dictionaries(st.sampled_from(["reward", "done", "metadata"]), JSON),
+)
+
+
+@pytest.fixture(scope="module")
+def strange_server():
+    """A server whose answers are those of a list."""
+    from websockets.sync.server import serve
+
+    answers = []
+
+    def converse(connection):
+        with contextlib.suppress(Exception):
+            for _ in connection:
+                connection.send(answers[0])
+
+    with serve(converse, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        port = server.socket.getsockname()[1]
+        yield f"http://127.0.0.1:{port}", answers
+        server.shutdown()
+        thread.join()
+
+
+@given(answer=ANSWERS)
+def test_no_answer_of_a_server_is_taken_for_what_it_is_not(strange_server, answer):
+    url, answers = strange_server
+    schema = {
+        "action": {},
+        "observation": {"properties": {"value": {"type": "number"}}},
+    }
+    answers[:] = [answer]
+
+    class Shown(OpenEnvWrapper):
+        def _schemas(self):
+            return schema
+
+    spec = {"value": BoundedArraySpec((), np.float64, -5, 5)}
+    env = Shown(url, observation_spec=spec, action_spec={})
+    reason = "The OpenEnv server at this address did as it should."
+    try:
+        for step in (env.reset(), env.step({})):
+            assert spec["value"].check_array(step.observation["value"])
+            assert np.float32 == step.reward.dtype
+    except (OpenEnvError, SpecError) as error:
+        reason = str(error)
+    finally:
+        env._drop()
+        env.close()
+    assert "OpenEnv server at" in reason
