@@ -47,7 +47,7 @@ PROBE_KEY = 0xBEEF1
 _PASSWORD = "openai"  # The one that Universe's clients have unless told.
 _DESKTOP, _REWARDER = 5900, 15900
 _SLOWEST, _FASTEST, _USUAL = 1.0, 240.0, 60.0
-_MOST_EVENTS = 1 << 12
+_MOST_EVENTS, _MOST_NUMBERS = 1 << 12, 64
 
 
 def serve(menu: Menu, options: ServeOptions) -> Service:
@@ -220,6 +220,7 @@ class Remote:
     def _tick(self) -> None:
         reward, discount, picture = self._game.step()
         self.desktop.show(picture)
+        self._tell_observation()
         episode = {"episode_id": str(self._status.episode)}
         done = discount is not None
         info = {} if discount is None else {"discount": discount}
@@ -229,6 +230,14 @@ class Remote:
             self._set("resetting", self._status.episode + 1)
             self.desktop.show(self._game.reset())
             self._set("running")
+            self._tell_observation()
+
+    def _tell_observation(self) -> None:
+        """Tells what is observed, where that is a few numbers."""
+        if self._game.observed is not None:
+            body = {"observation": self._game.observed}
+            episode = {"episode_id": str(self._status.episode)}
+            self.rewarder.tell("v0.env.observation", body, episode)
 
     def _begin(self, request: _Request) -> None:
         """Begins an episode for a client, unless one has begun since it asked."""
@@ -248,6 +257,7 @@ class Remote:
         self.rewarder.reply(request.to, "v0.reply.env.reset", {}, headers)
         if self._status.state != "running":
             self._set("running")
+            self._tell_observation()
 
     def _set(self, state: str, episode: int | None = None, env_id: str = "") -> None:
         status = self._status
@@ -372,7 +382,8 @@ class _Game:
             self._env.close()
             raise
         self._last: NestedArray = _nearest_to_zero(self._env.action_spec())
-        self._seen: Any = None
+        # The observation as JSON has it; `None` if it is not a few numbers.
+        self.observed: Any = None
         self.held = Held()
         metadata = getattr(self._env, "metadata", None)
         told: Any = metadata.get("render_fps") if isinstance(metadata, dict) else None
@@ -408,6 +419,7 @@ class _Game:
         self._env.close()
 
     def _picture(self, observation: NestedArray) -> Array:
+        self.observed = _few_numbers(observation)
         picture = self._env.render("rgb_array")
         picture = np.ascontiguousarray(picture, np.uint8)
         if self.held.probed_at is not None:
@@ -476,6 +488,15 @@ def _drawing(offer: Offer) -> Any:
         env.close()
         env = offer.make(render_mode="rgb_array")
     return env
+
+
+def _few_numbers(observation: NestedArray) -> Any:
+    """Returns an observation of few numbers as JSON has it; `None` of another one."""
+    if not isinstance(observation, np.ndarray | np.number):
+        return None
+    is_small = observation.size <= _MOST_NUMBERS and observation.dtype.kind in "biuf"
+    is_told = is_small and bool(np.isfinite(observation).all())
+    return observation.tolist() if is_told else None
 
 
 def _events_of(given: Iterable[Any]) -> list[Event]:

@@ -146,6 +146,19 @@ def test_a_client_is_told_where_the_environment_stands_and_resets_it():
         assert number == reward.headers["episode_id"]
 
 
+def test_observations_of_few_numbers_are_told():
+    with served() as remote, Client(remote) as client:
+        number = client.reset().headers["episode_id"]
+        first = client.until(
+            lambda it: (
+                it.method == "v0.env.observation" and it.headers["episode_id"] == number
+            )
+        )
+        assert first.body["observation"] >= 100
+        later = client.until(lambda it: it.method == "v0.env.observation")
+        assert {"observation": 0} == later.body
+
+
 def test_messages_are_numbered_and_have_a_time():
     with served() as remote, Client(remote) as client:
         client.reset()
@@ -182,10 +195,15 @@ def test_the_key_of_latency_probes_is_no_action_and_is_answered_in_the_picture()
         client.described("running")
         screen.key("Left", True)
         client.reward(LEFT)
-        assert until(lambda: screen.update(0.1) and (screen.frame == LEFT).all())
+        assert until(lambda: screen.update(0.1) or (screen.frame == LEFT).all())
         before = time.time()
         screen.press(universe.PROBE_KEY)
-        assert until(lambda: screen.update(0.1) and screen.frame.max() == 0xBC)
+
+        def is_stamped():
+            screen.update(0.1)
+            return screen.frame[-1, 1].tolist() == [0x89, 0x0A, 0xBC]
+
+        assert until(is_stamped)
         corner = screen.frame[-2:, :6]
         assert [[0x12, 0x34, 0x56], [0x78, 0x90, 0xAB]] == corner[0, :2].tolist()
         assert [[0x23, 0x45, 0x67], [0x89, 0x0A, 0xBC]] == corner[1, :2].tolist()
