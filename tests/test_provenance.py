@@ -250,6 +250,16 @@ def test_a_pool_asks_its_first_worker_for_packages():
     assert f"{HERE}:make_maze" == env.provenance()["environments"][0]["id"]
 
 
+def test_the_packages_are_those_that_a_worker_has_while_there_is_one():
+    class Elsewhere(CountingEnv):
+        def provenance(self):
+            return {**super().provenance(), "packages": {"numpy": "0.1"}}
+
+    with envkit.ParallelPyEnvironment([Elsewhere], backend="inline") as env:
+        assert {"numpy": "0.1"} == env.provenance()["packages"]
+    assert np.__version__ == env.provenance()["packages"]["numpy"]
+
+
 EVERYTHING = {
     "single": lambda: make("Catch"),
     "wrapper": lambda: TimeLimit(make("Catch"), 3),

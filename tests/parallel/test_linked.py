@@ -121,6 +121,7 @@ class Through(CommandLauncher):
 
 
 def test_a_pool_plays_as_one_in_this_process_in_every_order():
+    began = time.monotonic()
     with (
         pool_of([Walk] * 5, workers=2) as env,
         ParallelPyEnvironment([Walk] * 5, backend="inline") as other,
@@ -130,7 +131,11 @@ def test_a_pool_plays_as_one_in_this_process_in_every_order():
 
             assert str(expected) == str(actual)
 
-        assert env.statistics().steps == other.statistics().steps
+        workers = env.statistics().workers
+        assert other.statistics().steps == sum(worker.steps for worker in workers)
+        # No worker has worked and waited for longer than there was.
+        longest = max(worker.stepping + worker.waiting for worker in workers)
+        assert 0.0 < longest < time.monotonic() - began
         assert [HOST] * 2 == [worker.host for worker in env.statistics().workers]
 
 

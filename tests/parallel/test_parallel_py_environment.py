@@ -1536,6 +1536,7 @@ def test_every_call_after_close_says_so(backend):
         "set_state": lambda: env.set_state(state),
         "statistics": env.statistics,
         "autoreset": lambda: setattr(env, "autoreset", "same_step"),
+        "rows_with_more_info": env.rows_with_more_info,
     }
     of_handle = {
         "reset": handle.reset,

@@ -505,6 +505,14 @@ def test_a_call_with_a_timeout_of_its_own_waits_as_long_as_it_runs():
     assert 2 == len(batch.env_ids)
 
 
+def test_a_reset_may_have_a_timeout_where_a_step_has_none():
+    pool, backend = pausable_pool(ParallelPyEnvironment, reset_timeout=5.0)
+    with pool:
+        backend.plan(Hang(1), Finish(), Pass(60.0), Finish())
+        error = failure_of(pool.reset)
+    assert (WorkerTimeout, 1) == (type(error), error.worker)
+
+
 def test_a_start_that_stood_still_is_not_late():
     backend = Pausable()
     backend.plan(Pass(2.0), Stand(), Pass(2.0), Start(0), Start(0))

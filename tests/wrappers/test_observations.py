@@ -16,6 +16,7 @@ from envkit.envs import CartPole, Catch, GridWorld, TicTacToe
 from envkit.errors import SpecError
 from envkit.specs import add_outer_dims_nest, check_arrays_nest
 from envkit.wrappers.observations import (
+    DiscretizeObservation,
     DtypeObservation,
     RescaleObservation,
     Rescaling,
@@ -659,6 +660,13 @@ REFUSED = {
         ValueError,
         lambda: DtypeObservation(Catch(), "<U3"),
         "dtype must be one of numbers or booleans, such as np.float32, got <U3.",
+    ),
+    "DiscretizeObservation: bins for another number of elements": (
+        ValueError,
+        lambda: DiscretizeObservation(
+            showing(np.zeros(2, np.float32), UNIT), bins=[3, 4, 5]
+        ),
+        "bins must be an integer, or have one for each of 2 elements, got [3, 4, 5].",
     ),
     "ReshapeObservation: a shape of another size": (
         ValueError,
