@@ -348,7 +348,7 @@ HANDS_ON_VARIABLES = {"envkit.parallel.backends.launch"}
 HANDS_ON_VARIABLES |= {"envkit.parallel.worker.host"}
 # It marks what a worker starts by the one thing that every program inherits.
 HANDS_ON_VARIABLES |= {
-    "envkit.parallel.backends.guardian",
+    "envkit.parallel.system.guardian",
     "envkit.parallel.system.lifeline",
 }
 # It tells SDL what SDL can be told in no other way, and looks for a display.

@@ -18,7 +18,7 @@ import pytest
 
 from envkit import ParallelPyEnvironment
 from envkit.errors import ConstructorError
-from envkit.parallel.backends.guardian import Guardian
+from envkit.parallel.system.guardian import Guardian
 from envkit.testing import CountingEnv
 from tests.parallel.fake_backend import FailStart, FakeBackend, Interrupt
 from tests.waiting import PATIENCE, is_running, until

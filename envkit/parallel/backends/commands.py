@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from envkit.parallel.backends.guardian import Guardian
 from envkit.parallel.backends.launch import (
     StderrFile,
     signal_name,
@@ -19,6 +18,7 @@ from envkit.parallel.backends.launch import (
     stderr_file,
 )
 from envkit.parallel.messages import ExitReport
+from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.lifeline import MARK
 from envkit.parallel.worker.host import CUT_OFF
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from envkit.parallel import serialize
 from envkit.parallel.backends.base import Event, Exited, Started
-from envkit.parallel.backends.guardian import Guardian
 from envkit.parallel.backends.inbox import GLANCE, Inbox
 from envkit.parallel.backends.launch import (
     ForkLauncher,
@@ -49,6 +48,7 @@ from envkit.parallel.system.doorbell import (
     is_readable,
     may_linger,
 )
+from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.lifeline import MARK, forget_in_forks
 from envkit.parallel.system.poller import Poller
 from envkit.parallel.system.shared_memory import SharedBlock
