@@ -32,6 +32,7 @@ from envkit.parallel.backends import linked as linked_module
 from envkit.parallel.backends.commands import CommandLauncher
 from envkit.parallel.backends.linked import LinkedBackend, linked
 from envkit.parallel.messages import ExitReport, WorkerJob
+from envkit.parallel.system.lifeline import MARK
 from envkit.parallel.system.link import ANSWER_SIZE, PROOF_SIZE, Address, Token
 from envkit.parallel.worker import host
 from tests.parallel import streams
@@ -233,6 +234,31 @@ def test_what_a_program_appends_to_standard_error_is_not_written_over():
         with pytest.raises(WorkerCrashed) as caught:
             env.step([0])
     assert caught.value.stderr_tail == "first\nsecond\nthird"
+
+
+def start_helper():
+    helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    return helper.pid, os.getppid()
+
+
+@pytest.mark.parametrize("end", ["the pool", "the worker", "what started the worker"])
+def test_helpers_with_a_session_of_their_own_end_with_a_worker_elsewhere(end):
+    # As on another machine: what the pool has told its command is not there.
+    words = ["env", "-u", MARK, sys.executable, "-m", "envkit", "worker", "{address}"]
+    with pool_of(troubled(1), backend=linked([words])) as env:
+        env.reset()
+        ((helper, host),) = env.call("do", start_helper)
+        was_running = is_running(helper)
+        if end != "the pool":
+            worker = env.statistics().workers[0].pid
+            os.kill(worker if end == "the worker" else host, signal.SIGKILL)
+            ended = until(lambda: not is_running(helper), PATIENCE)
+    if end == "the pool":
+        ended = until(lambda: not is_running(helper), PATIENCE)
+    if not ended:
+        os.kill(helper, signal.SIGKILL)
+
+    assert (True, True) == (was_running, ended)
 
 
 def test_a_worker_that_is_lost_ends_episodes_as_truncations_and_is_replaced():

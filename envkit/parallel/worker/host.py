@@ -22,7 +22,8 @@ import sys
 from typing import Any
 
 from envkit.parallel.system.cpus import ONE_THREAD
-from envkit.parallel.system.lifeline import close_lifeline, open_lifeline
+from envkit.parallel.system.guardian import Guardian
+from envkit.parallel.system.lifeline import MARK, close_lifeline, open_lifeline
 from envkit.parallel.system.link import Address, dial, prove
 from envkit.parallel.system.shared_memory import anonymous_file
 
@@ -77,16 +78,30 @@ def run_worker(address: str, stderr: int | None = None) -> int:
         # process takes long to start. What encrypts a link has to be in that process.
         if not pool.certificate:
             prove(sock, pool)
-        process, lifeline = _start(sock.fileno(), address, stderr)
-        is_cut_off = True
+        guardian = Guardian()
+        # With the variable, the pool is on this machine, and has a guardian itself.
+        if MARK not in os.environ:
+            guardian.start()
         try:
-            is_cut_off = _watch(sock.fileno(), process)
+            return _run(sock.fileno(), address, stderr, guardian)
         finally:
-            # The kernel kills the worker and its group; one that has ended has none.
-            close_lifeline(lifeline)
-            status: int = process.wait()
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+            guardian.dismiss()
+
+
+def _run(link: int, address: str, stderr: int | None, guardian: Guardian) -> int:
+    """Runs a worker at the end of a link, and ends what it leaves behind."""
+    process, lifeline = _start(link, address, stderr, guardian.mark)
+    is_cut_off = True
+    try:
+        guardian.watch(process.pid)
+        is_cut_off = _watch(link, process)
+    finally:
+        # The kernel kills the worker and its group; one that has ended has none.
+        close_lifeline(lifeline)
+        status: int = process.wait()
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        guardian.end_helpers([process.pid])
     return CUT_OFF if is_cut_off else status
 
 
@@ -129,7 +144,7 @@ def _end_like(number: int) -> None:
 
 
 def _start(
-    link: int, address: str, stderr: int | None
+    link: int, address: str, stderr: int | None, mark: str
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Starts a worker's process, which ends with this one.
 
@@ -146,7 +161,7 @@ def _start(
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *map(str, fds), address],
             # Which GPU there is to use is for the command to say that has started it.
-            env={**ONE_THREAD, **os.environ},
+            env={**ONE_THREAD, **os.environ, MARK: mark},
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stderr=stderr,
