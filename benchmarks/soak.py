@@ -4,15 +4,16 @@
 
 Workers are killed and paused, the whole program is, environments start helpers, fork,
 hang and flood their standard error, links of workers are cut or swallow what they are
-given, and two threads use one pool: all at random, by a schedule that depends on a
-seed, in one run. Every observation carries a chain of hashes
-over all there was before it, so that each answer can be foretold and any that is lost,
-doubled, exchanged or late is seen. In the end a table shows what was tried and what
-held. It is an error if an answer is wrong, if anything does not hold or is left, or if
-hardly anything of some kind has happened.
+given, actors are killed where Ray is installed, and two threads use one pool: all at
+random, by a schedule that depends on a seed, in one run. Every observation carries a
+chain of hashes over all there was before it, so that each answer can be foretold and
+any that is lost, doubled, exchanged or late is seen. In the end a table shows what was
+tried and what held. It is an error if an answer is wrong, if anything does not hold or
+is left, or if hardly anything of some kind has happened.
 
 The environments are in `soak_environments.py`, the troubles in `soak_plan.py`, what an
-answer must be in `soak_judge.py`, what harms links in `soak_links.py`, and the process
+answer must be in `soak_judge.py`, what harms links in `soak_links.py`, what harms
+actors in `soak_ray.py`, and the process
 that steps in `soak_parts.py`. This
 process is the one outside, which kills and pauses: it goes on when all stand still.
 """
@@ -77,7 +78,9 @@ READING = 20e6
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=240.0, help="stops after that")
+    parser.add_argument(
+        "--seconds", type=float, default=3600.0, help="gives up after that"
+    )
     parser.add_argument("--troubles", type=int, default=500, help="of all kinds")
     parser.add_argument("--num-envs", type=int, default=32)
     parser.add_argument("--workers", type=int, default=4)
@@ -234,9 +237,11 @@ def inside(told: argparse.Namespace) -> None:
 
 
 def schedule_of(told: argparse.Namespace, parts: Sequence[Any]) -> list[list[Trouble]]:
-    linked = [number for number, part in enumerate(parts) if part.is_linked]
+    able: dict[str, list[int]] = {}
+    for number, part in enumerate(parts):
+        able.setdefault(part.carrier, []).append(number)
     steps = told.steps // len(parts)
-    return schedule(told.troubles, told.seed, len(parts), steps, told.num_envs, linked)
+    return schedule(told.troubles, told.seed, len(parts), steps, told.num_envs, able)
 
 
 def outside(told: argparse.Namespace, console: Console) -> tuple[list[Any], Outside]:
@@ -287,9 +292,14 @@ def rows(
     told: argparse.Namespace, results: Sequence[Any], trouble: Outside
 ) -> Iterator[tuple[str, int, int, int, str]]:
     """Returns what was tried of each kind, the least there must be, and what held."""
+    from soak_parts import PARTS
+
     made, harm = total(results, "made"), total(results, "harm")
     harm[STANDSTILLS.name] += trouble.moved
+    carriers = {part.carrier for part in PARTS}
     for kind in KINDS:
+        if kind.needs and kind.needs not in carriers:
+            continue
         tried = (trouble.tried if kind.from_outside else made)[kind.name]
         least = max(1, count_of(kind, told.troubles) // 4)
         yield kind.name, tried, least, max(0, tried - harm[kind.name]), kind.checked
@@ -304,9 +314,13 @@ def rows(
 
 
 def failures(
-    table: Sequence[tuple[str, int, int, int, str]], results: Sequence[Any]
+    told: argparse.Namespace,
+    table: Sequence[tuple[str, int, int, int, str]],
+    results: Sequence[Any],
 ) -> Iterator[str]:
     """Says why the run counts as failed, if it does."""
+    if any(result["counts"]["gave up"] for result in results):
+        yield f"it gave up after {told.seconds:g} s; --seconds allows more"
     if total(results, "counts")["wrong"]:
         yield "answers were wrong"
     for name, tried, least, held, _ in table:
@@ -359,7 +373,7 @@ def main() -> None:
     }
     told.json.parent.mkdir(parents=True, exist_ok=True)
     told.json.write_text(json.dumps(facts, indent=1) + "\n")
-    if reasons := list(failures(table, results)):
+    if reasons := list(failures(told, table, results)):
         text = textwrap.indent("\n".join(reasons), "  ")
         sys.exit(f"failed with seed {told.seed}:\n{text}")
 

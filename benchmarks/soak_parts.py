@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import fcntl
 import functools
+import importlib.util
 import logging
 import os
 import queue
@@ -45,6 +46,7 @@ from soak_plan import (
     command_of,
     marked,
 )
+from soak_ray import ActorTroubles, Cluster
 
 from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
 from envkit.errors import WorkerError
@@ -262,16 +264,16 @@ class _Other:
 
 
 class Part(NamedTuple):
-    """A pool, and how it is stepped."""
+    """A pool, and how it is stepped.
+
+    Attributes:
+        carrier: What carries its rows: a start method, "linked" or "ray".
+    """
 
     name: str
     make: Any
     way: Callable[[Any, Judge, Orders], Steps]
-    start_method: str
-
-    @property
-    def is_linked(self) -> bool:
-        return self.start_method == "linked"
+    carrier: str
 
     @property
     def has_two_threads(self) -> bool:
@@ -299,6 +301,11 @@ PARTS = [
     Part("in lockstep, linked", ParallelPyEnvironment, in_lockstep, "linked"),
     Part("first come, linked", AsyncParallelPyEnvironment, first_come, "linked"),
 ]
+if importlib.util.find_spec("ray") is not None:
+    PARTS += [
+        Part("in lockstep, Ray", ParallelPyEnvironment, in_lockstep, "ray"),
+        Part("first come, Ray", AsyncParallelPyEnvironment, first_come, "ray"),
+    ]
 
 
 def run_part(
@@ -311,9 +318,28 @@ def run_part(
     notes: Sequence[str] = (),
 ) -> Result:
     """Runs a part through its share of the steps and of the troubles."""
+    part = PARTS[number - 1]
+    cluster = Cluster(mark) if part.carrier == "ray" else None
+    try:
+        return _run_part(number, told, plan, board, mark, deadline, notes, cluster)
+    finally:
+        if cluster is not None:
+            cluster.shut_down()
+
+
+def _run_part(
+    number: int,
+    told: argparse.Namespace,
+    plan: Sequence[Trouble],
+    board: Board,
+    mark: str,
+    deadline: float,
+    notes: Sequence[str],
+    cluster: Cluster | None,
+) -> Result:
     part, before = PARTS[number - 1], Residue.now()
     judge, wrong = Judge(told.num_envs), []
-    calls, floods = 0, FloodWatch()
+    calls, floods, has_given_up = 0, FloodWatch(), False
     by_envs = [trouble for trouble in plan if trouble.kind.code]
     orders = Orders(by_envs, judge, told.seed + number)
     killed_before = int(board.head[KILLED])
@@ -321,8 +347,12 @@ def run_part(
     policy = RestartPolicy(max_restarts=10**6, within=None, backoff=0.0)
     # A step that goes on after everything has stood still has to have time for it.
     slow = 0.5 * told.timeout
-    links = LinkTroubles(plan, told.workers) if part.is_linked else None
-    where = {"backend": links.backend} if links else {"start_method": part.start_method}
+    links: LinkTroubles | ActorTroubles | None = None
+    if part.carrier == "linked":
+        links = LinkTroubles(plan, told.workers)
+    elif part.carrier == "ray":
+        links = ActorTroubles(plan)
+    where = {"backend": links.backend} if links else {"start_method": part.carrier}
     env = part.make(
         [functools.partial(Chained, i, slow) for i in range(told.num_envs)],
         num_workers=told.workers,
@@ -347,6 +377,7 @@ def run_part(
                 if links is not None:
                     links.look(env, judge)
                 if time.monotonic() > deadline:
+                    has_given_up = True
                     break
             orders.end()
             _await_quiet(board, number)
@@ -354,7 +385,10 @@ def run_part(
         finally:
             running.close()
         statistics = env.statistics()
-        if found := _growth(at_first, _held(env)):
+        now = _held(env)
+        if cluster is not None:
+            now["descriptors"] = at_first["descriptors"]  # Ray's own come and go.
+        if found := _growth(at_first, now):
             wrong += found
             floods.harm += 1
     killed = set(board.killed[killed_before : board.head[KILLED]].tolist())
@@ -388,10 +422,12 @@ def run_part(
         THREADS: calls,
         "wrong": len(judge.wrong),
         "seconds": round(time.monotonic() - began),
+        "gave up": int(has_given_up),
     }
     made = {kind.name: judge.made[kind.code] for kind in KINDS if kind.code}
     made.update(links.made if links is not None else {})
-    return Result(counts, made, harm, judge.wrong[:20] + wrong, _left(before, mark))
+    left = cluster.left() if cluster is not None else _left(before, mark)
+    return Result(counts, made, harm, judge.wrong[:20] + wrong, left)
 
 
 def _await_quiet(board: Board, number: int) -> None:
@@ -533,4 +569,7 @@ def run(
 
 
 def _summary(result: Result) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in result.counts.items())
+    counts = {**result.counts}
+    if not counts["gave up"]:
+        del counts["gave up"]
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
         code: What has an environment make it, or be in the middle of a slow step; or 0.
         from_outside: Whether the process outside makes it.
         checked: How it is found out that it did no harm.
-        needs_links: Whether only pools of linked workers can have it.
+        needs: Which pools alone can have it: "linked", "ray", or "" for all.
     """
 
     name: str
@@ -44,12 +44,21 @@ class Kind(NamedTuple):
     code: int
     from_outside: bool
     checked: str
-    needs_links: bool = False
+    needs: str = ""
 
 
-(SIGNALS, HELPERS, FORKS, FLOODS, HANGS, PAUSES, STANDSTILLS, CUTS, SWALLOWS) = (
-    KINDS
-) = [
+(
+    SIGNALS,
+    HELPERS,
+    FORKS,
+    FLOODS,
+    HANGS,
+    PAUSES,
+    STANDSTILLS,
+    CUTS,
+    SWALLOWS,
+    ACTORS,
+) = KINDS = [
     Kind(
         "signals to workers",
         0.45,
@@ -99,7 +108,7 @@ class Kind(NamedTuple):
         0,
         False,
         "the worker is replaced, and none besides; its rows end as truncations",
-        needs_links=True,
+        needs="linked",
     ),
     Kind(
         "links that swallow",
@@ -107,7 +116,15 @@ class Kind(NamedTuple):
         0,
         False,
         "the worker is replaced after step_timeout",
-        needs_links=True,
+        needs="linked",
+    ),
+    Kind(
+        "actors of Ray killed",
+        0.02,
+        0,
+        False,
+        "the worker is replaced, and none besides; its rows end as truncations",
+        needs="ray",
     ),
 ]
 # What happens all the time, in those parts that have a second thread.
@@ -133,7 +150,7 @@ def schedule(
     parts: int,
     steps: int,
     num_envs: int,
-    linked: Sequence[int],
+    able: Mapping[str, Sequence[int]],
 ) -> list[list[Trouble]]:
     """Plans the troubles of each part, in their order.
 
@@ -143,13 +160,15 @@ def schedule(
         parts: How many parts there are.
         steps: How many steps each part makes.
         num_envs: How many environments there are.
-        linked: Which parts have linked workers.
+        able: Which parts can have the troubles that not all can have, by their need.
     """
     rng = np.random.default_rng(seed)
     plan: list[list[Trouble]] = [[] for _ in range(parts)]
     for kind in KINDS:
-        places = linked if kind.needs_links else range(parts)
+        places = able.get(kind.needs, ()) if kind.needs else range(parts)
         first = rng.integers(parts)
+        if not places:
+            continue
         for index in range(count_of(kind, troubles)):
             trouble = Trouble(
                 int(rng.integers(steps // 50, steps * 9 // 10)),
