@@ -13,9 +13,8 @@ is left, or if hardly anything of some kind has happened.
 
 The environments are in `soak_environments.py`, the troubles in `soak_plan.py`, what an
 answer must be in `soak_judge.py`, what harms links in `soak_links.py`, what harms
-actors in `soak_ray.py`, and the process
-that steps in `soak_parts.py`. This
-process is the one outside, which kills and pauses: it goes on when all stand still.
+actors in `soak_ray.py`, and the process that steps in `soak_parts.py`. This process is
+the one outside, which kills and pauses: it goes on when all stand still.
 """
 
 from __future__ import annotations

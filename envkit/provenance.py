@@ -292,6 +292,11 @@ def check_made_by(env: Any, saved: MadeBy | None) -> None:
     """
     if saved is None:
         return
+    if not isinstance(saved, MadeBy):
+        raise ValueError(
+            f"{type(env).__name__}.set_state() was given a state that is broken: what "
+            f"has made it is {describe(saved)}. It takes what get_state() returned."
+        )
     ours = made_by(env).id
     if (
         ours is not None
@@ -319,11 +324,11 @@ def check_state_of(
 ) -> None:
     """Refuses a state whose `of` describes an environment with other arguments."""
     of = state.get("of") if isinstance(state, dict) else None
-    if of != description:
+    if not isinstance(of, str) or of != description:
         raise ValueError(
             f"{type(env).__name__}.set_state() was given the state of another {kind}."
             f"\n\n  expected   {description}\n"
-            f"  got        {of or describe(state)}\n\n"
+            f"  got        {of if isinstance(of, str) else describe(state)}\n\n"
             f"A state fits {kind}s that were made with the same arguments."
         )
 

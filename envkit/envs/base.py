@@ -382,8 +382,18 @@ class BatchableEnvironment(SpecifiedEnvironment):
 
     def _set_state(self, state: Any) -> None:
         check_state_of(self, state, self._description())
+        arrays = self._arrays()
+        # All of it, before anything changes.
+        for name, array in arrays.items():
+            saved = state.get(name)
+            if not isinstance(saved, np.ndarray) or (
+                (saved.shape, saved.dtype.kind) != (array.shape, array.dtype.kind)
+            ):
+                raise _broken(self, name, saved)
+        if type(state.get("clock")) is not int:
+            raise _broken(self, "clock", state.get("clock"))
         self._clock = state["clock"]
-        for name, array in self._arrays().items():
+        for name, array in arrays.items():
             array[...] = state[name]
 
     def _arrays(self) -> dict[str, Array]:
@@ -511,6 +521,13 @@ class _DiscreteActions:
         if self._batch_size is None:
             return "The environment has not moved."
         return "None of the rows has moved."
+
+
+def _broken(env: Any, name: str, saved: Any) -> ValueError:
+    return ValueError(
+        f"{type(env).__name__}.set_state() was given a state that is broken: its "
+        f"{name!r} is {describe(saved)}. It takes what get_state() returned."
+    )
 
 
 def _first_row(array: Array) -> Array:

@@ -168,6 +168,9 @@ class GoalReplayEnvWrapper(PyEnvironmentBaseWrapper):
         dtypes = nest.map_structure(_dtype_of, self._goal)
         return {**super()._save(), "dtypes": dtypes}
 
+    def _fits(self, saved: Any) -> bool:
+        return super()._fits(saved) and "dtypes" in saved
+
     def _restore(self, saved: Any) -> None:
         # Pickled arrays come back in native byte order.
         self._goal = nest.map_structure(

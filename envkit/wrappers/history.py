@@ -147,7 +147,12 @@ class RowHistory:
 
     def fits(self, saved: Any) -> bool:
         """True if a state is of a history like this one."""
-        return _kinds_of(saved["rings"]) == _kinds_of(self._rings)
+        newest = saved["newest"]
+        return (
+            _kinds_of(saved["rings"]) == _kinds_of(self._rings)
+            and type(newest) is int
+            and 0 <= newest < self._length
+        )
 
     def restore(self, saved: Any) -> None:
         """Takes over a state; it belongs to this history from then on."""

@@ -221,6 +221,9 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         # What counts is how long it has been, on whatever clock.
         return {**super()._save(), "elapsed": self._now() - self._began}
 
+    def _fits(self, saved: Any) -> bool:
+        return super()._fits(saved) and np.asarray(saved["elapsed"]).dtype.kind in "fi"
+
     def _restore(self, saved: Any) -> None:
         super()._restore(saved)
         self._began = self._now() - saved["elapsed"]

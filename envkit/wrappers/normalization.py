@@ -525,7 +525,8 @@ class Normalizer(PyEnvironmentBaseWrapper):
     def _set_state(self, state: Any) -> None:
         # Before anything changes, in the environment or here.
         if isinstance(state, WrapperState) and state.wrapper == type(self).__qualname__:
-            given = state.own["statistics"]
+            own = state.own if isinstance(state.own, dict) else {}
+            given = own.get("statistics", ())
             if len(given) != len(self._leaves):
                 raise ValueError(
                     f"{type(self).__name__}.set_state() was given the state of a "
@@ -535,6 +536,9 @@ class Normalizer(PyEnvironmentBaseWrapper):
             for leaf, one in zip(self._leaves, given, strict=True):
                 leaf.statistics.check_state(one)
         super()._set_state(state)
+
+    def _fits(self, saved: Any) -> bool:
+        return super()._fits(saved) and isinstance(saved["frozen"], bool)
 
     def _restore(self, saved: Any) -> None:
         super()._restore(saved)

@@ -344,6 +344,9 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
     def _save(self) -> Any:
         return {**super()._save(), "queues": self._queues()}
 
+    def _fits(self, saved: Any) -> bool:
+        return super()._fits(saved) and len(saved["queues"]) == len(self._queues())
+
     def _restore(self, saved: Any) -> None:
         super()._restore(saved)
         # As if the clock had stood still since.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shutil
 import zipfile
@@ -18,7 +19,13 @@ from envkit.provenance import dumped, to_plain
 from envkit.recording import Record, Recording, Replay, rebuilt
 from envkit.specs import ObjectSpec
 from envkit.testing import CountingEnv
-from envkit.wrappers import FrameStack, TimeLimit
+from envkit.wrappers import (
+    DelayAction,
+    FrameStack,
+    NormalizeObservation,
+    RecordEpisodeStatistics,
+    TimeLimit,
+)
 
 
 class Telling(CountingEnv):
@@ -309,17 +316,67 @@ def test_a_broken_state_of_a_replay_changes_nothing(wrong, tmp_path):
     assert (0, 9) == (env.episode, len(env._playing()) - 1)
 
 
-@pytest.mark.parametrize(
-    "wrapper", [lambda env: TimeLimit(env, 5), lambda env: FrameStack(env, 3)]
-)
+WRAPPERS = [
+    lambda env: TimeLimit(env, 5),
+    lambda env: FrameStack(env, 3),
+    lambda env: RecordEpisodeStatistics(env),
+    lambda env: NormalizeObservation(env),
+    lambda env: DelayAction(env, 2),
+]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_a_state_of_a_wrapper_that_lacks_something_changes_nothing(wrapper, message_of):
     env = wrapper(make("Catch", seed=1))
     env.reset()
     token = env.get_state()
     before = env.step(0)
-    broken = token._replace(environment=token.environment._replace(own={}))
+    own = token.environment.own
+    for lacking in [None, *own]:
+        rest = {key: own[key] for key in own if lacking not in (None, key)}
+        broken = token._replace(environment=token.environment._replace(own=rest))
 
-    assert message_of(ValueError, lambda: env.set_state(broken)).startswith(
-        f"{type(env).__name__}.set_state() was given "
+        assert message_of(
+            ValueError, functools.partial(env.set_state, broken)
+        ).startswith(f"{type(env).__name__}.set_state() was given ")
+        assert before is env.current_time_step()
+
+
+@pytest.mark.parametrize("made_by", [b"", "1.0", (None,), object()], ids=type)
+def test_a_state_that_does_not_say_what_has_made_it_changes_nothing(
+    made_by, message_of
+):
+    env = make("CartPole", seed=1)
+    env.reset()
+    token = env.get_state()
+    before = env.step(0)
+
+    message = message_of(
+        ValueError, lambda: env.set_state(token._replace(made_by=made_by))
     )
+    assert message.startswith("CartPole.set_state() was given a state that is broken")
     assert before is env.current_time_step()
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, "x", np.zeros(7), np.array(["x"] * 4)], ids=str
+)
+def test_a_state_of_an_environment_of_envkit_that_is_broken_changes_nothing(
+    wrong, message_of
+):
+    env, twin = make("CartPole", seed=1), make("CartPole", seed=1)
+    env.reset()
+    token = env.get_state()
+    twin.reset()
+    for one in (env, twin):
+        one.step(0)
+    own = token.environment
+    broken = [own | {key: wrong} for key in own]
+    broken += [{key: own[key] for key in own if key != lacking} for lacking in own]
+    for each in broken:
+        state = token._replace(environment=each)
+        assert message_of(
+            ValueError, functools.partial(env.set_state, state)
+        ).startswith("CartPole.set_state() was given ")
+    for _ in range(20):
+        assert str(env.step(1)) == str(twin.step(1))
