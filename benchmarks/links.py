@@ -88,10 +88,10 @@ def serve(sock: socket.socket, down: int, up: int) -> None:
         sock.sendall(answer)
 
 
-def bare_sockets(down: int, up: int) -> Contender:
+def bare_sockets(down: int, up: int, workers: int = WORKERS) -> Contender:
     """Opens a connection with each of some processes."""
     ours, processes = [], []
-    for _ in range(WORKERS):
+    for _ in range(workers):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             mine = socket.create_connection(listener.getsockname())
             theirs, _ = listener.accept()

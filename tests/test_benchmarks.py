@@ -27,6 +27,7 @@ SCRIPTS = {
     "efficiency": (["--num-envs=2"], 10),
     "images": (["--num-envs=2"], 8),
     "links": (["--num-envs=2"], 16),
+    "serving": (["--num-envs=2"], 4),
     "stragglers": (["--num-envs=4", "--work=1"], 3),
     "tf_environment": (["--sizes", "2", "--compiled=8"], 3),
     "wrappers": (["--rows=4"], 39),

@@ -386,8 +386,6 @@ class Session:
         if link.has_some:
             return True
         poll = self._poller.poll
-        if poll(0):
-            return not self._reason
         until = self._heard + self._options.idle_timeout
         while not self._reason:
             left = until - time.monotonic()
