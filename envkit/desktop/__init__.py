@@ -10,6 +10,7 @@ from envkit.desktop.actions import (
     Together,
 )
 from envkit.desktop.client import DesktopClient
+from envkit.desktop.demonstration import Demonstration
 from envkit.desktop.desktop import Command, Desktop
 from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
 from envkit.desktop.pixels import PixelFormat
@@ -22,6 +23,7 @@ __all__ = [
     "ClickGrid",
     "Command",
     "Controls",
+    "Demonstration",
     "Desktop",
     "DesktopClient",
     "DesktopError",

@@ -272,6 +272,11 @@ class Desktop(PyEnvironment):
         }
 
     @property
+    def actions(self) -> Actions:
+        """The encoding of actions."""
+        return self._actions
+
+    @property
     def display(self) -> str:
         """The display as X has it, such as ":7", or the address of the VNC server."""
         return self._machine.display
@@ -415,10 +420,13 @@ class Desktop(PyEnvironment):
             self._check_open("step")
         machine = self._machine
         events = self._actions.events(action)
+        before = machine.screen.updates
         if events:
+            # A change that is there already does not follow from these.
+            if machine.update():
+                self._note_change()
             machine.send(events)
             self._acted_at = time.monotonic()
-        before = machine.screen.updates
         if self._pause:
             deadline = time.monotonic() + self._pause
             while (left := deadline - time.monotonic()) > 0:
@@ -483,8 +491,10 @@ class Desktop(PyEnvironment):
             self._key_to_pixel, self._acted_at = changed - acted, None
 
     def _observation(self, reported: Reported) -> NestedArray:
+        # A returned picture is the caller's, and a function of two pictures needs both.
+        frame = self._frame if self._reward is None else self._frame.copy()
         if not self._most_text:
-            return self._frame
+            return frame
         if self._read_text is not None:
             text = self._read_text(self._frame)
         else:
@@ -492,7 +502,7 @@ class Desktop(PyEnvironment):
         # Of a longer one the end, which is the newest.
         found = np.array(text[-self._most_text :], f"<U{self._most_text}")
         if self._has_pixels:
-            return {"pixels": self._frame, "text": found}
+            return {"pixels": frame, "text": found}
         return {"text": found}
 
     def _fitting(self) -> Array:

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 __all__ = ["Ended", "Keeper", "KeeperError"]
 
-_PATIENCE = 30.0  # Seconds within which the keeper answers, also on a busy machine.
+_PATIENCE = 120.0  # Seconds within which it answers, also on a busy machine.
 _GRACE = 2.0  # Seconds that an X server has for removing its files.
 _MOST_WORDS = 4096  # The last characters that are kept of what a program prints.
 _PDEATHSIG, _SUBREAPER = 1, 36  # Of <linux/prctl.h>.

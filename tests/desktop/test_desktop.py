@@ -151,6 +151,14 @@ def test_a_function_of_two_pictures_is_the_reward_and_one_of_one_the_end(make, g
     assert 30 == last.observation.max()
 
 
+def test_a_caller_may_write_into_a_picture(make, game):
+    env = make(reward=lambda now, before: float(now.max()) - float(before.max()))
+    env.reset().observation[...] = 255
+    time_step = env.step(NOTHING)
+
+    assert (0.0, 0) == (float(time_step.reward), int(time_step.observation.max()))
+
+
 def test_a_reset_by_keys_presses_them_one_after_the_other(make, game):
     env = make(reset=["ctrl-r"], ready=lambda frame: frame.max() == 0)
     game.show(200)
