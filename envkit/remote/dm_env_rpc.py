@@ -63,7 +63,7 @@ Result = TypeVar("Result")
 _LOGGER = logging.getLogger(__name__)
 
 _PORT = 9000
-_GRACE = 2.0  # seconds that streams have to end when the server does
+_GRACE = 5.0  # seconds that streams have to end when the server does
 _GLANCE = 0.5  # seconds after which a wait looks at whether the server is stopping
 _SERVICE = "dm_env_rpc.v1.Environment"
 # Bytes of a request beside the actions of a step: settings, names.
@@ -454,8 +454,11 @@ class DmEnvRpcServer:
         if self._is_closed:
             return
         self._is_closed = True
-        for stream in list(self._streams):
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
             stream.end(reason)
+        # It returns as soon as all have ended.
         self._server.stop(_GRACE).wait(_GRACE + 5)
         self._close_hosts()
 

@@ -32,6 +32,7 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 import numpy as np
@@ -361,10 +362,7 @@ class OpenEnvServer:
         if self._is_closing:
             return
         self._is_closing = True
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # It has ended meanwhile.
-                loop.call_soon_threadsafe(self._say_goodbye, reason)
+        self._say_goodbye(reason)
         self._server.should_exit = True
         self._thread.join(_GRACE + 5)
         self._host.close()
@@ -404,8 +402,19 @@ class OpenEnvServer:
             _LOGGER.exception("The server for OpenEnv has ended")
 
     def _say_goodbye(self, reason: str) -> None:
-        for connection in list(self._connections):
-            connection.end(reason)
+        """Ends all sessions; waits until clients have been told, for a moment."""
+        if self._loop is None or not self._thread.is_alive():
+            return
+
+        async def end() -> None:
+            ends = [connection.end(reason) for connection in self._connections]
+            if ends:
+                await asyncio.wait(ends, timeout=_GRACE)
+
+        # Before uvicorn ends the connections itself, without a reason.
+        saying = asyncio.run_coroutine_threadsafe(end(), self._loop)
+        with contextlib.suppress(FutureTimeoutError):
+            saying.result(2 * _GRACE)
 
     # HTTP.
 
@@ -663,10 +672,11 @@ class _Connection:
         left = left if left > 0 else self._idle_timeout
         self._timer = asyncio.get_running_loop().call_later(left, self._look)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str) -> asyncio.Task[None]:
         """Tells the client why, and closes the connection."""
         if self._ending is None:
             self._ending = asyncio.create_task(self._say(reason))
+        return self._ending
 
     async def _say(self, reason: str) -> None:
         message = f"The session has ended: {reason}."

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from envkit.remote.server import Server
 from envkit.remote.serving import Menu, Offer, ServeOptions
@@ -24,6 +28,21 @@ def served(*targets, resume=30.0, to_prove=60.0, arguments=None, **options) -> I
         yield server
     finally:
         server.close("the test is over")
+
+
+def certificate_in(folder: Path) -> tuple[str, str]:
+    """Makes a certificate for localhost; returns its file, and that of its key."""
+    cert, key = str(folder / "cert"), str(folder / "key")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"]
+    command += ["ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj"]
+    command += ["/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    try:
+        subprocess.run(
+            [*command, "-keyout", key, "-out", cert], check=True, capture_output=True
+        )
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return cert, key
 
 
 class Between:

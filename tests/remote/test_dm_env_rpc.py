@@ -11,6 +11,7 @@ import functools
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import types
@@ -30,6 +31,7 @@ from envkit.specs.special import ObjectSpec, Strings, TextSpec
 from envkit.testing import CountingEnv, check_environment
 from tests import waiting
 from tests.remote import games
+from tests.remote.serving import certificate_in
 
 pytest.importorskip("dm_env_rpc", reason="dm_env_rpc is not installed")
 
@@ -639,6 +641,17 @@ def test_an_answer_that_takes_too_long_truncates_the_episode():
         assert "no answer within 0.05 s" in env.get_info()["lost"]
         games.GO_ON.set()
         env.close()
+
+
+def test_tls_encrypts_and_checks_the_certificate(tmp_path):
+    cert, key = certificate_in(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    with serving("Catch", tls=context, cert=cert, key=key, token=b"s") as server:
+        with DmEnvRpcWrapper(server.address, token="s", cafile=cert) as env:
+            assert env.reset().is_first()
+        with pytest.raises(DmEnvRpcError, match="could not be reached"):
+            DmEnvRpcWrapper(server.address, token="s", connect_timeout=0.5)
 
 
 def test_a_server_that_is_not_there_is_told_of():

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from envkit.specs.special import ObjectSpec, Strings
 from envkit.testing import check_environment
 from tests import waiting
 from tests.remote import games
+from tests.remote.serving import certificate_in
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
@@ -476,6 +478,7 @@ def test_it_is_found_by_its_scheme_and_plays_in_a_pool(walks):
             expect_same(nest.map_structure(lambda *rows: np.stack(rows), *alone), batch)
 
 
+@pytest.mark.heavy
 def test_it_keeps_the_contract(walks):
     check_environment(functools.partial(OpenEnvWrapper, walks.url))
 
@@ -565,6 +568,17 @@ def test_a_server_that_is_killed_in_a_session_truncates_the_episode():
     finally:
         process.kill()
         process.communicate()
+
+
+def test_tls_encrypts_and_checks_the_certificate(tmp_path):
+    cert, key = certificate_in(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    with serving("Catch", tls=context, cert=cert, key=key, token=b"s") as server:
+        with OpenEnvWrapper(server.url, token="s", cafile=cert) as env:
+            assert env.reset().is_first()
+        with pytest.raises(OpenEnvError, match="CERTIFICATE_VERIFY"):
+            OpenEnvWrapper(server.url, token="s")
 
 
 def test_a_server_that_is_not_there_is_told_of(message_of):

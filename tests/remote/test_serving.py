@@ -28,7 +28,7 @@ from envkit.remote.launch import LaunchError
 from envkit.remote.protocol import MAGIC
 from envkit.specs import ObjectSpec
 from tests.parallel.streams import is_grammatical
-from tests.remote.serving import Between, served
+from tests.remote.serving import Between, certificate_in, served
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
@@ -439,16 +439,7 @@ def test_one_wakes_from_a_wait_for_a_server_that_stops():
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """Returns a file with a certificate for localhost, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"]
-    command += ["ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj"]
-    command += ["/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    command += ["-keyout", str(folder / "key"), "-out", str(folder / "cert")]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not installed")
-    return folder / "cert", folder / "key"
+    return certificate_in(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_encrypts_and_checks_the_certificate(certificate):
