@@ -195,8 +195,9 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         """Returns where the environments come from, and from which servers."""
         found = {**self._env.provenance(), **self._made_of()}
         facts = self.servers()
-        if facts and isinstance(facts[0].said.get("provenance"), dict):
-            found["packages"] = facts[0].said["provenance"].get("packages", {})
+        said = facts[0].said.get("provenance") if facts else None
+        if isinstance(said, dict):
+            found |= {key: said[key] for key in ("packages", "python") if key in said}
         found["remote"] = [
             {
                 "address": fact.address,

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
 from envkit.registry import constructor
@@ -110,6 +111,8 @@ class Server:
         self._threads: set[threading.Thread] = set()
         self._closing = ""
         self._failed: str | None = None
+        # One for a session, and one for a client on this machine.
+        self._has_cpus = may_linger(2)
         # Not empty in a process that an environment of a session has forked.
         self._forked: list[int] = []
         if hasattr(os, "register_at_fork"):
@@ -328,7 +331,12 @@ class Server:
                 )
             self._opening += 1
         session = Session(
-            wanted, self._options, resume=self._resume, forked=self._forked
+            wanted,
+            self._options,
+            resume=self._resume,
+            forked=self._forked,
+            # Several that linger would keep each other from Python.
+            may_linger=lambda: self._has_cpus and len(self._sessions) == 1,
         )
         try:
             facts = session.build()

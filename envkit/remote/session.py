@@ -42,6 +42,7 @@ from envkit.parallel.slab import (
     SlabLayout,
     view_of,
 )
+from envkit.parallel.system.doorbell import linger
 from envkit.parallel.system.link import ASKED, HEAD, MESSAGE, Frame, Link
 from envkit.parallel.worker.environments import resident_bytes
 from envkit.parallel.worker.runner import EnvRunner
@@ -127,6 +128,7 @@ class Session:
         *,
         resume: float = _RESUME,
         forked: Sequence[int] = (),
+        may_linger: Callable[[], bool] = bool,
     ) -> None:
         """Prepares; `build` makes the environments.
 
@@ -135,7 +137,9 @@ class Session:
             options: What the server allows.
             resume: For how many seconds it waits for its client after a lost link.
             forked: Not empty in a process that an environment has forked.
+            may_linger: Tells whether there is a CPU for a moment of busy waiting.
         """
+        self._may_linger = may_linger
         self.id = secrets.token_hex(8)
         self.secret = secrets.token_hex(16)
         self.ended = False
@@ -385,6 +389,9 @@ class Session:
         assert link is not None
         if link.has_some:
             return True
+        # Falling asleep and waking up takes longer than most clients do.
+        if self._may_linger() and linger(link.is_readable):
+            return not self._reason
         poll = self._poller.poll
         until = self._heard + self._options.idle_timeout
         while not self._reason:
