@@ -233,7 +233,7 @@ class Remote:
             self._tell_observation()
 
     def _tell_observation(self) -> None:
-        """Tells what is observed, where that is a few numbers."""
+        """Sends the observation, where that is a few numbers."""
         if self._game.observed is not None:
             body = {"observation": self._game.observed}
             episode = {"episode_id": str(self._status.episode)}
