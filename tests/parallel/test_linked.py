@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -241,7 +242,17 @@ def start_helper():
     return helper.pid, os.getppid()
 
 
-@pytest.mark.parametrize("end", ["the pool", "the worker", "what started the worker"])
+def kill_with_children(pid):
+    """Ends a process as Ray ends an actor: its children first."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    os.kill(pid, signal.SIGSTOP)
+    for each in [*map(int, children), pid]:
+        os.kill(each, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "end", ["the pool", "the worker", "what started it", "that and its children"]
+)
 def test_helpers_with_a_session_of_their_own_end_with_a_worker_elsewhere(end):
     # As on another machine: what the pool has told its command is not there.
     words = ["env", "-u", MARK, sys.executable, "-m", "envkit", "worker", "{address}"]
@@ -249,9 +260,12 @@ def test_helpers_with_a_session_of_their_own_end_with_a_worker_elsewhere(end):
         env.reset()
         ((helper, host),) = env.call("do", start_helper)
         was_running = is_running(helper)
-        if end != "the pool":
+        if end == "that and its children":
+            kill_with_children(host)
+        elif end != "the pool":
             worker = env.statistics().workers[0].pid
             os.kill(worker if end == "the worker" else host, signal.SIGKILL)
+        if end != "the pool":
             ended = until(lambda: not is_running(helper), PATIENCE)
     if end == "the pool":
         ended = until(lambda: not is_running(helper), PATIENCE)

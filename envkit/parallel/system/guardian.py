@@ -63,6 +63,11 @@ done
 """
 
 
+# Lets another process run a program, with the same input, and ends. What runs in the
+# background of a shell has no input otherwise.
+_DETACH = 'exec 3<&0; sh -c "$1" "$0" <&3 3<&- &'
+
+
 class Guardian:
     """The guardian of one pool, as its parent sees it.
 
@@ -78,8 +83,13 @@ class Guardian:
         self._input = -1
         self._pid = 0
 
-    def start(self) -> None:
-        """Starts the process once, where there are `/proc` and a shell."""
+    def start(self, *, detached: bool = False) -> None:
+        """Starts the process once, where there are `/proc` and a shell.
+
+        Args:
+            detached: Whether it is to be no child of this process, whose children may
+                be ended together with it: Ray does so.
+        """
         if self._pid or sys.platform != "linux":
             return
         read, write = open_lifeline()
@@ -89,12 +99,19 @@ class Guardian:
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
             (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
         ]
-        program = ["sh", "-c", _PROGRAM, f"{MARK}={self.mark}"]
+        mark = f"{MARK}={self.mark}"
+        program = ["sh", "-c", _PROGRAM, mark]
+        if detached:
+            program = ["sh", "-c", _DETACH, mark, _PROGRAM]
         try:
             self._pid = os.posix_spawnp(
                 "sh", program, os.environ, file_actions=files, setsid=True
             )
             self._input = write
+            if detached:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(self._pid, 0)
+                self._pid = 0
         except (OSError, NotImplementedError):  # There is no shell, or no room.
             close_lifeline(write)
         finally:

@@ -81,7 +81,7 @@ def run_worker(address: str, stderr: int | None = None) -> int:
         guardian = Guardian()
         # With the variable, the pool is on this machine, and has a guardian itself.
         if MARK not in os.environ:
-            guardian.start()
+            guardian.start(detached=True)
         try:
             return _run(sock.fileno(), address, stderr, guardian)
         finally:
