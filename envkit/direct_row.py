@@ -24,6 +24,9 @@ from envkit.time_step import StepType, TimeStep
 __all__ = ["CurrentTimeStep", "DirectRow", "are_own"]
 
 _FIRST, _MID = StepType.FIRST, StepType.MID
+# An environment of which so many steps in turn were finished one after entering makes
+# time steps, because entering and leaving cost more than they do.
+_IN_VAIN = 4
 _INTEGERS = frozenset({int, *(np.dtype(code).type for code in "bhilqBHILQ")})
 
 
@@ -57,6 +60,7 @@ class DirectRow(abc.ABC):
         "_reward_dtype",
         "_shown",
         "_steps",
+        "_vain",
         "choices",
         "classes",
         "counter",
@@ -96,6 +100,7 @@ class DirectRow(abc.ABC):
         self.counter: Any = self
         self.most = sys.maxsize
         self._steps, self.place, self.reward = 0, None, 0.0
+        self._vain = 0
         spec = owner.observation_spec()
         self.dtype, self.shape = spec.dtype, None
         self._reward_dtype = owner.reward_spec().dtype
@@ -132,7 +137,7 @@ class DirectRow(abc.ABC):
 
     def enter(self) -> bool:
         """Takes over the current time step; returns False if that cannot be done."""
-        shown = self.owner._current_time_step
+        shown = None if self._vain == _IN_VAIN else self.owner._current_time_step
         if shown is None or not (shown.step_type is _MID or shown.step_type is _FIRST):
             return False
         if any(layer._current_time_step is not shown for layer in self.layers):
@@ -153,6 +158,7 @@ class DirectRow(abc.ABC):
     def finished(self, result: Any) -> TimeStep:
         """Returns the time step of what the library has returned, and leaves."""
         time_step = self.finish(result)
+        self._vain = self._vain + 1 if self.place is None else 0
         for layer in self.layers:
             layer._direct = None
         return time_step

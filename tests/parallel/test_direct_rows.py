@@ -266,8 +266,11 @@ def check_alike(pools, what, how, actions):
         assert same(*again), again
 
 
-@pytest.mark.parametrize("wants_infos", [False, True])
-@pytest.mark.parametrize("space", OBSERVATIONS, ids=str)
+@pytest.mark.parametrize(
+    ("space", "wants_infos"),
+    [(BOX, False), (PICTURE, True), (LINE, False), (NUMBER, True)],
+    ids=str,
+)
 def test_whatever_is_odd_in_a_step_is_as_it_is_with_time_steps(space, wants_infos):
     for odd in ODD:
         script = [PLAIN, PLAIN, {**PLAIN, **odd}, PLAIN]
@@ -325,6 +328,26 @@ def test_rows_are_direct_until_something_else_happens():
         envs[0].gym.script = [{**PLAIN, "truncated": True}]
         pool.step([0, 1])
         assert [False, True] == [is_direct(env) for env in envs]
+
+
+@pytest.mark.parametrize("how", [2, 14])
+def test_an_environment_whose_steps_must_all_be_finished_makes_time_steps(how):
+    """Lists, and floats of another width than the space's, are converted."""
+    env = GymnasiumWrapper(Odd(BOX, ACTIONS[1], [{**PLAIN, "how": how}], 0))
+    with ParallelPyEnvironment([lambda: env], backend="inline") as pool:
+        pool.reset()
+        were_direct = []
+        for _ in range(8):
+            pool.step([0])
+            were_direct.append(is_direct(env))
+        assert not were_direct[-1]
+        env.gym.script = [PLAIN]
+        pool.step([0])
+        assert not is_direct(env)
+        pool.call("move", 0)
+        pool.step([0])
+        pool.step([0])
+        assert is_direct(env)
 
 
 def is_direct(env):
