@@ -140,9 +140,9 @@ class Remote:
             self._closed = True
             self._wake.set()
             self.rewarder.close(reason)
-            self.desktop.close()
             # An environment may take as long as it likes; its thread is a daemon.
             self._thread.join(_PATIENCE)
+            self.desktop.close()
 
     def _on_event(self, event: Event) -> None:
         self._game.held.take(event)
@@ -211,6 +211,9 @@ class Remote:
                     # Ticks that were missed are not made up for.
                     next_tick = max(next_tick + 1 / self._status.fps, time.monotonic())
         except Exception as error:
+            if self._closed:  # An environment that was late has found nothing there.
+                _log.info("%s was closed meanwhile: %s", self.line, error)
+                return
             _log.exception("The environment of %s has ended.", self.line)
             self._failure = f"{type(error).__name__}: {error}"
             self.rewarder.close(f"The environment has raised {self._failure}")

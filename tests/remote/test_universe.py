@@ -8,6 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -59,7 +62,10 @@ class Client:
         if password is not None:
             headers["authorization"] = authorization(password)
         connecting = connect(
-            f"ws://{host}:{port}", additional_headers=headers, compression=None
+            f"ws://{host}:{port}",
+            additional_headers=headers,
+            compression=None,
+            max_queue=None,
         )
         self.stack = contextlib.ExitStack()
         self.link = self.stack.enter_context(connecting)
@@ -431,6 +437,36 @@ def test_clients_are_told_that_the_server_ends():
         remote.close("the shop is closed")
         message = client.until(lambda it: it.method == "v0.connection.close")
         assert "the shop is closed" == message.body["message"]
+
+
+def test_the_command_serves_until_it_is_told_to_end():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envkit", "serve", PAD, "--universe", "--port=0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        line = process.stdout.readline()
+        try:
+            where = re.fullmatch(r"universe: vnc://(127\.0\.0\.1:\d+\+\d+)\n", line)
+            with make(f"universe://{where[1]}") as env:
+                assert [0] == begun(env).time_step.step_type.tolist()
+        finally:
+            process.terminate()
+        process.stdout.read()
+    assert 143 == process.returncode
+
+
+def test_a_server_that_closes_waits_for_no_environment():
+    with served() as remote, Client(remote) as client:
+        pad = remote._game._env
+        pad.gate.clear()
+        client.say("v0.env.reset")
+        client.described("resetting")
+        remote.close("the test is over")
+        pad.gate.set()
+        remote._thread.join(PATIENCE)
+        assert (False, None) == (remote._thread.is_alive(), remote.ended())
 
 
 def test_no_text_of_a_client_does_more_than_end_its_connection():
