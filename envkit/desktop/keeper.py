@@ -30,6 +30,7 @@ __all__ = ["Ended", "Keeper", "KeeperError"]
 _PATIENCE = 120.0  # Seconds within which it answers, also on a busy machine.
 _GRACE = 2.0  # Seconds that an X server has for removing its files.
 _MOST_WORDS = 4096  # The last characters that are kept of what a program prints.
+_MARK = "ENVKIT_POOL"  # Of the workers of a pool, and of what they start.
 _PDEATHSIG, _SUBREAPER = 1, 36  # Of <linux/prctl.h>.
 
 
@@ -78,6 +79,8 @@ class Keeper:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
+                # A pool kills what bears its mark, and this must live to clean up.
+                env={name: os.environ[name] for name in os.environ if name != _MARK},
                 pass_fds=[theirs.fileno()],
                 # Ctrl-C is not for it.
                 start_new_session=True,

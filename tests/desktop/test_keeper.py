@@ -97,6 +97,16 @@ def test_nothing_is_left_when_the_owner_is_killed(tmp_path):
     assert until(lambda: not os.path.exists(folder))
 
 
+def test_a_pool_that_kills_what_bears_its_mark_leaves_the_keeper(monkeypatch):
+    monkeypatch.setenv("ENVKIT_POOL", "1-a.")
+    keeper = Keeper()
+    number = keeper.start(["sh", "-c", "echo ${ENVKIT_POOL-none}"])
+    words = until(lambda: keeper.ended(number)).words
+    keeper.close()
+
+    assert "none" == words
+
+
 def test_a_program_ends_when_its_keeper_is_killed(tmp_path):
     keeper = Keeper()
     number = keeper.start(["sleep", "3600"], folder=str(tmp_path))
