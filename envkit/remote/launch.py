@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from envkit.errors import EnvkitError
+from envkit.parallel.system.guardian import Guardian
 
 __all__ = ["LaunchError", "Launched"]
 
@@ -59,6 +60,10 @@ class Launched:
                 f"The command {self._command[0]!r} cannot be started: "
                 f"{error.strerror or error}."
             ) from error
+        # It ends the command where this process ends without doing so.
+        guardian = Guardian()
+        guardian.start()
+        guardian.watch(self._process.pid)
         self._said: list[bytes] = []
         self._changed = threading.Condition()
         reader = threading.Thread(
@@ -66,7 +71,9 @@ class Launched:
         )
         reader.daemon = True
         reader.start()
-        self._finalizer = weakref.finalize(self, _end, self._process, self._errors)
+        self._finalizer = weakref.finalize(
+            self, _end, os.getpid(), self._process, self._errors, guardian
+        )
 
     def await_address(self) -> str:
         """Returns the first address that the command prints.
@@ -128,7 +135,11 @@ def _read(stream: Any, said: list[bytes], changed: threading.Condition) -> None:
     stream.close()
 
 
-def _end(process: subprocess.Popen[bytes], errors: Any) -> None:
+def _end(
+    owner: int, process: subprocess.Popen[bytes], errors: Any, guardian: Guardian
+) -> None:
+    if os.getpid() != owner:
+        return  # A fork of the client, which has not started it.
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
@@ -139,3 +150,5 @@ def _end(process: subprocess.Popen[bytes], errors: Any) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     errors.close()
+    guardian.leave(process.pid)
+    guardian.dismiss()

@@ -53,7 +53,7 @@ __all__ = ["Server", "serve"]
 _TO_PROVE, _MOST_STRANGERS = 10.0, 64
 _GLANCE = 0.25
 # How long environments have to end what they are doing when the server stops.
-_GRACE = 3.0
+_GRACE = 10.0
 
 
 def serve(menu: Menu, options: ServeOptions) -> Server:

@@ -276,8 +276,7 @@ class Session:
                     f"This session may have {self._options.observers} observers, and "
                     f"has {len(self._observers)} (--observers says how many)."
                 )
-            observer.tell({**proof, **self._shown()})
-            self._observers.append(observer)
+            observer.greet({**proof, **self._shown()}, self._observers)
 
     def _shown(self) -> dict[str, Any]:
         hidden = ("secret", "calls", "resume", "clock")
@@ -393,9 +392,8 @@ class Session:
         if self._may_linger() and linger(link.is_readable):
             return not self._reason
         poll = self._poller.poll
-        until = self._heard + self._options.idle_timeout
         while not self._reason:
-            left = until - time.monotonic()
+            left = self._heard + self._options.idle_timeout - time.monotonic()
             if left <= 0:
                 self.stop(
                     f"nothing was asked for {self._options.idle_timeout:g} s "
@@ -795,9 +793,10 @@ class Observer:
         self._lock = threading.Lock()
         self.is_over = False
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Sends a message."""
+    def greet(self, message: dict[str, Any], others: list[Observer]) -> None:
+        """Sends what comes first, and joins the others; nothing is shown between."""
         with self._lock:
+            others.append(self)
             self._link.send(frame_of(message))
 
     def show(self, leaves: Sequence[Array]) -> None:

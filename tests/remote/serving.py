@@ -14,10 +14,13 @@ import pytest
 
 from envkit.remote.server import Server
 from envkit.remote.serving import Menu, Offer, ServeOptions
+from tests.waiting import PATIENCE
 
 
 @contextlib.contextmanager
-def served(*targets, resume=30.0, to_prove=60.0, arguments=None, **options) -> Iterator:
+def served(
+    *targets, resume=600.0, to_prove=PATIENCE, arguments=None, **options
+) -> Iterator:
     """Serves environments from threads of this process."""
     workers = options.get("num_workers")
     menu = Menu([Offer(each, arguments, num_workers=workers) for each in targets])

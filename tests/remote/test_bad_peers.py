@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from envkit.parallel.system.link import ANSWERED, ASKED, BEGUN, HEAD, MESSAGE
 from envkit.remote.dialing import Peer, RefusedError, ServerAddress, dial
 from envkit.remote.protocol import MAGIC, MOST_MESSAGE, frame_of
 from tests.remote.serving import served
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
 
@@ -118,7 +117,7 @@ def test_whatever_a_stranger_says_others_play_on(server, data, has_magic):
 
 
 def test_silent_strangers_take_no_place_from_others():
-    with served("CartPole", to_prove=60.0) as server:
+    with served("CartPole") as server:
         host = address_of(server)[:2]
         silent = [socket.create_connection(host) for _ in range(100)]
         assert still_serves(server)
@@ -219,9 +218,7 @@ def test_whatever_a_client_says_ends_its_session_alone(server, frames, binds):
 def server_sessions_end(server):
     for session in list(server._sessions.values()):
         session.stop("the example is over")
-    deadline = time.monotonic() + PATIENCE
-    while server._sessions and time.monotonic() < deadline:
-        time.sleep(0.001)
+    assert until(lambda: not server._sessions)
 
 
 def test_others_have_played_on_through_all_of_that(server):

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from envkit.remote.protocol import MAGIC
 from envkit.specs import ObjectSpec
 from tests.parallel.streams import is_grammatical
 from tests.remote.serving import Between, certificate_in, served
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, is_running, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
 
@@ -290,15 +289,19 @@ def test_a_server_has_as_many_sessions_as_it_allows():
         assert until(lambda: is_free(server))
 
 
-def test_a_session_that_asks_nothing_is_ended():
-    with served("CartPole", max_sessions=1, idle_timeout=2.0) as server:
-        with connect(server.address, on_worker_failure="raise") as env:
-            env.reset()
-            with pytest.raises(envkit.errors.WorkerCrashed) as caught:
-                until(lambda: env.step([0]).step_type.size > 9 or pause(2.5))
-            assert "ended by its server: nothing was asked for 2 s" in str(caught.value)
-
-        assert until(lambda: is_free(server))
+def test_a_session_that_asks_nothing_is_ended_and_told_so():
+    with (
+        served("CartPole", idle_timeout=500.0) as server,
+        connect(server.address, on_worker_failure="raise") as env,
+    ):
+        env.reset()
+        (session,) = server._sessions.values()
+        assert until(lambda: session._busy_since is None)
+        session._heard -= 1000.0  # It was that long ago.
+        assert until(lambda: not server._sessions)
+        with pytest.raises(envkit.errors.WorkerCrashed) as caught:
+            env.step([0])
+        assert "ended by its server: nothing was asked for 500 s" in str(caught.value)
 
 
 def is_free(server):
@@ -310,15 +313,13 @@ def is_free(server):
     return True
 
 
-def pause(seconds):
-    threading.Event().wait(seconds)
-
-
 def test_a_session_is_taken_up_where_its_link_was_lost():
     with served("CartPole") as server:
         between = Between(server.address)
         with (
-            connect(between.address, num_envs=4, on_worker_failure="raise") as env,
+            connect(
+                between.address, num_envs=4, on_worker_failure="raise", resume=600.0
+            ) as env,
             make("CartPole", num_envs=4, backend="inline") as local,
         ):
             env.seed(5), local.seed(5)
@@ -470,6 +471,26 @@ def test_a_server_is_started_and_ended():
         assert env.reset().is_first().all()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_server_that_was_started_ends_with_a_client_that_is_killed():
+    program = f"""
+import sys
+from envkit import connect
+
+env = connect(command={[*SERVE, "CartPole", "--port=0"]!r})
+print(env.servers()[0].said["pid"], flush=True)
+sys.stdin.read()
+"""
+    client = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with client:
+        pid = int(client.stdout.readline())
+        client.kill()
+    assert until(lambda: not is_running(pid))
 
 
 def test_a_server_that_does_not_start_says_why():
