@@ -40,6 +40,7 @@ from envkit.adapters.gymnasium.members import from_member
 from envkit.adapters.gymnasium.spaces import kind_of_space
 from envkit.adapters.gymnasium.suite import id_without_module
 from envkit.adapters.gymnasium.wrapper import (
+    GymnasiumRow,
     check_single,
     name_of,
     set_attribute,
@@ -50,9 +51,11 @@ from envkit.adapters.values import (
     Leaf,
     array_leaf,
     bounded_leaf,
+    few_numbers,
     integer_leaf,
 )
 from envkit.arguments import as_discount
+from envkit.direct_row import DirectRow, are_own
 from envkit.errors import CallOrderError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
@@ -284,7 +287,11 @@ class GymWrapper(ForeignEnvironment):
         # Hot: called once per step.
         if self._closed or self._done:
             self._refuse_step()
-        result = self._foreign.step(self._to_action(action))
+        return self._read(self._foreign.step(self._to_action(action)))
+
+    def _read(self, result: Any) -> TimeStep:
+        """Returns the time step of what the environment's `step` has returned."""
+        # Hot: called once per step.
         if not isinstance(result, tuple | list) or not 4 <= len(result) <= 5:
             self._refuse_result(result)
         if len(result) == 4:
@@ -325,6 +332,34 @@ class GymWrapper(ForeignEnvironment):
             return termination(observation, reward)
         return truncation(observation, reward, self._discount)
 
+    def _direct_row(self) -> DirectRow | None:
+        if self._plain_dtype is None or not are_own(self, _STEPPING):
+            return None
+        space, spec = self._foreign.action_space, self._action_spec
+        kind = _kind(space)
+        choices: dict[int, Any] = {}
+        if kind == "Discrete" and isinstance(spec, BoundedArraySpec):
+            choices = few_numbers(spec, int)
+        is_array = (
+            kind in ("Box", "MultiDiscrete", "MultiBinary")
+            and isinstance(spec, ArraySpec)
+            and spec.shape != ()
+        )
+        if not choices and not (is_array and _has_dtype_of(space, spec)):
+            return None
+        return _DirectRow(
+            self,
+            _FiveValues(self._foreign),
+            discount=self._discount_array,
+            choices=choices or None,
+        )
+
+    def _finish_row(self, result: Any) -> TimeStep:
+        """Finishes a step that a `DirectRow` has begun."""
+        time_step = self._read(result)
+        self._current_time_step = time_step
+        return time_step
+
     def _refuse_result(self, result: Any) -> NoReturn:
         raise SpecError(
             f"{self._name}.step() returned {describe(result)}; in Gym it returns the "
@@ -362,6 +397,42 @@ class GymWrapper(ForeignEnvironment):
         super()._set_state(state)
         # So the next reset seeds once more.
         self._seeded_at = None
+
+
+_STEPPING = {
+    "step": PyEnvironment.step,
+    "_step": GymWrapper._step,
+    "_read": GymWrapper._read,
+    "should_reset": PyEnvironment.should_reset,
+}
+
+
+class _DirectRow(GymnasiumRow):
+    """Writes what an environment of Gym returns."""
+
+    __slots__ = ()
+
+    def enter(self) -> bool:
+        is_over = self.owner._closed or self.owner._done
+        return not is_over and DirectRow.enter(self)
+
+
+class _FiveValues:
+    """Steps an environment of Gym that returns four values as one that returns five."""
+
+    __slots__ = ("_env",)
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def step(self, action: Any) -> Any:
+        # Hot: called once per step.
+        result = self._env.step(action)
+        if result.__class__ is not tuple or len(result) != 4:
+            return result
+        observation, reward, done, info = result
+        truncated = done and _is_cut(info)
+        return observation, reward, done and not truncated, truncated, info
 
 
 def _is_cut(info: Any) -> bool:
@@ -731,16 +802,21 @@ def action_converter(space: Any, spec: NestedSpec, *, subject: str) -> Converter
 
 def _array_leaf(space: Any, spec: ArraySpec) -> Leaf:
     convert = bounded_leaf(spec)
-    own = getattr(space, "dtype", None)
-    if own is None or np.dtype(own) == spec.dtype:
+    if _has_dtype_of(space, spec):
         return convert
-    dtype = np.dtype(own)
+    dtype = np.dtype(space.dtype)
 
     def convert_back(value: Any) -> Array:
         array: Array = convert(value)
         return array.astype(dtype)
 
     return convert_back
+
+
+def _has_dtype_of(space: Any, spec: ArraySpec) -> bool:
+    """Returns True if members of a space are of the dtype of its spec."""
+    own = getattr(space, "dtype", None)
+    return own is None or np.dtype(own) == spec.dtype
 
 
 def load(

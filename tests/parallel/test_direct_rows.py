@@ -18,7 +18,7 @@ from envkit.wrappers import TimeLimit
 
 gymnasium = pytest.importorskip("gymnasium")
 
-from envkit.adapters import GymnasiumWrapper  # noqa: E402
+from envkit.adapters import GymnasiumWrapper, GymWrapper  # noqa: E402
 
 BOX = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
 PICTURE = gymnasium.spaces.Box(0, 255, (2, 3), np.uint8)
@@ -118,6 +118,29 @@ class Odd(gymnasium.Env):
         return observation, 2 * reward if type(reward) is float else reward, *rest
 
 
+class OldOdd(Odd):
+    """The same as Gym had it: a step returns four values, a reset the observation."""
+
+    def reset(self):
+        return super().reset()[0]
+
+    def step(self, action):
+        result = super().step(action)
+        if len(result) == 4:
+            return result
+        observation, reward, terminated, truncated, info = result
+        if truncated is not False and isinstance(info, dict):
+            info = {"TimeLimit.truncated": truncated, **info}
+        return observation, reward, terminated or truncated, info
+
+
+class OldWithTimeSteps(GymWrapper):
+    """Overrides the step, so that nothing goes past it."""
+
+    def _step(self, action):
+        return super()._step(action)
+
+
 class WithTimeSteps(GymnasiumWrapper):
     """Overrides the step, so that nothing goes past it."""
 
@@ -126,7 +149,8 @@ class WithTimeSteps(GymnasiumWrapper):
 
 
 def made(kind, space, actions, script, limit, number):
-    env = kind(Odd(space, actions, script, number), discount=0.5)
+    game = OldOdd if issubclass(kind, GymWrapper) else Odd
+    env = kind(game(space, actions, script, number), discount=0.5)
     return TimeLimit(env, limit) if limit else env
 
 
@@ -241,7 +265,11 @@ def done_to(env, what, how, space):
     raise AssertionError(what)
 
 
-def pools_of(space, actions, script, limit, **chosen):
+NEW = GymnasiumWrapper, WithTimeSteps
+OLD = GymWrapper, OldWithTimeSteps
+
+
+def pools_of(space, actions, script, limit, kinds=NEW, **chosen):
     """Makes a pool whose rows may be direct, and one whose rows may not."""
     return [
         ParallelPyEnvironment(
@@ -252,7 +280,7 @@ def pools_of(space, actions, script, limit, **chosen):
             backend="inline",
             **chosen,
         )
-        for kind in (GymnasiumWrapper, WithTimeSteps)
+        for kind in kinds
     ]
 
 
@@ -267,14 +295,22 @@ def check_alike(pools, what, how, actions):
 
 
 @pytest.mark.parametrize(
-    ("space", "wants_infos"),
-    [(BOX, False), (PICTURE, True), (LINE, False), (NUMBER, True)],
+    ("space", "wants_infos", "kinds"),
+    [
+        (BOX, False, NEW),
+        (PICTURE, True, NEW),
+        (LINE, False, NEW),
+        (NUMBER, True, NEW),
+        (BOX, True, OLD),
+    ],
     ids=str,
 )
-def test_whatever_is_odd_in_a_step_is_as_it_is_with_time_steps(space, wants_infos):
+def test_whatever_is_odd_in_a_step_is_as_it_is_with_time_steps(
+    space, wants_infos, kinds
+):
     for odd in ODD:
         script = [PLAIN, PLAIN, {**PLAIN, **odd}, PLAIN]
-        pools = pools_of(space, ACTIONS[1], script, limit=9)
+        pools = pools_of(space, ACTIONS[1], script, 9, kinds)
         with pools[0], pools[1]:
             for pool in pools:
                 pool.reset()
@@ -361,11 +397,12 @@ def is_direct(env):
     limit=st.sampled_from([0, 1, 4]),
     order=st.sampled_from(["next_step", "same_step", "disabled"]),
     validate=st.sampled_from(["first", "first", "never", "always"]),
+    kinds=st.sampled_from([NEW, NEW, OLD]),
     plan=st.lists(calls, min_size=8, max_size=40),
     wants_infos=st.booleans(),
 )
 def test_streams_are_those_of_time_steps(
-    space, actions, script, limit, order, validate, plan, wants_infos
+    space, actions, script, limit, order, validate, kinds, plan, wants_infos
 ):
     pools = pools_of(space, actions, script, limit, autoreset=order, validate=validate)
     with pools[0], pools[1]:

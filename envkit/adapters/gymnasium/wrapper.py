@@ -37,6 +37,7 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray
 
 __all__ = [
+    "GymnasiumRow",
     "GymnasiumWrapper",
     "check_single",
     "known_to_reset",
@@ -277,7 +278,7 @@ class GymnasiumWrapper(ForeignEnvironment):
         choices = choices_of(space, spec)
         if choices is None and not takes_arrays(space, spec):
             return None
-        return _DirectRow(
+        return GymnasiumRow(
             self, self._foreign, discount=self._discount_array, choices=choices
         )
 
@@ -318,17 +319,19 @@ _STEPPING = {
 }
 
 
-class _DirectRow(DirectRow):
+class GymnasiumRow(DirectRow):
     """Writes what an environment of Gymnasium returns."""
 
     __slots__ = ()
 
     def enter(self) -> bool:
+        """Takes over the current time step, within an episode."""
         return not (self.owner._closed or self.owner._ended) and super().enter()
 
     def step(
         self, action: Any, place: Any, rewards: Any, wants_info: bool
     ) -> TimeStep | None:
+        """Steps the environment; returns `None` if that has been written."""
         # Hot: called once per row and step, and all that is called for most of them.
         observation: Any
         reward: Any
