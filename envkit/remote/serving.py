@@ -304,8 +304,8 @@ def check_exposure(options: ServeOptions) -> str | None:
         )
     if options.tls is None:
         return (
-            f"The server listens at {options.host} without TLS: the token does not "
-            "travel, but everything else can be read and changed on the way. Pass "
-            "--cert and --key."
+            f"The server listens at {options.host} without TLS: what travels can be "
+            "read and changed on the way, and the token travels with --openenv and "
+            "--dm-env-rpc. Pass --cert and --key."
         )
     return None
