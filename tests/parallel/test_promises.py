@@ -625,7 +625,10 @@ def test_an_interrupted_recv_loses_no_answer_and_returns_none_twice(before):
         }
         wrong, interrupts = [], 0
         rng = np.random.default_rng(5)
-        for turn in range(120):
+        for turn in range(20_000):
+            # Where the workers are quick there is little to wait for.
+            if turn >= 120 and interrupts > 10:
+                break
             actions = rng.integers(10**9, size=4)
             pool.send(actions)
             # What has come already needs no second wait, so most are the first.

@@ -223,6 +223,8 @@ class EnvRunner:
         self._seat_of_row = [seat for seat in self._seats for _ in seat.rows]
         self._steps: list[Step] = [_missing] * len(self._rows)
         self._ended = np.ones(len(self._rows), bool)
+        # Where Ctrl-C came amid a step, so that an episode may have ended unseen.
+        self._doubted = np.zeros(len(self._rows), bool)
         is_sure = self._validate != "always" and may_write is None
         self._direct = DirectRows(slab, self._rows, self._host.forked, is_sure)
         for seat in self._seats:
@@ -402,7 +404,7 @@ class EnvRunner:
                 if step_type is not _MID:
                     self._turn(row, time_step)
             except BaseException as error:
-                self._host.let_through(error)
+                self._let_through(self._seats[row - first], error)
                 self._fail(self._seats[row - first], [row], error)
                 continue
             if row == last:
@@ -442,7 +444,7 @@ class EnvRunner:
                 elif wants_info:
                     has_info[row] = 0
             except BaseException as error:
-                self._host.let_through(error)
+                self._let_through(self._seats[row - first], error)
                 self._fail(self._seats[row - first], [row], error)
                 continue
             if row == last:
@@ -495,7 +497,7 @@ class EnvRunner:
                 elif wants_info:
                     self._has_info[row] = 0
             except BaseException as error:
-                self._host.let_through(error)
+                self._let_through(seats[place], error)
                 self._fail(seats[place], [row], error)
             else:
                 if row == last:
@@ -529,9 +531,10 @@ class EnvRunner:
             self._ended[place] = False
         elif step_type != _LAST:
             is_amid = step_type == _FIRST and not self._ended[place]
-            if is_amid or step_type not in (_FIRST, _MID):
+            is_wrong = is_amid and not self._doubted[place]
+            if is_wrong or step_type not in (_FIRST, _MID):
                 self._refuse_type(row, step_type, "step", "1 (MID) or 2 (LAST)")
-            self._ended[place] = False
+            self._ended[place] = self._doubted[place] = False
         elif self._slab.autoreset == SAME_STEP_ORDER:
             self._begin_at_once(seat, row, time_step)
         else:
@@ -640,6 +643,13 @@ class EnvRunner:
             "returns FIRST, and the pool resets an environment after its LAST."
         )
 
+    def _let_through(self, seat: _Seat, error: BaseException) -> None:
+        """Raises what is not the environment's but the carrier's own, as Ctrl-C is."""
+        block = slice(seat.place, seat.place + len(seat.rows))
+        self._doubted[block] = True
+        self._host.let_through(error)
+        self._doubted[block] = False
+
     def _fail(self, seat: _Seat, rows: Sequence[int], error: BaseException) -> None:
         kind = "raised"
         if isinstance(error, MisfitError) and error.__cause__ is not None:
@@ -676,7 +686,7 @@ class EnvRunner:
             else:
                 self._move_batch(seat, rows)
         except BaseException as error:
-            self._host.let_through(error)
+            self._let_through(seat, error)
             self._fail(seat, rows, error)
         else:
             self._count_before(rows)
@@ -765,6 +775,9 @@ class EnvRunner:
         if wrong.any():
             if seat.repeats_last:
                 wrong &= ~(due & last)
+            doubted = self._doubted[seat.place : seat.place + len(wrong)]
+            wrong &= ~(begun & doubted)
+            doubted[:] = False
             for row in np.flatnonzero(wrong).tolist():
                 must_be = "0 (FIRST)" if due[row] else "1 (MID) or 2 (LAST)"
                 call = "reset" if has_begun[row] else "step"
