@@ -1527,6 +1527,7 @@ def test_every_call_after_close_says_so(backend):
         "reset with a mask": lambda: env.reset([True, False]),
         "step": lambda: env.step([0, 0]),
         "step with a mask": lambda: env.step([0, 0], [True, False]),
+        "step begun": lambda: env.begin_step([0, 0]),
         "seed": lambda: env.seed(3),
         "get_info": env.get_info,
         "render": env.render,

@@ -223,6 +223,11 @@ def test_what_has_a_default_can_be_left_out():
     assert ["board", "way"] == list(spec_of(FOREIGN, only_required=True))
 
 
+def test_the_name_of_a_spec_is_its_title():
+    schema = schema_of({"camera": ArraySpec((2,), np.uint8, name="left eye")})
+    assert "left eye" == schema["properties"]["camera"]["title"]
+
+
 def test_texts_can_have_a_fixed_width():
     spec = spec_of(FOREIGN, text_length=5)
     assert TextSpec((), "<U5") == spec["piece"]["name"] == spec["code"]
