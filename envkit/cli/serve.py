@@ -22,6 +22,7 @@ from envkit.remote.serving import (
     Service,
     check_exposure,
 )
+from envkit.text import listed
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 
@@ -38,31 +39,44 @@ class _Protocol(NamedTuple):
         flag: Its flag, without dashes.
         serve: `"module:function"`, of `function(menu, options) -> Service`.
         text: What the flag does, for the help.
+        has: Which of the options in `_OF_SOME` have an effect on it.
     """
 
     flag: str
     serve: str
     text: str
+    has: tuple[str, ...]
 
 
+# The options of some protocols alone, by name, and how they are written.
+_OF_SOME = {
+    "num_workers": "--num-workers",
+    "max_rows": "--max-rows",
+    "idle_timeout": "--idle-timeout",
+    "observers": "--observers",
+    "allow_call": "--allow-call",
+}
 # The one without a flag is envkit's own, which is served unless another is asked for.
-_OWN = _Protocol("", "envkit.remote.server:serve", "")
+_OWN = _Protocol("", "envkit.remote.server:serve", "", tuple(_OF_SOME))
 _PROTOCOLS: list[_Protocol] = [
     _Protocol(
         "openenv",
         "envkit.remote.openenv:serve",
         "serve one environment to clients of OpenEnv, at port 8000",
+        ("num_workers", "idle_timeout"),
     ),
     _Protocol(
         "dm-env-rpc",
         "envkit.remote.dm_env_rpc:serve",
         "serve environments to clients of dm_env_rpc, at port 9000",
+        ("num_workers", "idle_timeout"),
     ),
     _Protocol(
         "universe",
         "envkit.remote.universe:serve",
         "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "
         "rewarder 10,000 above; the token is the password",
+        ("num_workers",),
     ),
 ]
 
@@ -124,21 +138,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-rows",
         type=at_least_one,
-        default=4096,
         metavar="N",
         help="how many environments a session may have, 4096 if not given",
     )
     parser.add_argument(
         "--idle-timeout",
         type=number_within(_LONGEST, f"number of seconds, up to {_LONGEST:g}"),
-        default=600.0,
         metavar="SECONDS",
         help="end sessions that ask nothing for so long, 600 if not given",
     )
     parser.add_argument(
         "--observers",
         type=at_least_one,
-        default=0,
         metavar="N",
         help="let N connections watch each session; none unless given",
     )
@@ -163,8 +174,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal ends it, which gives the exit status."""
-    menu, options = _menu_of(arguments), _options_of(arguments)
     protocols = arguments.protocols or [_OWN]
+    _check_effects(arguments, protocols)
+    menu, options = _menu_of(arguments), _options_of(arguments)
     warning = check_exposure(options)
     if warning is not None:
         say(f"envkit serve: {warning}", file=sys.stderr)
@@ -180,6 +192,26 @@ def run(arguments: argparse.Namespace) -> int:
         return _await_end(services)
 
 
+def _check_effects(arguments: argparse.Namespace, protocols: list[_Protocol]) -> None:
+    """Refuses options that none of the protocols has.
+
+    Raises:
+        ValueError: There is one, which would have no effect.
+    """
+    for name, written in _OF_SOME.items():
+        if getattr(arguments, name) and not any(name in each.has for each in protocols):
+            flags = [f"--{each.flag}" for each in protocols]
+            having = [
+                f"--{each.flag}" if each.flag else "envkit's own protocol"
+                for each in (_OWN, *_PROTOCOLS)
+                if name in each.has
+            ]
+            raise ValueError(
+                f"{written} has no effect with {listed(flags)}: leave it out. It is "
+                f"for {listed(having)}."
+            )
+
+
 def _menu_of(arguments: argparse.Namespace) -> Menu:
     """Returns what is offered: each TARGET, with the arguments of `--arg`."""
     given = dict(arguments.target_arguments)
@@ -193,6 +225,11 @@ def _menu_of(arguments: argparse.Namespace) -> Menu:
 
 def _options_of(arguments: argparse.Namespace) -> ServeOptions:
     """Returns how to listen, with the token and the certificate read."""
+    given = {
+        name: getattr(arguments, name)
+        for name in ("max_rows", "idle_timeout", "observers")
+        if getattr(arguments, name) is not None
+    }
     return ServeOptions(
         host=arguments.host,
         port=arguments.port,
@@ -200,12 +237,10 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         tls=_tls(arguments.cert, arguments.key),
         num_workers=arguments.num_workers,
         max_sessions=arguments.max_sessions,
-        max_rows=arguments.max_rows,
-        idle_timeout=arguments.idle_timeout,
-        observers=arguments.observers,
         allow_call=tuple(arguments.allow_call),
         cert=arguments.cert,
         key=arguments.key,
+        **given,
     )
 
 
@@ -231,8 +266,11 @@ def _await_end(services: list[Service]) -> int:
 def _token(path: str | None) -> bytes | None:
     if path is None:
         return None
-    with open(path, "rb") as file:
-        token = file.read(_MOST_TOKEN + 1).strip()
+    try:
+        with open(path, "rb") as file:
+            token = file.read(_MOST_TOKEN + 1).strip()
+    except OSError as error:
+        raise _unread("--token-file", path, error) from error
     if not token or len(token) > _MOST_TOKEN:
         raise ValueError(
             f"--token-file must be a file with a secret of 1 to {_MOST_TOKEN} bytes; "
@@ -247,8 +285,27 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
             raise ValueError("--key needs --cert, the certificate that it belongs to.")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(cert, key)
+    for option, path in (("--cert", cert), ("--key", key)):
+        try:
+            if path is not None:
+                open(path, "rb").close()
+        except OSError as error:
+            raise _unread(option, path, error) from error
+    try:
+        context.load_cert_chain(cert, key)
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"--cert={cert} must be a certificate, and --key={key or cert} the private "
+            f"key that belongs to it, both as PEM: {error.reason or error}."
+        ) from error
     return context
+
+
+def _unread(option: str, path: object, error: OSError) -> ValueError:
+    return ValueError(
+        f"{option} must be a file that can be read, got {path!r}: "
+        f"{error.strerror or error}."
+    )
 
 
 def _port(text: str) -> int:

@@ -546,7 +546,28 @@ COMMANDS = {
     ),
     "no target": (["CartPol"], "There is no environment named 'CartPol'"),
     "a key alone": (["CartPole", "--key=k"], "--key needs --cert"),
-    "no token file": (["CartPole", "--token-file=none"], "none"),
+    "no token file": (
+        ["CartPole", "--token-file=none"],
+        "--token-file must be a file that can be read, got 'none': No such file",
+    ),
+    "no certificate": (
+        ["CartPole", "--cert=none"],
+        "--cert must be a file that can be read, got 'none': No such file",
+    ),
+    "not a certificate": (
+        ["CartPole", f"--cert={__file__}"],
+        "must be a certificate, and --key=",
+    ),
+    "an option of others": (
+        ["CartPole", "--universe", "--idle-timeout=3"],
+        "--idle-timeout has no effect with --universe: leave it out. It is for "
+        "envkit's own protocol, --openenv, --dm-env-rpc.",
+    ),
+    "an option of others alone": (
+        ["CartPole", "--universe", "--openenv", "--observers=3"],
+        "--observers has no effect with --universe, --openenv: leave it out. It is for "
+        "envkit's own protocol.",
+    ),
 }
 
 
