@@ -1,0 +1,124 @@
+"""`Answers`: what environments answer to requests, which are everything but rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.parallel.messages import RemoteFailure, Reply, Request, question_text
+from envkit.parallel.slab import view_of
+from envkit.parallel.worker.environments import end_fork
+from envkit.parallel.worker.seats import Seat, Seats, SentOptions
+from envkit.rows import hand_options
+from envkit.types import Array
+from envkit.wrappers.base import rows_in_wrapper, set_attribute
+from envkit.wrappers.pictures import rendered
+
+__all__ = ["Answers"]
+
+_LARGEST = 2**32 - 1
+
+
+class Answers:
+    """Answers the requests that a worker is sent for its environments."""
+
+    def __init__(
+        self,
+        seats: Seats,
+        dump_state: Callable[[Any], bytes],
+        load_state: Callable[[bytes], Any],
+    ) -> None:
+        """Takes the environments.
+
+        Args:
+            seats: The environments with their rows.
+            dump_state: Turns the state of an environment into bytes.
+            load_state: Turns these bytes into the state.
+        """
+        self._seats, self._host = seats, seats.host
+        self._dump_state, self._load_state = dump_state, load_state
+        self._sequence = view_of(seats.slab.sequence)
+
+    def to(self, request: Request) -> Reply:
+        """Answers a request for each of its environments."""
+        first = self._host.job.first_env
+        results = tuple(
+            self._to_one(request.method, env - first, argument)
+            for env, argument in zip(request.envs, request.arguments, strict=True)
+        )
+        return Reply(request.number, results)
+
+    def _to_one(self, method: str, index: int, argument: Any) -> Any:
+        try:
+            result = self._answer(method, self._seats.all[index], argument)
+            end_fork(self._host.forked)
+        except BaseException as error:
+            self._host.let_through(error)
+            return RemoteFailure.of(
+                error,
+                env=self._host.job.first_env + index,
+                command=question_text(method, [argument]),
+                pid=os.getpid(),
+            )
+        return result
+
+    def _answer(self, method: str, seat: Seat, argument: Any) -> Any:
+        env, index, infos = seat.env, seat.index, self._seats.infos
+        if method != "get_info":
+            infos.note_question(index, seat.block)
+            if not seat.is_batch:
+                self._seats.direct.doubt(seat.place)
+        match method:
+            case "call":
+                name, args, kwargs = argument
+                return getattr(env, name)(*args, **kwargs)
+            case "access":
+                return getattr(env, argument[0])
+            case "set_attr":
+                return set_attribute(env, *argument)
+            case "env_is_wrapped":
+                return rows_in_wrapper(env, *argument)
+            case "render":
+                return rendered(env, argument)
+            case "seed":
+                return self._host.seed(index, argument)
+            case "seed_rows":
+                return self._host.seed_rows(index, argument)
+            case "reset":
+                return self._take_options(seat, *argument)
+            case "get_info":
+                return infos.answer(index, seat.rows.start)
+            case "get_state":
+                # Bytes, so that nothing that happens later changes it, and that only
+                # an environment has to know what is in it.
+                return self._dump_state(env.get_state())
+            case "set_state":
+                return self._set_state(seat, *argument)
+        raise ValueError(f"The request {method!r} does not exist.")
+
+    def _take_options(self, seat: Seat, options: Any, mask: Array | None) -> None:
+        """Hands over options for the reset that is asked for next, and for no other."""
+        seat.options = None
+        hand_options(seat.env, options, mask)
+        if options is None:
+            return
+        row = seat.rows[0 if mask is None else int(np.argmax(mask))]
+        number = (self._sequence[row] + 2) & _LARGEST
+        seat.options = SentOptions(seat.env, row, number, options, mask)
+
+    def _set_state(self, seat: Seat, state: bytes, ended: Sequence[bool]) -> None:
+        try:
+            token = self._load_state(state)
+        except Exception as error:  # Broken bytes may raise anything.
+            raise ValueError(
+                f"The state cannot be read: {type(error).__name__}: {error}"
+            ) from error
+        seat.env.set_state(token)
+        self._seats.ended_of(seat)[:] = ended
+        self._seats.infos.forget(seat.index)
+        self._seats.steps[seat.place] = seat.own_step
+        if any(ended) and not seat.is_batch:
+            self._seats.let_begin_after_last(seat)

@@ -1,0 +1,360 @@
+"""`Seats`: a worker's environments on their rows, and where each is in its episode.
+
+What every way of running rows does to an environment stands here: it is reset, rebuilt
+and checked, and an answer that breaks the order of episodes is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit.errors import SpecError
+from envkit.parallel.messages import WorkerJob
+from envkit.parallel.slab import (
+    REBUILD,
+    RESET,
+    RESETS,
+    SAME_STEP_ORDER,
+    SAME_STEP_SLOT,
+    STEP,
+    Slab,
+    view_of,
+)
+from envkit.parallel.worker.direct_rows import DirectRows
+from envkit.parallel.worker.environments import EnvironmentHost, end_fork
+from envkit.parallel.worker.infos import InfoNotes
+from envkit.parallel.worker.write_rows import MisfitError, ObjectSink, RowWriter
+from envkit.rows import hand_options
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array
+
+__all__ = ["Seat", "Seats", "SentOptions", "Step", "raising"]
+
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+Step = Callable[[Any], TimeStep]
+
+
+class SentOptions(NamedTuple):
+    """Options that an environment has been given for one reset of some rows.
+
+    Attributes:
+        env: The environment.
+        row: One of the rows.
+        number: The request of that row which is the reset.
+        options: The options.
+        mask: Of a batch, which of its rows; `None` for all.
+    """
+
+    env: Any
+    row: int
+    number: int
+    options: Any
+    mask: Array | None
+
+
+class Seat:
+    """An environment and the rows of the slab that it runs on.
+
+    Attributes:
+        index: Its place among the worker's environments.
+        rows: Its rows.
+        block: The same as a slice.
+        place: Its first row, counted from the worker's first.
+        is_batch: Whether the environment is a batch, which moves its rows together.
+        own_step: The environment's step, which checks the first time step or all.
+        is_reset_checked: Whether no further reset needs a check of everything.
+        is_step_checked: Whether no further step does.
+        options: The options that have been sent ahead of a reset.
+    """
+
+    __slots__ = (
+        "_envs",
+        "block",
+        "index",
+        "is_batch",
+        "is_reset_checked",
+        "is_step_checked",
+        "options",
+        "own_step",
+        "place",
+        "rows",
+    )
+    own_step: Step
+
+    def __init__(self, envs: list[Any], index: int, first: int, place: int) -> None:
+        # The host's own list: a rebuilt environment is found there.
+        self._envs = envs
+        self.index = index
+        self.is_batch = bool(envs[index].batched)
+        start = first + place
+        self.rows = range(start, start + (self.env.batch_size if self.is_batch else 1))
+        self.block = slice(start, self.rows.stop)
+        self.place = place
+        self.is_reset_checked = self.is_step_checked = False
+        self.options: SentOptions | None = None
+
+    @property
+    def env(self) -> Any:
+        """The environment."""
+        return self._envs[self.index]
+
+    @property
+    def repeats_last(self) -> bool:
+        """Whether the environment takes the step after a `LAST` itself."""
+        # An object with the methods of an environment may lack this one.
+        return getattr(self.env, "repeats_last", False) is True
+
+    @property
+    def kind(self) -> str:
+        """The environment's class, with its module."""
+        kind = type(self.env)
+        return f"{kind.__module__}.{kind.__qualname__}"
+
+
+class Seats:
+    """The environments of one worker, on the rows of its block.
+
+    Attributes:
+        host: Who has the environments.
+        slab: Where the rows are.
+        all: The environments with their rows, in order.
+        of_row: The same by row of the block.
+        steps: By row of the block, what its next STEP does; of a batch, that of its
+            first row.
+        ended: Likewise, whether that begins an episode.
+        doubted: Where Ctrl-C came amid a step, so that an episode may have ended
+            unseen.
+        is_in_reset: Whether an environment is being reset.
+        direct: The rows that need no time steps.
+        writer: Writes time steps into rows.
+        infos: Keeps and marks infos.
+        meters: What the worker counts.
+    """
+
+    def __init__(
+        self,
+        host: EnvironmentHost,
+        slab: Slab,
+        worker: int,
+        send_objects: ObjectSink | None = None,
+        may_write: Callable[[], None] | None = None,
+        first_row: int = 0,
+    ) -> None:
+        """Gives every environment of a host its rows.
+
+        Args:
+            host: Who has the environments.
+            slab: Where the rows are.
+            worker: Whose rows they are.
+            send_objects: Sends the leaves that the slab cannot hold.
+            may_write: Called before anything is written; raises if it may not be.
+            first_row: Which of the pool's rows is the first of the slab.
+        """
+        self.host, self.slab = host, slab
+        self._job: WorkerJob = host.job
+        self._first_row = first_row
+        self._first, stop = slab.layout.blocks[worker]
+        rows = range(self._first, stop)
+        self.all: list[Seat] = []
+        for index in range(len(host.envs)):
+            place = self.all[-1].rows.stop - self._first if self.all else 0
+            self.all.append(Seat(host.envs, index, self._first, place))
+        self.of_row = [seat for seat in self.all for _ in seat.rows]
+        self.steps: list[Step] = [_missing] * len(rows)
+        self.ended = np.ones(len(rows), bool)
+        self.doubted = np.zeros(len(rows), bool)
+        self.is_in_reset = False
+        is_sure = self._job.validate != "always" and may_write is None
+        self.direct = DirectRows(slab, rows, host.forked, is_sure)
+        for seat in self.all:
+            self._renew(seat)
+        self.writer = RowWriter(slab, send_objects, may_write, self.name_of, first_row)
+        self.infos = InfoNotes(slab, host, may_write, self.name_of)
+        self.meters = view_of(slab.meters[worker])
+        self._sequence, self._command = view_of(slab.sequence), view_of(slab.command)
+
+    def name_of(self, row: int) -> str:
+        """Names the environment of a row."""
+        return f"env {self._job.first_env + self.of_row[row - self._first].index}"
+
+    def ended_of(self, seat: Seat) -> Array:
+        """Returns which rows of an environment begin an episode with the next step."""
+        return self.ended[seat.place : seat.place + len(seat.rows)]
+
+    def _renew(self, seat: Seat) -> None:
+        """Lets an environment step itself, with the checks of a new one."""
+        seat.own_step = self.steps[seat.place] = self._checking_step(seat)
+        seat.is_reset_checked = seat.is_step_checked = self._job.validate == "never"
+        if not seat.is_batch:
+            self.direct.ask(seat.place, seat.env)
+
+    def rebuild(self, seat: Seat) -> None:
+        """Makes an environment anew."""
+        self.host.rebuild(seat.index)
+        self._renew(seat)
+
+    # Episodes.
+
+    def turn(self, row: int, time_step: TimeStep) -> None:
+        """Handles a time step that may begin or end an episode."""
+        step_type = time_step.step_type
+        place = row - self._first
+        seat = self.of_row[place]
+        if step_type is _FIRST and self.ended[place]:
+            self.ended[place] = False
+        elif step_type != _LAST:
+            is_amid = step_type == _FIRST and not self.ended[place]
+            is_wrong = is_amid and not self.doubted[place]
+            if is_wrong or step_type not in (_FIRST, _MID):
+                self.refuse_type(row, step_type, "step", "1 (MID) or 2 (LAST)")
+            self.ended[place] = self.doubted[place] = False
+        elif self.slab.autoreset == SAME_STEP_ORDER:
+            self._begin_at_once(seat, row, time_step)
+        else:
+            self.ended[place] = True
+            self.let_begin_after_last(seat)
+
+    def let_begin_after_last(self, seat: Seat) -> None:
+        """Lets the next step of an environment begin an episode."""
+        if not seat.repeats_last:
+            # Whatever the action is, it resets.
+            self.steps[seat.place] = lambda action: self.begin(seat, RESET)
+
+    def _begin_at_once(self, seat: Seat, row: int, last: TimeStep) -> None:
+        """Begins the next episode in the step that ended the one before."""
+        self.infos.keep_final(seat.index, row)
+        first = last
+        try:
+            self.meters[RESETS] += 1
+            first = self.reset(seat)
+            self.ended[seat.place] = False
+            self.writer.write(row, SAME_STEP_SLOT, first)
+        except BaseException as error:
+            self.host.let_through(error)
+            # The end of the episode is an answer all the same; the next step raises
+            # what kept the next episode from beginning.
+            self.writer.write(row, SAME_STEP_SLOT, last)
+            self.is_in_reset = False
+            self.steps[seat.place] = raising(error)
+        if self.infos.wanted[0]:
+            self.infos.note_begun(seat.index, row, first)
+
+    def begin(self, seat: Seat, command: int) -> TimeStep:
+        """Begins an episode of a single environment."""
+        self.meters[RESETS] += 1
+        self.infos.forget(seat.index)
+        if command == REBUILD:
+            self.rebuild(seat)
+        time_step = self.reset(seat)
+        # Not before: if the reset raises, the episode before has ended all the same.
+        self.steps[seat.place] = seat.own_step
+        return time_step
+
+    def reset(self, seat: Seat) -> TimeStep:
+        """Resets an environment as a whole; returns a `FIRST` that fits."""
+        self.is_in_reset = True
+        if not seat.is_batch:
+            self.direct.leave(seat.place)
+            # Until it has begun there is no episode, and a step may begin one.
+            self.ended[seat.place] = True
+        time_step = self.with_options(seat, seat.env.reset)
+        end_fork(self.host.forked)
+        if not seat.is_reset_checked or self._job.validate == "always":
+            self.check(seat, time_step, "reset")
+            seat.is_reset_checked = True
+        self.check_begun(seat, time_step)
+        self.is_in_reset = False
+        return time_step
+
+    def with_options(self, seat: Seat, reset: Callable[[], TimeStep]) -> TimeStep:
+        """Resets an environment with the options that were sent ahead, if any were."""
+        sent, seat.options = seat.options, None
+        if sent is None:
+            return reset()
+        is_meant = self._sequence[sent.row] == sent.number
+        if self._command[sent.row] == STEP or not is_meant:
+            hand_options(seat.env, None)  # The reset that they were for never came.
+        elif seat.env is not sent.env:  # It has been rebuilt since.
+            hand_options(seat.env, sent.options, sent.mask)
+        try:
+            return reset()
+        finally:
+            hand_options(seat.env, None)
+
+    # Checks.
+
+    def let_through(self, seat: Seat, error: BaseException) -> None:
+        """Raises what is not the environment's but the carrier's own, as Ctrl-C is."""
+        block = slice(seat.place, seat.place + len(seat.rows))
+        self.doubted[block] = True
+        self.host.let_through(error)
+        self.doubted[block] = False
+
+    def _checking_step(self, seat: Seat) -> Step:
+        """Returns the step of an environment that checks itself, once or always."""
+        step: Step = seat.env.step
+        if self._job.validate == "never":
+            return step
+
+        def checked(action: Any) -> TimeStep:
+            time_step = step(action)
+            self.check(seat, time_step, "step")
+            if self._job.validate == "first":
+                seat.own_step = self.steps[seat.place] = step
+                seat.is_step_checked = True
+            return time_step
+
+        return checked
+
+    def check(self, seat: Seat, time_step: Any, call: str) -> None:
+        """Refuses a time step that does not fit its spec in every respect."""
+        if self._job.validate == "always":
+            occasion = f"It came from {call}() of {seat.kind}."
+        else:
+            occasion = f"This was the first observation after {call}() of {seat.kind}."
+        self.writer.check(seat.rows, time_step, occasion, is_batch=seat.is_batch)
+
+    def check_always(self, seat: Seat, time_step: Any, call: str) -> None:
+        """Checks a time step where every one is to be checked."""
+        if self._job.validate == "always":
+            self.check(seat, time_step, call)
+
+    def check_begun(
+        self, seat: Seat, time_step: TimeStep, mask: Array | bool = True
+    ) -> None:
+        """Refuses a reset that returns anything but a `FIRST`, in the masked rows."""
+        if getattr(time_step, "step_type", _FIRST) is _FIRST:
+            return
+        types = np.asarray(getattr(time_step, "step_type", _FIRST))
+        wrong = np.flatnonzero(mask & (types != _FIRST))
+        if wrong.size:
+            row = seat.rows[int(wrong[0])]
+            self.refuse_type(row, types.flat[wrong[0]], "reset", "0 (FIRST)")
+
+    def refuse_type(self, row: int, step_type: Any, call: str, must_be: str) -> None:
+        """Raises a `MisfitError` that says which step type was due."""
+        name = self.name_of(row)
+        if self.of_row[row - self._first].is_batch:
+            name += f" (row {self._first_row + row})"
+        raise MisfitError from SpecError(
+            f"{name} returned the step type {step_type} from {call}(); it must be "
+            f"{must_be}. An episode is FIRST, any number of MID, LAST: only a reset "
+            "returns FIRST, and the pool resets an environment after its LAST."
+        )
+
+
+def raising(error: BaseException) -> Step:
+    """Returns a step that raises an error."""
+
+    def step(action: Any) -> TimeStep:
+        raise error
+
+    return step
+
+
+def _missing(action: Any) -> TimeStep:
+    raise AssertionError("only the first row of a batch has a step")
