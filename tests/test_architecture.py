@@ -109,6 +109,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
         "websockets",
     },
     "envkit.remote.dm_env_rpc": {"dm_env_rpc", "google", "grpc"},
+    "envkit.remote.dm_env_rpc_tensors": {"dm_env_rpc"},
     "envkit.remote.openenv": {"starlette", "uvicorn"},
 }
 

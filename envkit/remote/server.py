@@ -21,13 +21,12 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
-from envkit.registry import constructor
+from envkit.remote.observers import Observer
 from envkit.remote.protocol import (
     MAGIC,
     MOST_BEFORE,
@@ -41,10 +40,10 @@ from envkit.remote.protocol import (
     frame_of,
     new_nonce,
     proof_of,
-    value_of,
 )
-from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions
-from envkit.remote.session import Observer, Session, Wanted
+from envkit.remote.serving import Menu, Refusal, ServeOptions
+from envkit.remote.session import Session
+from envkit.remote.wanted import wanted_by
 from envkit.text import counted
 
 __all__ = ["Server", "serve"]
@@ -319,7 +318,7 @@ class Server:
     def _open(
         self, sock: socket.socket, wire: Wire, proof: dict[str, Any], said: Any
     ) -> bool:
-        wanted = self._wanted(said)
+        wanted = wanted_by(said, self._menu, self._options)
         with self._lock:
             if self._closing:
                 raise Refusal(self._closing)
@@ -360,72 +359,6 @@ class Server:
             with self._lock:
                 self._sessions.pop(session.id, None)
         return True
-
-    def _wanted(self, said: Any) -> Wanted:
-        """Returns what a session is to be, checked.
-
-        Raises:
-            Refusal: It is not on the menu, or too much.
-        """
-        if not isinstance(said, dict) or not isinstance(said.get("environments"), list):
-            raise Refusal("A session must be opened with a list of environments.")
-        makers: list[Callable[[], Any]] = []
-        names: list[str] = []
-        kinds: list[tuple[Offer, dict[str, Any], int]] = []
-        most = self._options.max_rows
-        for one in said["environments"]:
-            if not isinstance(one, list) or len(one) != 3:
-                raise Refusal("An environment must be a name, arguments and a count.")
-            name, arguments, count = one
-            if not isinstance(name, str) or type(count) is not int or count < 1:
-                raise Refusal("An environment must be a name, arguments and a count.")
-            offer = self._menu.find(name)
-            try:
-                given = value_of(arguments)
-            except ProtocolError as error:
-                raise Refusal(str(error)) from error
-            given = offer.check_arguments(given)
-            if len(makers) + count > most:
-                raise Refusal(
-                    f"A session may have {counted(most, 'environment')} here "
-                    f"(--max-rows), and {len(makers) + count} were asked for."
-                )
-            makers += [constructor(offer.recipe, **given)] * count
-            names += [offer.id] * count
-            kinds.append((offer, given, count))
-        if not makers:
-            raise Refusal("A session must have at least one environment.")
-        validate, first_env = said.get("validate", "first"), said.get("first_env", 0)
-        if validate not in ("always", "first", "never"):
-            raise Refusal("validate must be 'always', 'first' or 'never'.")
-        if type(first_env) is not int or first_env < 0:
-            raise Refusal("first_env must be the index of an environment.")
-        seeds = value_of(said.get("seeds", []))
-        if not isinstance(seeds, list) or len(seeds) not in (0, len(makers)):
-            raise Refusal("seeds must be a list with one for each environment.")
-        return Wanted(
-            tuple(makers),
-            tuple(names),
-            first_env,
-            validate,
-            tuple(seeds),
-            bool(said.get("rings")),
-            self._pool_of(kinds),
-        )
-
-    def _pool_of(
-        self, kinds: list[tuple[Offer, dict[str, Any], int]]
-    ) -> Callable[[], Any] | None:
-        """Returns what makes the environments together, where workers run them."""
-        if self._options.num_workers is None:
-            return None
-        (offer, given, count), *others = kinds
-        if others:
-            raise Refusal(
-                "Here the environments of a session are one pool (--num-workers), so "
-                "that all must be the same, made with the same arguments."
-            )
-        return lambda: offer.make(count, **given)
 
     def _known(self, said: Any) -> Session:
         if not isinstance(said, dict):

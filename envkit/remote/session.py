@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +33,8 @@ from envkit.parallel.messages import (
 from envkit.parallel.slab import (
     BUSY_NS,
     RAISED,
-    REBUILD,
     RESIDENT,
     RUNS,
-    STEP,
     WAITING_NS,
     Slab,
     SlabLayout,
@@ -56,10 +54,11 @@ from envkit.provenance import (
     to_plain,
 )
 from envkit.py_environment import PyEnvironment
+from envkit.remote.action_guard import ActionGuard
+from envkit.remote.observers import Observer
 from envkit.remote.pooled import PooledRunner
 from envkit.remote.protocol import (
     MOST_MESSAGE,
-    SHOWN,
     ProtocolError,
     check_layout,
     frame_of,
@@ -72,12 +71,11 @@ from envkit.remote.protocol import (
     value_of,
 )
 from envkit.remote.serving import Refusal, ServeOptions
-from envkit.specs.arrays import BoundedArraySpec
+from envkit.remote.wanted import Wanted
 from envkit.specs.environment_spec import common_info_spec
 from envkit.text import listed
-from envkit.types import Array, EnvConstructor
 
-__all__ = ["Observer", "Session", "Wanted"]
+__all__ = ["Session"]
 
 # How often a session that waits looks whether it is to end, in seconds.
 _GLANCE = 0.25
@@ -88,28 +86,6 @@ _RESUME = 30.0
 _METHODS = frozenset(
     ["get_info", "get_state", "render", "reset", "seed", "seed_rows", "set_state"]
 )
-
-
-class Wanted(NamedTuple):
-    """What a client wants a session to be.
-
-    Attributes:
-        constructors: What to call for each environment.
-        names: What the environments are called.
-        first_env: The index of the first one, for messages.
-        validate: Which time steps are checked.
-        seeds: What environments are seeded with before their first reset.
-        rings: Whether each row is answered as soon as it is done.
-        make_pool: Makes all of them as one pool; `None` where each is made alone.
-    """
-
-    constructors: tuple[EnvConstructor, ...]
-    names: tuple[str, ...]
-    first_env: int = 0
-    validate: str = "first"
-    seeds: tuple[Any, ...] = ()
-    rings: bool = False
-    make_pool: Callable[[], Any] | None = None
 
 
 class Session:
@@ -475,7 +451,7 @@ class Session:
         self._runner.before_last_mark = self._count
         self._runner.after_row = self._answer_row if self._wanted.rings else None
         self._freight = Freight(slab, 0)
-        self._guard = _ActionGuard(slab, self._runner.has_ended)
+        self._guard = ActionGuard(slab, self._runner.has_ended)
         self._meters = view_of(slab.meters[0])
         self._answered, self._sequence = view_of(slab.answered), view_of(slab.sequence)
         self._everyone = [*range(self._rows)]
@@ -724,106 +700,6 @@ class Session:
 
     def _signature(self, text: bytes) -> bytes:
         return hmac.new(self._key, text, hashlib.sha256).digest()[:_SIGNATURE]
-
-
-class _ActionGuard:
-    """Checks the commands and actions of a client before environments see them."""
-
-    def __init__(self, slab: Slab, begins: Callable[[int], bool]) -> None:
-        self._slab = slab
-        self._begins = begins
-        self._all_step = bytes([STEP]) * slab.layout.rows
-        self._bounded: list[tuple[int, Array, Array]] = []
-        for leaf, spec in enumerate(slab.layout.action.leaves):
-            if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind not in "iufb":
-                continue
-            low, high = np.asarray(spec.minimum), np.asarray(spec.maximum)
-            if spec.dtype.kind in "iu":
-                info = np.iinfo(spec.dtype)
-                if (low <= info.min).all() and (high >= info.max).all():
-                    continue
-            # Of a single bound one comparison of all is enough.
-            self._bounded.append((leaf, low, high))
-
-    def commands_are_known(self) -> bool:
-        """True if each row is asked to step, reset or rebuild, or for nothing."""
-        # Hot: once per request.
-        commands = self._slab.command
-        return commands.tobytes() == self._all_step or bool(commands.max() <= REBUILD)
-
-    def bad_rows(self, rows: Sequence[int]) -> list[int]:
-        """Returns the rows that are to step with an action out of bounds."""
-        # Hot: once per request.
-        slab, bad = self._slab, None
-        is_all = len(rows) == slab.layout.rows
-        for leaf, low, high in self._bounded:
-            column = slab.actions[leaf] if is_all else slab.actions[leaf][rows]
-            if not column.size or (
-                not low.ndim
-                and not high.ndim
-                and column.min() >= low
-                and column.max() <= high
-            ):
-                continue
-            fits = (column >= low) & (column <= high)
-            if fits.all():
-                continue
-            one = ~fits.reshape(len(fits), -1).all(axis=1)
-            bad = one if bad is None else bad | one
-        if bad is None:
-            return []
-        chosen = np.asarray(rows)[bad]
-        return [
-            row
-            for row in chosen[slab.command[chosen] == STEP].tolist()
-            # Where a step begins an episode, its action is ignored.
-            if not self._begins(row)
-        ]
-
-
-class Observer:
-    """A connection that is shown the time steps of a session, and asks nothing.
-
-    One that reads too slowly misses some, so that the session never waits for it.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self._link = Link(sock)
-        self._lock = threading.Lock()
-        self.is_over = False
-
-    def greet(self, message: dict[str, Any], others: list[Observer]) -> None:
-        """Sends what comes first, and joins the others; nothing is shown between."""
-        with self._lock:
-            others.append(self)
-            self._link.send(frame_of(message))
-
-    def show(self, leaves: Sequence[Array]) -> None:
-        """Sends the time steps of all rows, if the one before is through."""
-        with self._lock:
-            if self.is_over:
-                return
-            self._link.push()
-            if self._link.fault:
-                self._end()
-            elif not self._link.unsent:
-                body = [np.ascontiguousarray(leaf).tobytes() for leaf in leaves]
-                head = HEAD.pack(SHOWN, 0, 0, len(leaves[0]), sum(map(len, body)))
-                self._link.send([head, *body])
-
-    def close(self, reason: str) -> None:
-        """Tells the reason, as far as there is room, and ends the connection."""
-        with self._lock:
-            if not self.is_over:
-                self._link.send(frame_of({"end": reason}))
-                self._link.push(_GLANCE)
-                self._end()
-
-    def _end(self) -> None:
-        self.is_over = True
-        self._link.shut()
-        self._link.close()
 
 
 def _capabilities(env: Any, info: dict[str, Any]) -> list[str]:

@@ -54,7 +54,8 @@ from dm_env_rpc.v1.compliance import (
 )
 
 from envkit.adapters.dm_env_rpc import DmEnvRpcError, DmEnvRpcWrapper
-from envkit.remote.dm_env_rpc import DmEnvRpcServer, _Wire
+from envkit.remote.dm_env_rpc import DmEnvRpcServer
+from envkit.remote.dm_env_rpc_tensors import Wire
 
 WALK = "tests.remote.games:Walk"
 STATES = dm_env_rpc_pb2.EnvironmentStateType
@@ -426,7 +427,7 @@ def test_actions_that_do_not_fit_are_refused(walks, actions, message):
 def test_specs_that_the_protocol_cannot_carry_are_refused(spec):
     whole = CountingEnv().environment_spec()._replace(observation=spec)
     with pytest.raises(SpecError, match="dm_env_rpc has"):
-        _Wire(whole)
+        Wire(whole)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +444,7 @@ def test_specs_that_the_protocol_cannot_carry_are_refused(spec):
 )
 def test_bounds_are_those_that_the_protocol_knows(spec, bounds):
     whole = CountingEnv().environment_spec()._replace(action={"a": spec})
-    sent = _Wire(whole).specs.actions[1]
+    sent = Wire(whole).specs.actions[1]
     found = []
     for bound in (sent.min, sent.max):
         payload = bound.WhichOneof("payload")

@@ -33,7 +33,8 @@ pytest.importorskip("websockets", reason="websockets is not installed")
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from envkit.remote.universe_client import Story, addresses_in
+from envkit.remote.universe_client import addresses_in
+from envkit.remote.universe_story import Story
 
 PAD = "Pad=tests.remote.pad:Pad"
 

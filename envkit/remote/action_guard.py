@@ -1,0 +1,68 @@
+"""`ActionGuard`: what a client asks of rows, before environments see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from envkit.parallel.slab import REBUILD, STEP, Slab
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.types import Array
+
+__all__ = ["ActionGuard"]
+
+
+class ActionGuard:
+    """Checks the commands and actions of a client before environments see them."""
+
+    def __init__(self, slab: Slab, begins: Callable[[int], bool]) -> None:
+        self._slab = slab
+        self._begins = begins
+        self._all_step = bytes([STEP]) * slab.layout.rows
+        self._bounded: list[tuple[int, Array, Array]] = []
+        for leaf, spec in enumerate(slab.layout.action.leaves):
+            if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind not in "iufb":
+                continue
+            low, high = np.asarray(spec.minimum), np.asarray(spec.maximum)
+            if spec.dtype.kind in "iu":
+                info = np.iinfo(spec.dtype)
+                if (low <= info.min).all() and (high >= info.max).all():
+                    continue
+            # Of a single bound one comparison of all is enough.
+            self._bounded.append((leaf, low, high))
+
+    def commands_are_known(self) -> bool:
+        """True if each row is asked to step, reset or rebuild, or for nothing."""
+        # Hot: once per request.
+        commands = self._slab.command
+        return commands.tobytes() == self._all_step or bool(commands.max() <= REBUILD)
+
+    def bad_rows(self, rows: Sequence[int]) -> list[int]:
+        """Returns the rows that are to step with an action out of bounds."""
+        # Hot: once per request.
+        slab, bad = self._slab, None
+        is_all = len(rows) == slab.layout.rows
+        for leaf, low, high in self._bounded:
+            column = slab.actions[leaf] if is_all else slab.actions[leaf][rows]
+            if not column.size or (
+                not low.ndim
+                and not high.ndim
+                and column.min() >= low
+                and column.max() <= high
+            ):
+                continue
+            fits = (column >= low) & (column <= high)
+            if fits.all():
+                continue
+            one = ~fits.reshape(len(fits), -1).all(axis=1)
+            bad = one if bad is None else bad | one
+        if bad is None:
+            return []
+        chosen = np.asarray(rows)[bad]
+        return [
+            row
+            for row in chosen[slab.command[chosen] == STEP].tolist()
+            # Where a step begins an episode, its action is ignored.
+            if not self._begins(row)
+        ]

@@ -1,0 +1,299 @@
+"""Specs and values in the tensors of dm_env_rpc, for a server of it.
+
+Each leaf of an action or an observation has a number, from 1, and a name: its keys with
+dots between them. The reward is an observation, and the discount where its spec is
+unusual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.special import ObjectSpec, Strings
+from envkit.specs.validation import check_fits, describe
+from envkit.time_step import DISCOUNT_SPEC, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = ["INVALID", "NOT_FOUND", "RefusedError", "Wire"]
+
+# Bytes of a request beside the actions of a step: settings, names.
+_LEAST_REQUEST = 1 << 16
+_NUMBER, _OBJECT = 12, 1 << 20
+_WIDER = {"int16": "int32", "uint16": "uint32", "float16": "float32"}
+# Codes of google.rpc.
+INVALID, NOT_FOUND = 3, 5
+
+
+class RefusedError(Exception):
+    """A request that is answered by an error; the stream goes on."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class _Leaf(NamedTuple):
+    """One array of an action or an observation, on the wire.
+
+    Attributes:
+        name: Its keys, with dots between them.
+        spec: The spec of envkit.
+        dtype: The dtype on the wire; text is `str`.
+        default: The value of an action that is left out.
+    """
+
+    name: str
+    spec: ArraySpec
+    dtype: np.dtype[Any]
+    default: Array
+
+
+def _leaves(spec: NestedSpec, root: str) -> list[_Leaf]:
+    """Returns the leaves of a nest, in its order.
+
+    Raises:
+        SpecError: The protocol has no form for one of them.
+    """
+    structure = nest.Structure(spec)
+    names = [".".join(keys) or root for keys in _keys(spec)]
+    pairs = zip(names, structure.leaves, strict=True)
+    return [_leaf(name, leaf, root) for name, leaf in pairs]
+
+
+def _keys(spec: NestedSpec) -> Iterator[tuple[str, ...]]:
+    """Yields the keys that lead to each leaf, in the order of flattening."""
+    if isinstance(spec, ArraySpec):
+        yield ()
+        return
+    if nest.is_namedtuple(spec):
+        children: Any = zip(spec._fields, spec, strict=True)
+    elif isinstance(spec, Mapping):
+        children = [(key, spec[key]) for key in nest.sorted_keys(spec, "")]
+    elif isinstance(spec, list | tuple):
+        children = [(str(index), child) for index, child in enumerate(spec)]
+    else:
+        raise SpecError(
+            f"dm_env_rpc has no form for {describe(spec)}: specs must be in "
+            "dictionaries, lists, tuples and namedtuples."
+        )
+    for key, child in children:
+        if not isinstance(key, str) or "." in key:
+            raise SpecError(
+                f"dm_env_rpc has no form for the key {key!r:.80}: keys must be strings "
+                "without dots, which separate the keys in a name."
+            )
+        for rest in _keys(child):
+            yield (key, *rest)
+
+
+def _leaf(name: str, spec: ArraySpec, root: str) -> _Leaf:
+    is_text = spec.dtype.kind == "U"
+    if isinstance(spec, ObjectSpec) and isinstance(spec.kind, Strings):
+        is_text = spec.kind.kind is str
+    dtype = np.dtype(str if is_text else _WIDER.get(spec.dtype.name, spec.dtype))
+    if not is_text and (spec.dtype.kind not in "biuf" or dtype.itemsize > 8):
+        raise SpecError(
+            f"dm_env_rpc has no form for {spec!r:.160}, which the {root} has as "
+            f"{name!r}: arrays must be of numbers, of booleans or of text."
+        )
+    if root == "observation" and name in ("reward", "discount"):
+        raise SpecError(
+            f"dm_env_rpc has a meaning of its own for {name!r}, so an observation "
+            "cannot be called that. Rename it."
+        )
+    if isinstance(spec, ObjectSpec):
+        default: Array = np.full(spec.shape, "", object)
+    elif isinstance(spec, BoundedArraySpec):
+        default = np.broadcast_to(spec.minimum, spec.shape).astype(spec.dtype)
+    else:
+        default = np.zeros(spec.shape, spec.dtype)
+    return _Leaf(name, spec, dtype, default)
+
+
+class Wire:
+    """What the specs of an environment are in dm_env_rpc, and values in its tensors."""
+
+    def __init__(self, spec: Any) -> None:
+        from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
+
+        self._tensors = tensor_utils
+        if not isinstance(spec.reward, ArraySpec):
+            raise SpecError(
+                "dm_env_rpc has one array as the reward, and the reward of the "
+                "environment is a nest. Wrap it so that the reward is an array."
+            )
+        self._action = nest.Structure(spec.action)
+        self._observation = nest.Structure(spec.observation)
+        self._actions = dict(enumerate(_leaves(spec.action, "action"), start=1))
+        observed = _leaves(spec.observation, "observation")
+        observed.append(_leaf("reward", spec.reward, "reward"))
+        self._has_discount = spec.discount != DISCOUNT_SPEC
+        if self._has_discount:
+            observed.append(_leaf("discount", spec.discount, "discount"))
+        self._observed = dict(enumerate(observed, start=1))
+        self.specs = dm_env_rpc_pb2.ActionObservationSpecs(
+            actions=_tensor_specs(self._actions),
+            observations=_tensor_specs(self._observed),
+        )
+        self.largest_request = _LEAST_REQUEST + sum(
+            map(_size_of, self._actions.values())
+        )
+
+    def check_requested(self, numbers: Sequence[int]) -> None:
+        """Refuses numbers that no observation has."""
+        for number in numbers:
+            if number not in self._observed:
+                known = ", ".join(map(str, self._observed))
+                raise RefusedError(
+                    NOT_FOUND,
+                    f"There is no observation {number}; there are {known}.",
+                )
+
+    def action(self, tensors: Mapping[int, Any]) -> NestedArray:
+        """Returns the action that a request has.
+
+        Raises:
+            RefusedError: It does not fit.
+        """
+        # Hot: called once per step.
+        for number in tensors:
+            if number not in self._actions:
+                known = ", ".join(map(str, self._actions))
+                raise RefusedError(
+                    NOT_FOUND, f"There is no action {number}; there are {known}."
+                )
+        return self._action.unflatten(
+            [
+                self._value(tensors[number], leaf)
+                if number in tensors
+                else leaf.default
+                for number, leaf in self._actions.items()
+            ]
+        )
+
+    def _value(self, tensor: Any, leaf: _Leaf) -> Array:
+        spec, shape = leaf.spec, tuple(tensor.shape)
+        payload = tensor.WhichOneof("payload")
+        if payload is None or self._tensors.get_tensor_type(tensor) != leaf.dtype:
+            raise RefusedError(
+                INVALID,
+                f"The action {leaf.name!r} must have the dtype {leaf.dtype.name}, got "
+                f"{payload or 'no values'}.",
+            )
+        open_sizes = sum(size < 0 for size in shape)
+        fits = len(shape) == len(spec.shape) and all(
+            size < 0 or size == own for size, own in zip(shape, spec.shape, strict=True)
+        )
+        values = self._tensors.unpack_proto(tensor) if fits else np.empty(0)
+        size = math.prod(spec.shape)
+        if not fits or open_sizes > 1 or len(values) not in (1, size):
+            raise RefusedError(
+                INVALID,
+                f"The action {leaf.name!r} must have the shape {spec.shape}, of which "
+                f"one size may be -1, and {size} values, or one for all; got the "
+                f"shape {shape!s:.80} and {_count_of(tensor, payload)} values.",
+            )
+        return self._checked(np.broadcast_to(values, (size,)).reshape(spec.shape), leaf)
+
+    def _checked(self, values: Array, leaf: _Leaf) -> Array:
+        spec = leaf.spec
+        array = np.array(values, spec.dtype)
+        longest = spec.dtype.itemsize // 4 if spec.dtype.kind == "U" else None
+        if longest is not None and any(len(text) > longest for text in values.flat):
+            raise RefusedError(
+                INVALID,
+                f"The action {leaf.name!r} must have {longest} characters at most.",
+            )
+        try:
+            if spec.dtype != leaf.dtype and spec.dtype.kind in "iuf":
+                check_fits(values.astype(leaf.dtype), _widened(spec, leaf.dtype))
+            check_fits(array, spec, subject=f"The action {leaf.name!r}")
+        except SpecError as error:
+            raise RefusedError(INVALID, str(error)) from error
+        return array
+
+    def observations(
+        self, time_step: TimeStep, numbers: Sequence[int]
+    ) -> dict[int, Any]:
+        """Returns the tensors of the observations that are asked for."""
+        # Hot: called once per step.
+        values = [*self._observation.flatten(time_step.observation), time_step.reward]
+        if self._has_discount:
+            values.append(time_step.discount)
+        pack = self._tensors.pack_tensor
+        return {
+            number: pack(values[number - 1], self._observed[number].dtype)
+            for number in set(numbers)
+        }
+
+
+def _widened(spec: ArraySpec, dtype: np.dtype[Any]) -> ArraySpec:
+    """Returns what a spec allows, as a spec of a wider dtype."""
+    limits: Any = np.finfo if spec.dtype.kind == "f" else np.iinfo
+    low, high = limits(spec.dtype).min, limits(spec.dtype).max
+    if isinstance(spec, BoundedArraySpec):
+        low, high = spec.minimum, spec.maximum
+    return BoundedArraySpec(spec.shape, dtype, low, high)
+
+
+def _count_of(tensor: Any, payload: str) -> int:
+    return len(getattr(tensor, payload).array)
+
+
+def _size_of(leaf: _Leaf) -> int:
+    """Returns how many bytes an action takes at most."""
+    letters = 0
+    if leaf.spec.dtype.kind == "O":
+        letters = _OBJECT
+    elif leaf.spec.dtype.kind == "U":
+        letters = leaf.spec.dtype.itemsize
+    return math.prod(leaf.spec.shape) * (_NUMBER + letters)
+
+
+def _tensor_specs(leaves: Mapping[int, _Leaf]) -> dict[int, Any]:
+    from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_spec_utils, tensor_utils
+
+    specs = {}
+    for number, leaf in leaves.items():
+        spec = dm_env_rpc_pb2.TensorSpec(
+            name=leaf.name,
+            shape=leaf.spec.shape,
+            dtype=tensor_utils.np_type_to_data_type(leaf.dtype),
+        )
+        low, high = _bounds(leaf)
+        if low is not None or high is not None:
+            tensor_spec_utils.set_bounds(spec, low, high)
+        specs[number] = spec
+    return specs
+
+
+def _bounds(leaf: _Leaf) -> tuple[Array | None, Array | None]:
+    """Returns the bounds of a leaf, `None` for one that its dtype has anyway.
+
+    They are one number, or as many as the array has: the protocol knows no other.
+    """
+    spec = leaf.spec
+    if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind not in "iuf":
+        return None, None
+    limits: Any = np.finfo if spec.dtype.kind == "f" else np.iinfo
+    found: list[Array | None] = []
+    ends = (
+        (spec.minimum, limits(leaf.dtype).min),
+        (spec.maximum, limits(leaf.dtype).max),
+    )
+    for bound, limit in ends:
+        bound = np.asarray(bound, leaf.dtype)
+        if (bound == limit).all():
+            found.append(None)
+        elif bound.size == 1:
+            found.append(bound.reshape(()))
+        else:
+            found.append(np.broadcast_to(bound, spec.shape))
+    return found[0], found[1]

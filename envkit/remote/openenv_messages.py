@@ -1,0 +1,278 @@
+"""The messages of OpenEnv, for a server: specs and values as JSON, and episodes."""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from envkit.errors import SpecError
+from envkit.remote.hosted import Single, flags_of
+from envkit.specs.json_schema import JsonForm, schema_of
+from envkit.time_step import TimeStep
+from envkit.types import NestedSpec
+
+__all__ = [
+    "STATE",
+    "Episodes",
+    "Forms",
+    "RefusedError",
+    "data_of",
+    "dumped",
+    "invalid",
+    "parsed",
+    "raised",
+]
+
+# Bytes of a message, beside those of an action: names, and what resets are told.
+_LEAST_MESSAGE = 1 << 16
+# Bytes that a number takes as text, and those of a text or an object.
+_NUMBER, _OBJECT = 32, 1 << 20
+_LONGEST_ID = 255
+_LARGEST_SEED = 2**63
+STATE = {
+    "title": "State",
+    "type": "object",
+    "properties": {
+        "episode_id": {"type": ["string", "null"]},
+        "step_count": {"type": "integer", "minimum": 0},
+    },
+}
+
+
+class RefusedError(Exception):
+    """A message that is answered by an error; the session goes on."""
+
+    def __init__(self, code: str, message: str, errors: Any = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.errors = code, message, errors
+
+    def data(self) -> dict[str, Any]:
+        """Returns what the client is told."""
+        data: dict[str, Any] = {"message": self.message, "code": self.code}
+        return data if self.errors is None else {**data, "errors": self.errors}
+
+
+def invalid(place: list[str], message: str) -> RefusedError:
+    """Returns the error for a part of a message that is not as it must be."""
+    errors = [{"type": "value_error", "loc": place, "msg": message}]
+    return RefusedError("VALIDATION_ERROR", message, errors)
+
+
+class Forms:
+    """What the specs are in JSON: the schemas, and how values are written and read."""
+
+    def __init__(self, spec: Any) -> None:
+        if getattr(spec.reward, "shape", None) != ():
+            raise ValueError(
+                f"OpenEnv has one number as the reward, and that of the environment is "
+                f"{spec.reward!r:.200}. Wrap it so that the reward is a scalar."
+            )
+        self.action = JsonForm(spec.action, subject="The action", root="action")
+        self.observation = JsonForm(
+            spec.observation, subject="The observation", root="observation"
+        )
+        self.largest_message = _LEAST_MESSAGE + _size_of(spec.action)
+        observation = schema_of(spec.observation, "Observation")
+        reward, discount = (
+            schema_of(part)["properties"]["value"]
+            for part in (spec.reward, spec.discount)
+        )
+        observation["properties"] = {
+            **observation["properties"],
+            "done": {"type": "boolean"},
+            "reward": {"anyOf": [reward, {"type": "null"}]},
+            "metadata": {"type": "object", "properties": {"discount": discount}},
+        }
+        self.schema = {
+            "action": schema_of(spec.action, "Action"),
+            "observation": observation,
+            "state": STATE,
+        }
+
+
+def _size_of(spec: NestedSpec) -> int:
+    """Returns how many bytes an action takes at most."""
+    from envkit.nest import flatten
+
+    sizes = []
+    for leaf in flatten(spec):
+        elements = math.prod(leaf.shape)
+        is_number = leaf.dtype.kind in "biuf"
+        # A character takes up to twelve bytes, as two escaped halves.
+        letters = 0 if is_number else leaf.dtype.itemsize * 3
+        if leaf.dtype.kind == "O":
+            letters = _OBJECT
+        sizes.append(elements * (_NUMBER + letters))
+    return sum(sizes)
+
+
+class Episodes:
+    """One client's episodes; its methods are called by the environment's thread."""
+
+    def __init__(self, forms: Forms) -> None:
+        self._forms = forms
+        self._episode_id: str | None = None
+        self._steps = 0
+        # Why there can be no step now.
+        self._needs_reset = "No episode has begun"
+        self.has_raised = False
+
+    def reset(self, env: Single, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Begins an episode."""
+        seed, episode_id, options = _reset_data(data)
+        try:
+            time_step = env.reset(seed, options)
+        except NotImplementedError as error:
+            part = "seed" if options is None else "options"
+            raise invalid(["data"], f"reset: {part}: {error}") from error
+        except Exception as error:
+            raise self._broken(error) from error
+        self._episode_id = episode_id or str(uuid.uuid4())
+        self._steps, self._needs_reset, self.has_raised = 0, "", False
+        return {**self._told(env, time_step), "reward": None}
+
+    def step(self, env: Single, data: Any) -> dict[str, Any]:
+        """Applies an action."""
+        # Hot: called once per step.
+        action = self._read(data)
+        if self._needs_reset:
+            raise RefusedError(
+                "EXECUTION_ERROR", f"{self._needs_reset}: reset comes before step."
+            )
+        try:
+            time_step = env.step(action)
+        except Exception as error:
+            raise self._broken(error) from error
+        self._steps += 1
+        return self._told(env, time_step)
+
+    def reset_and_step(self, env: Single, data: Any) -> dict[str, Any]:
+        """Begins an episode and applies one action: for a request without a session."""
+        self._read(data)
+        self.reset(env, {})
+        return self.step(env, data)
+
+    def state(self) -> dict[str, Any]:
+        """Returns where the session stands."""
+        return {"episode_id": self._episode_id, "step_count": self._steps}
+
+    def _broken(self, error: Exception) -> RefusedError:
+        self.has_raised, self._needs_reset = True, "The environment has raised"
+        return raised(error)
+
+    def _read(self, data: Any) -> Any:
+        try:
+            return self._forms.action.read(data)
+        except SpecError as error:
+            place = ["action", error.path.removeprefix("action")]
+            raise invalid([part for part in place if part], str(error)) from error
+
+    def _told(self, env: Single, time_step: TimeStep) -> dict[str, Any]:
+        # Hot: called once per step.
+        try:
+            observation = self._forms.observation.write(time_step.observation)
+        except SpecError as error:
+            raise self._broken(error) from error
+        info = env.info()
+        terminated, truncated = flags_of(time_step, info)
+        is_done = bool(time_step.is_last())
+        if is_done:
+            self._needs_reset = "The episode has ended"
+        metadata = {
+            "discount": _plain(time_step.discount),
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        if isinstance(info, Mapping):
+            for key, value in info.items():
+                if isinstance(key, str) and (plain := _plain(value)) is not _NOTHING:
+                    metadata.setdefault(key, plain)
+        return {
+            "observation": observation,
+            "reward": _plain(time_step.reward),
+            "done": is_done,
+            "metadata": metadata,
+        }
+
+
+def raised(error: Exception) -> RefusedError:
+    """Returns the error for an environment that has raised."""
+    kind, text = type(error).__name__, str(error)
+    return RefusedError("EXECUTION_ERROR", f"{kind}: {text}" if text else kind)
+
+
+def _reset_data(data: Mapping[str, Any]) -> tuple[int | None, str | None, Any]:
+    """Returns the seed, the episode's name, and what the environment is told."""
+    rest = dict(data)
+    seed, episode_id = rest.pop("seed", None), rest.pop("episode_id", None)
+    is_integer = type(seed) is int and 0 <= seed < _LARGEST_SEED
+    if seed is not None and not is_integer:
+        message = "seed must be an integer of at least 0, with at most 63 bits."
+        raise invalid(["data", "seed"], message)
+    is_name = isinstance(episode_id, str) and len(episode_id) <= _LONGEST_ID
+    if episode_id is not None and not is_name:
+        message = f"episode_id must be a text of at most {_LONGEST_ID} characters."
+        raise invalid(["data", "episode_id"], message)
+    return seed, episode_id, rest or None
+
+
+_NOTHING: Any = object()
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Returns what JSON can hold of a value: `_NOTHING` if it can hold none of it."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in "biufUO":
+            return _NOTHING
+        return _plain(value.tolist(), depth)
+    if depth > 8:
+        return _NOTHING
+    if isinstance(value, Mapping):
+        pairs = {str(key): _plain(child, depth + 1) for key, child in value.items()}
+        return {key: child for key, child in pairs.items() if child is not _NOTHING}
+    if isinstance(value, list | tuple):
+        items = [_plain(child, depth + 1) for child in value]
+        return [None if item is _NOTHING else item for item in items]
+    return _NOTHING
+
+
+def parsed(text: str | bytes | None) -> dict[str, Any]:
+    """Returns a message of a client."""
+    if not isinstance(text, str):
+        raise RefusedError("INVALID_JSON", "A message must be text, not bytes.")
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError("INVALID_JSON", f"Invalid JSON: {error!s:.200}") from error
+    if not isinstance(message, dict):
+        raise invalid([], "A message must be an object with the key 'type'.")
+    return message
+
+
+def data_of(message: dict[str, Any], default: Any = None) -> dict[str, Any]:
+    """Returns the data of a message, an object."""
+    strange = sorted(message.keys() - {"type", "data"})
+    if strange:
+        raise invalid(
+            [strange[0][:80]],
+            f"A message has the keys 'type' and 'data', not {strange[0][:80]!r}.",
+        )
+    data = message.get("data", default)
+    if not isinstance(data, dict):
+        raise invalid(["data"], f"data of {message['type']!r} must be an object.")
+    return data
+
+
+def dumped(message: Any) -> str:
+    """Returns a message as text."""
+    # ASCII alone, because a text may have halves of characters, which UTF-8 has not.
+    return json.dumps(message, separators=(",", ":"))

@@ -1,0 +1,104 @@
+"""`Wanted`: a session as a client has asked for it, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from envkit.registry import constructor
+from envkit.remote.protocol import ProtocolError, value_of
+from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions
+from envkit.text import counted
+from envkit.types import EnvConstructor
+
+__all__ = ["Wanted", "wanted_by"]
+
+
+class Wanted(NamedTuple):
+    """What a client wants a session to be.
+
+    Attributes:
+        constructors: What to call for each environment.
+        names: What the environments are called.
+        first_env: The index of the first one, for messages.
+        validate: Which time steps are checked.
+        seeds: What environments are seeded with before their first reset.
+        rings: Whether each row is answered as soon as it is done.
+        make_pool: Makes all of them as one pool; `None` where each is made alone.
+    """
+
+    constructors: tuple[EnvConstructor, ...]
+    names: tuple[str, ...]
+    first_env: int = 0
+    validate: str = "first"
+    seeds: tuple[Any, ...] = ()
+    rings: bool = False
+    make_pool: Callable[[], Any] | None = None
+
+
+def wanted_by(said: Any, menu: Menu, options: ServeOptions) -> Wanted:
+    """Returns what a session is to be, checked.
+
+    Raises:
+        Refusal: It is not on the menu, or too much.
+    """
+    if not isinstance(said, dict) or not isinstance(said.get("environments"), list):
+        raise Refusal("A session must be opened with a list of environments.")
+    makers: list[Callable[[], Any]] = []
+    names: list[str] = []
+    kinds: list[tuple[Offer, dict[str, Any], int]] = []
+    most = options.max_rows
+    for one in said["environments"]:
+        if not isinstance(one, list) or len(one) != 3:
+            raise Refusal("An environment must be a name, arguments and a count.")
+        name, arguments, count = one
+        if not isinstance(name, str) or type(count) is not int or count < 1:
+            raise Refusal("An environment must be a name, arguments and a count.")
+        offer = menu.find(name)
+        try:
+            given = value_of(arguments)
+        except ProtocolError as error:
+            raise Refusal(str(error)) from error
+        given = offer.check_arguments(given)
+        if len(makers) + count > most:
+            raise Refusal(
+                f"A session may have {counted(most, 'environment')} here "
+                f"(--max-rows), and {len(makers) + count} were asked for."
+            )
+        makers += [constructor(offer.recipe, **given)] * count
+        names += [offer.id] * count
+        kinds.append((offer, given, count))
+    if not makers:
+        raise Refusal("A session must have at least one environment.")
+    validate, first_env = said.get("validate", "first"), said.get("first_env", 0)
+    if validate not in ("always", "first", "never"):
+        raise Refusal("validate must be 'always', 'first' or 'never'.")
+    if type(first_env) is not int or first_env < 0:
+        raise Refusal("first_env must be the index of an environment.")
+    seeds = value_of(said.get("seeds", []))
+    if not isinstance(seeds, list) or len(seeds) not in (0, len(makers)):
+        raise Refusal("seeds must be a list with one for each environment.")
+    return Wanted(
+        tuple(makers),
+        tuple(names),
+        first_env,
+        validate,
+        tuple(seeds),
+        bool(said.get("rings")),
+        _pool_of(kinds, options),
+    )
+
+
+def _pool_of(
+    kinds: list[tuple[Offer, dict[str, Any], int]], options: ServeOptions
+) -> Callable[[], Any] | None:
+    """Returns what makes the environments together, where workers run them."""
+    if options.num_workers is None:
+        return None
+    (offer, given, count), *others = kinds
+    if others:
+        raise Refusal(
+            "Here the environments of a session are one pool (--num-workers), so "
+            "that all must be the same, made with the same arguments."
+        )
+    return lambda: offer.make(count, **given)
