@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from envkit.parallel.slab import IDLE, SAME_STEP_ORDER, Slab, is_private, slot_of
-from envkit.parallel.system.link import ANSWERED, ASKED, BEGUN, HEAD, Frame
+from envkit.parallel.system.link import ANSWERED, ASKED, BEGUN, HEAD, Frame, FrameError
 from envkit.parallel.system.shared_memory import fence
 from envkit.time_step import StepType
 from envkit.types import Array
@@ -236,7 +236,7 @@ class Freight:
         """Returns the memory for what comes before the leaves of an answer.
 
         Raises:
-            EOFError: There is no such answer.
+            FrameError: There is no such answer.
         """
         slot, is_all = flags & _SLOT, bool(flags & ALL_ROWS)
         size = 64 + count * (5 if is_all else 9)
@@ -246,7 +246,7 @@ class Freight:
             or slot > 1
             or length != size + count * self._leaf_sizes[slot]
         ):
-            raise EOFError("its worker has sent an impossible answer")
+            raise FrameError("its worker has sent an impossible answer")
         return _view(self._control[:size])
 
     def receive_leaves(self, flags: int, count: int) -> list[Any]:
@@ -259,7 +259,7 @@ class Freight:
             rows = control[place : place + 4 * count].view(np.uint32).astype(np.intp)
             place += 4 * count
             if rows.size and rows.max() >= self.size:
-                raise EOFError("its worker has answered rows that it does not have")
+                raise FrameError("its worker has answered rows that it does not have")
         numbers = control[place : place + 4 * count].view(np.uint32)
         self._look_at(rows, numbers, control[place + 4 * count : place + 5 * count])
         if self._is_in_place(flags):
@@ -302,7 +302,7 @@ class Freight:
     def receive_begun(self, count: int, length: int) -> memoryview:
         """Returns the memory for what has begun in the same step."""
         if count > self.size or length != count * (4 + self._leaf_sizes[2]):
-            raise EOFError("its worker has sent an impossible beginning")
+            raise FrameError("its worker has sent an impossible beginning")
         return self._trash_of(length)
 
     def accept_begun(self, count: int) -> None:
@@ -310,7 +310,7 @@ class Freight:
         self._count_apart()
         rows = np.frombuffer(self._trash, np.uint32, count).astype(np.intp)
         if rows.size and rows.max() >= self.size:
-            raise EOFError("its worker has begun rows that it does not have")
+            raise FrameError("its worker has begun rows that it does not have")
         accepted = self._outstanding[rows] == (self._sequence[rows] | _RAISED)
         _scatter(self._trash, self._leaves[2], rows, accepted, 4 * count)
 
@@ -338,7 +338,7 @@ class Freight:
         """Refuses a frame that cannot be one that asks rows; nothing is read then.
 
         Raises:
-            EOFError: Its size is another, or its flags mean nothing.
+            FrameError: Its size is another, or its flags mean nothing.
         """
         is_all = bool(flags & ALL_ROWS)
         size = self._numbers_size + count * (self._asked_size + 4 * (not is_all))
@@ -349,7 +349,7 @@ class Freight:
             or flags >> 4
             or length != size
         ):
-            raise EOFError("the other end has sent an impossible request")
+            raise FrameError("the other end has sent an impossible request")
 
     def accept_asked(self, flags: int, count: int) -> None:
         """Makes the rows pending that are asked, and no others."""
@@ -364,7 +364,7 @@ class Freight:
         self._command.fill(IDLE)
         rows = np.frombuffer(self._trash, np.uint32, count).astype(np.intp)
         if rows.size and rows.max() >= self.size:
-            raise EOFError("the other end has asked rows that there are not")
+            raise FrameError("the other end has asked rows that there are not")
         everyone = np.ones(count, bool)
         _scatter(self._trash, self._asked, rows, everyone, 4 * count)
         self._answered[rows] -= _TWO

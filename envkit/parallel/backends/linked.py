@@ -4,42 +4,36 @@
  pool ── LinkedBackend ── listener, open while workers are awaited
             │  launcher.start(worker, address)
             │  ◀── a worker dials, and proves that it knows the token of the address
-            └── epoll over links: rows are read into the slab; its end is Exited
+            └── messages are pickles; the end of a link is Exited
 ```
 
-The pool's slab is memory of its own process; each worker has a slab of its rows. What a
-worker may say is trusted as what a worker process says, because it has proved that it
-was started by this pool. Before that, nothing that a connection brings is more than
-compared with what is expected.
+What a worker may say is trusted as what a worker process says, because it has proved
+that it was started by this pool. Before that, nothing that a connection brings is more
+than compared with what is expected. How rows travel stands in `FarBackend`.
 """
 
 from __future__ import annotations
 
-import logging
 import pickle
-import select
 import socket
 import ssl
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-
 from envkit.parallel import serialize
-from envkit.parallel.backends.base import Event, Exited, Started
+from envkit.parallel.backends.base import Exited, Started
 from envkit.parallel.backends.commands import CommandLauncher
 from envkit.parallel.backends.door import Door
-from envkit.parallel.backends.inbox import GLANCE, Inbox
+from envkit.parallel.backends.far import FarBackend, FarWorker
+from envkit.parallel.backends.inbox import GLANCE
 from envkit.parallel.backends.packing import (
     not_started,
     pack_job,
     unpacked_hello,
 )
 from envkit.parallel.failures import refuse_elsewhere
-from envkit.parallel.freight import Freight
 from envkit.parallel.messages import (
     Bind,
     Close,
@@ -53,35 +47,17 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import ANY_INFO, RESIDENT, Slab, SlabLayout
+from envkit.parallel.slab import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.system.doorbell import Doorbell
-from envkit.parallel.system.lifeline import forget_in_forks
-from envkit.parallel.system.link import (
-    ANSWERED,
-    BEGUN,
-    HEAD,
-    MESSAGE,
-    Link,
-    Token,
-)
-from envkit.parallel.system.poller import Poller
-from envkit.parallel.system.shared_memory import SharedBlock
+from envkit.parallel.system.link import HEAD, MESSAGE, Token
 from envkit.types import Array
 
 __all__ = ["Launcher", "LinkedBackend", "linked"]
 
-_LOGGER = logging.getLogger(__name__)
-
 # How long the carrier of a worker may take to end after its link has, and how often to
 # look at it meanwhile.
 _LAST_WORDS, _LOOK = 3.0, 0.002
-# How long to go on with what does not fit into a link at once. The rest goes out while
-# the pool waits, beside everything else.
-_FOR_ROOM = 0.02
-_IN_OR_OUT = select.POLLIN | select.POLLOUT
-_LONGEST = 1 << 40
 
 
 class Launcher(Protocol):
@@ -169,16 +145,15 @@ def linked(
     )
 
 
-class LinkedBackend:
+class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
     """Runs each worker wherever a launcher starts it, at the end of a link.
 
     An object serves one pool.
     """
 
     name: ClassVar[str] = "linked"
-    can_kill: ClassVar[bool] = True
-    keeps_answers: ClassVar[bool] = False
-    now = staticmethod(time.monotonic)
+    far_end: ClassVar[str] = "worker"
+    longest: ClassVar[int] = 1 << 40
 
     def __init__(
         self,
@@ -195,19 +170,10 @@ class LinkedBackend:
         self._launcher = launcher
         self._connect_timeout = connect_timeout
         self._door = Door(host, port, reach_as, tls)
-        self._workers: dict[int, _Incarnation] = {}
-        self._by_fd: dict[int, _Incarnation] = {}
         # Those whose link has ended, and that may still say how they have.
         self._ending: set[_Incarnation] = set()
-        self._slab: Slab | None = None
-        self._block: SharedBlock | None = None
-        # A backend that no pool has used holds no descriptors.
-        self._poller: Poller
-        self._bell: Doorbell | None = None
         self._next_glance = 0.0
-        self._inbox = Inbox()
-        self._closed = False
-        forget_in_forks(self)
+        super().__init__()
 
     def places(self) -> int | None:
         """Returns how many workers there can be; `None` for any number."""
@@ -220,18 +186,16 @@ class LinkedBackend:
 
     # Starting.
 
-    def start(self, jobs: Sequence[WorkerJob]) -> None:
-        """Begins to start workers."""
-        # All of them first: a constructor that cannot travel is said before anything
-        # has been started.
-        packed = [pack_job(job) for job in jobs]
-        if self._bell is None:
-            self._poller, self._bell = Poller(), Doorbell.create()
-            self._poller.register_bell(self._bell.fileno())
-        for job, message in zip(jobs, packed, strict=True):
-            # A process that is not noted would live on.
-            with uninterrupted():
-                self._launch(job.worker, message)
+    def _order(self, job: WorkerJob) -> PackedJob:
+        return pack_job(job)
+
+    def _reach(self, job: WorkerJob, order: PackedJob, *, again: bool) -> None:
+        try:
+            self._launch(job.worker, order)
+        except OSError as error:
+            if not again:
+                raise
+            self._inbox.queue.append(Started(job.worker, not_started(error)))
 
     def _launch(self, worker: int, job: PackedJob) -> None:
         token = Token.new()
@@ -245,44 +209,10 @@ class LinkedBackend:
             del self._workers[worker]
             raise
 
-    def replace(self, worker: int, job: WorkerJob) -> None:
-        """Begins to start a worker in the place of one that is gone."""
-        message = pack_job(job)
-        with uninterrupted():
-            known = self._workers.get(worker)
-            if known is not None:
-                self._drop(known)
-                self._inbox.forget(worker)
-            try:
-                self._launch(worker, message)
-            except OSError as error:
-                self._inbox.queue.append(Started(worker, not_started(error)))
-
-    def bind(self, layout: SlabLayout) -> Slab:
-        """Makes the slab, where `envkit top` finds it, and tells workers of theirs."""
-        self._block = SharedBlock.create(layout.size)
-        self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
-        self._worker_of_row = layout.worker_of_row
-        for known in list(self._workers.values()):
-            with uninterrupted():
-                self._bind(known)
-        return slab
-
-    def publish(self, plate: bytes) -> None:
-        """Writes behind the rows what tells other processes whose they are."""
-        if self._block is not None:
-            self._block.write_behind(plate)
-
-    def _bind(self, known: _Incarnation) -> None:
-        slab = self._slab
-        assert slab is not None
-        first, stop = slab.layout.blocks[known.worker]
-        known.first = first
-        known.freight = Freight(slab, known.worker)
-        known.rows = slice(first, stop)
+    def _tell_layout(self, known: _Incarnation, layout: SlabLayout) -> None:
         bind = Bind(
-            slab.layout.of_worker(known.worker),
-            first_row=first,
+            layout.of_worker(known.worker),
+            first_row=known.first,
             on_machine=self._count_on(known.host),
         )
         payload = serialize.dump_value(bind, "The specs")
@@ -299,43 +229,7 @@ class LinkedBackend:
 
     # Rows.
 
-    def dispatch(self, rows: Array | None) -> None:
-        """Sends the workers whose rows were asked what they are asked."""
-        # Hot: called once per batch step.
-        if self._slab is None:
-            return
-        with uninterrupted():
-            if rows is None:
-                for known in self._workers.values():
-                    if known.freight is not None:
-                        self._ask(known, None)
-            else:
-                owners = self._worker_of_row[rows]
-                for worker in np.unique(owners).tolist():
-                    asked = self._workers.get(worker)
-                    if asked is not None and asked.freight is not None:
-                        self._ask(asked, rows[owners == worker] - asked.first)
-
-    def _ask(self, known: _Incarnation, rows: Array | None) -> None:
-        """Sends those of the rows that owe an answer and were not sent yet."""
-        # Hot: called once per worker and batch step.
-        slab, freight, link = self._slab, known.freight, known.link
-        assert slab is not None
-        assert freight is not None
-        frame = freight.ask_together() if rows is None else None
-        if frame is not None:
-            if link is not None and not known.frame[0]:
-                link.expect(freight.expected_answer())
-            self._send(known, frame.parts, frame.size)
-            return
-        chosen = freight.due(rows)
-        if chosen.size:
-            if slab.private_actions:
-                self._send_objects(known, chosen)
-            self._send(known, freight.ask(chosen))
-
-    def _send_objects(self, known: _Incarnation, rows: Array) -> None:
-        """Sends what the actions of rows have besides arrays."""
+    def _tell_objects(self, known: _Incarnation, rows: Array) -> None:
         assert self._slab is not None
         message = ObjectActions({}, {})
         for row in rows.tolist():
@@ -343,30 +237,8 @@ class LinkedBackend:
             message.leaves[row] = serialize.dump_value(leaves, "An action")
         self._tell(known, message)
 
-    def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
-        """Waits until something has happened, and returns the events."""
-        return self._inbox.wait(timeout, owing, self._poll, self._look)
-
-    def _poll(self, patience: float) -> None:
-        """Waits until a link, the door or the bell has something, and takes that in."""
-        found = self._poller.poll(patience)
-        if not found:
-            return
-        with uninterrupted():
-            for fd, event in found:
-                known = self._by_fd.get(fd)
-                if known is not None:
-                    if event & select.POLLOUT:
-                        self._push(known)
-                    self._read(known)
-                elif fd == self._poller.bell:
-                    assert self._bell is not None
-                    self._bell.drain()
-                else:
-                    self._look_at_door(fd)
-
     def _look(self, now: float) -> None:
-        """Handles what wakes no process: late strangers, commands that have ended."""
+        # Late strangers, commands that have ended.
         if self._ending:
             self._look_at_ends(now)
         self._inbox.patience = _LOOK if self._ending else GLANCE
@@ -408,44 +280,17 @@ class LinkedBackend:
 
     # Connections.
 
-    def _look_at_door(self, fd: int) -> None:
-        """Takes in connections, and lets in those that prove themselves."""
+    def _look_at_other(self, fd: int) -> None:
+        # Connections are taken in, and those let in that prove themselves.
         for worker, sock in self._door.look_at(fd, self._poller):
             known = self._workers.get(worker)
             if known is None or known.link is not None or known.is_killed:
                 sock.close()
                 continue
-            known.link = Link(sock)
-            known.link.want(known.head)
-            self._by_fd[sock.fileno()] = known
-            self._poller.register(sock.fileno())
+            self._connect(known, sock)
             self._tell(known, [each for each in sys.path if isinstance(each, str)])
             self._tell(known, known.job)
             known.job = None
-
-    def _send(self, known: _Incarnation, parts: Sequence[Any], size: int = 0) -> None:
-        # Hot: called once per worker and batch step.
-        link = known.link
-        if link is None:
-            return
-        link.send(parts, size)
-        if link.unsent or known.is_pushed:
-            link.push(_FOR_ROOM)
-            self._watch(known)
-
-    def _push(self, known: _Incarnation) -> None:
-        assert known.link is not None
-        known.link.push()
-        self._watch(known)
-
-    def _watch(self, known: _Incarnation) -> None:
-        """Waits for room in a link as long as something is on its way out."""
-        link = known.link
-        assert link is not None
-        known.is_pushed = link.unsent
-        self._poller.watch(
-            link.fileno(), _IN_OR_OUT if known.is_pushed else select.POLLIN
-        )
 
     def _tell(self, known: _Incarnation, message: Any) -> None:
         payload = pickle.dumps(message, protocol=5)
@@ -453,61 +298,14 @@ class LinkedBackend:
 
     # What links bring.
 
-    def _read(self, known: _Incarnation) -> None:
-        """Takes in all that a link has brought."""
-        # Hot: called once per worker and batch step.
-        link = known.link
-        assert link is not None
+    def _take_message(self, known: _Incarnation, payload: bytearray) -> None:
         try:
-            if link.expects and link.fetch():
-                assert known.freight is not None
-                known.freight.accept_together()
-            elif not link.expects:
-                while link.fill():
-                    self._take_part(known, link)
-        except EOFError as error:
-            self._lose(known, f"lost its link ({error})")
-
-    def _take_part(self, known: _Incarnation, link: Link) -> None:
-        """Handles the part of a frame that is there, and says what the next is."""
-        # Hot: called three times per worker and batch step.
-        kind, flags, rows, length = known.frame
-        freight = known.freight
-        if kind == 0:
-            kind, flags, _, rows, length = HEAD.unpack(known.head)
-            known.frame = (kind, flags, rows, length)
-            if kind == ANSWERED and freight is not None:
-                known.is_control = True
-                link.want(freight.receive_control(flags, rows, length))
-            elif kind == BEGUN and freight is not None:
-                link.want(freight.receive_begun(rows, length))
-            elif kind == MESSAGE and length < _LONGEST:
-                known.payload = bytearray(length)
-                link.want(known.payload)
-            else:
-                raise EOFError("its worker has sent an unknown frame")
-            return
-        if kind == ANSWERED and known.is_control:
-            assert freight is not None
-            known.is_control = False
-            link.want(*freight.receive_leaves(flags, rows))
-            return
-        known.frame = (0, 0, 0, 0)
-        link.want(known.head)
-        if kind == ANSWERED:
-            assert freight is not None
-            freight.accept(flags)
-        elif kind == BEGUN:
-            assert freight is not None
-            freight.accept_begun(rows)
-        else:
-            try:
-                message = pickle.loads(known.payload)
-            except Exception as error:
-                raise EOFError(
-                    f"what its worker has sent cannot be read: {error}"
-                ) from error
-            self._take(known, message)
+            message = pickle.loads(payload)
+        except Exception as error:
+            raise EOFError(
+                f"what its worker has sent cannot be read: {error}"
+            ) from error
+        self._take(known, message)
 
     def _take(self, known: _Incarnation, message: Any) -> None:
         worker, freight = known.worker, known.freight
@@ -542,22 +340,17 @@ class LinkedBackend:
             self._send(known, known.freight.tell_numbers())
             self._tell(known, request._replace(arguments=payload))
 
-    def _note_question(self, known: _Incarnation) -> None:
-        """Notes that environments may differ from what is known of their infos."""
-        slab = self._slab
-        assert slab is not None
-        if slab.infos:
-            slab.has_info[known.rows] &= ANY_INFO
-
     # The end of a worker.
 
     def _lose(self, known: _Incarnation, why: str) -> None:
-        """Notes that the link of a worker has ended; how the worker has comes later."""
-        known.lost = why
+        # How the worker has ended comes later.
+        known.lost = f"lost its link ({why})"
         known.was_linked = True
         known.end_by = time.monotonic() + _LAST_WORDS
         self._ending.add(known)
         self._unlink(known)
+
+    _cut_off = _lose
 
     def _note_end(self, known: _Incarnation) -> None:
         """Queues that a worker is gone, after what it had told."""
@@ -577,30 +370,13 @@ class LinkedBackend:
             pid=known.pid or report.pid, host=known.host, resident=self._held(known)
         )
 
-    def _held(self, known: _Incarnation) -> int:
-        if self._slab is not None:
-            known.resident = int(self._slab.meters[known.worker, RESIDENT]) or (
-                known.resident
-            )
-        return known.resident
-
     def _drop(self, known: _Incarnation) -> None:
-        """Forgets a worker; one that is still there is cut off."""
         self._door.revoke(known.token)
         if self._workers.get(known.worker) is known:
             del self._workers[known.worker]
             self._launcher.kill(known.worker)
         self._ending.discard(known)
         self._unlink(known)
-
-    def _unlink(self, known: _Incarnation) -> None:
-        if known.link is not None:
-            fd = known.link.fileno()
-            if self._by_fd.pop(fd, None) is not None:
-                self._poller.unregister(fd)
-            known.link.shut()
-            known.link.close()
-            known.link = None
 
     def kill(self, worker: int) -> None:
         """Ends a worker and everything it has started, at once."""
@@ -617,36 +393,7 @@ class LinkedBackend:
                 self._door.revoke(known.token)
                 self._launcher.kill(worker)
 
-    def resident(self, worker: int) -> int:
-        """Returns the memory of a worker in bytes, as it has last told."""
-        known = self._workers.get(worker)
-        return self._held(known) if known is not None else 0
-
-    def pid(self, worker: int) -> int:
-        """Returns the process of a worker on its machine, 0 if it has none now."""
-        known = self._workers.get(worker)
-        return known.pid if known is not None else 0
-
-    def is_worker(self) -> bool:
-        """False: workers are other processes."""
-        return False
-
-    def wake(self) -> None:
-        """Ends the wait of another thread: from now on `wait_events` does not wait."""
-        self._inbox.is_ending = True
-        if self._bell is not None and not self._closed:
-            self._bell.ring()
-
-    def close(self, grace: float) -> list[ExitReport]:
-        """Asks every worker to end, and ends those that do not."""
-        if self._closed:
-            return []
-        self.wake()
-        self._closed = True
-        with self._inbox.closing(2 * _LAST_WORDS):
-            return self._close(grace)
-
-    def _close(self, grace: float) -> list[ExitReport]:
+    def _end_all(self, grace: float) -> list[ExitReport]:
         try:
             for known in self._workers.values():
                 if known.link is None:
@@ -667,7 +414,6 @@ class LinkedBackend:
             for known in list(self._workers.values()):
                 self._drop(known)
             self._launcher.close()
-            self._release()
 
     def _await_ends(self, patience: float) -> list[ExitReport]:
         """Waits until the workers have ended; what they still say is dropped."""
@@ -697,58 +443,29 @@ class LinkedBackend:
                 time.sleep(min(left, 0.001))
         return reports
 
-    def forget(self) -> None:
-        """Closes the descriptors only: all that a fork of the pool's process may do."""
-        for known in self._workers.values():
-            if known.link is not None:
-                known.link.close()
-        self._release()
-
     def _release(self) -> None:
-        self._closed = True
         for name in ("dispatch", "request", "wait_events"):
             setattr(self, name, refuse_elsewhere)
-        self._workers.clear()
-        self._by_fd.clear()
         self._ending.clear()
         self._door.close()
         self._launcher.forget()
-        if self._bell is not None:
-            self._bell.close()
-            self._poller.close()
-        if self._block is not None:
-            self._block.close()
-        self._block = self._slab = self._inbox.slab = None
+        super()._release()
 
 
-class _Incarnation:
+class _Incarnation(FarWorker):
     """One life of a worker, from its start to its end.
 
     Attributes:
-        worker: Its index.
         job: What it is to do, until it has been sent.
         token: What it proves itself with.
-        link: Its link, once it has connected.
-        freight: What packs its rows, once there are any.
     """
 
     def __init__(self, worker: int, job: PackedJob, token: Token) -> None:
-        self.worker = worker
+        super().__init__(worker)
         self.job: PackedJob | None = job
         self.token = token
-        self.link: Link | None = None
-        self.freight: Freight | None = None
-        self.first = 0
-        self.rows = slice(0, 0)
-        self.pid = self.resident = 0
-        self.host = ""
-        self.is_killed = self.is_pushed = self.was_linked = False
+        self.is_killed = self.was_linked = False
         self.connect_by: float | None = None
         # Why its link has ended, and until when to wait for how it has ended itself.
         self.lost = ""
         self.end_by = 0.0
-        # Of the frame that is being read.
-        self.head = memoryview(bytearray(HEAD.size))
-        self.frame = (0, 0, 0, 0)
-        self.is_control = False
-        self.payload = bytearray()

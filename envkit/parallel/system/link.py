@@ -47,6 +47,7 @@ __all__ = [
     "UNIX",
     "Address",
     "Frame",
+    "FrameError",
     "Link",
     "Token",
     "dial",
@@ -269,6 +270,10 @@ def prove(sock: socket.socket, address: Address) -> socket.socket:
         raise ConnectionError("What answers is not the pool, which knows the token.")
     sock.settimeout(None)
     return sock
+
+
+class FrameError(EOFError):
+    """The other end has sent what neither end sends: nothing else can follow it."""
 
 
 class Frame(NamedTuple):

@@ -1,0 +1,463 @@
+"""`FarBackend`: a pool's side of workers that are reached by a link each.
+
+```
+ pool ── FarBackend ── epoll over links: frames of rows are read into the slab,
+            │             messages into the inbox
+            ├─ LinkedBackend   starts workers, which dial; messages are pickles
+            └─ RemoteBackend   dials servers; messages are plain data
+```
+
+The pool's slab is memory of its own process; each worker has a slab of its rows. How a
+worker is reached, what its messages are, and what follows from a link that has ended,
+is left to the two backends.
+"""
+
+from __future__ import annotations
+
+import abc
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from envkit.parallel.backends.base import Event
+from envkit.parallel.backends.inbox import Inbox
+from envkit.parallel.freight import Freight
+from envkit.parallel.messages import ExitReport, WorkerJob
+from envkit.parallel.slab import ANY_INFO, RESIDENT, Slab, SlabLayout
+from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.parallel.system.doorbell import Doorbell
+from envkit.parallel.system.lifeline import forget_in_forks
+from envkit.parallel.system.link import (
+    ANSWERED,
+    BEGUN,
+    HEAD,
+    MESSAGE,
+    FrameError,
+    Link,
+)
+from envkit.parallel.system.poller import Poller
+from envkit.parallel.system.shared_memory import SharedBlock
+from envkit.types import Array
+
+__all__ = ["FarBackend", "FarWorker"]
+
+# How long to go on with what does not fit into a link at once. The rest goes out while
+# the pool waits, beside everything else.
+_FOR_ROOM = 0.02
+# How long the backend's closing waits for another thread, which it has woken.
+_FOR_OTHERS = 6.0
+_IN_OR_OUT = select.POLLIN | select.POLLOUT
+
+
+class FarWorker:
+    """One life of a worker at the other end of a link, from its start to its end.
+
+    Attributes:
+        worker: Its index.
+        link: Its link, while there is one.
+        freight: What packs its rows, once there are any.
+        first: The first of its rows.
+        rows: All of them.
+        host: The name of its machine, as it has told.
+        pid: Its process there, as it has told.
+        resident: The memory of that process, as it has told when it greeted.
+        is_paused: Whether nothing is to be asked, and no answer can come.
+    """
+
+    def __init__(self, worker: int) -> None:
+        self.worker = worker
+        self.link: Link | None = None
+        self.freight: Freight | None = None
+        self.first = 0
+        self.rows = slice(0, 0)
+        self.host = ""
+        self.pid = self.resident = 0
+        self.is_paused = self.is_pushed = False
+        # Of the frame that is being read.
+        self.head = memoryview(bytearray(HEAD.size))
+        self.frame = (0, 0, 0, 0)
+        self.is_control = False
+        self.payload = bytearray()
+
+    def connect(self, link: Link) -> None:
+        """Begins to read frames of a new link."""
+        self.link = link
+        self.frame = (0, 0, 0, 0)
+        self.is_control = False
+        link.want(self.head)
+
+
+Worker = TypeVar("Worker", bound=FarWorker)
+# What a worker is told to do, checked and ready to be sent.
+Order = TypeVar("Order")
+
+
+class FarBackend(abc.ABC, Generic[Worker, Order]):
+    """Carries rows to workers behind links, and what those send back.
+
+    Attributes:
+        longest: How many bytes a message may have.
+        far_end: What people call the other end of a link.
+    """
+
+    can_kill: ClassVar[bool] = True
+    keeps_answers: ClassVar[bool] = False
+    longest: ClassVar[int]
+    far_end: ClassVar[str]
+    now = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self._workers: dict[int, Worker] = {}
+        self._by_fd: dict[int, Worker] = {}
+        self._slab: Slab | None = None
+        self._block: SharedBlock | None = None
+        # A backend that no pool has used holds no descriptors.
+        self._poller: Poller
+        self._bell: Doorbell | None = None
+        self._inbox = Inbox()
+        self._closed = False
+        forget_in_forks(self)
+
+    # What the two backends do each in its way.
+
+    @abc.abstractmethod
+    def _order(self, job: WorkerJob) -> Order:
+        """Returns what to tell a worker; raises if it cannot be told that."""
+
+    @abc.abstractmethod
+    def _reach(self, job: WorkerJob, order: Order, *, again: bool) -> None:
+        """Begins to reach a worker, and keeps books of it.
+
+        Args:
+            job: What it is to do.
+            order: The same, from `_order`.
+            again: Whether it takes the place of one that is gone. Then nothing is
+                raised, because that is an event.
+        """
+
+    @abc.abstractmethod
+    def _tell_layout(self, known: Worker, layout: SlabLayout) -> None:
+        """Tells a worker of the rows that are its."""
+
+    def _tell_objects(self, known: Worker, rows: Array) -> None:
+        """Sends the objects of the actions of rows, where those may have some."""
+
+    def _look_at_other(self, fd: int) -> None:
+        """Handles a descriptor that is neither a link nor the bell."""
+
+    def _look_at_news(self) -> None:
+        """Handles what another thread has left before it rang the bell."""
+
+    @abc.abstractmethod
+    def _look(self, now: float) -> None:
+        """Handles what wakes no process."""
+
+    @abc.abstractmethod
+    def _take_message(self, known: Worker, payload: bytearray) -> None:
+        """Handles a message.
+
+        Raises:
+            EOFError: It can be none.
+        """
+
+    @abc.abstractmethod
+    def _lose(self, known: Worker, why: str) -> None:
+        """Handles a link that has ended."""
+
+    @abc.abstractmethod
+    def _cut_off(self, known: Worker, why: str) -> None:
+        """Handles a worker that has sent what none sends."""
+
+    @abc.abstractmethod
+    def _drop(self, known: Worker) -> None:
+        """Forgets a worker; one that is still there is cut off."""
+
+    @abc.abstractmethod
+    def _end_all(self, grace: float) -> list[ExitReport]:
+        """Ends the workers that are left, within about so many seconds."""
+
+    # Starting.
+
+    def start(self, jobs: Sequence[WorkerJob]) -> None:
+        """Begins to start workers."""
+        # All of them first: an order that cannot be given is said before anything has
+        # been started.
+        orders = [self._order(job) for job in jobs]
+        if self._bell is None:
+            self._poller, self._bell = Poller(), Doorbell.create()
+            self._poller.register_bell(self._bell.fileno())
+        for job, order in zip(jobs, orders, strict=True):
+            # A worker that is started and not noted would live on.
+            with uninterrupted():
+                self._reach(job, order, again=False)
+
+    def replace(self, worker: int, job: WorkerJob) -> None:
+        """Begins to start a worker in the place of one that is gone."""
+        order = self._order(job)
+        with uninterrupted():
+            known = self._workers.get(worker)
+            if known is not None:
+                self._drop(known)
+                self._inbox.forget(worker)
+            self._reach(job, order, again=True)
+
+    def _connect(self, known: Worker, sock: socket.socket) -> None:
+        """Begins to read what a worker sends by a connection."""
+        sock.setblocking(False)
+        known.connect(Link(sock))
+        self._by_fd[sock.fileno()] = known
+        self._poller.register(sock.fileno())
+
+    def bind(self, layout: SlabLayout) -> Slab:
+        """Makes the slab, where `envkit top` finds it, and tells workers of theirs."""
+        self._block = SharedBlock.create(layout.size)
+        self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
+        self._worker_of_row = layout.worker_of_row
+        for known in list(self._workers.values()):
+            with uninterrupted():
+                if known.link is not None:
+                    self._bind(known)
+        return slab
+
+    def publish(self, plate: bytes) -> None:
+        """Writes behind the rows what tells other processes whose they are."""
+        if self._block is not None:
+            self._block.write_behind(plate)
+
+    def _bind(self, known: Worker) -> None:
+        slab = self._slab
+        assert slab is not None
+        first, stop = slab.layout.blocks[known.worker]
+        known.first, known.rows = first, slice(first, stop)
+        known.freight = Freight(slab, known.worker)
+        self._tell_layout(known, slab.layout)
+
+    # Rows.
+
+    def dispatch(self, rows: Array | None) -> None:
+        """Sends the workers whose rows were asked what they are asked."""
+        # Hot: called once per batch step.
+        if self._slab is None:
+            return
+        with uninterrupted():
+            if rows is None:
+                for known in self._workers.values():
+                    if known.freight is not None:
+                        self._ask(known, None)
+            else:
+                owners = self._worker_of_row[rows]
+                for worker in np.unique(owners).tolist():
+                    asked = self._workers.get(worker)
+                    if asked is not None and asked.freight is not None:
+                        self._ask(asked, rows[owners == worker] - asked.first)
+
+    def _ask(self, known: Worker, rows: Array | None) -> None:
+        """Sends those of the rows that owe an answer and were not sent yet."""
+        # Hot: called once per worker and batch step.
+        slab, freight, link = self._slab, known.freight, known.link
+        assert slab is not None
+        assert freight is not None
+        if link is None or known.is_paused:
+            return
+        frame = freight.ask_together() if rows is None else None
+        if frame is not None:
+            if not known.frame[0]:
+                link.expect(freight.expected_answer())
+            self._send(known, frame.parts, frame.size)
+            return
+        chosen = freight.due(rows)
+        if chosen.size:
+            if slab.private_actions:
+                self._tell_objects(known, chosen)
+            self._send(known, freight.ask(chosen))
+
+    def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
+        """Waits until something has happened, and returns the events."""
+        return self._inbox.wait(timeout, owing, self._poll, self._look)
+
+    def _poll(self, patience: float) -> None:
+        """Waits until a link or the bell has something, and takes that in."""
+        found = self._poller.poll(patience)
+        if not found:
+            return
+        with uninterrupted():
+            for fd, event in found:
+                known = self._by_fd.get(fd)
+                if known is not None:
+                    if event & select.POLLOUT:
+                        self._push(known)
+                    self._read(known)
+                elif fd == self._poller.bell:
+                    assert self._bell is not None
+                    self._bell.drain()
+                    self._look_at_news()
+                else:
+                    self._look_at_other(fd)
+
+    def _send(self, known: Worker, parts: Sequence[Any], size: int = 0) -> None:
+        # Hot: called once per worker and batch step.
+        link = known.link
+        if link is None:
+            return
+        link.send(parts, size)
+        if link.unsent or known.is_pushed:
+            link.push(_FOR_ROOM)
+            self._watch(known)
+
+    def _push(self, known: Worker) -> None:
+        if known.link is not None:
+            known.link.push()
+            self._watch(known)
+
+    def _watch(self, known: Worker) -> None:
+        """Waits for room in a link as long as something is on its way out."""
+        link = known.link
+        assert link is not None
+        known.is_pushed = link.unsent
+        self._poller.watch(
+            link.fileno(), _IN_OR_OUT if known.is_pushed else select.POLLIN
+        )
+
+    # What links bring.
+
+    def _read(self, known: Worker) -> None:
+        """Takes in all that a link has brought."""
+        # Hot: called once per worker and batch step.
+        link = known.link
+        if link is None:
+            return
+        try:
+            if link.expects and link.fetch():
+                assert known.freight is not None
+                known.freight.accept_together()
+            elif not link.expects:
+                while link.fill():
+                    self._take_part(known, link)
+                    if known.link is not link:
+                        return
+        except FrameError as error:
+            self._cut_off(known, str(error))
+        except EOFError as error:
+            self._lose(known, str(error))
+
+    def _take_part(self, known: Worker, link: Link) -> None:
+        """Handles the part of a frame that is there, and says what the next is."""
+        # Hot: called three times per worker and batch step.
+        kind, flags, rows, length = known.frame
+        freight = known.freight
+        if kind == 0:
+            kind, flags, _, rows, length = HEAD.unpack(known.head)
+            known.frame = (kind, flags, rows, length)
+            has_rows = freight is not None and not known.is_paused
+            if kind == ANSWERED and has_rows:
+                assert freight is not None
+                known.is_control = True
+                link.want(freight.receive_control(flags, rows, length))
+            elif kind == BEGUN and has_rows:
+                assert freight is not None
+                link.want(freight.receive_begun(rows, length))
+            elif kind == MESSAGE and length <= self.longest:
+                known.payload = bytearray(length)
+                link.want(known.payload)
+            else:
+                raise FrameError(f"its {self.far_end} has sent an unknown frame")
+            return
+        if kind == ANSWERED and known.is_control:
+            assert freight is not None
+            known.is_control = False
+            link.want(*freight.receive_leaves(flags, rows))
+            return
+        known.frame = (0, 0, 0, 0)
+        link.want(known.head)
+        if kind == ANSWERED:
+            assert freight is not None
+            freight.accept(flags)
+        elif kind == BEGUN:
+            assert freight is not None
+            freight.accept_begun(rows)
+        else:
+            self._take_message(known, known.payload)
+
+    def _note_question(self, known: Worker) -> None:
+        """Notes that environments may differ from what is known of their infos."""
+        slab = self._slab
+        assert slab is not None
+        if slab.infos:
+            slab.has_info[known.rows] &= ANY_INFO
+
+    # Workers.
+
+    def _held(self, known: Worker) -> int:
+        slab = self._slab
+        if slab is None or known.freight is None:
+            return known.resident
+        return int(slab.meters[known.worker, RESIDENT]) or known.resident
+
+    def resident(self, worker: int) -> int:
+        """Returns the memory of a worker in bytes, as it has last told."""
+        known = self._workers.get(worker)
+        return self._held(known) if known is not None else 0
+
+    def pid(self, worker: int) -> int:
+        """Returns the process of a worker on its machine, 0 if it has none now."""
+        known = self._workers.get(worker)
+        return known.pid if known is not None else 0
+
+    def is_worker(self) -> bool:
+        """False: workers are other processes."""
+        return False
+
+    # The end.
+
+    def _unlink(self, known: Worker) -> None:
+        link, known.link = known.link, None
+        known.is_pushed = False
+        if link is not None:
+            fd = link.fileno()
+            if self._by_fd.pop(fd, None) is not None:
+                self._poller.unregister(fd)
+            link.shut()
+            link.close()
+
+    def wake(self) -> None:
+        """Ends the wait of another thread: from now on `wait_events` does not wait."""
+        self._inbox.is_ending = True
+        bell = self._bell
+        if bell is not None and not self._closed:
+            bell.ring()
+
+    def close(self, grace: float) -> list[ExitReport]:
+        """Ends the workers that are left; harmless when repeated."""
+        if self._closed:
+            return []
+        self.wake()
+        self._closed = True
+        with self._inbox.closing(_FOR_OTHERS):
+            try:
+                return self._end_all(grace)
+            finally:
+                self._release()
+
+    def forget(self) -> None:
+        """Closes the descriptors only: all that a fork of the pool's process may do."""
+        for known in self._workers.values():
+            if known.link is not None:
+                known.link.close()
+        self._release()
+
+    def _release(self) -> None:
+        self._closed = True
+        self._workers.clear()
+        self._by_fd.clear()
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            bell.close()
+            self._poller.close()
+        if self._block is not None:
+            self._block.close()
+        self._block = self._slab = self._inbox.slab = None
