@@ -125,8 +125,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-workers",
         type=at_least_one,
         metavar="N",
-        help="run each session's environments in N processes, so that a crash ends an "
-        "episode and not the server",
+        help="run each session's environments in N processes of a pool, so that a "
+        "crash ends episodes and no session",
+    )
+    parser.add_argument(
+        "--threads",
+        action="store_true",
+        help="run environments in threads of the server, where sessions begin sooner, "
+        "and a crash ends all of them; each has a process of its own otherwise",
     )
     parser.add_argument(
         "--max-sessions",
@@ -176,6 +182,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal ends it, which gives the exit status."""
     protocols = arguments.protocols or [_OWN]
     _check_effects(arguments, protocols)
+    if arguments.threads and arguments.num_workers is not None:
+        raise ValueError(
+            "--threads and --num-workers contradict each other: leave one of them out."
+        )
     menu, options = _menu_of(arguments), _options_of(arguments)
     warning = check_exposure(options)
     if warning is not None:
@@ -183,7 +193,10 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         services = []
         for protocol in protocols:
-            service = _start(protocol, menu, options)
+            # Where a client has one environment, a pool of one is its process.
+            alone = protocol is not _OWN and not arguments.threads
+            workers = options.num_workers or (1 if alone else None)
+            service = _start(protocol, menu, options._replace(num_workers=workers))
             stack.callback(service.close, "the server is stopping")
             services.append(service)
         # One who waits for a line waits for the last: everything listens then.
@@ -215,11 +228,9 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[_Protocol]) ->
 def _menu_of(arguments: argparse.Namespace) -> Menu:
     """Returns what is offered: each TARGET, with the arguments of `--arg`."""
     given = dict(arguments.target_arguments)
+    workers = arguments.num_workers or (None if arguments.threads else 1)
     return Menu(
-        [
-            Offer(target, given, num_workers=arguments.num_workers)
-            for target in arguments.targets
-        ]
+        [Offer(target, given, num_workers=workers) for target in arguments.targets]
     )
 
 
@@ -240,6 +251,7 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         allow_call=tuple(arguments.allow_call),
         cert=arguments.cert,
         key=arguments.key,
+        processes=not arguments.threads,
         **given,
     )
 

@@ -24,9 +24,9 @@ import time
 from typing import Any
 
 from envkit.parallel.system.doorbell import may_linger
+from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
-from envkit.remote.observers import Observer
 from envkit.remote.protocol import (
     MAGIC,
     MOST_BEFORE,
@@ -43,7 +43,8 @@ from envkit.remote.protocol import (
 )
 from envkit.remote.serving import Menu, Refusal, ServeOptions
 from envkit.remote.session import Session
-from envkit.remote.wanted import wanted_by
+from envkit.remote.session_process import SessionProcess
+from envkit.remote.wanted import Wanted, wanted_by
 from envkit.text import counted
 
 __all__ = ["Server", "serve"]
@@ -51,6 +52,8 @@ __all__ = ["Server", "serve"]
 # Seconds for a connection to say who it is, and how many may be about it.
 _TO_PROVE, _MOST_STRANGERS = 10.0, 64
 _GLANCE = 0.25
+# Of how many sessions is kept how they have crashed.
+_MOST_CRASHED = 64
 # How long environments have to end what they are doing when the server stops.
 _GRACE = 10.0
 
@@ -105,8 +108,15 @@ class Server:
         self.line = f"envkit serves {', '.join(menu.names)} at {self.address}"
         self._lock = threading.Lock()
         self._strangers: dict[socket.socket, float] = {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, Session | SessionProcess] = {}
+        # Those whose environments are being built, and how many they are.
+        self._starting: set[SessionProcess] = set()
         self._opening = 0
+        # How processes of sessions have ended that did not do so in order.
+        self._crashed: dict[str, str] = {}
+        self._guardian = Guardian()
+        if options.processes:
+            self._guardian.start()
         self._threads: set[threading.Thread] = set()
         self._closing = ""
         self._failed: str | None = None
@@ -133,9 +143,11 @@ class Server:
         with self._lock:
             self._closing = self._closing or reason or "the server is stopping"
             sessions = list(self._sessions.values())
-            strangers = list(self._strangers)
+            strangers, starting = list(self._strangers), list(self._starting)
         for session in sessions:
             session.stop(self._closing)
+        for each in starting:
+            each.cut()
         for sock in strangers:
             _shut(sock)
         deadline = time.monotonic() + _GRACE
@@ -145,6 +157,7 @@ class Server:
         for session in sessions:
             session.cut()
         self._listener.close()
+        self._guardian.dismiss()
 
     def _living(self) -> list[threading.Thread]:
         with self._lock:
@@ -329,21 +342,8 @@ class Server:
                     "(--max-sessions). Try again when one has ended."
                 )
             self._opening += 1
-        session = Session(
-            wanted,
-            self._options,
-            resume=self._resume,
-            forked=self._forked,
-            # Several that linger would keep each other from Python.
-            may_linger=lambda: self._has_cpus and len(self._sessions) == 1,
-        )
         try:
-            facts = session.build()
-            with self._lock:
-                if self._closing:
-                    session.discard()
-                    raise Refusal(self._closing)
-                self._sessions[session.id] = session
+            session, facts = self._built(said, wanted)
         finally:
             with self._lock:
                 self._opening -= 1
@@ -358,13 +358,70 @@ class Server:
         finally:
             with self._lock:
                 self._sessions.pop(session.id, None)
+                if isinstance(session, SessionProcess) and session.end:
+                    self._crashed[session.id] = session.end
+                    while len(self._crashed) > _MOST_CRASHED:
+                        del self._crashed[next(iter(self._crashed))]
+            self._tell_how_many()
         return True
 
-    def _known(self, said: Any) -> Session:
+    def _built(
+        self, said: Any, wanted: Wanted
+    ) -> tuple[Session | SessionProcess, dict[str, Any]]:
+        """Starts a session, and returns it with what its client is told."""
+        session: Session | SessionProcess
+        if self._options.processes:
+            session = SessionProcess(
+                said,
+                self._menu,
+                self._options,
+                resume=self._resume,
+                guardian=self._guardian,
+            )
+            with self._lock:
+                self._starting.add(session)
+        else:
+            session = Session(
+                wanted,
+                self._options,
+                resume=self._resume,
+                forked=self._forked,
+                # Several that linger would keep each other from Python.
+                may_linger=lambda: self._has_cpus and len(self._sessions) == 1,
+            )
+        try:
+            facts = session.build()
+            with self._lock:
+                reason = self._closing
+                if not reason:
+                    self._sessions[session.id] = session
+        finally:
+            with self._lock:
+                if isinstance(session, SessionProcess):
+                    self._starting.discard(session)
+        if reason:
+            session.discard()
+            raise Refusal(reason)
+        self._tell_how_many()
+        return session, facts
+
+    def _tell_how_many(self) -> None:
+        """Tells processes of sessions whether they are alone."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            if isinstance(session, SessionProcess):
+                session.set_alone(len(sessions) == 1)
+
+    def _known(self, said: Any) -> Session | SessionProcess:
         if not isinstance(said, dict):
             raise Refusal("A session must be named.")
         with self._lock:
-            session = self._sessions.get(str(said.get("session")))
+            name = str(said.get("session"))
+            session = self._sessions.get(name)
+            crash = self._crashed.get(name)
+        if crash is not None:
+            raise Refusal(f"The process of the session {crash}.")
         if session is None or session.ended:
             raise Refusal(
                 "The server has no such session (any more): it has ended, or the "
@@ -390,7 +447,7 @@ class Server:
         if isinstance(said, dict) and not said.get("session"):
             said = {"session": self._only_session()}
         session = self._known(said)
-        session.observe(Observer(sock), proof)
+        session.observe(sock, proof)
         return True
 
     def _only_session(self) -> str:

@@ -49,7 +49,9 @@ class ServeOptions(NamedTuple):
         token: What clients have to know; `None` if they need not.
         tls: What encrypts connections; `None` for connections in the clear.
         num_workers: How many worker processes a session's environments run in; `None`
-            for threads of the server itself.
+            for the process of the session, or threads of the server itself.
+        processes: Whether each session of envkit's own protocol has a process of its
+            own, so that a crash ends that session alone.
         max_sessions: How many sessions there may be at a time.
         max_rows: How many environments a session may have.
         idle_timeout: Seconds after which a session ends that asks nothing.
@@ -71,6 +73,7 @@ class ServeOptions(NamedTuple):
     allow_call: tuple[str, ...] = ()
     cert: str | None = None
     key: str | None = None
+    processes: bool = False
 
 
 class Service(Protocol):
@@ -98,6 +101,7 @@ class Offer:
 
     Attributes:
         name: What clients call it: the target, or what stands before `=` in it.
+        target: What `envkit.make` takes.
         id: The target with its version, if it has one.
         version: The version, or `None`.
         arguments: What the server makes it with, which clients cannot change.
@@ -126,10 +130,10 @@ class Offer:
             num_workers: How many worker processes; `None` for this process.
         """
         name, equals, rest = target.partition("=")
-        self.name, self._target = (name, rest) if equals else (target, target)
+        self.name, self.target = (name, rest) if equals else (target, target)
         self.arguments = dict(arguments or {})
         self._num_workers = num_workers
-        self.recipe = constructor(self._target, **self.arguments)
+        self.recipe = constructor(self.target, **self.arguments)
         self.id: str = self.recipe.plain_recipe()["id"]
         self.version = version_of(self.id)
         self._parameters: dict[str, inspect.Parameter] | None = None
@@ -137,7 +141,7 @@ class Offer:
     @property
     def names(self) -> tuple[str, ...]:
         """What clients may call it."""
-        if self.name != self._target:
+        if self.name != self.target:
             return (self.name,)
         return tuple(dict.fromkeys([self.name, self.id, without_version(self.id)]))
 

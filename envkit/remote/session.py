@@ -235,11 +235,11 @@ class Session:
         self._shut()
         return True
 
-    def observe(self, observer: Observer, proof: dict[str, Any]) -> None:
+    def observe(self, sock: socket.socket, proof: dict[str, Any]) -> None:
         """Lets a connection see what is shown from now on.
 
         Args:
-            observer: The connection.
+            sock: The connection.
             proof: What it is told besides the facts.
 
         Raises:
@@ -252,6 +252,7 @@ class Session:
                     f"This session may have {self._options.observers} observers, and "
                     f"has {len(self._observers)} (--observers says how many)."
                 )
+            observer = Observer(sock)
             observer.greet({**proof, **self._shown()}, self._observers)
 
     def _shown(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import threading
@@ -143,3 +144,20 @@ class Discounting(CountingEnv):
 
     def _step(self, action: Any) -> Any:
         return super()._step(action)._replace(discount=np.float32(0.25))
+
+
+class Pictures(CountingEnv):
+    """Shows large pictures, each of one colour: the number of the step."""
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((160, 160), np.uint8)
+
+    def _observe(self) -> Any:
+        return np.full((160, 160), self._current_step, np.uint8)
+
+
+class Fatal(CountingEnv):
+    """Crashes the process in which it is made."""
+
+    def __init__(self) -> None:
+        os.abort()
