@@ -17,6 +17,7 @@ from envkit.desktop.pixels import PixelFormat
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, Reporter, RewardChannel
 from envkit.desktop.server import DesktopServer
+from envkit.desktop.watching import Probe
 
 __all__ = [
     "Actions",
@@ -34,6 +35,7 @@ __all__ = [
     "Macros",
     "PixelFormat",
     "PointerEvent",
+    "Probe",
     "Reported",
     "Reporter",
     "RewardChannel",

@@ -6,7 +6,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -64,6 +64,7 @@ class DesktopClient:
         version: The version of the protocol that is spoken.
         updates: How many updates have come.
         received_at: When the last one was complete, by `time.monotonic`; `None` before.
+        on_update: A function that is called whenever one is complete.
 
     Example:
         >>> from envkit.desktop import DesktopClient, DesktopServer
@@ -112,6 +113,7 @@ class DesktopClient:
         self.version = (3, 8)
         self.updates = 0
         self.received_at: float | None = None
+        self.on_update: Callable[[], None] | None = None
         self._ready = False
         self._lost: DesktopError | None = None
         self._closed = False
@@ -333,6 +335,8 @@ class DesktopClient:
         self.updates += 1
         self.received_at = time.monotonic()
         self._ask()
+        if self.on_update is not None:
+            self.on_update()
 
     def _resize(self, width: int, height: int) -> None:
         if width * height > _MOST_PIXELS:

@@ -14,10 +14,11 @@ import numpy as np
 
 from envkit.arguments import checked_size
 from envkit.desktop.actions import Actions, Controls, Size
-from envkit.desktop.keys import KeyEvent, chord
+from envkit.desktop.keys import KeyEvent, chord, keysym
 from envkit.desktop.machine import Machine
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, RewardChannel
+from envkit.desktop.watching import Probe, checked_probe
 from envkit.errors import ClosedError
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -147,6 +148,7 @@ class Desktop(PyEnvironment):
         read_text: Callable[[Array], str] | None = None,
         pause: float = 0.0,
         patience: float | None = None,
+        probe: Probe | None = None,
         start_timeout: float = 60.0,
         password: str | None = None,
         environ: Mapping[str, str] | None = None,
@@ -177,6 +179,8 @@ class Desktop(PyEnvironment):
             pause: Seconds from an action to its picture. In real time the clock waits.
             patience: After how many seconds without a change of the picture or a report
                 the program counts as hung; `None` for never.
+            probe: What the program draws back of a key, so that the time from a key to
+                its pixels is measured; by default any change that follows an event.
             start_timeout: Seconds within which the display must be there, and an
                 episode must begin.
             password: The password of the VNC server; it may be in the address.
@@ -209,19 +213,20 @@ class Desktop(PyEnvironment):
             self._actions: Actions = actions or Controls(
                 keys, size=self._size, pointer=pointer, buttons=buttons
             )
+            self._machine.probe = self._probe = checked_probe(probe, self._size)
             if self._channel is not None:
                 self._channel.open(self._machine.folder)
         except BaseException:
             self.close()
             raise
         self._episode = 0
-        # How many pictures have come, and were not looked at.
+        # How many pictures have come with the last step.
         self._updates: int = 0
-        self._missed: int = 0
+        self._updates_seen: int = 0
+        # When the probe's key is to be pressed again.
+        self._probe_due: float = 0.0
         # The reports that came while the episode was beginning.
         self._early = Reported()
-        # When the last events were sent that no change has followed yet.
-        self._acted_at: float | None = None
         self._frame = self._fitting()
         self._begin_counting()
 
@@ -254,10 +259,10 @@ class Desktop(PyEnvironment):
     def get_info(self) -> dict[str, Any]:
         """Returns the timing of the picture.
 
-        `frame_age` has the seconds since it last changed, `key_to_pixel` those from the
-        last events to the first change after them, as far as this environment looked,
-        and `missed_frames` the number of pictures of this episode that came and were
-        not looked at, because the next one was there.
+        `frame_age` has the seconds since it last changed, `key_to_pixel` those from an
+        event to its change, as measured last, and `missed_frames` the number of
+        pictures that came with the last step and were not looked at, because the next
+        one was there.
         """
         changed = self._machine.screen.received_at
         age = 0.0 if changed is None else max(self._seen_at - changed, 0.0)
@@ -266,7 +271,7 @@ class Desktop(PyEnvironment):
                 "episode": np.int64(self._episode),
                 "frame_age": np.float64(age),
                 "key_to_pixel": np.float64(self._key_to_pixel),
-                "missed_frames": np.int64(self._missed),
+                "missed_frames": np.int64(max(self._updates - 1, 0)),
             },
             "vnc": {"updates.n": np.int64(self._updates)},
         }
@@ -420,29 +425,36 @@ class Desktop(PyEnvironment):
             self._check_open("step")
         machine = self._machine
         events = self._actions.events(action)
-        before = machine.screen.updates
-        if events:
-            # A change that is there already does not follow from these.
-            if machine.update():
-                self._note_change()
-            machine.send(events)
-            self._acted_at = time.monotonic()
+        if events and (self._probe is None or self._probe.key is None):
+            machine.screen.expect()
+        machine.send(events)
+        if self._probe is not None:
+            self._press_probe(self._probe)
         if self._pause:
             deadline = time.monotonic() + self._pause
-            while (left := deadline - time.monotonic()) > 0:
-                if machine.update(left):
-                    self._note_change()
-        if machine.update():
-            self._note_change()
+            while (left := deadline - time.monotonic()) > 0 and machine.update(left):
+                pass
+        machine.update()
+        screen = machine.screen
         self._seen_at = time.monotonic()
-        self._updates = machine.screen.updates - before
-        self._missed += max(self._updates - 1, 0)
+        self._updates = screen.updates - self._updates_seen
+        self._updates_seen = screen.updates
+        self._key_to_pixel = screen.key_to_pixel
         previous, self._frame = self._frame, self._fitting()
         reported = self._early + self._take()
         self._early = Reported()
         if self._updates or reported.count:
             self._moved_at = self._seen_at
         return self._judged(previous, reported)
+
+    def _press_probe(self, probe: Probe) -> None:
+        """Presses the key of the probe, if that is due."""
+        now = time.monotonic()
+        if probe.key is not None and now >= self._probe_due:
+            self._probe_due = now + probe.every
+            self._machine.screen.expect()
+            key = keysym(probe.key)
+            self._machine.send([KeyEvent(key, True), KeyEvent(key, False)])
 
     def _take(self) -> Reported:
         """Returns the reports since the last look."""
@@ -479,16 +491,10 @@ class Desktop(PyEnvironment):
         now = time.monotonic()
         # When the picture was looked at, and when something has changed.
         self._seen_at = self._moved_at = now
-        self._acted_at = None
+        self._machine.screen.forget()
         self._key_to_pixel = 0.0
-        self._updates = self._missed = 0
-
-    def _note_change(self) -> None:
-        """Notes the first change that follows an action."""
-        changed = self._machine.screen.received_at
-        acted = self._acted_at
-        if acted is not None and changed is not None and changed >= acted:
-            self._key_to_pixel, self._acted_at = changed - acted, None
+        self._probe_due = now
+        self._updates, self._updates_seen = 0, self._machine.screen.updates
 
     def _observation(self, reported: Reported) -> NestedArray:
         # A returned picture is the caller's, and a function of two pictures needs both.

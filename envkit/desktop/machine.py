@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -15,11 +15,12 @@ from envkit.desktop.client import DesktopClient
 from envkit.desktop.keeper import Keeper, KeeperError
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
+from envkit.desktop.watching import Probe, Screen, WatchedScreen
 from envkit.errors import MissingDependencyError
 from envkit.specs.validation import describe
 from envkit.types import Array
 
-__all__ = ["Machine", "Screen"]
+__all__ = ["Machine"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -33,27 +34,6 @@ _XVNC = [
     *("-SecurityTypes", "None", "-AlwaysShared", "-FrameRate", "60", "-depth", "24"),
     *("-nolisten", "tcp", "-noreset", "-geometry", "{size}"),
 ]
-
-
-class Screen(Protocol):
-    """A picture that changes, with keys and a pointer."""
-
-    frame: Array
-    updates: int
-    received_at: float | None
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """The width and height."""
-
-    def update(self, timeout: float | None = 0.0) -> bool:
-        """Draws what has come; returns whether the picture may have changed."""
-
-    def send(self, *events: Event) -> None:
-        """Sends events."""
-
-    def close(self) -> None:
-        """Ends the connection."""
 
 
 class Machine:
@@ -86,6 +66,7 @@ class Machine:
         self._program: int | None = None
         self._lost: str | None = None
         self._number: int | None = None
+        self._probe: Probe | None = None
         if display not in _LOCAL:
             _address(display)
         self._keeper = Keeper()
@@ -96,12 +77,21 @@ class Machine:
             raise
 
     @property
+    def probe(self) -> Probe | None:
+        """What the program draws back."""
+        return self._probe
+
+    @probe.setter
+    def probe(self, probe: Probe | None) -> None:
+        self._probe = self.screen.probe = probe
+
+    @property
     def folder(self) -> str:
         """A folder that is removed with the machine."""
         return self._keeper.folder
 
     def _open(self) -> None:
-        self.screen = self._screen()
+        self.screen = WatchedScreen(self._screen(), self._probe)
         self._lost = None
         # The first picture, which shows what is there without a program.
         self.screen.update(self._timeout)

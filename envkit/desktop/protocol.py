@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from collections.abc import Generator
 
 from envkit.errors import EnvkitError
@@ -83,7 +84,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 class Wire:
     """A socket that runs a script of reads, and keeps what could not be sent yet.
 
-    No call waits: `read` and `write` do what can be done now.
+    No call waits: `read` and `write` do what can be done now. Any thread may send.
     """
 
     def __init__(self, link: socket.socket, script: Script) -> None:
@@ -102,6 +103,7 @@ class Wire:
         self._needed = next(script)
         self._received = bytearray()
         self._out = bytearray()
+        self._sending = threading.Lock()
 
     def fileno(self) -> int:
         """Returns the descriptor of the socket."""
@@ -114,11 +116,16 @@ class Wire:
 
     def send(self, data: bytes) -> None:
         """Sends bytes as far as it can now, and keeps the rest for `write`."""
-        self._out += data
-        self.write()
+        with self._sending:
+            self._out += data
+            self._write()
 
     def write(self) -> None:
         """Sends what was kept, as far as it can now."""
+        with self._sending:
+            self._write()
+
+    def _write(self) -> None:
         while self._out:
             try:
                 sent = self._link.send(memoryview(self._out)[:_AT_ONCE])

@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class XvfbScreen:
         frame: The picture: height, width, and red, green, blue.
         updates: How many changes have been seen.
         received_at: When the last one was; `None` before.
+        on_update: A function that is called whenever one has been seen.
     """
 
     def __init__(self, number: int, folder: str) -> None:
@@ -58,6 +60,7 @@ class XvfbScreen:
         """
         self.updates = 0
         self.received_at: float | None = None
+        self.on_update: Callable[[], None] | None = None
         self._link = _Link(number)
         self._buttons = 0
         try:
@@ -115,6 +118,8 @@ class XvfbScreen:
         self.frame = before[..., 2::-1].copy()
         self.updates += 1
         self.received_at = time.monotonic()
+        if self.on_update is not None:
+            self.on_update()
         return True
 
     def send(self, *events: Event) -> None:

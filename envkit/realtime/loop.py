@@ -20,7 +20,7 @@ from envkit import nest
 from envkit.errors import EnvkitError, SpecError
 from envkit.realtime.actions import LateActions
 from envkit.realtime.merging import EpisodeMerger, Merged
-from envkit.realtime.report import NOTHING_KNOWN, Lag, lag_of
+from envkit.realtime.report import NOTHING_KNOWN, Lag, ScreenLag, lag_of
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
@@ -238,6 +238,7 @@ class TickLoop:
         self._overrun = np.zeros(rows, np.int64)
         self._lateness = np.zeros(rows)
         self._thought = 0.0
+        self._screens = ScreenLag(rows)
         self._handed_out = -np.inf
         # The tick that was under way when the agent acted, and the last of each row.
         self._acted_in = -1
@@ -355,6 +356,7 @@ class TickLoop:
                 tick,
             )
             self._moved_in[row] = self.tick
+        self._screens.add(tick.info, self._rows_in(mask))
         begun = step_types == _FIRST
         self._forget_actions(begun if mask is None else begun & mask)
 
@@ -426,6 +428,7 @@ class TickLoop:
         self._handed_out = now
         for counters in (self._missed, self._overrun, self._lateness):
             counters[rows] = 0
+        self._screens.forget(rows)
         lag = lag_of(by_row, self.batched)
         return self._shown(merged), lag, self._info_of(merged)
 
@@ -456,10 +459,10 @@ class TickLoop:
     def _report(self, row: int, merged: Merged | None, now: float) -> dict[str, Any]:
         if merged is None:
             return NOTHING_KNOWN
-        skipped = merged.skipped
+        skipped, age = merged.skipped, max(now - merged.tick.done, 0.0)
         return {
             "observation_tick": merged.tick.number,
-            "observation_age": max(now - merged.tick.done, 0.0),
+            "observation_age": age,
             "action_tick": self._action_tick[row],
             "action_latency": self._latency[row],
             "ticks_merged": merged.ticks,
@@ -472,6 +475,7 @@ class TickLoop:
             "steps_skipped": skipped.steps,
             "reward_skipped": sum(float(np.sum(part)) for part in skipped.reward or ()),
             "interrupted": merged.interrupted,
+            **self._screens.report(row, merged.tick.info, age),
         }
 
     def _shown(self, merged: dict[int, Merged]) -> TimeStep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from envkit.specs.arrays import ArraySpec
 from envkit.types import Array
 
-__all__ = ["LAG_SPEC", "NOTHING_KNOWN", "Lag", "lag_of"]
+__all__ = ["LAG_SPEC", "NOTHING_KNOWN", "Lag", "ScreenLag", "lag_of"]
 
 
 class Lag(NamedTuple):
@@ -33,6 +34,12 @@ class Lag(NamedTuple):
         reward_skipped: The sum of their rewards, of all elements where it has several.
         interrupted: Whether the episode was left in its middle, so that its LAST is
             made up.
+        frame_age: For a screen: how long before the time step was handed out its
+            picture had changed. This and the next two are 0 for other environments.
+        key_to_pixel: How long it took from an event to its picture, as measured last;
+            0 if it has not been.
+        missed_frames: How many pictures came that the agent has not seen, because
+            newer ones were there.
     """
 
     observation_tick: Any
@@ -49,6 +56,9 @@ class Lag(NamedTuple):
     steps_skipped: Any
     reward_skipped: Any
     interrupted: Any
+    frame_age: Any
+    key_to_pixel: Any
+    missed_frames: Any
 
 
 def _spec(name: str, dtype: type) -> ArraySpec:
@@ -70,6 +80,9 @@ LAG_SPEC = Lag(
     steps_skipped=_spec("steps_skipped", np.int64),
     reward_skipped=_spec("reward_skipped", np.float64),
     interrupted=_spec("interrupted", np.bool_),
+    frame_age=_spec("frame_age", np.float64),
+    key_to_pixel=_spec("key_to_pixel", np.float64),
+    missed_frames=_spec("missed_frames", np.int64),
 )
 
 
@@ -78,6 +91,68 @@ NOTHING_KNOWN: dict[str, Any] = {
     **dict.fromkeys(LAG_SPEC._fields, 0),
     **dict.fromkeys(("observation_tick", "action_tick", "episode_id"), -1),
 }
+
+
+class ScreenLag:
+    """Finds the timing of pictures in the infos of ticks, as a `Desktop` has them.
+
+    Example:
+        >>> lag = ScreenLag(rows=1)
+        >>> info = {"desktop": {"frame_age": 0.25}, "vnc": {"updates.n": 2}}
+        >>> lag.add(info, [0])
+        >>> lag.add(info, [0])
+        >>> lag.report(0, info, age=0.5)
+        {'frame_age': 0.75, 'key_to_pixel': 0.0, 'missed_frames': 3}
+    """
+
+    def __init__(self, rows: int) -> None:
+        """Takes the number of rows."""
+        # How many pictures have come since a time step was returned.
+        self._pictures = [0] * rows
+
+    def add(self, info: Any, rows: Iterable[int]) -> None:
+        """Takes in the pictures of a tick in some rows."""
+        if info is None:
+            return
+        for row in rows:
+            told = _part(info, "vnc", row).get("updates.n")
+            if told is not None:
+                self._pictures[row] += int(_element(told, row))
+
+    def report(self, row: int, info: Any, age: float) -> dict[str, Any]:
+        """Returns the columns of one row.
+
+        Args:
+            row: The row.
+            info: The info of the tick that it shows.
+            age: How old that tick is.
+        """
+        told = _part(info, "desktop", row)
+        changed = told.get("frame_age")
+        return {
+            "frame_age": 0.0
+            if changed is None
+            else float(_element(changed, row)) + age,
+            "key_to_pixel": float(_element(told.get("key_to_pixel", 0.0), row)),
+            "missed_frames": max(self._pictures[row] - 1, 0),
+        }
+
+    def forget(self, rows: Iterable[int]) -> None:
+        """Begins to count anew in rows that have shown a time step."""
+        for row in rows:
+            self._pictures[row] = 0
+
+
+def _part(info: Any, name: str, row: int) -> Mapping[str, Any]:
+    """Returns a part of an info, which is a list by rows or has columns of them."""
+    if isinstance(info, list) and row < len(info):
+        info = info[row]
+    part = info.get(name) if isinstance(info, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
+
+
+def _element(value: Any, row: int) -> Any:
+    return value[row] if np.ndim(value) else value
 
 
 def lag_of(by_row: list[dict[str, Any]], batched: bool) -> Lag:

@@ -23,6 +23,7 @@ from envkit.desktop import (
     DesktopError,
     DesktopServer,
     KeyEvent,
+    Probe,
     RewardChannel,
     keysym,
 )
@@ -329,17 +330,72 @@ def test_the_info_tells_of_the_picture(make, game):
     assert 0 <= info["desktop"]["frame_age"]
 
 
-def test_in_real_time_lags_of_clock_and_picture_are_columns(make):
-    env = RealTimeEnvironment(make(reset=None), hz=60, host="thread")
+def test_a_picture_is_the_newest_and_those_before_it_are_missed(make, game):
+    """A server sends a change when it is asked, which a look alone would be late."""
+    env = make(reset=None)
     env.reset()
+    game.show(50)
+    assert until(lambda: env.screen.unseen == 1)
+    game.show(60)
+    assert until(lambda: env.screen.unseen == 2)
+
+    assert 60 == env.step(NOTHING).observation.max()
+    assert 1 == env.get_info()["desktop"]["missed_frames"]
+    env.step(NOTHING)
+    assert 0 == env.get_info()["desktop"]["missed_frames"]
+
+
+def test_a_probe_is_answered_where_the_program_draws_it_back(make):
+    shown, events = picture(0), queue.Queue()
+    probe = Probe((0, 6, 16, 6), key="F12", every=3600)
+    with DesktopServer(SIZE, on_event=events.put) as server:
+
+        def animate(light, answer=0):
+            shown[:6], shown[6:] = light, answer
+            server.show(shown)
+
+        animate(1)
+        address = "vnc://{}:{}".format(*server.address)
+        env = make(display=address, reset=None, probe=probe)
+        env.reset()
+        env.step(NOTHING)
+        assert KeyEvent(keysym("F12"), True) == events.get(timeout=60)
+        for light in (2, 3):
+            animate(light)
+            stepped_until(env, lambda one, light=light: one.observation.max() == light)
+        assert 0 == latency(env)
+
+        animate(4, answer=200)
+        stepped_until(env, lambda one: one.observation.max() == 200)
+        assert 0 < latency(env)
+
+
+def test_a_probe_without_a_key_is_about_the_agents_own_events(make, game):
+    env = make(reset=None, probe=Probe((0, 0, 4, 4)))
+    env.reset()
+    game.show(50)
+    stepped_until(env, lambda one: one.observation.max() == 50)
+    assert 0 == latency(env)
+
     stepped_until(env, lambda _: latency(env) > 0, PRESSED)
+
+
+@pytest.mark.parametrize("host", ["thread", "process"])
+def test_in_real_time_lags_of_clock_and_picture_are_columns(make, game, host):
+    made = functools.partial(Desktop, display=game.address, keys=["Left"], reset=None)
+    env = RealTimeEnvironment(made, hz=60, host=host)
+    env.reset()
+    stepped_until(env, lambda _: env.lag().key_to_pixel > 0, PRESSED)
     info = env.get_info()
     declared = env.info_spec()
     env.close()
 
     assert set(declared) == set(info) == {"desktop", "realtime", "vnc"}
     assert set(declared["desktop"]) == set(info["desktop"])
-    assert 0 <= info["realtime"]["observation_age"]
+    lag = info["realtime"]
+    assert info["desktop"]["key_to_pixel"] == lag["key_to_pixel"]
+    assert 0 <= lag["observation_age"] <= lag["frame_age"]
+    assert 0 <= lag["missed_frames"]
 
 
 def test_a_pool_of_desktops_has_the_columns_of_its_rows():
@@ -450,6 +506,25 @@ def test_what_does_not_fit_says_what_must_be(case):
     call, kind, message = MESSAGES[case]
     with pytest.raises(kind) as caught:
         call()
+    assert message == str(caught.value)
+
+
+PROBES = {
+    "none": ((0, 0, 9, 9), TypeError,
+        "probe must be a Probe or None, got a tuple of 4 elements."),
+    "beside the screen": (Probe((9, 0, 8, 8)), ValueError,
+        "The region of a probe must be on the screen of 16 x 12, got left 9, top 0, "
+        "width 8 and height 8."),
+    "all the time": (Probe((0, 0, 8, 8), "F1", 0), ValueError,
+        "every must be a positive number of seconds, got 0 of type int."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PROBES)
+def test_a_probe_that_does_not_fit_says_what_must_be(make, case):
+    probe, kind, message = PROBES[case]
+    with pytest.raises(kind) as caught:
+        make(probe=probe)
     assert message == str(caught.value)
 
 

@@ -1,0 +1,251 @@
+"""`WatchedScreen`: reads a screen in a thread, so that its picture is the newest.
+
+A VNC server sends the next change when it is asked for it, which is when the last one
+has been read. An agent that looks 30 times a second, and reads then, would see what was
+there a thirtieth of a second ago.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from envkit.desktop.keys import Event, keysym
+from envkit.desktop.protocol import DesktopError
+from envkit.specs.validation import describe
+from envkit.types import Array
+
+__all__ = ["Probe", "Screen", "WatchedScreen", "checked_probe"]
+
+# Seconds that the thread waits for a change before it looks whether it is to end.
+_PATIENCE = 0.05
+
+
+class Probe(NamedTuple):
+    """What a program draws back, for `Desktop(probe=...)`.
+
+    `key_to_pixel` is then the time from the key to the first change in this region, and
+    what moves elsewhere is not mistaken for it.
+
+    Attributes:
+        region: The left, the top, the width and the height of what changes.
+        key: A key that is pressed every so often, and that the program draws back, such
+            as by another colour in a corner; `None` if the agent's own events do so.
+        every: The seconds between two presses.
+
+    Example:
+        >>> Probe((0, 0, 8, 8), key="F12").every
+        1.0
+    """
+
+    region: tuple[int, int, int, int]
+    key: str | int | None = None
+    every: float = 1.0
+
+
+class Screen(Protocol):
+    """A picture that changes, with keys and a pointer.
+
+    Attributes:
+        frame: The picture: height, width, and red, green, blue.
+        updates: How many changes have been drawn.
+        received_at: When the last one was; `None` before.
+        on_update: A function that is called when one has been drawn whole.
+    """
+
+    frame: Array
+    updates: int
+    received_at: float | None
+    on_update: Callable[[], None] | None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The width and height."""
+
+    def update(self, timeout: float | None = 0.0) -> bool:
+        """Draws what has come; returns whether the picture may have changed."""
+
+    def send(self, *events: Event) -> None:
+        """Sends events."""
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+class _Picture(NamedTuple):
+    """A picture as it was when it was whole."""
+
+    frame: Array
+    updates: int
+    received_at: float | None
+
+
+class WatchedScreen:
+    """A screen that a thread reads; its picture changes with `update` alone.
+
+    Attributes:
+        frame: The picture of the last `update`, which later ones do not change.
+        updates: How many changes there were until then.
+        received_at: When the last of these came; `None` before.
+        probe: What the program draws back; `None` for any change.
+    """
+
+    def __init__(self, screen: Screen, probe: Probe | None = None) -> None:
+        """Begins to read a screen, which is closed with this one.
+
+        Args:
+            screen: The screen.
+            probe: What the program draws back; `None` for any change.
+        """
+        self._screen = screen
+        self.probe = probe
+        self._changed = threading.Condition()
+        self._newest = _Picture(screen.frame.copy(), screen.updates, screen.received_at)
+        self.frame, self.updates, self.received_at = self._newest
+        self._error: DesktopError | None = None
+        self._closed = False
+        # When events were sent that no change has followed yet, and the region then.
+        self._acted: tuple[float, Array] | None = None
+        self._key_to_pixel = 0.0
+        screen.on_update = self._publish
+        self._thread = threading.Thread(
+            target=self._read, name="envkit-screen", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The width and height."""
+        return self.frame.shape[1], self.frame.shape[0]
+
+    @property
+    def unseen(self) -> int:
+        """The number of changes that have come since the last `update`."""
+        return self._newest.updates - self.updates
+
+    @property
+    def key_to_pixel(self) -> float:
+        """Seconds from events to their change, as measured last; 0 if never."""
+        return self._key_to_pixel
+
+    def update(self, timeout: float | None = 0.0) -> bool:
+        """Takes the newest picture; returns whether it is another one.
+
+        Args:
+            timeout: How many seconds to wait for a change if there is none yet; `None`
+                waits as long as it takes.
+
+        Raises:
+            DesktopError: The connection is lost, and all pictures have been taken.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._newest.updates > self.updates
+                    or self._error is not None
+                    or self._closed
+                ),
+                timeout,
+            )
+            is_new = self._newest.updates > self.updates
+            self.frame, self.updates, self.received_at = self._newest
+            if not is_new and self._error is not None:
+                raise self._error
+        return is_new
+
+    def send(self, *events: Event) -> None:
+        """Sends events."""
+        self._screen.send(*events)
+
+    def expect(self) -> None:
+        """Begins to wait for the change that follows what is sent next."""
+        with self._changed:
+            # A probe without an answer is measured from its first press.
+            if self._acted is None or self.probe is None:
+                self._acted = time.monotonic(), self._region().copy()
+
+    def forget(self) -> None:
+        """Begins to measure anew."""
+        with self._changed:
+            self._acted, self._key_to_pixel = None, 0.0
+
+    def close(self) -> None:
+        """Ends the thread and the connection; calling it again does nothing."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        self._screen.close()
+
+    def _region(self) -> Array:
+        """Returns the part of the newest picture in which a change counts."""
+        frame = self._newest.frame
+        if self.probe is None:
+            return frame[:0]
+        left, top, width, height = self.probe.region
+        return frame[top : top + height, left : left + width]
+
+    # In the thread.
+
+    def _read(self) -> None:
+        while not self._closed:
+            try:
+                self._screen.update(_PATIENCE)
+            except DesktopError as error:
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
+                return
+
+    def _publish(self) -> None:
+        """Shows the picture, which is whole, and notes what it answers."""
+        screen = self._screen
+        picture = _Picture(screen.frame.copy(), screen.updates, screen.received_at)
+        with self._changed:
+            self._newest = picture
+            now = picture.received_at
+            if self._acted is not None and now is not None and now >= self._acted[0]:
+                at, before = self._acted
+                is_answer = self.probe is None or not np.array_equal(
+                    before, self._region()
+                )
+                if is_answer:
+                    self._key_to_pixel, self._acted = now - at, None
+            self._changed.notify_all()
+
+
+def checked_probe(probe: object, size: tuple[int, int]) -> Probe | None:
+    """Returns a probe whose region is on the screen, or raises the reason.
+
+    Args:
+        probe: A `Probe`, or `None`.
+        size: The width and height of the screen.
+    """
+    if probe is None:
+        return None
+    if not isinstance(probe, Probe):
+        raise TypeError(f"probe must be a Probe or None, got {describe(probe)}.")
+    if probe.key is not None:
+        keysym(probe.key)
+    left, top, width, height = probe.region
+    fits = (
+        min(left, top) >= 0
+        and min(width, height) > 0
+        and left + width <= size[0]
+        and top + height <= size[1]
+    )
+    if not fits:
+        raise ValueError(
+            f"The region of a probe must be on the screen of {size[0]} x {size[1]}, "
+            f"got left {left}, top {top}, width {width} and height {height}."
+        )
+    if not probe.every > 0:
+        raise ValueError(
+            f"every must be a positive number of seconds, got {describe(probe.every)}."
+        )
+    return probe
