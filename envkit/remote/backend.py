@@ -44,6 +44,7 @@ from envkit.remote.dialing import (
     dial,
 )
 from envkit.remote.facts import Fact, Facts
+from envkit.remote.launch import Launched
 from envkit.remote.protocol import (
     MOST_MESSAGE,
     ProtocolError,
@@ -96,6 +97,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
         mismatch: str = "warn",
         patience: float = 0.0,
         resume: float = 30.0,
+        launched: Launched | None = None,
     ) -> None:
         """Prepares; nothing is connected yet.
 
@@ -106,6 +108,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                 differs from another server: "warn" or "error".
             patience: For how many seconds to try where no server can be reached.
             resume: For how many seconds to try to take up a session whose link is lost.
+            launched: What has started the server, and starts it again.
         """
         self._facts = Facts(mismatch)
         self._addresses: list[ServerAddress] = (
@@ -115,8 +118,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
         self._patience = patience
         self._resume = resume
         self._news: deque[Callable[[], None]] = deque()
-        # Returns why no further try to connect has any use; `None` where it has.
-        self.is_hopeless: Callable[[], str | None] = _has_hope
+        self._launched = launched
         super().__init__()
 
     def places(self) -> int | None:
@@ -129,7 +131,8 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
 
     def facts(self) -> list[Fact]:
         """Returns what the servers of the sessions that are there have said."""
-        return [one.fact for one in self._workers.values() if one.fact is not None]
+        known = [self._workers[worker] for worker in sorted(self._workers)]
+        return [one.fact for one in known if one.fact is not None]
 
     # Starting.
 
@@ -139,19 +142,20 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
     def _reach(self, job: WorkerJob, order: dict[str, Any], *, again: bool) -> None:
         known = self._workers[job.worker] = _Session(job)
         start = job.worker % len(self._addresses)
-        addresses = self._addresses[start:] + self._addresses[:start]
 
         def connect() -> None:
             try:
+                if again:
+                    self._revive()
                 sock, facts, address = dial(
-                    addresses,
+                    self._addresses[start:] + self._addresses[:start],
                     {"open": order},
                     self._peer,
                     patience=self._patience,
-                    is_over=lambda: known.is_over or self.is_hopeless() is not None,
+                    is_over=lambda: known.is_over or self._problem() is not None,
                 )
             except Exception as error:
-                problem = self.is_hopeless()
+                problem = self._problem()
                 told = error if problem is None else ConstructorError(problem)
                 failure = _not_opened(told, known)
                 self._report(lambda: self._note_unopened(known, failure))
@@ -159,6 +163,17 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             self._report(lambda: self._note_opened(known, sock, facts, address))
 
         self._in_thread(connect)
+
+    def _problem(self) -> str | None:
+        """Returns why no further try to connect has any use; `None` where it has."""
+        return None if self._launched is None else self._launched.problem()
+
+    def _revive(self) -> None:
+        """Starts a server again that was started here and has ended."""
+        if self._launched is not None:
+            said = self._launched.revive()
+            if said is not None:  # It may listen elsewhere now.
+                self._addresses = [ServerAddress.parse(said)]
 
     def _in_thread(self, function: Callable[[], None]) -> None:
         threading.Thread(target=function, name="envkit-dial", daemon=True).start()
@@ -327,7 +342,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                     self._peer,
                     patience=known.resume,
                     refused_for=_REFUSED_FOR,
-                    is_over=lambda: known.is_over,
+                    is_over=lambda: known.is_over or self._problem() is not None,
                 )
             except Exception as error:
                 text = f"lost its link ({why}), and could not take it up: {error}"
@@ -492,10 +507,6 @@ class _Session(FarWorker):
         # The question that is not answered yet: number, frame, environments.
         self.question: tuple[int, list[bytes], tuple[int, ...]] | None = None
         self.asked_at = (0, 0)
-
-
-def _has_hope() -> str | None:
-    return None
 
 
 def _wanted(job: WorkerJob) -> dict[str, Any]:

@@ -26,13 +26,15 @@ _PINGS = 3
 _STALE = 1.0
 
 
-def backend_of(addresses: str, settings: Mapping[str, Any]) -> RemoteBackend:
+def backend_of(
+    addresses: str, settings: Mapping[str, Any], launched: Launched | None = None
+) -> RemoteBackend:
     """Returns the backend for servers; the settings are those of `servers`."""
     found = addresses_in(addresses)
     ways = ("mismatch", "patience", "resume")
     how = {name: settings[name] for name in settings if name not in ways}
     options = {name: settings[name] for name in ways if name in settings}
-    return RemoteBackend(found, peer_of(found, **how), **options)
+    return RemoteBackend(found, peer_of(found, **how), **options, launched=launched)
 
 
 def connected(
@@ -88,9 +90,7 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
         self._address = address
         self._settings = dict(settings)
         self._launched = launched
-        backend = backend_of(str(address), settings)
-        if launched is not None:
-            backend.is_hopeless = launched.problem
+        backend = self._backend = backend_of(str(address), settings, launched)
         make_pool: Any = load("connect", _POOL)
         _, *known = inspect.signature(make_pool).parameters
         options = {name: arguments[name] for name in known if name in arguments}
@@ -112,7 +112,8 @@ class RemoteEnvironment(PyEnvironmentBaseWrapper):
 
     def servers(self) -> list[Fact]:
         """Returns what the server of each session has said of itself, and differs."""
-        return [fact for fact in self._asked(SERVER) if fact is not None]
+        self._asked(SERVER)  # It raises where there is none any more.
+        return self._backend.facts()
 
     def ping(self) -> dict[str, float]:
         """Asks the server for its clock.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -18,6 +19,8 @@ from envkit.errors import EnvkitError
 from envkit.parallel.system.guardian import Guardian
 
 __all__ = ["LaunchError", "Launched"]
+
+_LOGGER = logging.getLogger(__name__)
 
 _ADDRESS = re.compile(rb"\bt(?:cp|ls)://[^\s,]+")
 _LOOK = 0.05
@@ -45,7 +48,14 @@ class Launched:
             )
         self._command = [os.fspath(word) for word in command]
         self._timeout = start_timeout
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in close()
+        self._changed = threading.Condition()
+        self._is_closed = self._has_printed = False
+        # Held while the command is started again.
+        self._reviving = threading.Lock()
+        self._start()
+
+    def _start(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in _end()
         try:
             self._process = subprocess.Popen(
                 self._command,
@@ -65,7 +75,6 @@ class Launched:
         guardian.start()
         guardian.watch(self._process.pid)
         self._said: list[bytes] = []
-        self._changed = threading.Condition()
         reader = threading.Thread(
             target=_read, args=(self._process.stdout, self._said, self._changed)
         )
@@ -74,6 +83,23 @@ class Launched:
         self._finalizer = weakref.finalize(
             self, _end, os.getpid(), self._process, self._errors, guardian
         )
+
+    def revive(self) -> str | None:
+        """Starts the command again if it has ended.
+
+        Returns:
+            The address that it has printed; `None` if it prints none.
+
+        Raises:
+            LaunchError: It cannot be started, or has ended again.
+        """
+        with self._reviving:
+            problem = self.problem()
+            if problem is not None and not self._is_closed:
+                _LOGGER.warning("%s It is started again.", problem)
+                self._finalizer()
+                self._start()
+            return self.await_address() if self._has_printed else None
 
     def await_address(self) -> str:
         """Returns the first address that the command prints.
@@ -86,10 +112,11 @@ class Launched:
             while True:
                 found = _ADDRESS.search(b"".join(self._said))
                 if found is not None:
+                    self._has_printed = True
                     return found[0].decode("ascii", "replace")
                 problem = self.problem()
-                if problem is not None:
-                    raise LaunchError(problem)
+                if problem is not None or self._is_closed:
+                    raise LaunchError(problem or "The server was closed.")
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise LaunchError(
@@ -122,7 +149,9 @@ class Launched:
 
     def close(self) -> None:
         """Ends the command and what it has started; returns when it has ended."""
-        self._finalizer()
+        self._is_closed = True
+        with self._reviving:
+            self._finalizer()
 
 
 def _read(stream: Any, said: list[bytes], changed: threading.Condition) -> None:

@@ -493,6 +493,31 @@ sys.stdin.read()
     assert until(lambda: not is_running(pid))
 
 
+def test_a_server_that_was_started_and_dies_is_started_again():
+    """At another port: its command takes any that is free."""
+    policy = RestartPolicy(max_restarts=20, backoff=0.05)
+    command = [*SERVE, "Catch", "--port=0"]
+    with connect(
+        command=command, num_envs=4, num_workers=2, on_worker_failure=policy
+    ) as env:
+        stream = [env.reset()]
+        before = {fact.address for fact in env.servers()}
+        assert 2 == len({fact.session for fact in env.servers()})
+        for step in range(30):
+            if step == 8:
+                env._launched._process.kill()
+            stream.append(env.step(np.zeros(4, int)))
+        by_row = [[int(ts.step_type[row]) for ts in stream] for row in range(4)]
+        assert all(is_grammatical(types) for types in by_row)
+        assert not before & {fact.address for fact in env.servers()}
+    assert env._launched is None
+    with connect(command=command, on_worker_failure="raise") as env:
+        env.reset()
+        env._launched._process.kill()
+        with pytest.raises(envkit.errors.WorkerCrashed):
+            until(lambda: env.step([0]) and False)
+
+
 def test_a_server_that_does_not_start_says_why():
     with pytest.raises(LaunchError, match=r"exited with code 1\. It has said: no"):
         connect(command=[sys.executable, "-c", "import sys; sys.exit('no game')"])
