@@ -44,7 +44,10 @@ class BatchRows:
         self._writer.write_batch(seat.block, time_step, slot)
         everyone = np.ones(len(seat.rows), bool)
         self._note(seat, everyone, time_step)
-        self._turn(seat, time_step, everyone, ~everyone)
+        # Most steps neither begin nor end an episode: there is nothing to turn then.
+        types = self._slab.steps[0][slot, seat.block].tobytes()
+        if types != seat.all_mid or 1 in self._seats.ended_of(seat).tobytes():
+            self._turn(seat, time_step, everyone, ~everyone)
 
     def move(self, seat: Seat, rows: Sequence[int]) -> None:
         """Steps some rows of a batch and begins others anew, each into its slot."""

@@ -65,6 +65,7 @@ class Seat:
         block: The same as a slice.
         place: Its first row, counted from the worker's first.
         is_batch: Whether the environment is a batch, which moves its rows together.
+        all_mid: The bytes of its step types where each is MID.
         own_step: The environment's step, which checks the first time step or all.
         is_reset_checked: Whether no further reset needs a check of everything.
         is_step_checked: Whether no further step does.
@@ -73,6 +74,7 @@ class Seat:
 
     __slots__ = (
         "_envs",
+        "all_mid",
         "block",
         "index",
         "is_batch",
@@ -94,6 +96,7 @@ class Seat:
         self.rows = range(start, start + (self.env.batch_size if self.is_batch else 1))
         self.block = slice(start, self.rows.stop)
         self.place = place
+        self.all_mid = np.full(len(self.rows), _MID, np.int32).tobytes()
         self.is_reset_checked = self.is_step_checked = False
         self.options: SentOptions | None = None
 

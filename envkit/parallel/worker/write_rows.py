@@ -79,6 +79,8 @@ class RowWriter:
             for slot in range(len(slab.steps[0]))
         ]
         self._shapes = [spec.shape for spec in specs]
+        # By the number of rows in a batch.
+        self._batch_shapes: dict[int, list[tuple[int, ...]]] = {}
         # By leaf: the dtypes that may be written without a look at the values.
         self._dtypes = [_harmless_for(spec.dtype) for spec in specs]
         self._may_write = may_write
@@ -267,18 +269,31 @@ class RowWriter:
                 objects = {leaf: leaves[leaf][index, ...] for leaf in self._private}
                 self._send_objects(block.start + index, slot, objects)
 
-    def _batch_leaves(self, block: slice, time_step: Any) -> list[Array]:
+    def _batch_leaves(self, block: slice, time_step: Any) -> Sequence[Array]:
+        # Hot: called once per step of a batch.
         rows = range(block.start, block.stop)
         try:
-            leaves = [as_array(leaf) for leaf in self._structure.flatten(time_step)]
+            given: Sequence[Any] = self._structure.flatten(time_step)
         except SpecError:
-            leaves = []
+            given = []
+        if len(given) == len(self._shapes):
+            for leaf, shape, dtypes in zip(
+                given, self._shapes_of(len(rows)), self._dtypes, strict=True
+            ):
+                if (
+                    type(leaf) is not np.ndarray
+                    or leaf.shape != shape
+                    or leaf.dtype not in dtypes
+                ):
+                    break
+            else:
+                return given
+        leaves = [as_array(leaf) for leaf in given]
         if len(leaves) != len(self._shapes) or any(
-            leaf.shape != (len(rows), *shape)
-            or not _fits_exactly(leaf, spec.dtype, dtypes)
+            leaf.shape != shape or not _fits_exactly(leaf, spec.dtype, dtypes)
             for leaf, shape, spec, dtypes in zip(
                 leaves,
-                self._shapes,
+                self._shapes_of(len(rows)),
                 self._structure.leaves,
                 self._dtypes,
                 strict=True,
@@ -286,6 +301,14 @@ class RowWriter:
         ):
             self.check(rows, time_step, is_batch=True)
         return leaves
+
+    def _shapes_of(self, count: int) -> list[tuple[int, ...]]:
+        """Returns the shapes of the leaves of a batch of so many rows."""
+        shapes = self._batch_shapes.get(count)
+        if shapes is None:
+            shapes = [(count, *shape) for shape in self._shapes]
+            self._batch_shapes[count] = shapes
+        return shapes
 
 
 def _guarded(
