@@ -77,6 +77,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.cli.play": {"pygame"},
     "envkit.cli.bench": {"matplotlib"},
     "envkit.distributed": {"ray"},
+    "envkit.envs": {"llvmlite", "numba"},
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
     "envkit.remote": {"websockets"},

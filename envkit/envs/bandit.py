@@ -9,6 +9,7 @@ import numpy as np
 from envkit.arguments import checked_size
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import canvas, rectangle
+from envkit.envs.kernels import Kernels
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.time_step import AutoReset
 from envkit.types import Array, Seed
@@ -35,6 +36,9 @@ class Bandit(BatchableEnvironment):
     """
 
     _state_arrays: ClassVar[tuple[str, ...]] = ("_values",)
+    # All but what counts episodes is NumPy's: the last bit of its logarithms and sines
+    # differs from that of others, and they take most of a step.
+    _kernels: ClassVar[Kernels] = Kernels()
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Bandit(BatchableEnvironment):
         episode_length: int = 1000,
         seed: Seed = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+        compiled: bool = False,
     ) -> None:
         """Makes a single environment, or a batch.
 
@@ -53,6 +58,7 @@ class Bandit(BatchableEnvironment):
             episode_length: How many steps an episode has.
             seed: What values and rewards depend on, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
+            compiled: Whether numba compiles the batch, to the same numbers.
         """
         super().__init__(
             BoundedArraySpec((1,), np.float32, 1.0, 1.0),
@@ -61,6 +67,7 @@ class Bandit(BatchableEnvironment):
             max_episode_steps=checked_size("episode_length", episode_length),
             seed=seed,
             autoreset=autoreset,
+            compiled=compiled,
         )
         self._values = np.zeros((self._num_rows, self._num_actions))
 

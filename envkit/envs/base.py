@@ -9,13 +9,15 @@ streams and state tokens, and drops the dimension of rows where there is no batc
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+import functools
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_size
+from envkit.arguments import checked_flag, checked_size
 from envkit.envs.drawing import shaded
+from envkit.envs.kernels import Kernels, compiled
 from envkit.envs.streams import RowStreams
 from envkit.errors import CallOrderError, SpecError
 from envkit.provenance import check_state_of
@@ -85,6 +87,10 @@ class BatchableEnvironment(SpecifiedEnvironment):
     _state_arrays: ClassVar[tuple[str, ...]] = ()
     # Along which axis of these arrays the rows lie.
     _row_axis: ClassVar[int] = 0
+    # What `compiled=True` compiles, if the class has it, and the names of the
+    # attributes that these are given after the state's arrays: numbers.
+    _kernels: ClassVar[Kernels | None] = None
+    _parameters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -95,6 +101,7 @@ class BatchableEnvironment(SpecifiedEnvironment):
         max_episode_steps: int | None = None,
         seed: Seed = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+        compiled: bool = False,
     ) -> None:
         """Prepares the base class.
 
@@ -106,6 +113,8 @@ class BatchableEnvironment(SpecifiedEnvironment):
                 no limit.
             seed: What is random depends on it, as if given to `seed()`.
             autoreset: When the episode of a row begins after a `LAST`.
+            compiled: Whether numba compiles what steps a batch. Nothing else changes:
+                every number is the same.
         """
         super().__init__()
         if batch_size is not None:
@@ -128,8 +137,26 @@ class BatchableEnvironment(SpecifiedEnvironment):
         # began. One comparison then finds the rows that have reached the limit.
         self._clock = 0
         self._began = np.zeros(self._num_rows, np.int64)
+        self._loops = self._checked_loops(checked_flag("compiled", compiled))
         # Not by seed(): a subclass may extend that by what it does not have yet.
         self._make_streams(seed)
+
+    def _checked_loops(self, compiled: bool) -> _Loops | None:
+        """Returns what takes the place of the class's methods, if it is compiled."""
+        if not compiled:
+            return None
+        cls = type(self)
+        if self._batch_size is None:
+            raise ValueError(
+                f"{cls.__name__}(compiled=True) must have a batch_size: a single "
+                "environment has nothing to gain."
+            )
+        return _loops_of(cls)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether numba has compiled what steps the batch."""
+        return self._loops is not None
 
     @property
     def max_episode_steps(self) -> int | None:
@@ -260,14 +287,14 @@ class BatchableEnvironment(SpecifiedEnvironment):
         self._terminated[rows] = False
         self._truncated[rows] = False
         self._began[rows] = self._clock
-        self._begin(rows)
+        self._begin_in(rows)
 
     def _first_time_step(self) -> TimeStep:
         return TimeStep(
             np.zeros(self._num_rows, np.int32),
             np.zeros(self._num_rows, np.float32),
             np.ones(self._num_rows, np.float32),
-            self._observe(),
+            self._seen(),
         )
 
     def _step(self, action: NestedArray) -> TimeStep:
@@ -318,10 +345,12 @@ class BatchableEnvironment(SpecifiedEnvironment):
         live = ~ended
         self._clock += 1
         if still is None:
-            reward, terminated = self._advance(actions, live)
+            reward, terminated = self._advanced(actions, live)
         else:
             live &= ~still
             reward, terminated = self._advance_some(actions, live, still)
+        if self._loops is not None:
+            return self._counted(ended, live, still, reward, terminated)
         terminated &= live
         if self._max_episode_steps is None:
             truncated = np.zeros(self._num_rows, bool)
@@ -355,11 +384,82 @@ class BatchableEnvironment(SpecifiedEnvironment):
             for name in self._state_arrays
         ]
         kept = [array[held] for array in arrays]
-        result = self._advance(actions, live)
+        result = self._advanced(actions, live)
         for array, values in zip(arrays, kept, strict=True):
             array[held] = values
         self._began[held] += 1  # as many steps ago as before
         return result
+
+    # The class's methods, or the kernels in their place.
+
+    def _begin_in(self, rows: Array) -> None:
+        if self._loops is None or self._loops.begin is None:
+            return self._begin(rows)
+        streams = self._streams
+        self._loops.begin(rows, streams.positions, streams.keys, *self._columns())
+        return None
+
+    def _advanced(self, actions: Array, live: Array) -> tuple[Array, Array]:
+        if self._loops is None or self._loops.advance is None:
+            return self._advance(actions, live)
+        reward = np.empty(self._num_rows, np.float32)
+        terminated = np.empty(self._num_rows, bool)
+        streams = self._streams
+        self._loops.advance(
+            actions,
+            live,
+            streams.positions,
+            streams.keys,
+            reward,
+            terminated,
+            *self._columns(),
+        )
+        return reward, terminated
+
+    def _seen(self) -> NestedArray:
+        if self._loops is None or self._loops.observe is None:
+            return self._observe()
+        leaves = [
+            np.empty((self._num_rows, *spec.shape), spec.dtype)
+            for spec in self._observation.leaves
+        ]
+        self._loops.observe(self._terminated, *self._columns(), *leaves)
+        return self._observation.unflatten(leaves)
+
+    def _columns(self) -> list[Any]:
+        """Returns what every kernel is given: arrays of the state, then parameters."""
+        return [getattr(self, name) for name in self._state_arrays + self._parameters]
+
+    def _counted(
+        self,
+        ended: Array,
+        live: Array,
+        still: Array | None,
+        reward: Array,
+        terminated: Array,
+    ) -> TimeStep:
+        """Ends a step in which the rows have moved, with loops."""
+        # Hot: called once per batch step.
+        step_type = np.empty(self._num_rows, np.int32)
+        discount = np.empty(self._num_rows, np.float32)
+        limit = self._max_episode_steps
+        self._loops.count(  # type: ignore[union-attr]  # there are, as it is compiled
+            ended,
+            live,
+            self._clock,
+            _NEVER if limit is None else self._clock - limit,
+            terminated,
+            self._terminated,
+            self._truncated,
+            self._began,
+            step_type,
+            reward,
+            discount,
+        )
+        begun = ended.nonzero()[0]
+        if begun.size:
+            self._begin_in(begun)
+        return TimeStep(step_type, reward, discount, self._seen())
 
     def _without_rows(self, step_type: Array, time_step: TimeStep) -> TimeStep:
         """Makes the time step of a single environment from that of its only row."""
@@ -413,6 +513,86 @@ class BatchableEnvironment(SpecifiedEnvironment):
             f"max_episode_steps {self._max_episode_steps}, {self._num_actions} actions "
             f"and observations of shape {shapes}"
         )
+
+
+def _count(
+    ended: Array,
+    live: Array,
+    clock: int,
+    too_long_ago: int,
+    terminated_now: Array,
+    terminated: Array,
+    truncated: Array,
+    began: Array,
+    step_type: Array,
+    reward: Array,
+    discount: Array,
+) -> None:
+    """Counts steps and ends episodes in loops; the kernel that all rules share."""
+    # Without branches, and with nothing read that was just written: several rows are
+    # then done at once.
+    for row in range(len(ended)):
+        begins, lives = ended[row], live[row]
+        # A row that is neither stays where it is, and its flags, too.
+        stays = not (begins | lives)
+        terminates, truncates = terminated_now[row] & lives, began[row] <= too_long_ago
+        truncates &= lives
+        final = terminates | (terminated[row] & stays)
+        terminated[row] = final
+        truncated[row] = truncates | (truncated[row] & stays)
+        step_type[row] = np.int32(lives) + np.int32(terminates | truncates)
+        discount[row] = np.float32(not final)
+        reward[row] = np.float32(0.0) if begins else reward[row]
+        began[row] = clock if begins else began[row]
+
+
+_NEVER = -(2**62)  # No episode began as long ago.
+
+
+class _Loops(NamedTuple):
+    """The functions that a compiled batch calls in place of its class's methods."""
+
+    cls: type[BatchableEnvironment]
+    begin: Any
+    advance: Any
+    observe: Any
+    count: Any
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Loops:
+        return self
+
+    def __reduce__(self) -> Any:
+        # Compiled code does not travel: the other process finds it on disk.
+        return _loops_of, (self.cls,)
+
+
+@functools.cache
+def _loops_of(cls: type[BatchableEnvironment]) -> _Loops:
+    """Returns the compiled kernels of a class, or says why there are none."""
+    kernels = _kernels_of(cls).compiled(f"{cls.__name__}(compiled=True)")
+    return _Loops(
+        cls, kernels.begin, kernels.advance, kernels.observe, compiled(_count)
+    )
+
+
+_METHODS = ("_begin", "_advance", "_observe")
+
+
+def _kernels_of(cls: type[BatchableEnvironment]) -> Kernels:
+    kernels = cls._kernels
+    if kernels is None:
+        raise NotImplementedError(
+            f"{cls.__name__} has no kernels to compile; make it without compiled=True. "
+            "envkit.envs.compiled compiles the rules of your own environments."
+        )
+    owner = next(each for each in cls.__mro__ if "_kernels" in vars(each))
+    for below in cls.__mro__[: cls.__mro__.index(owner)]:
+        for name in {*_METHODS, "_state_arrays"} & vars(below).keys():
+            raise NotImplementedError(
+                f"{below.__name__} overrides {name}, of which the kernels of "
+                f"{owner.__name__} know nothing; make it without compiled=True."
+            )
+    return kernels
 
 
 class _DiscreteActions:

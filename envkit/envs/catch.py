@@ -9,11 +9,70 @@ import numpy as np
 from envkit.arguments import checked_size
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import enlarged, written
+from envkit.envs.kernels import Kernels
+from envkit.envs.streams import drawn
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.time_step import AutoReset
 from envkit.types import Array, Seed
 
 __all__ = ["Catch"]
+
+
+# What numba compiles: the methods `_begin`, `_advance` and `_observe` with loops over
+# rows.
+
+
+def _begin_rows(
+    rows: Array,
+    positions: Array,
+    keys: Array,
+    ball_row: Array,
+    ball_column: Array,
+    paddle: Array,
+    height: int,
+    width: int,
+) -> None:
+    for row in rows:
+        positions[row], share = drawn(positions[row], keys[row])
+        ball_row[row] = 0
+        ball_column[row] = int(share * width)
+        paddle[row] = width // 2
+
+
+def _advance_rows(
+    actions: Array,
+    live: Array,
+    positions: Array,
+    keys: Array,
+    reward: Array,
+    arrived: Array,
+    ball_row: Array,
+    ball_column: Array,
+    paddle: Array,
+    height: int,
+    width: int,
+) -> None:
+    for row in range(len(actions)):
+        paddle[row] = min(max(paddle[row] + actions[row] - 1, 0), width - 1)
+        ball_row[row] += 1
+        arrived[row] = ball_row[row] == height - 1
+        caught = 1.0 if ball_column[row] == paddle[row] else -1.0
+        reward[row] = caught if arrived[row] else 0.0
+
+
+def _observe_rows(
+    terminated: Array,
+    ball_row: Array,
+    ball_column: Array,
+    paddle: Array,
+    height: int,
+    width: int,
+    board: Array,
+) -> None:
+    board[:] = 0.0
+    for row in range(len(board)):
+        board[row, ball_row[row], ball_column[row]] = 1.0
+        board[row, height - 1, paddle[row]] = 1.0
 
 
 class Catch(BatchableEnvironment):
@@ -36,6 +95,8 @@ class Catch(BatchableEnvironment):
 
     action_names: ClassVar[tuple[str, ...]] = ("left", "stay", "right")
     _state_arrays: ClassVar[tuple[str, ...]] = ("_ball_row", "_ball_column", "_paddle")
+    _parameters: ClassVar[tuple[str, ...]] = ("_height", "_width")
+    _kernels: ClassVar[Kernels] = Kernels(_begin_rows, _advance_rows, _observe_rows)
 
     def __init__(
         self,
@@ -45,6 +106,7 @@ class Catch(BatchableEnvironment):
         columns: int = 5,
         seed: Seed = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+        compiled: bool = False,
     ) -> None:
         """Makes a single environment, or a batch.
 
@@ -54,6 +116,7 @@ class Catch(BatchableEnvironment):
             columns: The width of the board.
             seed: What the balls' columns depend on, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
+            compiled: Whether numba compiles the batch, to the same numbers.
         """
         self._height = checked_size("rows", rows, least=2)
         self._width = checked_size("columns", columns)
@@ -65,6 +128,7 @@ class Catch(BatchableEnvironment):
             batch_size=batch_size,
             seed=seed,
             autoreset=autoreset,
+            compiled=compiled,
         )
         self._ball_row = np.zeros(self._num_rows, np.int64)
         self._ball_column = np.zeros(self._num_rows, np.int64)

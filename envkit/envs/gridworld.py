@@ -9,6 +9,8 @@ import numpy as np
 from envkit.arguments import checked_size
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import enlarged, written
+from envkit.envs.kernels import Kernels
+from envkit.envs.streams import drawn
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.time_step import AutoReset
 from envkit.types import Array, Seed
@@ -25,6 +27,53 @@ def _moves() -> Array:
 
 
 _MOVES = _moves()
+
+
+# What numba compiles: the methods `_begin`, `_advance` and `_observe` with loops over
+# rows.
+
+
+def _begin_rows(
+    rows: Array, positions: Array, keys: Array, agent: Array, goal: Array, size: int
+) -> None:
+    cells = size * size
+    for row in rows:
+        positions[row], share = drawn(positions[row], keys[row])
+        start = int(share * cells)
+        positions[row], share = drawn(positions[row], keys[row])
+        end = int(share * (cells - 1))
+        end += end >= start
+        agent[row, 0], agent[row, 1] = start // size, start % size
+        goal[row, 0], goal[row, 1] = end // size, end % size
+
+
+def _advance_rows(
+    actions: Array,
+    live: Array,
+    positions: Array,
+    keys: Array,
+    reward: Array,
+    arrived: Array,
+    agent: Array,
+    goal: Array,
+    size: int,
+) -> None:
+    for row in range(len(actions)):
+        down = agent[row, 0] + _MOVES[actions[row], 0]
+        right = agent[row, 1] + _MOVES[actions[row], 1]
+        agent[row, 0] = min(max(down, 0), size - 1)
+        agent[row, 1] = min(max(right, 0), size - 1)
+        arrived[row] = (agent[row, 0] == goal[row, 0]) & (agent[row, 1] == goal[row, 1])
+        reward[row] = np.float32(arrived[row])
+
+
+def _observe_rows(
+    terminated: Array, agent: Array, goal: Array, size: int, image: Array
+) -> None:
+    image[:] = 0
+    for row in range(len(image)):
+        image[row, goal[row, 0], goal[row, 1], _GOAL] = 255
+        image[row, agent[row, 0], agent[row, 1], _AGENT] = 255
 
 
 class GridWorld(BatchableEnvironment):
@@ -47,6 +96,8 @@ class GridWorld(BatchableEnvironment):
 
     action_names: ClassVar[tuple[str, ...]] = ("up", "right", "down", "left")
     _state_arrays: ClassVar[tuple[str, ...]] = ("_agent", "_goal")
+    _parameters: ClassVar[tuple[str, ...]] = ("_size",)
+    _kernels: ClassVar[Kernels] = Kernels(_begin_rows, _advance_rows, _observe_rows)
 
     def __init__(
         self,
@@ -56,6 +107,7 @@ class GridWorld(BatchableEnvironment):
         max_episode_steps: int | None = 100,
         seed: Seed = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+        compiled: bool = False,
     ) -> None:
         """Makes a single environment, or a batch.
 
@@ -66,6 +118,7 @@ class GridWorld(BatchableEnvironment):
                 no limit.
             seed: What the first cells depend on, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
+            compiled: Whether numba compiles the batch, to the same numbers.
         """
         self._size = checked_size("size", size, least=2)
         super().__init__(
@@ -75,6 +128,7 @@ class GridWorld(BatchableEnvironment):
             max_episode_steps=max_episode_steps,
             seed=seed,
             autoreset=autoreset,
+            compiled=compiled,
         )
         self._agent = np.zeros((self._num_rows, 2), np.int64)
         self._goal = np.zeros((self._num_rows, 2), np.int64)

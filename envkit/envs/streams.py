@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from envkit.types import Array
 
-__all__ = ["RowStreams"]
+__all__ = ["RowStreams", "drawn"]
 
 
-def _word(value: int) -> Array:
+def _word(value: int | np.uint64) -> Array:
     # Of no dimensions, because a Python number costs a conversion in each operation;
     # of this dtype, because NumPy makes floats of uint64 and int64.
     word = np.array(value, np.uint64)
@@ -30,11 +31,33 @@ def _word(value: int) -> Array:
 
 # The increment and the scrambler are those that SplitMix64 was published with.
 _STEP = 0x9E3779B97F4A7C15
-_FIRST_FACTOR = _word(0xBF58476D1CE4E5B9)
-_SECOND_FACTOR = _word(0x94D049BB133111EB)
-_FIRST_SHIFT, _SECOND_SHIFT, _THIRD_SHIFT = _word(30), _word(27), _word(31)
-_TO_53_BITS = _word(11)
+# As scalars for `drawn`, and as arrays for many rows at once.
+_ONE_STEP = np.uint64(_STEP)
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+_FIRST_FACTOR, _SECOND_FACTOR = map(_word, _FACTORS)
+_FIRST_SHIFT, _SECOND_SHIFT, _THIRD_SHIFT, _TO_53_BITS = map(_word, _SHIFTS)
 _UNIT = 2.0**-53
+
+
+def drawn(position: Any, key: Any) -> tuple[Any, Any]:
+    """Draws a float in [0, 1) from one stream, for kernels.
+
+    Args:
+        position: Where the stream stands, a uint64.
+        key: What distinguishes it from others that stand there, a uint64.
+
+    Returns:
+        Where the stream stands then, and the number.
+    """
+    # In plain Python NumPy notes each overflow, which is how a counter is scrambled.
+    position = position + _ONE_STEP
+    word = position ^ (position >> _SHIFTS[0])
+    word = word * _FACTORS[0]
+    word = (word ^ (word >> _SHIFTS[1])) ^ key
+    word = word * _FACTORS[1]
+    word = (word ^ (word >> _SHIFTS[2])) >> _SHIFTS[3]
+    return position, word * _UNIT
 
 
 class RowStreams:

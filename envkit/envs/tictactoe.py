@@ -8,6 +8,8 @@ import numpy as np
 
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import canvas, disc, line, written
+from envkit.envs.kernels import Kernels
+from envkit.envs.streams import drawn
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import AutoReset
 from envkit.types import Array, Seed
@@ -27,6 +29,100 @@ def _winning_lines() -> Array:
 
 
 _LINES = _winning_lines()
+
+
+# What numba compiles: the methods `_begin`, `_advance` and `_observe` with loops over
+# rows.
+
+
+def _begin_rows(
+    rows: Array,
+    positions: Array,
+    keys: Array,
+    board: Array,
+    winner: Array,
+    win: float,
+    loss: float,
+    illegal: float,
+) -> None:
+    for row in rows:
+        board[row, :] = _EMPTY
+        winner[row] = _EMPTY
+
+
+def _has_line(squares: Array, side: int) -> bool:
+    for which in range(len(_LINES)):
+        first, second, third = _LINES[which, 0], _LINES[which, 1], _LINES[which, 2]
+        if squares[first] == squares[second] == squares[third] == side:
+            return True
+    return False
+
+
+def _number_empty(squares: Array) -> int:
+    count = 0
+    for square in range(9):
+        if squares[square] == _EMPTY:
+            count += 1
+    return count
+
+
+def _advance_rows(
+    actions: Array,
+    live: Array,
+    positions: Array,
+    keys: Array,
+    reward: Array,
+    over: Array,
+    board: Array,
+    winner: Array,
+    win: float,
+    loss: float,
+    illegal: float,
+) -> None:
+    for row in range(len(actions)):
+        squares = board[row]
+        if not live[row] or squares[actions[row]] != _EMPTY:
+            reward[row], over[row] = illegal, True
+            continue
+        squares[actions[row]] = _PLAYER
+        if _has_line(squares, _PLAYER):
+            winner[row] = _PLAYER
+        empty = _number_empty(squares)
+        if empty > 0 and winner[row] == _EMPTY:
+            positions[row], share = drawn(positions[row], keys[row])
+            chosen = int(share * empty)
+            # The empty square before which that many are empty.
+            square = 0
+            while squares[square] != _EMPTY or chosen > 0:
+                if squares[square] == _EMPTY:
+                    chosen -= 1
+                square += 1
+            squares[square] = _OPPONENT
+            if _has_line(squares, _OPPONENT):
+                winner[row] = _OPPONENT
+            empty -= 1
+        over[row] = winner[row] != _EMPTY or empty == 0
+        reward[row] = 0.0
+        if winner[row] == _PLAYER:
+            reward[row] = win
+        elif winner[row] == _OPPONENT:
+            reward[row] = loss
+
+
+def _observe_rows(
+    terminated: Array,
+    board: Array,
+    winner: Array,
+    win: float,
+    loss: float,
+    illegal: float,
+    seen: Array,
+    mask: Array,
+) -> None:
+    for row in range(len(board)):
+        for square in range(9):
+            seen[row, square // 3, square % 3] = board[row, square]
+            mask[row, square] = (board[row, square] == _EMPTY) | terminated[row]
 
 
 class TicTacToe(BatchableEnvironment):
@@ -54,6 +150,12 @@ class TicTacToe(BatchableEnvironment):
     REWARD_ILLEGAL_MOVE: ClassVar[float] = -0.001
 
     _state_arrays: ClassVar[tuple[str, ...]] = ("_board", "_winner")
+    _parameters: ClassVar[tuple[str, ...]] = (
+        "REWARD_WIN",
+        "REWARD_LOSS",
+        "REWARD_ILLEGAL_MOVE",
+    )
+    _kernels: ClassVar[Kernels] = Kernels(_begin_rows, _advance_rows, _observe_rows)
 
     def __init__(
         self,
@@ -61,6 +163,7 @@ class TicTacToe(BatchableEnvironment):
         *,
         seed: Seed = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+        compiled: bool = False,
     ) -> None:
         """Makes a single environment, or a batch.
 
@@ -68,6 +171,7 @@ class TicTacToe(BatchableEnvironment):
             batch_size: How many rows the batch has; `None` for a single environment.
             seed: What the opponent does depends on it, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
+            compiled: Whether numba compiles the batch, to the same numbers.
         """
         super().__init__(
             {
@@ -78,6 +182,7 @@ class TicTacToe(BatchableEnvironment):
             batch_size=batch_size,
             seed=seed,
             autoreset=autoreset,
+            compiled=compiled,
         )
         self._board = np.zeros((self._num_rows, 9), np.int32)
         self._winner = np.zeros(self._num_rows, np.int32)
