@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from envkit.errors import EnvironmentRaised
 from envkit.exceptions import cut, packed, unpacked
 from envkit.parallel.slab import SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -119,14 +120,18 @@ class RemoteFailure(NamedTuple):
         pid: int = 0,
     ) -> RemoteFailure:
         """Takes down everything about an exception that can travel."""
+        # Where the environment is itself a pool, what its environment has raised is the
+        # news; which one that was stands in the traceback.
+        cause = error.__cause__ if isinstance(error, EnvironmentRaised) else None
+        raised = error if cause is None else cause
         return cls(
             kind=kind,
             env=env,
             command=command,
-            type_name=type(error).__qualname__,
-            message=_text_of(error),
+            type_name=type(raised).__qualname__,
+            message=_text_of(raised),
             traceback=_traceback_of(error),
-            pickled=packed(error),
+            pickled=packed(raised),
             pid=pid,
         )
 

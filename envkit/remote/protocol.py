@@ -316,15 +316,20 @@ _KNOWN: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
         ArithmeticError,
+        AssertionError,
         AttributeError,
+        FileNotFoundError,
         IndexError,
         KeyError,
+        LookupError,
         MemoryError,
         NotImplementedError,
+        OverflowError,
         PermissionError,
         RuntimeError,
         TypeError,
         ValueError,
+        ZeroDivisionError,
     )
 }
 

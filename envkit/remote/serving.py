@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from envkit.errors import EnvkitError
 from envkit.provenance import version_of, without_version
-from envkit.registry import constructor, load, make, suggestion
+from envkit.registry import Constructor, constructor, load, make, suggestion
 
 __all__ = [
     "Menu",
@@ -26,11 +26,13 @@ __all__ = [
     "Service",
     "check_exposure",
     "is_loopback",
+    "pool_of",
 ]
 
 # Where a restart policy is, for environments in processes; a string, because only a
 # server that has such environments loads the engine.
 _POLICY = "envkit.parallel:RestartPolicy"
+_POOL = "envkit.parallel:ParallelPyEnvironment"
 _PROCESS = "envkit.parallel:ProcessPyEnvironment"
 # How many rows there are is for the session to say, and for the server to limit.
 _COUNTS = ("num_envs", "batch_size")
@@ -230,6 +232,16 @@ class Offer:
             num_workers=min(self._num_workers, num_envs),
             on_worker_failure=policy,
         )
+
+
+def pool_of(recipes: Sequence[Constructor], num_workers: int | None) -> Any:
+    """Makes a pool of several environments, whose workers are replaced in a crash."""
+    count = len(recipes)
+    return load("num_workers", _POOL)(
+        list(recipes),
+        num_workers=min(num_workers or count, count),
+        on_worker_failure=load("num_workers", _POLICY)(),
+    )
 
 
 class Menu:

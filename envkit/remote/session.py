@@ -456,6 +456,7 @@ class Session:
         self._meters = view_of(slab.meters[0])
         self._answered, self._sequence = view_of(slab.answered), view_of(slab.sequence)
         self._everyone = [*range(self._rows)]
+        self._seen = slab.read(np.arange(self._rows))
         self._before = self._woken = time.perf_counter_ns()
         self._looked = 0
         # Each batch moves as one, so that a row of it fails with the others.
@@ -535,8 +536,8 @@ class Session:
         else:
             link.send(freight.answer(rows))
         self._busy_since = None
-        if self._observers:
-            self._show()
+        if self._options.observers:
+            self._show(rows)
 
     def _answer_row(self) -> None:
         """Answers the rows that have just been marked."""
@@ -564,12 +565,17 @@ class Session:
         if self._link is not None:
             self._link.send(frame_of({"end": reason}))
 
-    def _show(self) -> None:
+    def _show(self, rows: Sequence[int]) -> None:
+        """Shows observers the time steps of all rows, after some have answered."""
         slab = self._slab
         assert slab is not None
-        leaves = slab.read(np.arange(self._rows))
+        chosen = np.asarray(rows)
+        # A copy, because a pool may renumber rows that it does not ask, and numbers
+        # tell where in the slab a time step is.
+        for seen, leaf in zip(self._seen, slab.read(chosen), strict=True):
+            seen[chosen] = leaf
         for observer in self._observers:
-            observer.show(leaves)
+            observer.show(self._seen)
 
     def _stand_again(self, said: dict[str, Any]) -> None:
         """Sends again what was answered over the link that was lost."""

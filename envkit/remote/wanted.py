@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from envkit.registry import constructor
 from envkit.remote.protocol import ProtocolError, value_of
-from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions
+from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions, pool_of
 from envkit.text import counted
 from envkit.types import EnvConstructor
 
@@ -96,9 +96,11 @@ def _pool_of(
     if options.num_workers is None:
         return None
     (offer, given, count), *others = kinds
-    if others:
-        raise Refusal(
-            "Here the environments of a session are one pool (--num-workers), so "
-            "that all must be the same, made with the same arguments."
-        )
-    return lambda: offer.make(count, **given)
+    if not others:
+        return lambda: offer.make(count, **given)
+    recipes = [
+        recipe
+        for offer, given, count in kinds
+        for recipe in [constructor(offer.recipe, **given)] * count
+    ]
+    return lambda: pool_of(recipes, options.num_workers)

@@ -161,3 +161,48 @@ class Fatal(CountingEnv):
 
     def __init__(self) -> None:
         os.abort()
+
+
+class Told(PyEnvironment):
+    """Counts from where its options say; a negative action raises."""
+
+    _count = 0
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((), np.int64)
+
+    def action_spec(self) -> Any:
+        return ArraySpec((), np.int64)
+
+    def seed(self, seed: Any = None) -> Any:
+        if seed == 13:
+            raise LookupError("no seed 13")
+
+    def add(self, by: int) -> int:
+        return self._count + by
+
+    def _reset(self, options: Any = None) -> Any:
+        self._count = (options or {}).get("start", 0)
+        return restart(np.int64(self._count))
+
+    def _step(self, action: Any) -> Any:
+        if action < 0:
+            raise LookupError("no such way")
+        self._count += 1
+        return transition(np.int64(self._count), 0.0)
+
+
+class Texts(Told):
+    """Observes what is said to it, in text of a given length."""
+
+    def observation_spec(self) -> Any:
+        return TextSpec((), "<U8")
+
+    def action_spec(self) -> Any:
+        return TextSpec((), "<U8")
+
+    def _reset(self) -> Any:
+        return restart(np.array("", "<U8"))
+
+    def _step(self, action: Any) -> Any:
+        return transition(np.asarray(action, "<U8"), 0.0)
