@@ -1,10 +1,10 @@
 """`DirectRow`: a single environment whose steps are written without time steps.
 
 Most steps of most environments of other libraries are a `MID` with the same discount
-as ever. Where such an environment runs on a row, a `DirectRow` calls the library and
-writes observation and reward where they belong; it takes a fifth of the time. Every
-step that is something else is finished by the environment's layers in their usual way,
-from what the library has returned.
+as ever, and most others end an episode or begin one. Where such an environment runs on
+a row, a `DirectRow` calls the library and writes observation and reward where they
+belong; it takes a fifth of the time. Every step that is something else is finished by
+the environment's layers in their usual way, from what the library has returned.
 
 An environment offers one by `_direct_row`. Between `enter` and `leave` its layers have
 no time step; it is made of the row when it is asked for.
@@ -13,27 +13,41 @@ no time step; it is made of the row when it is asked for.
 from __future__ import annotations
 
 import abc
+import enum
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from envkit.time_step import StepType, TimeStep
 
-__all__ = ["CurrentTimeStep", "DirectRow", "are_own"]
+__all__ = ["BEGUN", "ENDED", "CurrentTimeStep", "DirectRow", "Turn", "are_own"]
 
-_FIRST, _MID = StepType.FIRST, StepType.MID
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 # An environment of which so many steps in turn were finished one after entering makes
 # time steps, because entering and leaving cost more than they do.
 _IN_VAIN = 4
+_ONE = np.ones((), np.float32)
+_ONE.flags.writeable = False
 _INTEGERS = frozenset({int, *(np.dtype(code).type for code in "bhilqBHILQ")})
+
+
+class Turn(enum.Enum):
+    """What of an episode has been written, instead of a `MID`."""
+
+    BEGUN = "a FIRST"
+    ENDED = "a LAST"
+
+
+BEGUN: Final = Turn.BEGUN
+ENDED: Final = Turn.ENDED
 
 
 class DirectRow(abc.ABC):
     """Steps the layers of a single environment as one; they share its time step.
 
-    A subclass implements `step`.
+    A subclass implements `step`, and `begin` if `may_turn` may be true.
 
     Attributes:
         owner: The innermost layer, which has the library's environment.
@@ -41,6 +55,11 @@ class DirectRow(abc.ABC):
         choices: The library's action for each number; `None` if an action is the
             library's as it is.
         discount: The discount of each `MID`.
+        last_discount: That of the `LAST` that was written last.
+        step_type: What was written last.
+        is_cut: Whether it is a `LAST` to the counter only.
+        may_turn: Whether ends and begins of episodes can be written, too.
+        turns: Whether they are.
         row: The row's place in the columns.
         forked: Not empty in a process that the environment has forked, which must
             write nothing.
@@ -69,19 +88,25 @@ class DirectRow(abc.ABC):
         "finish",
         "foreign",
         "forked",
+        "is_cut",
         "key",
+        "last_discount",
         "layers",
+        "may_turn",
         "most",
         "owner",
         "place",
         "reward",
         "row",
         "shape",
+        "step_type",
+        "turns",
     )
     forked: Collection[int]
     place: Any
     reward: Any
     row: int
+    last_discount: Any
     _shown: TimeStep
 
     def __init__(
@@ -91,6 +116,7 @@ class DirectRow(abc.ABC):
         *,
         discount: Any,
         choices: Mapping[int, Any] | None,
+        may_turn: bool = False,
     ) -> None:
         """Takes an environment, whose `_finish_row` becomes `finish`."""
         self.owner, self.foreign = owner, foreign
@@ -100,6 +126,8 @@ class DirectRow(abc.ABC):
         self.counter: Any = self
         self.most = sys.maxsize
         self._steps, self.place, self.reward = 0, None, 0.0
+        self.step_type, self.is_cut = _MID, False
+        self.may_turn = self.turns = may_turn
         self._vain = 0
         spec = owner.observation_spec()
         self.dtype, self.shape = spec.dtype, None
@@ -116,7 +144,7 @@ class DirectRow(abc.ABC):
     @abc.abstractmethod
     def step(
         self, action: Any, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | None:
+    ) -> TimeStep | Turn | None:
         """Steps the environment.
 
         Args:
@@ -126,14 +154,65 @@ class DirectRow(abc.ABC):
             wants_info: Whether a step with an info must be finished.
 
         Returns:
-            `None` if it has been written as a `MID`, else what is to be written.
+            `None` if it has been written as a `MID`, `ENDED` if as a `LAST`, else what
+            is to be written.
         """
 
-    def limit(self, layer: Any, most: int) -> None:
-        """Adds a layer that counts steps in `_steps`, and ends an episode at `most`."""
+    def can_begin(self) -> bool:
+        """Returns True if the next reset is the usual one, so that `begin` does it."""
+        return False
+
+    def begin(self, place: Any, rewards: Any, wants_info: bool) -> TimeStep | Turn:
+        """Resets the environment after a `LAST` that was written.
+
+        Where it is left by that, it has the time step that was before.
+
+        Returns:
+            `BEGUN` if it has been written as a `FIRST`, else what is to be written.
+        """
+        raise NotImplementedError(f"{type(self).__name__} leaves after each LAST.")
+
+    def note_last(self, reward: Any, place: Any, is_over: bool, discount: Any) -> None:
+        """Notes that the `LAST` of an episode has been written.
+
+        Args:
+            reward: Its reward.
+            place: Its observation.
+            is_over: Whether the library has ended the episode, not the limit alone.
+            discount: Its discount.
+        """
+        self.place, self.reward = place, reward
+        self.step_type, self.last_discount = _LAST, discount
+        self.is_cut = not is_over
+        self._steps += 1
+        counter = self.counter
+        if counter is not self:
+            counter._steps = self._steps
+            counter._limited = self._steps >= self.most
+            counter._cut = self.is_cut
+
+    def note_first(self, place: Any) -> None:
+        """Notes that the `FIRST` of an episode has been written."""
+        self.place, self.reward = place, 0.0
+        self.step_type, self.is_cut = _FIRST, False
+        counter = self.counter
+        self._steps = counter._steps = 0
+        if counter is not self:
+            counter._limited = counter._cut = False
+
+    def limit(self, layer: Any, most: int, may_turn: bool) -> None:
+        """Adds a layer that counts steps in `_steps`, and ends an episode at `most`.
+
+        Args:
+            layer: The layer, which notes in `_limited` that it was the limit, and in
+                `_cut` that it was nothing else.
+            most: The number of steps.
+            may_turn: Whether ends and begins of episodes can be written.
+        """
         self.layers.append(layer)
         self.counter, self.most = layer, most
         self.finish = layer._finish_row
+        self.may_turn = self.turns = self.may_turn and may_turn
 
     def enter(self) -> bool:
         """Takes over the current time step; returns False if that cannot be done."""
@@ -143,6 +222,7 @@ class DirectRow(abc.ABC):
         if any(layer._current_time_step is not shown for layer in self.layers):
             return False
         self._shown, self.place = shown, None
+        self.step_type, self.is_cut = _MID, False
         self._steps = self.counter._steps
         for layer in self.layers:
             layer._direct = self
@@ -154,6 +234,8 @@ class DirectRow(abc.ABC):
         time_step = self.time_step()
         for layer in self.layers:
             layer._current_time_step, layer._direct = time_step, None
+        if self.is_cut:
+            self.owner._current_time_step = time_step._replace(step_type=_MID)
 
     def finished(self, result: Any) -> TimeStep:
         """Returns the time step of what the library has returned, and leaves."""
@@ -167,24 +249,36 @@ class DirectRow(abc.ABC):
         """Returns the current time step."""
         if self.place is None:
             return self._shown
+        step_type, discount = self.step_type, self.discount
+        if step_type is not _MID:
+            discount = _ONE if step_type is _FIRST else self.last_discount
         return TimeStep(
-            _MID,
+            step_type,
             np.array(self.reward, self._reward_dtype),
-            self.discount,
+            discount,
             np.array(self.place, self.dtype),
         )
 
+    def time_step_of(self, env: Any) -> TimeStep:
+        """Returns the current time step of one of the layers."""
+        time_step = self.time_step()
+        if self.is_cut and env is self.owner:
+            return time_step._replace(step_type=_MID)
+        return time_step
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Standing, (self.time_step(),)
+        return _Standing, (self.time_step(), type(self.owner) if self.is_cut else None)
 
 
 class _Standing:
     """Stands for a `DirectRow` in a copy of its environment."""
 
-    def __init__(self, time_step: TimeStep) -> None:
-        self._time_step = time_step
+    def __init__(self, time_step: TimeStep, amid: Any) -> None:
+        self._time_step, self._amid = time_step, amid
 
-    def time_step(self) -> TimeStep:
+    def time_step_of(self, env: Any) -> TimeStep:
+        if type(env) is self._amid:
+            return self._time_step._replace(step_type=_MID)
         return self._time_step
 
 
@@ -196,7 +290,7 @@ class CurrentTimeStep:
 
     def __get__(self, env: Any, owner: type) -> TimeStep | None:
         direct: DirectRow | None = None if env is None else env._direct
-        return None if direct is None else direct.time_step()
+        return None if direct is None else direct.time_step_of(env)
 
 
 def are_own(env: Any, methods: Mapping[str, Callable[..., Any]]) -> bool:

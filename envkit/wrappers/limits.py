@@ -164,12 +164,18 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         row: DirectRow | None = ask()
         if row is None or len(row.layers) > 1:
             return None
-        row.limit(self, self._duration)
+        row.limit(self, self._duration, are_own(self, _TURNING))
         return row
 
     def _finish_row(self, result: Any) -> TimeStep:
         """Finishes a step of the library that the environment adapts."""
         time_step = self._count(self._env._finish_row(result))
+        self._current_time_step = time_step
+        return time_step
+
+    def _finish_first(self, result: Any) -> TimeStep:
+        """Finishes a reset of the library that the environment adapts."""
+        time_step = self._see(self._env._finish_first(result), None)
         self._current_time_step = time_step
         return time_step
 
@@ -235,6 +241,15 @@ _STEPPING = {
     "_step_single": TimeLimit._step_single,
     "_count": TimeLimit._count,
     "should_reset": PyEnvironment.should_reset,
+}
+
+
+_TURNING: dict[str, Callable[..., Any]] = {
+    "reset": PyEnvironment.reset,
+    "_reset": TimeLimit._reset,
+    "_see": TimeLimit._see,
+    "_begin": TimeLimit._begin,
+    "get_info": TimeLimit.get_info,
 }
 
 

@@ -362,6 +362,11 @@ def test_rows_are_direct_until_something_else_happens():
         pool.step([0, 1])
         assert [True, True] == [is_direct(env) for env in envs]
         envs[0].gym.script = [{**PLAIN, "truncated": True}]
+        types = [pool.step([0, 1]).step_type.tolist() for _ in range(3)]
+        assert [[2, 1], [0, 1], [2, 1]] == types
+        assert [True, True] == [is_direct(env) for env in envs]
+        envs[0].gym.script = [{**PLAIN, "how": 14, "truncated": True}]
+        pool.step([0, 1])
         pool.step([0, 1])
         assert [False, True] == [is_direct(env) for env in envs]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,7 +27,7 @@ from envkit.adapters.gymnasium.spaces import (
     spec_from_gym_space,
 )
 from envkit.arguments import as_discount
-from envkit.direct_row import DirectRow, are_own
+from envkit.direct_row import BEGUN, ENDED, DirectRow, Turn, are_own
 from envkit.errors import CallOrderError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.rows import options_copy
@@ -221,7 +221,10 @@ class GymnasiumWrapper(ForeignEnvironment):
             own = {"seed": self._next_seed, "options": options}
             own = {name: value for name, value in own.items() if value is not None}
             given = {**given, **own}
-        result = self._foreign.reset(**given)
+        return self._read_first(self._foreign.reset(**given))
+
+    def _read_first(self, result: Any) -> TimeStep:
+        """Returns the time step of what the environment's `reset` has returned."""
         self._next_seed, self._next_options = None, self._reset_options
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse_result("reset", result, "(observation, info)")
@@ -279,12 +282,22 @@ class GymnasiumWrapper(ForeignEnvironment):
         if choices is None and not takes_arrays(space, spec):
             return None
         return GymnasiumRow(
-            self, self._foreign, discount=self._discount_array, choices=choices
+            self,
+            self._foreign,
+            discount=self._discount_array,
+            choices=choices,
+            may_turn=are_own(self, _TURNING),
         )
 
     def _finish_row(self, result: Any) -> TimeStep:
         """Finishes a step that a `DirectRow` has begun."""
         time_step = self._read(result)
+        self._current_time_step = time_step
+        return time_step
+
+    def _finish_first(self, result: Any) -> TimeStep:
+        """Finishes a reset that a `DirectRow` has begun."""
+        time_step = self._read_first(result)
         self._current_time_step = time_step
         return time_step
 
@@ -319,6 +332,14 @@ _STEPPING = {
 }
 
 
+_TURNING: dict[str, Callable[..., Any]] = {
+    "reset": PyEnvironment.reset,
+    "_reset": GymnasiumWrapper._reset,
+    "_read_first": GymnasiumWrapper._read_first,
+    "_check_info": GymnasiumWrapper._check_info,
+}
+
+
 class GymnasiumRow(DirectRow):
     """Writes what an environment of Gymnasium returns."""
 
@@ -330,8 +351,8 @@ class GymnasiumRow(DirectRow):
 
     def step(
         self, action: Any, place: Any, rewards: Any, wants_info: bool
-    ) -> TimeStep | None:
-        """Steps the environment; returns `None` if that has been written."""
+    ) -> TimeStep | Turn | None:
+        """Steps the environment, and writes what comes of it if that is plain."""
         # Hot: called once per row and step, and all that is called for most of them.
         observation: Any
         reward: Any
@@ -359,12 +380,85 @@ class GymnasiumRow(DirectRow):
                 rewards[self.row] = reward
                 self.owner._info = info
                 self.place, self.reward = place, reward
+                self.step_type = _MID
                 self._steps = self.counter._steps = steps
                 return None
+            if (
+                self.turns
+                and (terminated or truncated or steps >= self.most)
+                and reward.__class__ in _NUMBERS
+                and self._is_plain(observation, info)
+            ):
+                is_over = bool(terminated or truncated)
+                both = terminated and (truncated or steps >= self.most)
+                # An info that says no more than the time step does is none.
+                if not (wants_info and (info or both or not self.discount)):
+                    place[self.key] = observation
+                    rewards[self.row] = reward
+                    if is_over:
+                        flags = {"terminated": bool(terminated)}
+                        flags["truncated"] = bool(truncated)
+                        info, self.owner._ended = {**flags, **info}, True
+                    self.owner._info = info
+                    discount = _ZERO if terminated else self.discount
+                    self.note_last(reward, place, is_over, discount)
+                    return ENDED
         except Exception:
             # The time step is made where such results are converted or refused.
             return self.finished(result)
         return self.finished(result)
+
+    def _is_plain(self, observation: Any, info: Any) -> bool:
+        """Returns True if an observation with its info can be written as it is."""
+        return (
+            info.__class__ is dict
+            and not self.forked
+            and observation.__class__ in self.classes
+            and (
+                self.shape is None
+                or (observation.shape == self.shape and observation.dtype is self.dtype)
+            )
+        )
+
+    def can_begin(self) -> bool:
+        """Returns True if nothing has been chosen for the next reset."""
+        owner = self.owner
+        return (
+            owner._next_seed is None
+            and owner._next_options is None
+            and owner._reset_options is None
+            and not owner._closed
+        )
+
+    def begin(self, place: Any, rewards: Any, wants_info: bool) -> TimeStep | Turn:
+        """Resets the environment, and writes what comes of it if that is plain."""
+        owner = self.owner
+        try:
+            result = self.foreign.reset(**owner._known_to_reset)
+        except BaseException:
+            self.leave()
+            raise
+        try:
+            observation, info = result
+            if (
+                result.__class__ is tuple
+                and self._is_plain(observation, info)
+                and not (wants_info and info)
+            ):
+                place[self.key] = observation
+                rewards[self.row] = 0.0
+                owner._info, owner._ended = info, False
+                self.note_first(place)
+                return BEGUN
+        except Exception:
+            # The time step is made where such results are converted or refused.
+            return self._finished_first(result)
+        return self._finished_first(result)
+
+    def _finished_first(self, result: Any) -> TimeStep:
+        self.leave()
+        time_step: TimeStep = self.layers[-1]._finish_first(result)
+        return time_step
 
 
 def known_to_reset(env: Any) -> dict[str, None]:

@@ -1,9 +1,9 @@
 """`DirectRows`: the rows of a worker whose environments need no time steps.
 
-An environment that offers a `DirectRow` is stepped by it from one `FIRST` to the next
-`LAST`, while it does nothing but show a `MID`. What else happens to it (a reset, a
-question, a step that was asked for it alone) makes it leave, and it is what it always
-was; it enters again when it stands within an episode.
+An environment that offers a `DirectRow` is stepped by it, and begun anew after a
+`LAST`, while what comes of that is plain. What else happens to it (a reset that was
+asked for, a question) makes it leave, and it is what it always was; it enters again
+when it stands within an episode.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from envkit.direct_row import DirectRow
+from envkit.direct_row import DirectRow, Turn
 from envkit.nest import is_nested
-from envkit.parallel.slab import Slab, is_private, view_of
+from envkit.parallel.slab import SAME_STEP_ORDER, Slab, is_private, view_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 
 __all__ = ["DirectRows"]
 
-_MID = int(StepType.MID)
+_FIRST, _MID, _LAST = map(int, (StepType.FIRST, StepType.MID, StepType.LAST))
 Step = Callable[[Any], TimeStep]
+# Steps a row, as `DirectRow.step` does.
+DirectStep = Callable[[Any, Any, Any, bool], TimeStep | Turn | None]
 
 
 class DirectRows:
@@ -31,7 +33,8 @@ class DirectRows:
 
     Attributes:
         are_offered: True if any environment can do without time steps.
-        inside: For each row what steps it; `None` for those that make time steps.
+        steps: For each row what its next step does; `None` for those that make time
+            steps.
     """
 
     def __init__(
@@ -48,10 +51,12 @@ class DirectRows:
         self._is_possible = allowed and not slab.infos and _is_plain(slab)
         self._slab, self._rows, self._forked = slab, rows, forked
         self.are_offered = False
-        self.inside: list[DirectRow | None] = [None] * len(rows)
+        self.steps: list[DirectStep | None] = [None] * len(rows)
+        self._inside: list[DirectRow | None] = [None] * len(rows)
         self._offered: list[DirectRow | None] = [None] * len(rows)
         # Those to ask before they enter, as something has happened to them.
         self._doubted: set[int] = set()
+        self._turns = False
         self._kind: Any = None
         self._choices: Any = None
         if not self._is_possible:
@@ -82,6 +87,8 @@ class DirectRows:
             if kind == self._kind:
                 offered.row, offered.forked = self._rows.start + place, self._forked
                 self._discounts[place] = offered.discount
+                offered.may_turn &= not env.repeats_last
+                offered.turns = offered.may_turn and self._turns
                 self._offered[place] = offered
         self.are_offered = any(row is not None for row in self._offered)
 
@@ -97,14 +104,30 @@ class DirectRows:
             self.ask(place, env)
         offered = self._offered[place]
         if offered is not None and offered.enter():
-            self.inside[place] = offered
+            self._inside[place], self.steps[place] = offered, offered.step
 
     def leave(self, place: int) -> None:
         """Lets an environment go on with time steps."""
-        inside = self.inside[place]
+        inside = self._inside[place]
         if inside is not None:
-            inside.leave()
-            self.inside[place] = None
+            # One that has left already is shown a time step by its own layers.
+            if inside.owner._direct is inside:
+                inside.leave()
+            self.forget(place)
+
+    def forget(self, place: int) -> None:
+        """Notes that an environment has left."""
+        self._inside[place] = self.steps[place] = None
+
+    def heed_order(self) -> None:
+        """Lets rows write ends of episodes unless these must be finished."""
+        # Hot: called once per request.
+        turns = self._slab.autoreset != SAME_STEP_ORDER
+        if turns is not self._turns:
+            self._turns = turns
+            for row in self._offered:
+                if row is not None:
+                    row.turns = row.may_turn and turns
 
     def actions(self, column: Any) -> Iterable[Any] | None:
         """Returns the actions of a column as libraries take them.
@@ -129,7 +152,7 @@ class DirectRows:
 
     def step(
         self, place: int, slot: int, action: Any, wants_info: bool, step: Step
-    ) -> TimeStep | None:
+    ) -> TimeStep | Turn | None:
         """Steps one environment that is inside.
 
         Args:
@@ -143,24 +166,47 @@ class DirectRows:
             `None` if it has been written, else what is to be written.
         """
         # Hot in asynchronous use: called once per row and step.
-        inside = self.inside[place]
+        inside = self.steps[place]
         own = self._action_of(action)
         if inside is None or own is None:
             self.leave(place)
             return step(action)
         types, discounts = self._columns[slot]
-        types[place], discounts[place] = _MID, inside.discount
-        time_step = inside.step(
-            own, self._places[slot][place], self._rewards[slot], wants_info
-        )
-        if time_step is not None:
-            self.inside[place] = None
-        return time_step
+        types[place], discounts[place] = _MID, self._discounts[place]
+        where = self._places[slot][place], self._rewards[slot]
+        return inside(own, *where, wants_info)
 
     def _action_of(self, action: Any) -> Any:
         if self._choices is None:
             return self.actions(action)
         return self._choices.get(action) if np.ndim(action) == 0 else None
+
+    def end(self, place: int, slot: int, begin: DirectStep) -> None:
+        """Writes that a row is a `LAST`, which the next step follows with a `FIRST`.
+
+        Args:
+            place: The place of the row.
+            slot: The slot of the answer.
+            begin: What does so.
+        """
+        inside = self._inside[place]
+        assert inside is not None  # because it has ended the episode
+        types, discounts = self._columns[slot]
+        types[place], discounts[place] = _LAST, inside.last_discount
+        self.steps[place] = begin
+
+    def begin(self, place: int, slot: int) -> None:
+        """Writes that a row is a `FIRST`."""
+        inside = self._inside[place]
+        assert inside is not None  # because it has begun the episode
+        types, discounts = self._columns[slot]
+        types[place], discounts[place] = _FIRST, 1.0
+        self.steps[place] = inside.step
+
+    def to_begin(self, place: int) -> DirectRow | None:
+        """Returns the row that is to be begun, if it can do so without a time step."""
+        inside = self._inside[place]
+        return inside if inside is not None and inside.can_begin() else None
 
     def begun(self, slot: int) -> tuple[list[Any], Any]:
         """Writes into a slot that every row is a `MID`; returns where the rest goes."""

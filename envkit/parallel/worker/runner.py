@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.direct_row import Turn
 from envkit.parallel.messages import (
     Hello,
     RemoteFailure,
@@ -316,21 +317,20 @@ class EnvRunner:
                 direct.leave(place)
             self._run_lockstep(number)
             return
+        direct.heed_order()
         places, rewards = direct.begun(slot)
-        inside, has_info = direct.inside, self._has_info
+        steppers, has_info = direct.steps, self._has_info
         wants_info = bool(self._notes_infos[0])
         answered, last = self._answered, self._last_row
         for row, stepper, action, place in zip(
-            self._rows, inside, actions, places, strict=True
+            self._rows, steppers, actions, places, strict=True
         ):
-            time_step: TimeStep | None
+            time_step: TimeStep | Turn | None
             try:
                 if stepper is None:
                     time_step = self._steps[row - first](column[row - first])
                 else:
-                    time_step = stepper.step(action, place, rewards, wants_info)
-                    if time_step is not None:
-                        inside[row - first] = None
+                    time_step = stepper(action, place, rewards, wants_info)
                 if time_step is not None:
                     self._show(row, slot, time_step)
                 elif wants_info:
@@ -345,11 +345,16 @@ class EnvRunner:
                 fence()
             answered[row] = number
 
-    def _show(self, row: int, slot: int, time_step: TimeStep) -> None:
+    def _show(self, row: int, slot: int, time_step: TimeStep | Turn) -> None:
         """Writes a time step, and lets its environment do without the next one."""
         # Hot in asynchronous use: called once per row and step.
         place = row - self._first
         seat, direct = self._seat_of_row[place], self._direct
+        if isinstance(time_step, Turn):
+            self._seats.note_turn(place, slot, time_step)
+            self._has_info[row] = 0
+            return
+        direct.forget(place)
         if self._host.forked:
             end_fork(self._host.forked)
         self._writer.write(row, slot, time_step)
@@ -368,13 +373,14 @@ class EnvRunner:
         first, last = self._first, self._last_row
         sequence, command, answered = self._sequence, self._command, self._answered
         seats, steps, after_row = self._seat_of_row, self._steps, self.after_row
-        direct, inside = self._direct, self._direct.inside
+        direct, inside = self._direct, self._direct.steps
+        direct.heed_order()
         begin = self._seats.begin
         wants_info = bool(self._notes_infos[0])
         for row, action in zip(rows, self._actions(rows), strict=True):
             place = row - first
             number = sequence[row]
-            time_step: TimeStep | None
+            time_step: TimeStep | Turn | None
             try:
                 if command[row] != STEP:
                     time_step = begin(seats[place], command[row])

@@ -6,11 +6,13 @@ and checked, and an answer that breaks the order of episodes is refused.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit.direct_row import ENDED, Turn
 from envkit.errors import SpecError
 from envkit.parallel.messages import WorkerJob
 from envkit.parallel.slab import (
@@ -23,7 +25,7 @@ from envkit.parallel.slab import (
     Slab,
     view_of,
 )
-from envkit.parallel.worker.direct_rows import DirectRows
+from envkit.parallel.worker.direct_rows import DirectRows, DirectStep
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.infos import InfoNotes
 from envkit.parallel.worker.write_rows import MisfitError, ObjectSink, RowWriter
@@ -171,6 +173,9 @@ class Seats:
         self.ended = np.ones(len(rows), bool)
         self.doubted = np.zeros(len(rows), bool)
         self.is_in_reset = False
+        self._begins: list[DirectStep] = [
+            functools.partial(self.begin_directly, seat) for seat in self.of_row
+        ]
         is_sure = self._job.validate != "always" and may_write is None
         self.direct = DirectRows(slab, rows, host.forked, is_sure)
         for seat in self.all:
@@ -257,6 +262,32 @@ class Seats:
         self.steps[seat.place] = seat.own_step
         return time_step
 
+    def begin_directly(
+        self, seat: Seat, action: Any, place: Any, rewards: Any, wants_info: bool
+    ) -> TimeStep | Turn | None:
+        """Does the same for one of the direct rows after a `LAST`."""
+        row = self.direct.to_begin(seat.place)
+        if row is None or seat.options is not None or not seat.is_reset_checked:
+            return self.begin(seat, RESET)
+        self.meters[RESETS] += 1
+        self.infos.forget(seat.index)
+        self.is_in_reset = True
+        begun = row.begin(place, rewards, wants_info)
+        self.is_in_reset = False
+        self.steps[seat.place] = seat.own_step
+        return begun
+
+    def note_turn(self, place: int, slot: int, turn: Turn) -> None:
+        """Notes that a direct row has begun or ended an episode."""
+        if turn is ENDED:
+            seat = self.of_row[place]
+            self.ended[place] = True
+            self.let_begin_after_last(seat)
+            self.direct.end(place, slot, self._begins[place])
+        else:
+            self.ended[place] = False
+            self.direct.begin(place, slot)
+
     def reset(self, seat: Seat) -> TimeStep:
         """Resets an environment as a whole; returns a `FIRST` that fits."""
         self.is_in_reset = True
@@ -294,7 +325,12 @@ class Seats:
         """Raises what is not the environment's but the carrier's own, as Ctrl-C is."""
         block = slice(seat.place, seat.place + len(seat.rows))
         self.doubted[block] = True
-        self.host.let_through(error)
+        try:
+            self.host.let_through(error)
+        except BaseException:
+            if not seat.is_batch:
+                self.direct.leave(seat.place)
+            raise
         self.doubted[block] = False
 
     def _checking_step(self, seat: Seat) -> Step:
