@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,15 @@ from envkit.parallel.backends.base import (
     Started,
 )
 from envkit.parallel.failures import CLOSED_MEANWHILE
-from envkit.parallel.messages import ExitReport, Hello, RemoteFailure, Reply
+from envkit.parallel.messages import (
+    ExitReport,
+    Hello,
+    RemoteFailure,
+    ReplayPlan,
+    Reply,
+    Request,
+)
+from envkit.parallel.recovery import Recovery
 from envkit.parallel.restarts import Decision, Replace, Restarts
 from envkit.parallel.rows import Rows
 from envkit.parallel.slab import (
@@ -42,7 +51,13 @@ from envkit.parallel.slab import (
     STEPS,
 )
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.workers import MOMENT, PoolOptions, Waiting, Workers
+from envkit.parallel.workers import (
+    MOMENT,
+    PoolOptions,
+    Question,
+    Waiting,
+    Workers,
+)
 from envkit.types import Array
 
 __all__ = ["Events"]
@@ -77,6 +92,7 @@ class Events:
         rows: Rows,
         options: PoolOptions,
         now: Callable[[], float],
+        recovery: Recovery | None = None,
     ) -> None:
         self.is_plain = True
         self._backend = backend
@@ -84,6 +100,7 @@ class Events:
         self._rows = rows
         self._now = now
         self._restarts = Restarts(options.policy)
+        self._recovery = recovery
         self._timeout_of = options.timeout_of
         # What environments have raised whose rows are not marked yet.
         self._failures: dict[int, _Failure] = {}
@@ -309,6 +326,10 @@ class Events:
         if entry.question is not None and entry.question.number == reply.number:
             entry.question.answer = reply
             entry.question = None
+            if entry.is_starting:
+                self._note_replayed(worker, reply.results)
+            elif self._recovery is not None:
+                self._recovery.note_answered(worker)
 
     def _repair_raised(self) -> None:
         """Repairs or breaks rows that are marked, by what their environments raised."""
@@ -317,6 +338,8 @@ class Events:
         for row in marked.tolist():
             told = self._failures.pop(row)
             worker, env = int(rows.worker_of_row[row]), int(rows.env_of_row[row])
+            if self._recovery is not None:
+                self._recovery.forget(env, "it has raised an error since")
             if told.decision is None:
                 told.decision = self._restarts.decide(("env", env), now)
                 if isinstance(told.decision, Replace):
@@ -371,7 +394,7 @@ class Events:
         doing = None if question is None else question.text
         env = None
         if was_starting:
-            doing = "construct"
+            doing = doing or "construct"
         elif lost:
             first, command = next(iter(lost.items()))
             doing, env = _COMMANDS.get(command, "step"), int(rows.env_of_row[first])
@@ -388,9 +411,15 @@ class Events:
             _LOGGER.warning("%s It is replaced.", str(error).partition("\n")[0])
             self._count_restart(worker)
             entry.restart_at = now + decision.after
-            rows.note_replaced(block.tolist(), lost)
+            gone = block.tolist()
+            if self._recovery is not None:
+                gone = self._recovery.take(worker, lost)
+                self._workers.continuing = self._recovery.continuing()
+            rows.note_replaced(gone, lost)
         else:
             entry.crash = error
+            if self._recovery is not None:
+                self._recovery.drop(worker)
             rows.break_rows(block.tolist(), error)
 
     def _note_restart(self, worker: int, hello: Hello | RemoteFailure) -> None:
@@ -400,6 +429,9 @@ class Events:
         entry = self._workers.workers[worker]
         if error is None:
             rows.slab.staff[worker, PROCESS] = entry.process
+            if self._recovery is not None:
+                self._recovery.note_started(worker, self._workers.seeds_of(worker))
+                self._replay(worker, self._recovery.plans(worker))
             return
         decision = self._restarts.decide(("worker", worker), now)
         if isinstance(decision, Replace):
@@ -408,9 +440,40 @@ class Events:
             _LOGGER.warning("%s It is tried again.", str(error).partition("\n")[0])
             return
         entry.crash = error
+        if self._recovery is not None:
+            self._recovery.drop(worker)
         # One that is there all the same, but is unlike the one before.
         self._workers.dismiss(worker)
         rows.break_rows(range(*rows.layout.blocks[worker]), error)
+
+    # Environments that continue.
+
+    def _replay(self, worker: int, plans: dict[int, ReplayPlan]) -> None:
+        """Lets a new worker bring its environments to where those before it stood."""
+        if not plans:
+            return
+        entry = self._workers.workers[worker]
+        # Until then it is not there.
+        entry.is_ready, entry.is_starting = False, True
+        number = next(self._workers.numbers)
+        entry.question = Question(number, "replay()", ())
+        step, reset = self._timeout_of(STEP), self._timeout_of(RESET)
+        if step is not None:
+            length = sum(plan.length for plan in plans.values())
+            entry.allowed = max(step, reset or 0.0) * (length + 1)
+            entry.start_by, entry.is_spared = self._now() + entry.allowed, False
+        request = Request(number, "replay", tuple(plans), tuple(plans.values()))
+        self._backend.request(worker, request)
+
+    def _note_replayed(self, worker: int, results: Sequence[Any]) -> None:
+        """Lets the environments continue that are where those before them stood."""
+        rows, entry = self._rows, self._workers.workers[worker]
+        assert self._recovery is not None  # it has made the plans
+        entry.is_ready, entry.is_starting, entry.start_by = True, False, None
+        gone = self._recovery.judge(worker, results)
+        lost = {row: rows.drop_held(row) for row in gone if row in rows.resumed}
+        # An environment that was played on is not a new one.
+        rows.note_replaced(gone, lost, REBUILD)
 
     def _count_restart(self, worker: int) -> None:
         count = self._workers.restarts[worker] + 1

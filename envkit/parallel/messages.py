@@ -6,11 +6,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from envkit.errors import EnvironmentRaised
 from envkit.exceptions import cut, packed, unpacked
 from envkit.parallel.slab import SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.types import EnvConstructor
+from envkit.types import Array, EnvConstructor
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -23,6 +25,8 @@ __all__ = [
     "Packed",
     "PackedJob",
     "RemoteFailure",
+    "ReplayPlan",
+    "Replayed",
     "Reply",
     "Request",
     "RowsRaised",
@@ -31,7 +35,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 
 class WorkerJob(NamedTuple):
@@ -147,8 +151,8 @@ class Request(NamedTuple):
     Attributes:
         number: Which request of the pool this is; the reply repeats it.
         method: "call", "access", "set_attr", "env_is_wrapped", "get_state",
-            "set_state", "seed", "seed_rows", "reset" for the options of one, "render"
-            or "get_info".
+            "set_state", "seed", "seed_rows", "reset" for the options of one, "render",
+            "get_info", or "replay" with a `ReplayPlan`.
         envs: The environments concerned, by their index in the pool.
         arguments: What the method needs, one entry for each environment; pickled
             while on its way to another process.
@@ -172,6 +176,67 @@ class Reply(NamedTuple):
 
     number: int
     results: tuple[Any, ...]
+
+
+class ReplayPlan(NamedTuple):
+    """How to bring a new environment to where one stood that is gone.
+
+    A move is one request of one row. Moves are in order; those with the same time were
+    one request of several rows of a batch.
+
+    Attributes:
+        seed: What the environment was seeded with when it was new, if it was.
+        known_seed: What it was seeded with last, and how often it was rebuilt since.
+        attributes: Names and values of the attributes that it was given before.
+        state: Its state before the first move; `None` for that of a new one.
+        ended: Of the state, which rows were at the end of an episode.
+        resets: How many resets of a new environment come before the first move.
+        number: The number under which the last of these, or the state, is known.
+        times: When each move was made.
+        rows: Whose move it was, counted from the environment's first row.
+        numbers: The number of each request.
+        commands: What was asked.
+        orders: The order of resets under which it was.
+        actions: For each leaf, the action of each move.
+        widths: For each move, in which width floats were given.
+        notes: What the environment was asked besides: time, method and argument, before
+            the move of that time.
+    """
+
+    seed: Any
+    known_seed: tuple[Any, int]
+    attributes: tuple[tuple[str, Any], ...]
+    state: bytes | None
+    ended: tuple[bool, ...]
+    resets: int
+    number: int
+    times: Array
+    rows: Array
+    numbers: Array
+    commands: Array
+    orders: Array
+    actions: tuple[Array, ...]
+    widths: Array
+    notes: tuple[tuple[int, str, Any], ...]
+
+    @property
+    def length(self) -> int:
+        """How many moves and resets there are."""
+        return self.resets + len(np.unique(self.times))
+
+
+class Replayed(NamedTuple):
+    """Where an environment stands that has been brought there.
+
+    Attributes:
+        is_known: For each of its rows, whether it shows anything.
+        shown: The leaves of the time steps that the rows show.
+        standing: Those at which they stand.
+    """
+
+    is_known: tuple[bool, ...]
+    shown: tuple[Array, ...]
+    standing: tuple[Array, ...]
 
 
 class ExitReport(NamedTuple):

@@ -5,7 +5,8 @@ Beside it there are
 - `Workers`: which workers there are, and how they are;
 - `Rows`: whose every row is, and how far it has come;
 - `Events`: waits, and carries out what happens meanwhile;
-- `Restarts`: decides whether a worker or an environment that is lost is replaced.
+- `Restarts`: decides whether a worker or an environment that is lost is replaced;
+- `Recovery`, if it was chosen: lets the environments of a lost worker continue.
 
 A request to a row is a number in the slab, and so is its answer: which rows owe one
 stands nowhere else. Ctrl-C may come anywhere, because the next call finds there what
@@ -14,7 +15,6 @@ the interrupted one has asked, and waits for it before it goes on.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +25,7 @@ from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.events import Events
 from envkit.parallel.messages import RemoteFailure, Request, question_text
+from envkit.parallel.recovery import Recovery, may_change
 from envkit.parallel.rows import Rows
 from envkit.parallel.slab import CLOSED, PROCESS, STEP, Slab, shareable
 from envkit.parallel.system.ctrl_c import uninterrupted
@@ -122,14 +123,43 @@ class Pool:
         self.begun = rows.begun
         self.rows = rows
         self._all_rows = np.arange(self.num_rows)
+        self._recovery = self._recovery_of(rows)
         self._events = Events(
-            self._backend, self._workers, rows, self._options, self._now
+            self._backend,
+            self._workers,
+            rows,
+            self._options,
+            self._now,
+            self._recovery,
         )
-        self._numbers = itertools.count(1)
         self.is_regular = True
         timeout = self._options.step_timeout
         self._patience = FIRST_NOTICE if timeout is None else min(timeout, LOOK)
         self._has_objects = bool(self.layout.private_steps)
+
+    def _recovery_of(self, rows: Rows) -> Recovery | None:
+        """Returns what lets environments continue, if that was chosen."""
+        policy, backend = self._options.policy, self._backend
+        # In the caller's own thread no worker ends.
+        if policy is None or policy.recover is None or backend.name == "inline":
+            return None
+        recovery = Recovery(
+            rows, policy, backend.keeps_answers, keeps_states=backend.keeps_states
+        )
+        rows.note = recovery.note
+        return recovery
+
+    @property
+    def recovered(self) -> Sequence[int]:
+        """For each worker, how many environments have continued after a crash."""
+        if self._recovery is None:
+            return [0] * len(self.restarts)
+        return self._recovery.recovered
+
+    def _renew_anchors(self) -> None:
+        """Asks environments for their states, from which others can continue."""
+        if self._recovery is not None and self._recovery.is_due:
+            self._recovery.renew(self.ask)
 
     # Rows, all together.
 
@@ -143,12 +173,16 @@ class Pool:
             began = self._now()
             if self._has_objects:
                 self.is_regular = False
+            if self._recovery is not None:
+                self._recovery.note_all()
             self.slab.request_all(STEP)
             self._backend.dispatch(None)
             queue = self._backend.wait_events(self._patience, 0)
             if queue or self._has_objects or not self.slab.all_answered():
                 self._finish_step(began)
             self.rows.take_all()
+            if self._recovery is not None:
+                self._renew_anchors()
         except Exception:
             # Another thread that closes the pool takes everything away.
             self._events.check_open()
@@ -212,8 +246,11 @@ class Pool:
         """
         # Hot in asynchronous use: called once per batch of any size.
         self.is_regular = False
+        if self._recovery is not None and self._events.is_plain:
+            self._renew_anchors()
+            self.is_regular = False
         if self._events.is_plain:
-            self.slab.request(rows, command)
+            self.rows.request(rows, command)
         else:
             with uninterrupted():
                 self._submit_special(rows, np.broadcast_to(command, rows.shape))
@@ -235,7 +272,7 @@ class Pool:
             else:
                 self.rows.take_up(row, command)
         if not special.all():
-            self.slab.request(rows[~special], commands[~special])
+            self.rows.request(rows[~special], commands[~special])
         self._events.release()
         self._events.note_plain()
 
@@ -271,6 +308,8 @@ class Pool:
         """Notes that every environment has been given another state."""
         with uninterrupted():
             self.rows.note_restored(begun, new_rows)
+            if self._recovery is not None:
+                self._recovery.note_states()
             self._events.note_plain()
             self.is_regular = self._events.is_plain and self.rows.are_aligned()
 
@@ -283,7 +322,18 @@ class Pool:
 
         Rows that are busy are waited for first. All workers answer at the same time.
         """
-        return self.answers(self.post(method, envs, arguments), envs)
+        if self._recovery is None:
+            return self.answers(self.post(method, envs, arguments), envs)
+        try:
+            results = self.answers(self.post(method, envs, arguments), envs)
+        except WorkerError:
+            # Environments that continue have not been asked, and may be once more.
+            if not self.is_replacing() or may_change(method, arguments[0]):
+                raise
+            results = self.answers(self.post(method, envs, arguments), envs)
+        # The question may have left some of them without an anchor.
+        self._renew_anchors()
+        return results
 
     def post(
         self, method: str, envs: Sequence[int], arguments: Sequence[Any]
@@ -305,7 +355,7 @@ class Pool:
         text = question_text(method, arguments)
         questions = []
         for worker, positions in by_worker.items():
-            question = Question(next(self._numbers), text, positions)
+            question = Question(next(self._workers.numbers), text, positions)
             request = Request(
                 question.number,
                 method,
@@ -313,6 +363,8 @@ class Pool:
                 tuple(arguments[position] for position in positions),
             )
             questions.append(question)
+            if self._recovery is not None:
+                self._recovery.note_question(question, worker, request)
             self._workers.workers[worker].question = question
             try:
                 self._backend.request(worker, request)
@@ -350,7 +402,9 @@ class Pool:
         take the same way, so its worker counts as idle.
         """
         for worker in self._workers.workers:
-            if worker.question in questions:
+            question = worker.question
+            if question is not None and question in questions:
+                question.is_awaited = False
                 worker.question = None
 
     def raise_failures(self, envs: Sequence[int], results: Sequence[Any]) -> None:

@@ -757,6 +757,7 @@ class PoolEnvironment:
                 resident_bytes=resident,
                 is_alive=alive,
                 host=host,
+                recovered=self._pool.recovered[index],
             )
             for index, (pid, host, alive, resident, rows) in enumerate(
                 self._pool.worker_facts()

@@ -14,6 +14,8 @@ __all__ = ["Decision", "GiveUp", "Replace", "RestartPolicy", "Restarts"]
 # A worker that fails again after several pauses of this length does so for another
 # reason than a busy machine, so waiting longer would only keep the others waiting.
 LONGEST_PAUSE = 30.0
+# A journal has a place for each of them and each row.
+_MOST_STEPS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +31,35 @@ class RestartPolicy:
     `backoff` seconds, and each further one after twice the pause before it, up to 30
     seconds.
 
+    With `recover="replay"` the environments of a worker that was lost continue where
+    they stood, bit for bit, if they are deterministic: the new worker brings each to a
+    state that it has saved, or seeds it, and plays again what it was asked since. Where
+    the last time step then differs, or the same request ends the worker again, the
+    episode ends as without it.
+
     Attributes:
         max_restarts: How many restarts are allowed; 0 allows none.
         within: The seconds in which they are counted, or `None` to count all there
             ever were.
         backoff: The seconds to wait before the second restart.
+        recover: "replay", or `None` to end the episodes that were lost.
+        anchor_every: After how many steps an environment is asked for its state anew;
+            `None` asks at the begin of each episode.
+        max_replay: How many steps may be played again.
 
     Example:
-        >>> RestartPolicy(max_restarts=5, within=None)
-        RestartPolicy(max_restarts=5, within=None, backoff=0.5)
+        >>> RestartPolicy(max_restarts=5, within=None).max_restarts
+        5
+        >>> RestartPolicy(recover="replay", anchor_every=200).max_replay
+        2000
     """
 
     max_restarts: int = 3
     within: float | None = 60.0
     backoff: float = field(default=0.5, kw_only=True)
+    recover: str | None = field(default=None, kw_only=True)
+    anchor_every: int | None = field(default=500, kw_only=True)
+    max_replay: int = field(default=2000, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_count("max_restarts", self.max_restarts)
@@ -59,6 +76,31 @@ class RestartPolicy:
             raise ValueError(
                 f"backoff is {self.backoff}, but a pause cannot be negative. Pass a "
                 "number of seconds, or 0 for no pause."
+            )
+        self._check_recovery()
+
+    def _check_recovery(self) -> None:
+        if self.recover not in (None, "replay"):
+            raise ValueError(
+                'recover must be "replay", or None to end the episodes that were '
+                f"lost, got {self.recover!r:.80}."
+            )
+        for name in ("anchor_every", "max_replay"):
+            value = getattr(self, name)
+            if value is None and name == "anchor_every":
+                continue
+            is_whole = isinstance(value, numbers.Integral)
+            if isinstance(value, bool) or not is_whole:
+                raise TypeError(f"{name} must be an integer, got {value!r:.80}.")
+            if not 1 <= value <= _MOST_STEPS:
+                raise ValueError(
+                    f"{name} must be from 1 to {_MOST_STEPS}, got {value}."
+                )
+        if self.anchor_every is not None and self.anchor_every > self.max_replay:
+            raise ValueError(
+                f"anchor_every must be at most max_replay={self.max_replay}, got "
+                f"{self.anchor_every}: between two anchors there would be steps from "
+                "which no environment can be brought back."
             )
 
 

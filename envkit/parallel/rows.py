@@ -32,7 +32,7 @@ environment is not there yet is *held*: its command is sent when it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,9 +77,13 @@ class Rows:
         begin: The command with which a new environment begins, where there is one.
         held: For each row whose command waits for a worker, or for a pause to pass,
             the end of the pause.
+        resumed: For those of them whose environment is to continue, the command.
+        note: Called with rows and their commands before they are asked; `None` if there
+            is nothing to note.
     """
 
     slab: Slab
+    note: Callable[[Array, int | Array], None] | None = None
 
     def __init__(
         self,
@@ -126,6 +130,7 @@ class Rows:
         self.begun = np.zeros(rows, bool)
         self.begin = np.zeros(rows, np.uint8)
         self.held: dict[int, float] = {}
+        self.resumed: dict[int, int] = {}
         # When a new environment may begin, after a pause.
         self._begin_at = np.zeros(rows)
         # Rows whose episode was cut while nothing was asked of them: they owe a LAST.
@@ -204,6 +209,12 @@ class Rows:
         return rows[np.isin(rows, list(self.errors))]
 
     # What happens to the numbers.
+
+    def request(self, rows: Array, command: int | Array) -> None:
+        """Asks the given rows."""
+        if self.note is not None:
+            self.note(rows, command)
+        self.slab.request(rows, command)
 
     def note_answered(self, rows: Array) -> None:
         """Notes rows that have answered, in this order."""
@@ -341,23 +352,35 @@ class Rows:
         self._cut_at_once[row] = True
         self.held[row] = at
 
-    def note_replaced(self, rows: Sequence[int], lost: dict[int, int]) -> None:
+    def hold(self, row: int, command: int) -> None:
+        """Keeps a command for an environment that is going to continue."""
+        self.held[row], self.resumed[row] = 0.0, command
+
+    def drop_held(self, row: int) -> int:
+        """Takes back a command that was kept for an environment; returns it."""
+        del self.held[row]
+        return self.resumed.pop(row)
+
+    def note_replaced(
+        self, rows: Sequence[int], lost: dict[int, int], begin: int = RESET
+    ) -> None:
         """Notes that a worker is replaced, and with it the environments of its rows.
 
         Args:
-            rows: All rows of the worker.
+            rows: The rows whose environments are gone.
             lost: Those that owed an answer, with what they had been asked for.
+            begin: The command with which the new environments begin.
         """
         for row in rows:
             if row in self.held:  # It waits for a new environment as it is.
-                self.begin[row] = RESET
+                self.begin[row] = begin
                 continue
             if row in lost:
-                self.lose(row, lost[row], RESET, 0.0)
+                self.lose(row, lost[row], begin, 0.0)
             elif row not in self.errors and self.begin[row] == 0:
                 # Where a new environment was due already, it stays as it was.
                 self._cut[row] = self._is_in_episode(row)
-            self.begin[row] = RESET
+            self.begin[row] = begin
             self._begin_at[row] = 0.0
 
     def take_up(self, row: int, command: int) -> None:
@@ -367,24 +390,29 @@ class Rows:
         """
         was_cut = self._cut[row]
         self._cut[row] = False
-        if command == STEP and was_cut:
+        if not self.begin[row]:  # The environment is going to continue.
+            self.hold(row, command)
+        elif command == STEP and was_cut:
             self._end_episode(row, float(self._begin_at[row]))
         else:
             self.held[row] = float(self._begin_at[row])
 
     def release(self, rows: list[int]) -> None:
         """Asks held rows, whose new environments are there."""
+        commands = []
         for row in rows:
             del self.held[row]
-            if not self.begin[row]:
-                self.begin[row] = RESET
-        array = np.array(rows, np.intp)
-        self.slab.request(array, self.begin[array])
+            command = self.resumed.pop(row, None)
+            if command is None:
+                command = self.begin[row] = self.begin[row] or RESET
+            commands.append(command)
+        self.request(np.array(rows, np.intp), np.array(commands, np.uint8))
 
     def break_row(self, row: int, error: WorkerError) -> None:
         """Notes that a row's environment is gone and not replaced."""
         self.errors[row] = error
         self.held.pop(row, None)
+        self.resumed.pop(row, None)
         self._cut[row] = self._cut_at_once[row] = False
 
     def break_rows(self, rows: Sequence[int], error: WorkerError) -> None:

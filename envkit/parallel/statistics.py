@@ -23,6 +23,7 @@ class WorkerStatistics:
         resident_bytes: Its memory; 0 where it has none of its own.
         is_alive: Whether it is there.
         host: The machine it is on, if that may be another than its pool's.
+        recovered: How many environments have continued where they were lost.
     """
 
     worker: int
@@ -36,6 +37,7 @@ class WorkerStatistics:
     resident_bytes: int
     is_alive: bool
     host: str = ""
+    recovered: int = 0
 
     @property
     def seconds_per_step(self) -> float:
@@ -71,6 +73,11 @@ class PoolStatistics:
     def restarts(self) -> int:
         """How many workers and environments were replaced."""
         return sum(worker.restarts for worker in self.workers)
+
+    @property
+    def recovered(self) -> int:
+        """How many environments of lost workers have continued, bit for bit."""
+        return sum(worker.recovered for worker in self.workers)
 
     @property
     def resident_bytes(self) -> int:

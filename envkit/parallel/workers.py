@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import operator
 import os
@@ -85,12 +86,14 @@ class Question:
         text: How to call it while it is waited for.
         positions: Which of the environments that the caller asks the worker has.
         answer: The answer, or how the worker has ended instead; `None` before.
+        is_awaited: False once a call was interrupted that waited for it.
     """
 
     number: int
     text: str
     positions: Sequence[int]
     answer: Reply | WorkerError | None = None
+    is_awaited: bool = True
 
 
 class Worker:
@@ -104,6 +107,7 @@ class Worker:
         is_ready: Whether it is there, with its environments.
         is_starting: Whether it is on its way.
         start_by: Until when it has to be there, if it is started again.
+        allowed: How many seconds it has for that.
         is_spared: Whether it has been given a moment more for that.
         restart_at: When to start it again, if it is gone and that was decided.
         crash: The error that says how it ended, if it stays gone.
@@ -113,6 +117,7 @@ class Worker:
     """
 
     __slots__ = (
+        "allowed",
         "constructors",
         "crash",
         "first_env",
@@ -136,6 +141,7 @@ class Worker:
         self.is_ready = False
         self.is_starting = False
         self.start_by: float | None = None
+        self.allowed: float | None = None
         self.is_spared = False
         self.restart_at: float | None = None
         self.crash: WorkerError | None = None
@@ -216,6 +222,8 @@ class Workers:
     Attributes:
         workers: The workers.
         restarts: How often each worker, or an environment in it, was replaced.
+        numbers: The numbers of questions.
+        continuing: The environments that go on where those before them stood.
         specs: The specs of each environment, once they are there.
         spec: Those of the batch.
     """
@@ -234,6 +242,8 @@ class Workers:
         self.seeds: list[Any] | None = None
         self.workers = _dealt(constructors, options.num_workers)
         self.restarts = [0] * len(self.workers)
+        self.numbers = itertools.count(1)
+        self.continuing: frozenset[int] = frozenset()
         self.specs: list[EnvironmentSpec] = []
 
     # The first start.
@@ -380,7 +390,7 @@ class Workers:
         for index, worker in enumerate(self.workers):
             if worker.start_by is not None and now >= worker.start_by:
                 worker.start_by = None
-                self.kill(index, self._options.start_timeout)
+                self.kill(index, worker.allowed)
 
     def ending(
         self,
@@ -436,6 +446,7 @@ class Workers:
                 self._backend.replace(index, self._job(index))
                 worker.restart_at = None
                 worker.is_starting = True
+                worker.allowed = timeout
                 worker.start_by = None if timeout is None else now() + timeout
                 worker.is_spared = False
 
@@ -504,13 +515,23 @@ class Workers:
         """Remembers what environments were seeded with, for those that replace them."""
         self.seeds = list(seeds)
 
+    def seeds_of(self, index: int) -> tuple[Any, ...]:
+        """Returns what a worker seeds its environments with when it starts."""
+        if self.seeds is None:
+            return (None,) * len(self.workers[index].constructors)
+        return tuple(
+            derived_seed(self.seeds[env], self.restarts[index])
+            for env in self._envs_of(index)
+        )
+
     def _job(self, index: int) -> WorkerJob:
         worker = self.workers[index]
-        seeds: tuple[Any, ...] = ()
-        if self.seeds is not None:
-            envs = self._envs_of(index)
+        seeds = self.seeds_of(index) if self.seeds is not None else ()
+        if seeds and self.continuing:
+            # They get the seeds of those that they continue for.
             seeds = tuple(
-                derived_seed(self.seeds[env], self.restarts[index]) for env in envs
+                None if env in self.continuing else seed
+                for env, seed in zip(self._envs_of(index), seeds, strict=True)
             )
         return WorkerJob(
             worker=index,

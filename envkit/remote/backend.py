@@ -85,6 +85,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
     """
 
     name: ClassVar[str] = "remote"
+    keeps_states: ClassVar[bool] = False
     far_end: ClassVar[str] = "server"
     longest: ClassVar[int] = MOST_MESSAGE
     takes_names: ClassVar[bool] = True

@@ -183,6 +183,7 @@ class FakeBackend:
     name: ClassVar[str] = "fake"
     can_kill: ClassVar[bool] = True
     keeps_answers: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -236,7 +236,7 @@ def test_a_policy_that_makes_no_sense_is_refused(message_of, arguments, error, m
 
 def test_a_policy_takes_numbers_of_numpy():
     policy = RestartPolicy(np.int64(2), np.float32(5), backoff=np.float64(1))
-    assert (2, 5, 1) == dataclasses.astuple(policy)
+    assert (2, 5, 1) == dataclasses.astuple(policy)[:3]
 
 
 def test_a_policy_is_a_value_that_travels():

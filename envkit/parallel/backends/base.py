@@ -77,11 +77,13 @@ class Backend(Protocol):
         name: What people call it.
         can_kill: Whether `kill` ends a worker that hangs.
         keeps_answers: Whether what a worker had answered survives its death.
+        keeps_states: Whether a worker can read the states that another has saved.
     """
 
     name: ClassVar[str]
     can_kill: ClassVar[bool]
     keeps_answers: ClassVar[bool]
+    keeps_states: ClassVar[bool]
 
     def now(self) -> float:
         """Returns the time in seconds, of a clock that never goes back."""

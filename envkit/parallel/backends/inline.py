@@ -38,6 +38,7 @@ class InlineBackend:
     name: ClassVar[str] = "inline"
     can_kill: ClassVar[bool] = False
     keeps_answers: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = True
     now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:

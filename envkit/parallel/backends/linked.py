@@ -152,6 +152,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
     """
 
     name: ClassVar[str] = "linked"
+    keeps_states: ClassVar[bool] = True
     far_end: ClassVar[str] = "worker"
     longest: ClassVar[int] = 1 << 40
 

@@ -71,6 +71,7 @@ class ProcessBackend:
     name: ClassVar[str] = "process"
     can_kill: ClassVar[bool] = True
     keeps_answers: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = True
     now = staticmethod(time.monotonic)
 
     def __init__(

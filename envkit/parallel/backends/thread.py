@@ -53,6 +53,7 @@ class ThreadBackend:
     name: ClassVar[str] = "thread"
     can_kill: ClassVar[bool] = False
     keeps_answers: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = True
     now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:

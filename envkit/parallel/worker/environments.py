@@ -120,7 +120,7 @@ class EnvironmentHost:
 
     def pad(self, spec: EnvironmentSpec) -> None:
         """Pads what environments observe to the spec of the batch, if that is asked."""
-        if self.job.pads:
+        if self.job.pads and self._spec is None:
             self._spec = spec
             self.envs = [self._padded(env) for env in self.envs]
 
@@ -151,6 +151,17 @@ class EnvironmentHost:
         self._seeds[index] = seed
         self._rebuilds[index] = 0
         return result
+
+    def note_seed(self, index: int, seed: Any, rebuilds: int) -> None:
+        """Remembers the seed of an environment that stands in for another.
+
+        Args:
+            index: The environment.
+            seed: What the other was seeded with, if it was.
+            rebuilds: How often that had been rebuilt since.
+        """
+        self._seeds = self._seeds or [None] * len(self.envs)
+        self._seeds[index], self._rebuilds[index] = seed, rebuilds
 
     def seed_rows(self, index: int, seeds: list[int | None]) -> None:
         """Seeds those rows of an environment whose seed is not `None`."""

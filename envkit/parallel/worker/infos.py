@@ -145,6 +145,16 @@ class InfoNotes:
         self._noted.pop(index, None)
         self._final.pop(index, None)
 
+    def adopt(self, index: int, other: InfoNotes) -> None:
+        """Takes over what another has noted of an environment."""
+        for mine, theirs in (
+            (self._noted, other._noted),
+            (self._final, other._final),
+        ):
+            mine.pop(index, None)
+            if index in theirs:
+                mine[index] = theirs[index]
+
     def answer(self, index: int, row: int) -> Any:
         """Returns the info of the step that was returned last.
 

@@ -6,9 +6,11 @@ single environments, or the rows of one environment that is a batch itself.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -37,6 +39,7 @@ from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence
 from envkit.parallel.worker.answers import Answers
 from envkit.parallel.worker.batch_rows import BatchRows
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
+from envkit.parallel.worker.replay import Stage
 from envkit.parallel.worker.seats import Seat, Seats
 from envkit.parallel.worker.write_rows import MisfitError
 from envkit.time_step import StepType, TimeStep
@@ -121,7 +124,8 @@ class EnvRunner:
             may_write: Called before anything is written; raises if it may not be.
             first_row: Which of the pool's rows is the first of the slab.
         """
-        self._slab = slab
+        self._slab, self._worker = slab, worker
+        self._first_row = first_row
         self._host.pad(slab.layout.spec)
         self._first, self._stop = first, stop = slab.layout.blocks[worker]
         self._rows = range(first, stop)
@@ -467,7 +471,31 @@ class EnvRunner:
 
     def handle(self, request: Request) -> Reply:
         """Answers a request for each of its environments."""
+        if request.method == "replay":
+            return self._replay(request)
         return self._answers.to(request)
+
+    def _replay(self, request: Request) -> Reply:
+        """Brings new environments to where others stood that are gone.
+
+        They are run by a copy of this runner, on rows that no other reads.
+        """
+        rows = Slab(self._slab.layout.of_worker(self._worker))
+        rows.notes_infos[0] = self._slab.notes_infos[0]
+        twin, failures = copy.copy(self), deque[RemoteFailure]()
+        twin.tell_failure = lambda _, failure: failures.append(failure)
+        twin.before_last_mark, twin.after_row = _uncounted, None
+        # With a check before each row is written, no environment leaves its time steps.
+        first_row = self._first_row + self._first
+        twin.bind(rows, 0, may_write=_uncounted, first_row=first_row)
+        stage = Stage(twin._seats, rows, twin.run, twin.handle, failures)
+        return Reply(
+            request.number,
+            tuple(
+                stage.replay(self._seats, env - self._first_env, plan)
+                for env, plan in zip(request.envs, request.arguments, strict=True)
+            ),
+        )
 
     def close(self) -> list[BaseException]:
         """Closes the environments; returns what their `close` raised."""

@@ -205,6 +205,21 @@ class Seats:
         self.host.rebuild(seat.index)
         self._renew(seat)
 
+    def adopt(self, seat: Seat, other: Seats) -> None:
+        """Lets an environment go on as it has done on other rows."""
+        twin = other.all[seat.index]
+        self.ended_of(seat)[:] = other.ended_of(twin)
+        step = other.steps[twin.place]
+        if step is twin.own_step:
+            self.steps[seat.place] = seat.own_step
+        elif self.ended[seat.place] and not seat.is_batch:
+            self.let_begin_after_last(seat)
+        else:  # It raises what has kept an episode from beginning.
+            self.steps[seat.place] = step
+        self.infos.adopt(seat.index, other.infos)
+        if not seat.is_batch:
+            self.direct.doubt(seat.place)
+
     # Episodes.
 
     def turn(self, row: int, time_step: TimeStep) -> None:

@@ -1,0 +1,160 @@
+"""`Journal`: the requests that rows were given of late, to be made once more if needed.
+
+It is a ring with a place for each of the last requests of every row, found by the
+number of the request. What stands there under another number is older, or of a number
+that was never a request.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from envkit.parallel.slab import REBUILD, RESET, Slab, bytes_of, view_of
+from envkit.types import Array
+
+__all__ = ["Journal", "Moves"]
+
+_LARGEST = 2**32 - 1
+_TWO = np.uint32(2)
+# The command in the lower bits, the order of resets in the upper ones.
+_ORDER = 4
+
+
+class Moves(NamedTuple):
+    """Requests of some rows, in the order in which they were made.
+
+    Attributes:
+        times: When each was made.
+        rows: Whose it was, counted from the first of the rows.
+        numbers: Its number.
+        commands: What was asked.
+        orders: The order of resets under which it was.
+        actions: For each leaf, the action.
+        widths: In which width floats were given.
+    """
+
+    times: Array
+    rows: Array
+    numbers: Array
+    commands: Array
+    orders: Array
+    actions: tuple[Array, ...]
+    widths: Array
+
+
+class Journal:
+    """Keeps the last requests of every row.
+
+    Attributes:
+        time: The time of the next request; it grows with each.
+        length: How many requests of each row are kept.
+    """
+
+    def __init__(self, slab: Slab, least: int) -> None:
+        """Takes the rows of a pool.
+
+        Args:
+            slab: The rows.
+            least: How many requests of each row must be kept at least.
+        """
+        # Numbers that begin anew find the same places, because it is a power of two.
+        self.length = length = 1 << least.bit_length()
+        self.time = 0
+        rows = slab.layout.rows
+        self._slab, self._rows = slab, rows
+        self._mask = length - 1
+        self._times = np.full((length, rows), -1, np.int64)
+        self._numbers = np.zeros((length, rows), np.uint32)
+        self._commands = np.zeros((length, rows), np.uint8)
+        self._actions = [
+            np.empty((length, *array.shape), array.dtype) for array in slab.actions
+        ]
+        self._widths = np.zeros((length, *slab.widths.shape), np.uint8)
+        self._has_widths = slab.widths.size > 0
+        self._private = slab.private_actions
+        self._pairs = list(zip(self._actions, slab.actions, strict=True))
+        self._sequence = view_of(slab.sequence)
+        self._sequence_bytes = bytes_of(slab.sequence)
+
+    def note_all(self, command: int) -> bool:
+        """Notes what all rows are about to be asked, if their numbers are the same.
+
+        Returns:
+            Whether they are; if not, nothing has been noted.
+        """
+        # Hot: called once per batch step.
+        number = self._sequence[0]
+        same = number.to_bytes(4, sys.byteorder) * self._rows
+        if self._private or self._sequence_bytes != same:
+            return False
+        number = number + 2 & _LARGEST
+        place = number >> 1 & self._mask
+        self._numbers[place] = number
+        self._commands[place] = command | self._slab.autoreset << _ORDER
+        self._times[place] = self.time
+        for ring, actions in self._pairs:
+            ring[place] = actions
+        if self._has_widths:
+            self._widths[place] = self._slab.widths
+        self.time += 1
+        return True
+
+    def note(self, rows: Array, commands: Array) -> None:
+        """Notes what rows are about to be asked; their actions have been written."""
+        slab = self._slab
+        numbers = slab.sequence[rows] + _TWO
+        places = self._places(numbers)
+        # A new environment is reset, and so will be the one that stands in for it.
+        plain = np.where(commands == REBUILD, RESET, commands)
+        self._numbers[places, rows] = numbers
+        self._commands[places, rows] = plain | slab.autoreset << _ORDER
+        self._times[places, rows] = self.time
+        for leaf, (ring, actions) in enumerate(self._pairs):
+            column = actions[rows]
+            # Arrays of objects hold what the caller may change.
+            ring[places, rows] = (
+                copy.deepcopy(column) if leaf in self._private else column
+            )
+        self._widths[places, rows] = slab.widths[rows]
+        self.time += 1
+
+    def _places(self, numbers: Array) -> Array:
+        return ((numbers >> 1) & self._mask).astype(np.intp)
+
+    def since(self, rows: Sequence[int], numbers: Array) -> Moves | None:
+        """Returns what rows were asked after the requests of some numbers.
+
+        `None` if that is not all there any more.
+        """
+        found: list[tuple[Array, Array, Array]] = []
+        for index, row in enumerate(rows):
+            span = (int(self._sequence[row]) - int(numbers[index]) & _LARGEST) >> 1
+            if span > self.length:
+                return None
+            steps = np.arange(1, span + 1, dtype=np.int64) * 2
+            asked = (int(numbers[index]) + steps & _LARGEST).astype(np.uint32)
+            places = self._places(asked)
+            # The pool has moved rows to the other numbers without a request.
+            is_request = self._numbers[places, row] == asked
+            places = places[is_request]
+            found.append((places, np.full(len(places), row), asked[is_request]))
+        places = np.concatenate([one[0] for one in found])
+        owners = np.concatenate([one[1] for one in found])
+        asked = np.concatenate([one[2] for one in found])
+        order = np.lexsort((owners, self._times[places, owners]))
+        places, owners, asked = places[order], owners[order], asked[order]
+        commands = self._commands[places, owners]
+        return Moves(
+            self._times[places, owners],
+            (owners - rows[0]).astype(np.int64),
+            asked,
+            commands & (1 << _ORDER) - 1,
+            commands >> _ORDER,
+            tuple(ring[places, owners] for ring in self._actions),
+            self._widths[places, owners],
+        )

@@ -1,0 +1,685 @@
+"""`Recovery`: lets the environments of a worker that is gone continue where they stood.
+
+For each environment it keeps an *anchor*, which a new environment can be brought to at
+once: a state that the environment has saved, or that it was new and had been seeded.
+`Journal` has what its rows were asked since. After a crash, the new worker plays all of
+that again, and what the rows show then is compared with what the pool has in its slab.
+
+```
+ anchor     moves, in the journal        pending, withdrawn after the crash
+   │  ───── ───── ───── ───── ─────  │  ─────▶
+   ▼                                 ▼
+ a state, or new and seeded          the last time step: equal, bit for bit
+```
+
+What is equal goes on: its pending request is sent once more. What is not, or cannot be
+tried, gets the end of an episode that rows without recovery get.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envkit.errors import WorkerError
+from envkit.parallel.journal import Journal, Moves
+from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan, Request
+from envkit.parallel.restarts import RestartPolicy
+from envkit.parallel.rows import Rows
+from envkit.parallel.slab import REBUILD, SAME_STEP_ORDER, STEP
+from envkit.parallel.workers import Question
+from envkit.seeding import derived_seed
+from envkit.text import counted
+from envkit.time_step import StepType
+from envkit.types import Array
+
+__all__ = ["Recovery", "may_change", "same_bits"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_LARGEST = 2**32 - 1
+# How often new anchors are looked for, in parts of the time for which each is to do.
+_LOOKS = 8
+# A worker that ends so often while environments are played again does so because of it.
+_MOST_ENDS = 2
+# Calls after which an environment is what it was before.
+_READING = frozenset(
+    {
+        "action_spec",
+        "current_time_step",
+        "discount_spec",
+        "environment_spec",
+        "envkit_ping",
+        "envkit_server",
+        "get_info",
+        "get_state",
+        "info_spec",
+        "observation_spec",
+        "provenance",
+        "render",
+        "reward_spec",
+        "time_step_spec",
+    }
+)
+
+
+class _Anchor(NamedTuple):
+    """Where an environment can be brought at once.
+
+    Attributes:
+        numbers: The number of each of its rows there.
+        time: The time of the journal.
+        seed: What it had been seeded with.
+        rebuilds: How often it had been rebuilt since.
+        state: Its state; `None` if it was new.
+        ended: Of the state, which rows were at the end of an episode.
+    """
+
+    numbers: Array
+    time: int
+    seed: Any
+    rebuilds: int
+    state: bytes | None = None
+    ended: tuple[bool, ...] = ()
+
+
+class _Asked(NamedTuple):
+    """What the environments of one worker are being asked.
+
+    Attributes:
+        question: The question.
+        request: What is asked.
+        noted: The environments, with what was known of their seeds before.
+    """
+
+    question: Question
+    request: Request
+    noted: list[tuple[_Known, tuple[Any, ...]]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """The anchors of one environment, and the facts that new ones depend on.
+
+    Attributes:
+        rows: Its rows.
+        is_batch: Whether it is a batch.
+        anchors: Its last anchors, the newest last: one, or two if the newest has not
+            been moved away from, because nothing can be compared there.
+        new: Where it was new, or seeded and reset, which is as good as new.
+        void: Why there is no anchor.
+        seed: What it was seeded with.
+        rebuilds: How often it was rebuilt since.
+        is_seeded: Whether it has been seeded since it was last moved.
+        attributes: The attributes it has been given before its anchors.
+        notes: What it was asked since that has an effect: time, method, argument.
+        can_save: Whether it can save its state; `None` if it was never asked.
+        resets: How many resets there have been since it was new.
+        begun: The number under which the last of these is known.
+        is_hopeless: Whether it is not tried again.
+        killed_by: The number of the request that was pending when its worker ended.
+    """
+
+    rows: range
+    is_batch: bool
+    anchors: list[_Anchor] = field(default_factory=list)
+    new: _Anchor | None = None
+    void: str = ""
+    seed: Any = None
+    rebuilds: int = 0
+    is_seeded: bool = False
+    attributes: dict[str, Any] = field(default_factory=dict)
+    notes: list[tuple[int, str, Any]] = field(default_factory=list)
+    can_save: bool | None = None
+    resets: int = 0
+    begun: int = 0
+    is_hopeless: bool = False
+    killed_by: int = -1
+
+
+class Recovery:
+    """Keeps anchors, makes plans, and judges what has come of them.
+
+    Attributes:
+        recovered: For each worker, how many environments have continued.
+    """
+
+    def __init__(
+        self, rows: Rows, policy: RestartPolicy, keeps_answers: bool, keeps_states: bool
+    ) -> None:
+        """Takes the rows of a pool, whose environments are new.
+
+        Args:
+            rows: The rows.
+            policy: What was chosen.
+            keeps_answers: Whether what a worker had answered survives its death.
+            keeps_states: Whether one worker can read the states that another has saved.
+        """
+        self._rows, self._slab = rows, rows.slab
+        self._policy = policy
+        self._keeps_answers = keeps_answers
+        workers = len(rows.layout.blocks)
+        self.recovered = [0] * workers
+        self._journal = Journal(rows.slab, policy.max_replay)
+        self._known = [
+            _Known(block, is_batch, can_save=None if keeps_states else False)
+            for block, is_batch in zip(rows.rows_of_env, rows.is_batch, strict=True)
+        ]
+        self._envs_of = [
+            sorted({int(env) for env in rows.env_of_row[slice(*block)]})
+            for block in rows.layout.blocks
+        ]
+        # By worker: what is to be played again, or is at the moment, and how often the
+        # worker has ended over it.
+        self._plans: list[dict[int, ReplayPlan]] = [{} for _ in range(workers)]
+        self._ends = [0] * workers
+        # Until when no new anchor is looked for, in requests.
+        self._every = max(1, (policy.anchor_every or 1) // _LOOKS)
+        self._left = 0
+        # Whether an environment has none, or may have none.
+        self._has_void = True
+        self._all = np.arange(rows.layout.rows)
+        # Whether resets are counted, for environments that cannot save their state.
+        self._counts_resets = True
+        self._asked: dict[int, _Asked] = {}
+        self._states: dict[int, tuple[bytes, Sequence[bool]]] = {}
+        for env in range(len(self._known)):
+            self._note_new(env)
+
+    # What happens to rows, before they are asked.
+
+    def note_all(self) -> None:
+        """Notes that all rows are about to step."""
+        # Hot: called once per batch step.
+        if self._counts_resets or not self._journal.note_all(STEP):
+            self.note(self._all, STEP)
+            return
+        self._left -= 1
+
+    def note(self, rows: Array, command: int | Array) -> None:
+        """Notes what rows are about to be asked; their actions have been written."""
+        commands = np.broadcast_to(command, rows.shape)
+        if (commands != STEP).any():
+            self._note_begins(rows, commands)
+        if self._counts_resets:
+            self._count_resets(rows, commands)
+        self._journal.note(rows, commands)
+        self._left -= 1
+
+    def _note_begins(self, rows: Array, commands: Array) -> None:
+        """Makes anchors where environments begin that are new, or as good as new."""
+        asked = dict(zip(rows.tolist(), commands.tolist(), strict=True))
+        for env in {int(env) for env in self._rows.env_of_row[rows]}:
+            known = self._known[env]
+            own = [asked.get(row, STEP) for row in known.rows]
+            if REBUILD in own:
+                self._note_new(env, known.seed, known.rebuilds + 1)
+            elif known.is_seeded and known.new is not None and STEP not in own:
+                # The anchors before it stay, because they need no such promise.
+                known.new, known.resets = self._here(known), 0
+            known.is_seeded = False
+
+    def _note_new(self, env: int, seed: Any = None, rebuilds: int = 0) -> None:
+        """Notes that an environment is new here."""
+        known = self._known[env]
+        known.seed, known.rebuilds = seed, rebuilds
+        known.new, known.resets = self._here(known), 0
+        known.is_seeded, known.void = False, ""
+        known.attributes.clear()
+        known.notes.clear()
+        known.anchors.clear()
+        self._add(known, known.new)
+
+    def _here(
+        self, known: _Known, state: bytes | None = None, ended: tuple[bool, ...] = ()
+    ) -> _Anchor:
+        return _Anchor(
+            self._numbers(known),
+            self._now,
+            known.seed,
+            known.rebuilds,
+            state,
+            ended,
+        )
+
+    def _numbers(self, known: _Known) -> Array:
+        return self._slab.sequence[known.rows.start : known.rows.stop].copy()
+
+    @property
+    def _now(self) -> int:
+        return self._journal.time
+
+    def _add(self, known: _Known, anchor: _Anchor) -> None:
+        """Adds an anchor, and forgets what none needs any more."""
+        known.anchors = [*known.anchors[-1:], anchor]
+        oldest = min(
+            each.time for each in (*known.anchors, known.new) if each is not None
+        )
+        for time, method, argument in known.notes:
+            if time < oldest and method == "set_attr":
+                known.attributes[argument[0]] = argument[1]
+        known.notes = [note for note in known.notes if note[0] >= oldest]
+
+    def _count_resets(self, rows: Array, commands: Array) -> None:
+        """Counts the resets of single environments, those that were due as well."""
+        is_same = self._slab.autoreset == SAME_STEP_ORDER
+        has_begun = self._rows.begun[rows] & (self._rows.begin[rows] == 0)
+        ended = self._slab.shows_last(rows) & has_begun
+        begins = ended | ~has_begun | (commands != STEP)
+        for row, command, has_ended in zip(
+            rows[begins].tolist(),
+            commands[begins].tolist(),
+            ended[begins].tolist(),
+            strict=True,
+        ):
+            known = self._known[self._rows.env_of_row[row]]
+            number = int(self._slab.sequence[row])
+            if is_same and has_ended:
+                known.resets += 1
+                known.begun = number
+            if command != STEP or not is_same or not has_ended:
+                known.resets += 1
+                known.begun = number + 2 & _LARGEST
+
+    # What environments are asked besides.
+
+    def note_question(self, question: Question, worker: int, request: Request) -> None:
+        """Notes what environments of a worker are about to be asked."""
+        self._settle(worker)
+        noted: list[tuple[_Known, tuple[Any, ...]]] = []
+        for env, argument in zip(request.envs, request.arguments, strict=True):
+            known, method = self._known[env], request.method
+            noted.append((known, (known.seed, known.rebuilds, known.is_seeded)))
+            if method in ("set_attr", "reset", "seed", "seed_rows"):
+                known.notes.append((self._now, method, argument))
+                if method.startswith("seed"):
+                    self._note_seed(known, method, argument)
+            elif method == "set_state":
+                self._states[env] = argument
+        self._asked[worker] = _Asked(question, request, noted)
+
+    def note_answered(self, worker: int) -> None:
+        """Notes that the environments of a worker have been asked."""
+        asked = self._asked.pop(worker, None)
+        if asked is None:
+            return
+        _, request, _ = asked
+        for env, argument in zip(request.envs, request.arguments, strict=True):
+            if request.method == "set_state":
+                self.forget(env, "it has been set to a state since")
+            elif may_change(request.method, argument):
+                self.forget(env, f"call({argument[0]!r}) may have changed it since")
+
+    def _settle(self, worker: int) -> None:
+        """Takes it that a worker has been asked what no call waits for any more."""
+        asked = self._asked.get(worker)
+        if asked is not None and not asked.question.is_awaited:
+            self.note_answered(worker)
+
+    def _take_back(self, worker: int) -> None:
+        """Forgets what environments were being asked when their worker ended."""
+        self._settle(worker)
+        asked = self._asked.pop(worker, None)
+        if asked is None:
+            return
+        has_note = asked.request.method in ("set_attr", "reset", "seed", "seed_rows")
+        for known, before in asked.noted:
+            known.seed, known.rebuilds, known.is_seeded = before
+            if has_note:
+                known.notes.pop()
+
+    def _note_seed(self, known: _Known, method: str, argument: Any) -> None:
+        if method == "seed" or known.is_batch:
+            known.seed = argument
+        else:
+            known.seed = known.seed if argument[0] is None else argument[0]
+        known.rebuilds = 0
+        # A batch in which some rows go on is not as good as new.
+        is_whole = not isinstance(argument, list | tuple) or None not in argument
+        known.is_seeded = is_whole
+
+    def note_states(self) -> None:
+        """Notes that the environments have been given their states."""
+        for env, (state, ended) in self._states.items():
+            known = self._known[env]
+            known.anchors.clear()
+            known.void = ""
+            flags = tuple(bool(one) for one in ended)
+            self._add(known, self._here(known, state, flags))
+        self._states.clear()
+
+    def forget(self, env: int, why: str) -> None:
+        """Forgets the anchors of an environment that may be anything now."""
+        known = self._known[env]
+        known.anchors.clear()
+        known.new, known.void = None, why
+        self._left, self._has_void = 0, True
+
+    # New anchors.
+
+    @property
+    def is_due(self) -> bool:
+        """True if it is time to look for environments that need a new anchor."""
+        return self._left <= 0
+
+    def renew(
+        self, ask: Callable[[str, Sequence[int], Sequence[Any]], Sequence[Any]]
+    ) -> None:
+        """Asks environments for their state whose anchor is too far away.
+
+        Environments of workers that are busy are left for another time.
+
+        Args:
+            ask: Asks some environments something.
+        """
+        self._left = self._every
+        is_by_episode = self._policy.anchor_every is None and not self._has_void
+        if is_by_episode and not self._stand_at_first(self._all).any():
+            return
+        self._has_void = False
+        for worker in list(self._asked):
+            self._settle(worker)
+        idle = ~self._slab.owing_rows()
+        envs = [
+            env
+            for worker, block in enumerate(self._rows.layout.blocks)
+            if idle[slice(*block)].all() and not self._plans[worker]
+            for env in self._envs_of[worker]
+            if self._needs_anchor(self._known[env])
+        ]
+        if not envs:
+            return
+        # A worker that ends meanwhile is a matter of the call that comes next.
+        with contextlib.suppress(WorkerError):
+            answers = ask("get_state", envs, [None] * len(envs))
+            for env, answer in zip(envs, answers, strict=True):
+                known = self._known[env]
+                known.can_save = not isinstance(answer, RemoteFailure)
+                if known.can_save:
+                    ended = tuple(self._rows.has_ended(row) for row in known.rows)
+                    known.void = ""
+                    self._add(known, self._here(known, answer, ended))
+        self._counts_resets = any(
+            known.can_save is not True and not known.is_batch for known in self._known
+        )
+
+    def _needs_anchor(self, known: _Known) -> bool:
+        rows = known.rows
+        if known.can_save is False or any(self._is_special(row) for row in rows):
+            return False
+        if not self._rows.begun[rows.start : rows.stop].all():
+            return False
+        if known.can_save is None or not known.anchors:
+            return True
+        away = self._numbers(known) - known.anchors[-1].numbers
+        if self._policy.anchor_every is not None:
+            return int(away.max()) >> 1 >= self._policy.anchor_every
+        own = np.arange(rows.start, rows.stop)
+        return bool(away.any()) and bool(self._stand_at_first(own).any())
+
+    def _stand_at_first(self, rows: Array) -> Array:
+        types = self._slab.steps[0][self._slab.slots(rows), rows]
+        first: Array = types == StepType.FIRST
+        if self._slab.autoreset == SAME_STEP_ORDER:
+            first |= types == StepType.LAST
+        return first
+
+    def _is_special(self, row: int) -> bool:
+        rows = self._rows
+        return bool(rows.begin[row]) or row in rows.held or row in rows.errors
+
+    # A worker that has ended.
+
+    def take(self, worker: int, lost: dict[int, int]) -> list[int]:
+        """Notes that a worker is to be replaced; its environments are to continue.
+
+        Args:
+            worker: The worker.
+            lost: Its rows that owed an answer, with what they had been asked for; those
+                join them whose request was waiting for the end of a replay.
+
+        Returns:
+            The rows of environments that cannot continue.
+        """
+        rows = self._rows
+        self._take_back(worker)
+        was_replaying, self._plans[worker] = bool(self._plans[worker]), {}
+        self._ends[worker] = self._ends[worker] + 1 if was_replaying else 0
+        given_up: list[int] = []
+        guilty = self._guilty(lost)
+        for row in range(*rows.layout.blocks[worker]):
+            if row in rows.resumed:
+                lost[row] = rows.drop_held(row)
+        for env in self._envs_of[worker]:
+            known = self._known[env]
+            if any(self._is_special(row) for row in known.rows):
+                given_up += known.rows
+                continue
+            if known.is_hopeless:  # That has been said.
+                given_up += known.rows
+                continue
+            plan = self._plan(env, self._ends[worker], env in guilty)
+            if isinstance(plan, str):
+                _tell(env, plan)
+                given_up += known.rows
+                continue
+            self._plans[worker][env] = plan
+            for row in known.rows:
+                if row in lost:
+                    rows.hold(row, lost.pop(row))
+        return given_up
+
+    def _guilty(self, lost: dict[int, int]) -> set[int]:
+        """Returns the environments whose worker has ended twice over one request."""
+        suspects = list(lost)[:1] if self._keeps_answers else list(lost)
+        guilty = set()
+        for row in suspects:
+            env = int(self._rows.env_of_row[row])
+            known, number = self._known[env], int(self._slab.sequence[row])
+            if known.killed_by == number:
+                guilty.add(env)
+            known.killed_by = number
+        return guilty
+
+    def _plan(self, env: int, ends: int, is_guilty: bool) -> ReplayPlan | str:
+        """Returns how an environment is to be brought back, or why it cannot be."""
+        known = self._known[env]
+        if is_guilty:
+            return "the same request has ended its worker again"
+        if ends >= _MOST_ENDS:
+            return f"its new worker has ended {ends} times before it was back"
+        if not known.anchors and known.new is None:
+            return known.void
+        anchors = known.anchors[::-1]
+        if len(anchors) > 1 and (anchors[0].numbers == self._numbers(known)).all():
+            anchors.pop(0)
+        for anchor in (*anchors[:1], known.new):
+            moves = None if anchor is None else self._moves(known, anchor.numbers)
+            if anchor is not None and moves is not None:
+                return self._plan_of(known, anchor, moves)
+        new = known.new
+        if new is not None and not known.is_batch and known.resets:
+            # Resets alone may be what its random numbers depend on.
+            moves = self._moves(known, np.array([known.begun], np.uint32))
+            if moves is not None and known.resets <= self._policy.max_replay:
+                return self._plan_of(known, new, moves, known.resets)
+        return (
+            f"more than max_replay={self._policy.max_replay} steps would have to be "
+            "played again"
+        )
+
+    def _moves(self, known: _Known, numbers: Array) -> Moves | None:
+        away = int((self._numbers(known) - numbers).max()) >> 1
+        if away > self._policy.max_replay:
+            return None
+        return self._journal.since(known.rows, numbers)
+
+    def _plan_of(
+        self, known: _Known, anchor: _Anchor, moves: Moves, resets: int = 0
+    ) -> ReplayPlan:
+        attributes = dict(known.attributes)
+        first = anchor.time
+        if resets:
+            first = int(moves.times[0]) if len(moves.times) else self._now
+        for time, method, argument in known.notes:
+            if time < first and method == "set_attr":
+                attributes[argument[0]] = argument[1]
+        return ReplayPlan(
+            seed=derived_seed(anchor.seed, anchor.rebuilds),
+            known_seed=(known.seed, known.rebuilds),
+            attributes=tuple(attributes.items()),
+            state=anchor.state,
+            ended=anchor.ended,
+            resets=resets,
+            number=known.begun if resets else int(anchor.numbers[0]),
+            notes=tuple(note for note in known.notes if note[0] >= first),
+            **moves._asdict(),
+        )
+
+    # The new worker.
+
+    def continuing(self) -> frozenset[int]:
+        """Returns the environments that are to continue in new workers."""
+        return frozenset(env for plans in self._plans for env in plans)
+
+    def plans(self, worker: int) -> dict[int, ReplayPlan]:
+        """Returns, by environment, what a new worker is to play again."""
+        return self._plans[worker]
+
+    def note_started(self, worker: int, seeds: Iterable[Any]) -> None:
+        """Notes that a new worker is there.
+
+        Args:
+            worker: The worker.
+            seeds: What it has seeded its environments with.
+        """
+        for env, seed in zip(self._envs_of[worker], seeds, strict=True):
+            if env not in self._plans[worker]:
+                self._note_new(env, seed)
+
+    def judge(self, worker: int, results: Sequence[Any]) -> list[int]:
+        """Judges what a new worker has played again.
+
+        Args:
+            worker: The worker.
+            results: For each environment of its plan where it stands now, or what it
+                has raised.
+
+        Returns:
+            The rows of environments that cannot continue; those of the others may.
+        """
+        plans, self._plans[worker] = self._plans[worker], {}
+        self._ends[worker] = 0
+        given_up: list[int] = []
+        steps = bad = 0
+        for (env, plan), result in zip(plans.items(), results, strict=True):
+            why = self._verdict(env, result)
+            if not why:
+                steps += plan.length
+                self.recovered[worker] += 1
+                continue
+            self._known[env].is_hopeless = True
+            _tell(env, why, is_last=True)
+            given_up += self._known[env].rows
+            bad += 1
+        if good := len(plans) - bad:
+            _LOGGER.info(
+                "worker %d: %s continue%s after %s played again",
+                worker,
+                counted(good, "environment"),
+                "s" if good == 1 else "",
+                counted(steps, "step"),
+            )
+        return given_up
+
+    def _verdict(self, env: int, result: Any) -> str:
+        """Returns why an environment is not where the one before it stood."""
+        if isinstance(result, RemoteFailure):
+            first = result.message.partition("\n")[0]
+            return (
+                f"playing its steps again has raised {result.type_name}: {first:.200}"
+            )
+        known, slab, rows = self._known[env], self._slab, self._rows
+        replayed = Replayed(*result)
+        compared = (
+            np.array(replayed.is_known) & rows.begun[known.rows.start : known.rows.stop]
+        )
+        own = known.rows.start + np.flatnonzero(compared)
+        shows_last = slab.shows_last(own)
+        is_same = slab.autoreset == SAME_STEP_ORDER
+        asked = np.isin(own, list(rows.resumed))
+        # A worker that was lost amid a step may have begun to write what comes after
+        # the end of an episode.
+        stands = ~(shows_last & asked) if is_same else np.ones(len(own), bool)
+        shows = shows_last if is_same else np.zeros(len(own), bool)
+        for leaves, expected, mask in (
+            (replayed.standing, slab.read_standing(own), stands),
+            (replayed.shown, slab.read(own), shows),
+        ):
+            for leaf, other in zip(leaves, expected, strict=True):
+                if not same_bits(leaf[compared][mask], other[mask]):
+                    return (
+                        "it is not deterministic: the same steps have led elsewhere "
+                        "when they were played again"
+                    )
+        return ""
+
+    def drop(self, worker: int) -> None:
+        """Forgets a worker that stays gone."""
+        self._plans[worker] = {}
+
+
+def _tell(env: int, why: str, is_last: bool = False) -> None:
+    """Logs why an environment cannot continue."""
+    _LOGGER.warning(
+        "env %d cannot continue where it was lost, because %s; its episode ends%s",
+        env,
+        why,
+        " here, and wherever it is lost again" * is_last,
+    )
+
+
+def may_change(method: str, argument: Any) -> bool:
+    """Returns whether an environment may be another one after a question.
+
+    Example:
+        >>> may_change("call", ("get_info", (), {})), may_change("call", ("jump",))
+        (False, True)
+    """
+    return method == "call" and argument[0] not in _READING
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    """Returns whether two arrays are equal bit for bit; one NaN is as good as another.
+
+    Example:
+        >>> same_bits(np.array([np.nan, 0.0]), np.array([-np.nan, 0.0]))
+        True
+        >>> same_bits(np.array([0.0]), np.array([-0.0]))
+        False
+    """
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype.hasobject:
+        return all(map(_are_alike, one.flat, other.flat))
+    if one.dtype.kind in "fc":
+        one, other = (np.where(np.isnan(each), np.nan, each) for each in (one, other))
+    return one.tobytes() == other.tobytes()
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Returns whether two objects are equal, as far as that can be seen."""
+    if type(one) is not type(other):
+        return False
+    with contextlib.suppress(Exception):  # Objects may compare and pickle as they like.
+        if pickle.dumps(one) == pickle.dumps(other):
+            return True
+    with contextlib.suppress(Exception):
+        return bool(one == other)
+    return False

@@ -1,0 +1,167 @@
+"""`Stage`: plays the moves of an environment that is gone again, in a new one.
+
+The new environment is run as any other is, on rows of its own that nothing else reads
+or writes, under the numbers that the requests had. So what depends on how it is run, as
+its infos and the begins of its episodes do, comes along; and what the pool has in its
+rows is untouched until it has compared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.parallel.messages import (
+    RemoteFailure,
+    Replayed,
+    ReplayPlan,
+    Reply,
+    Request,
+)
+from envkit.parallel.slab import RESET, Slab
+from envkit.parallel.worker.seats import Seat, Seats
+from envkit.types import Array
+
+__all__ = ["Stage"]
+
+_LARGEST = 2**32 - 1
+_TWO = np.uint32(2)
+
+
+class Stage:
+    """Rows on which the environments of one worker are played to where others stood."""
+
+    def __init__(
+        self,
+        seats: Seats,
+        rows: Slab,
+        run: Callable[[Sequence[int]], None],
+        handle: Callable[[Request], Reply],
+        failures: deque[RemoteFailure],
+    ) -> None:
+        """Takes a runner that is bound to the rows.
+
+        Args:
+            seats: The environments on these rows.
+            rows: The rows.
+            run: Runs some of them.
+            handle: Answers a request.
+            failures: Where it tells what environments have raised.
+        """
+        self._seats, self._rows = seats, rows
+        self._run, self._handle, self._failures = run, handle, failures
+        self._job = seats.host.job
+
+    def replay(
+        self, seats: Seats, index: int, plan: ReplayPlan
+    ) -> Replayed | RemoteFailure:
+        """Brings an environment to where another stood.
+
+        Args:
+            seats: Where it is to go on.
+            index: The environment.
+            plan: How.
+
+        Returns:
+            Where it stands then, or what it has raised.
+        """
+        host = seats.host
+        self._failures.clear()
+        try:
+            failure = self._play(self._seats.all[index], plan)
+        except BaseException as error:
+            host.let_through(error)
+            failure = RemoteFailure.of(
+                error,
+                env=self._job.first_env + index,
+                command="replay()",
+                pid=os.getpid(),
+            )
+        # An environment that is built anew here continues with seeds of the other.
+        host.note_seed(index, *plan.known_seed)
+        if failure is not None:
+            return failure
+        seats.adopt(seats.all[index], self._seats)
+        return self._result(self._seats.all[index], plan)
+
+    def _play(self, seat: Seat, plan: ReplayPlan) -> RemoteFailure | None:
+        for name, value in plan.attributes:
+            self._ask(seat, "set_attr", (name, value))
+        if plan.state is not None:
+            self._ask(seat, "set_state", (plan.state, plan.ended))
+        elif plan.seed is not None:
+            seat.env.seed(plan.seed)
+        block = np.arange(seat.block.start, seat.block.stop)
+        for left in range(plan.resets - 1, -1, -1):
+            number = np.uint32(plan.number - 2 * left & _LARGEST)
+            if (failure := self._move(block, number, RESET)) is not None:
+                return failure
+        notes = list(plan.notes)
+        times, starts = np.unique(plan.times, return_index=True)
+        stops = [*starts.tolist(), len(plan.times)][1:]
+        for time, start, stop in zip(
+            times.tolist(), starts.tolist(), stops, strict=True
+        ):
+            moves = slice(start, stop)
+            rows = seat.block.start + plan.rows[moves].astype(np.intp)
+            numbers = plan.numbers[moves]
+            # Options belong to the number of the request that comes next.
+            self._stand(rows, numbers - _TWO)
+            while notes and notes[0][0] <= time:
+                self._ask(seat, *notes.pop(0)[1:])
+            self._rows.autoreset = int(plan.orders[start])
+            for array, column in zip(self._rows.actions, plan.actions, strict=True):
+                array[rows] = column[moves]
+            self._rows.widths[rows] = plan.widths[moves]
+            failure = self._move(rows, numbers, plan.commands[moves])
+            if failure is not None:
+                return failure
+        for _, method, argument in notes:
+            self._ask(seat, method, argument)
+        return None
+
+    def _ask(self, seat: Seat, method: str, argument: Any) -> None:
+        """Asks the environment something again; raises what it raises."""
+        env = self._job.first_env + seat.index
+        (result,) = self._handle(Request(0, method, (env,), (argument,))).results
+        if isinstance(result, RemoteFailure):
+            error = result.original()
+            raise RuntimeError(f"{method}(): {result.message}") from error
+
+    def _stand(self, rows: Array, numbers: Any) -> None:
+        self._rows.sequence[rows] = self._rows.answered[rows] = numbers
+
+    def _move(self, rows: Array, numbers: Any, commands: Any) -> RemoteFailure | None:
+        """Runs rows; returns what the environment has raised."""
+        self._rows.command[rows] = commands
+        self._rows.sequence[rows] = numbers
+        self._run(rows.tolist())
+        return self._failures[-1] if self._failures else None
+
+    def _result(self, seat: Seat, plan: ReplayPlan) -> Replayed:
+        rows, slab = np.arange(seat.block.start, seat.block.stop), self._rows
+        is_known = np.full(len(rows), plan.resets > 0)
+        is_known[plan.rows] = True
+        if not len(plan.rows) and plan.state is not None:
+            # It has not moved: where it stands it has from its state.
+            time_step = getattr(seat.env, "_current_time_step", None)
+            if time_step is not None:
+                self._write(seat, time_step)
+                is_known[:] = True
+        return Replayed(
+            tuple(is_known.tolist()),
+            tuple(slab.read(rows)),
+            tuple(slab.read_standing(rows)),
+        )
+
+    def _write(self, seat: Seat, time_step: Any) -> None:
+        writer = self._seats.writer
+        slot = int(self._rows.slots(seat.block)[0])
+        if seat.is_batch:
+            writer.write_batch(seat.block, time_step, slot)
+        else:
+            writer.write(seat.rows[0], slot, time_step)
