@@ -76,6 +76,7 @@ AT_MODULE_LEVEL: dict[str, set[str]] = {
 INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.cli.play": {"pygame"},
     "envkit.cli.bench": {"matplotlib"},
+    "envkit.desktop.tight": {"PIL"},
     "envkit.distributed": {"ray"},
     "envkit.envs": {"llvmlite", "numba"},
     "envkit.nest": {"tree"},

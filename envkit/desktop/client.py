@@ -12,16 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
-from envkit.desktop.pixels import (
+from envkit.desktop.encodings import (
     COPY,
+    CURSOR,
     DESKTOP_SIZE,
     ENCODINGS,
+    LAST,
+    NAME,
+    QUALITY,
     RAW,
     Codec,
-    PixelFormat,
-    Rectangle,
+    Cursor,
+    read_name,
 )
+from envkit.desktop.keys import KeyEvent, PointerEvent, keysym
+from envkit.desktop.pixels import PixelFormat, Rectangle
 from envkit.desktop.protocol import (
     NO_PASSWORD,
     PASSWORD,
@@ -32,6 +37,7 @@ from envkit.desktop.protocol import (
     version_of,
     version_text,
 )
+from envkit.desktop.tight import check_jpeg
 from envkit.text import listed
 from envkit.types import Array
 
@@ -39,12 +45,12 @@ __all__ = ["DesktopClient"]
 
 # Larger desktops than any that there are would only take memory.
 _MOST_PIXELS = 1 << 26
-_MOST_NAME, _MOST_REASON, _PART = 1 << 16, 1 << 12, 1 << 16
+_MOST_REASON, _PART = 1 << 12, 1 << 16
 
 _MOST_READS = 64
 
 _NUMBER = struct.Struct(">I")
-_INIT = struct.Struct(">HH16sI")
+_INIT = struct.Struct(">HH16s")
 _RECTANGLE = struct.Struct(">HHHHi")
 _KEY = struct.Struct(">BBxxI")
 _POINTER = struct.Struct(">BBHH")
@@ -61,6 +67,8 @@ class DesktopClient:
         frame: The picture: height, width, and red, green, blue. It is drawn on by
             `update`; copy what is to be kept.
         name: The name of the desktop.
+        cursor: The picture of the pointer, if that is apart from the picture and the
+            server has sent one.
         version: The version of the protocol that is spoken.
         updates: How many updates have come.
         received_at: When the last one was complete, by `time.monotonic`; `None` before.
@@ -82,7 +90,9 @@ class DesktopClient:
         *,
         password: str | None = None,
         shared: bool = True,
-        encodings: Iterable[str] = ("zrle", "zlib", "copy", "raw"),
+        encodings: Iterable[str] = ("zrle", "tight", "zlib", "copy", "raw"),
+        quality: int | None = None,
+        draw_cursor: bool = True,
         pixel_format: PixelFormat | None = None,
         timeout: float = 30.0,
     ) -> None:
@@ -93,8 +103,13 @@ class DesktopClient:
             port: Its port.
             password: The password, if the server asks for one.
             shared: Whether other viewers may stay connected.
-            encodings: What the server may choose from, the best first: "zrle" and
-                "zlib" where the network is slow, "raw" on one machine.
+            encodings: What the server may choose from, the best first: "zrle", "tight"
+                and "zlib" where the network is slow, "raw" on one machine; there are
+                "copy" and "hextile", too.
+            quality: That of JPEG, which is a part of "tight", from 0 to 9; `None` for
+                pictures that are exact. JPEG needs the package pillow.
+            draw_cursor: Whether the server may draw its pointer into the picture; if
+                not, `cursor` has its shape, where servers send that.
             pixel_format: The format of pixels on the wire; by default 32 bits.
             timeout: Seconds within which the connection must be made.
 
@@ -104,6 +119,14 @@ class DesktopClient:
         # Raw pixels are understood by all, and servers send them unasked.
         wanted = [*map(_encoding, encodings), RAW]
         self._encodings = list(dict.fromkeys(wanted))
+        if quality is not None:
+            if not 0 <= quality <= 9:
+                raise ValueError(f"quality must be from 0 to 9, got {quality!r}.")
+            check_jpeg()
+        self._allowed = [DESKTOP_SIZE, NAME, LAST]
+        self._allowed += [] if draw_cursor else [CURSOR]
+        self._allowed += [] if quality is None else [QUALITY + quality]
+        self.cursor: Cursor | None = None
         self._format = pixel_format or PixelFormat()
         self._codec = Codec(self._format)
         self._password, self._shared = password, shared
@@ -237,17 +260,12 @@ class DesktopClient:
         self._wire.send(version_text(self.version))
         yield from self._authenticate()
         self._wire.send(bytes([self._shared]))
-        width, height, theirs, length = _INIT.unpack((yield _INIT.size))
-        if length > _MOST_NAME:
-            raise DesktopError(
-                f"The name of a desktop must have at most {_MOST_NAME} bytes, got "
-                f"{length}."
-            )
-        self.name = (yield length).decode("utf-8", "replace") if length else ""
+        width, height, theirs = _INIT.unpack((yield _INIT.size))
+        self.name = yield from read_name()
         self._resize(width, height)
         if theirs != self._format.pack():
             self._wire.send(b"\0\0\0\0" + self._format.pack())
-        numbers = [*self._encodings, DESKTOP_SIZE]
+        numbers = [*self._encodings, *self._allowed]
         self._wire.send(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
         self._ask(incremental=False)
         self._ready = True
@@ -316,10 +334,18 @@ class DesktopClient:
         for _ in range(count):
             header = yield _RECTANGLE.size
             x, y, width, height, encoding = _RECTANGLE.unpack(header)
+            place = Rectangle(x, y, width, height)
+            if encoding == LAST:
+                break
             if encoding == DESKTOP_SIZE:
                 self._resize(width, height)
                 continue
-            place = Rectangle(x, y, width, height)
+            if encoding == NAME:
+                self.name = yield from read_name()
+                continue
+            if encoding == CURSOR and CURSOR in self._allowed:
+                self.cursor = yield from self._codec.decode_cursor(place)
+                continue
             if x + width > self.frame.shape[1] or y + height > self.frame.shape[0]:
                 raise DesktopError(
                     f"A rectangle must be inside the desktop of {self.size[0]} x "

@@ -1,25 +1,12 @@
-"""Pixels on the wire: their formats, and the encodings of rectangles, for both ends.
+"""What encodings share: rectangles, the formats of pixels, bits, and unpacking.
 
-A picture is an array of height, width and red, green, blue, of uint8. Each end of a
-connection has one `Codec`, because the streams of zlib go on from one rectangle to the
-next. No size that the other end names is trusted: each is checked before memory is
-taken for it, and a compressed rectangle is unpacked as far as its pixels reach.
-
-| number | encoding       | what follows the header of the rectangle                   |
-|--------|----------------|------------------------------------------------------------|
-| 0      | `RAW`          | the pixels                                                 |
-| 1      | `COPY`         | where in the picture the rectangle was before              |
-| 6      | `ZLIB`         | a length, and the pixels in one stream of zlib             |
-| 16     | `ZRLE`         | a length, and tiles of 64 x 64 in another stream: of one   |
-|        |                | colour, of a palette, of runs, or plain                    |
-| -223   | `DESKTOP_SIZE` | nothing: the header has the new size of the desktop        |
+A picture is an array of height, width and red, green, blue, of uint8.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -27,25 +14,7 @@ import numpy as np
 from envkit.desktop.protocol import DesktopError
 from envkit.types import Array
 
-__all__ = [
-    "COPY",
-    "DESKTOP_SIZE",
-    "ENCODINGS",
-    "RAW",
-    "ZLIB",
-    "ZRLE",
-    "Codec",
-    "PixelFormat",
-    "Rectangle",
-]
-
-RAW, COPY, ZLIB, ZRLE, DESKTOP_SIZE = 0, 1, 6, 16, -223
-# Those that a server can choose for pixels.
-ENCODINGS = {"raw": RAW, "zlib": ZLIB, "zrle": ZRLE}
-
-_TILE = 64
-_LENGTH = struct.Struct(">I")
-_PLACE = struct.Struct(">HH")
+__all__ = ["PixelFormat", "Rectangle", "Unpacker", "bits_of"]
 
 
 class Rectangle(NamedTuple):
@@ -151,30 +120,46 @@ class PixelFormat(NamedTuple):
 
     def numbers(self, picture: Array) -> Array:
         """Returns each pixel of a picture as a number."""
-        if self.maxima == (255, 255, 255):
-            red, green, blue = (picture[..., band].astype("u4") for band in range(3))
-        else:
-            # Rounded, so that the largest value is the largest.
-            red, green, blue = (
-                (picture[..., band].astype("u4") * most + 127) // 255
-                for band, most in enumerate(self.maxima)
-            )
+        places = self._places
+        if places is not None:
+            pixels = np.zeros((*picture.shape[:2], 4), np.uint8)
+            for band, place in enumerate(places):
+                pixels[..., place] = picture[..., band]
+            return pixels.view(self.dtype)[..., 0]
+        # Rounded, so that the largest value is the largest.
+        red, green, blue = (
+            (picture[..., band].astype("u4") * most + 127) // 255
+            for band, most in enumerate(self.maxima)
+        )
         first, second, third = self.shifts
         numbers: Array = (red << first) | (green << second) | (blue << third)
         return numbers.astype(self.dtype)
 
     def colours(self, numbers: Array) -> Array:
         """Returns the colours of pixels, with an axis of three added."""
-        bands = [
-            (numbers.astype("u4") >> shift) & most
-            for most, shift in zip(self.maxima, self.shifts, strict=True)
-        ]
+        places = self._places
+        if places is not None:
+            pixels = np.ascontiguousarray(numbers).view(np.uint8)
+            pixels = pixels.reshape(*numbers.shape, 4)
+            # Band by band, because NumPy is slow with three bytes at a time.
+            colours: Array = np.empty((*numbers.shape, 3), np.uint8)
+            for band, place in enumerate(places):
+                colours[..., band] = pixels[..., place]
+            return colours
+        return self.of_bands(self.bands(numbers))
+
+    def bands(self, numbers: Array) -> Array:
+        """Returns red, green and blue of pixels, as large as the format has them."""
+        values = numbers.astype("u4")
+        pairs = zip(self.maxima, self.shifts, strict=True)
+        return np.stack([values >> shift & most for most, shift in pairs], axis=-1)
+
+    def of_bands(self, bands: Array) -> Array:
+        """Returns the colours of red, green and blue as the format has them."""
         if self.maxima != (255, 255, 255):
-            bands = [
-                (band * 255 + most // 2) // most
-                for band, most in zip(bands, self.maxima, strict=True)
-            ]
-        return np.stack(bands, axis=-1).astype(np.uint8)
+            most = np.array(self.maxima, "u4")
+            bands = (bands * np.uint32(255) + most // 2) // most
+        return bands.astype(np.uint8)
 
     @property
     def _places(self) -> list[int] | None:
@@ -188,292 +173,66 @@ class PixelFormat(NamedTuple):
 
     def encode(self, picture: Array) -> bytes:
         """Returns the pixels of a picture."""
-        places = self._places
-        if places is None:
-            return self.numbers(picture).tobytes()
-        pixels = np.zeros((*picture.shape[:2], 4), np.uint8)
-        pixels[..., places] = picture
-        return pixels.tobytes()
+        return self.numbers(picture).tobytes()
 
     def decode(self, data: bytes, width: int, height: int) -> Array:
         """Returns the picture of pixels."""
-        places = self._places
-        if places is None:
-            numbers = np.frombuffer(data, self.dtype).reshape(height, width)
-            return self.colours(numbers)
-        pixels = np.frombuffer(data, np.uint8).reshape(height, width, 4)
-        return pixels[..., places]
+        return self.colours(np.frombuffer(data, self.dtype).reshape(height, width))
 
 
 _FORMAT = struct.Struct(">BB??HHHBBBxxx")
 
 
-class Codec:
-    """Encodes and decodes rectangles; each end of a connection has one.
+class Unpacker:
+    """Unpacks one stream of zlib, part by part, as far as pixels reach."""
 
-    Example:
-        >>> picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-        >>> sent = Codec(PixelFormat()).encode(ZRLE, picture)
-        >>> shown = np.zeros_like(picture)
-        >>> reading = Codec(PixelFormat()).decode(ZRLE, Rectangle(0, 0, 2, 2), shown)
-        >>> count = next(reading)  # it asks for bytes until it has drawn
-        >>> count = reading.send(sent[:count])
-        >>> reading.send(sent[4:])
-        Traceback (most recent call last):
-        StopIteration
-        >>> np.array_equal(picture, shown)
-        True
-    """
+    def __init__(self) -> None:
+        """Begins the stream."""
+        self._stream = zlib.decompressobj()
 
-    def __init__(self, pixel_format: PixelFormat) -> None:
-        """Begins the streams of zlib."""
-        self.format = pixel_format
-        self._packers = {number: zlib.compressobj(1) for number in (ZLIB, ZRLE)}
-        self._unpackers = {number: zlib.decompressobj() for number in (ZLIB, ZRLE)}
+    def restart(self) -> None:
+        """Begins a new stream."""
+        self._stream = zlib.decompressobj()
 
-    def encode(self, encoding: int, picture: Array) -> bytes:
-        """Returns what follows the header of a rectangle with these pixels."""
-        if encoding == RAW:
-            return self.format.encode(picture)
-        if encoding == ZLIB:
-            return self._packed(ZLIB, self.format.encode(picture))
-        numbers = self.format.numbers(picture)
-        tiles = map(self._tile, _tiles(numbers))
-        return self._packed(ZRLE, b"".join(tiles))
-
-    def decode(
-        self, encoding: int, place: Rectangle, picture: Array
-    ) -> Generator[int, bytes, None]:
-        """Draws a rectangle; yields how many bytes it needs next, and is sent them.
+    def check(self, length: int, most: int) -> None:
+        """Checks how long a part is, before it is read.
 
         Raises:
-            DesktopError: The bytes are not those of the encoding.
+            DesktopError: It is longer than so many bytes can be when compressed.
         """
-        if encoding == RAW:
-            data = yield place.area * self.format.size
-            place.of(picture)[:] = self.format.decode(data, place.width, place.height)
-        elif encoding == COPY:
-            x, y = _PLACE.unpack((yield _PLACE.size))
-            source = Rectangle(x, y, place.width, place.height)
-            _check_inside(source, picture)
-            place.of(picture)[:] = source.of(picture).copy()
-        elif encoding == ZLIB:
-            size = place.area * self.format.size
-            data = yield from self._unpacked(ZLIB, size)
-            if len(data) != size:
-                raise DesktopError(
-                    f"A rectangle of zlib must have {size} bytes, got {len(data)}."
-                )
-            place.of(picture)[:] = self.format.decode(data, place.width, place.height)
-        elif encoding == ZRLE:
-            data = yield from self._unpacked(ZRLE, self._most_of_tiles(place))
-            pixels = _Tiles(data, self.format).read(place.width, place.height)
-            place.of(picture)[:] = pixels
-        else:
-            raise DesktopError(
-                f"The encoding of a rectangle must be one of those that were asked "
-                f"for, got {encoding}."
-            )
-
-    def _packed(self, encoding: int, data: bytes) -> bytes:
-        packer = self._packers[encoding]
-        packed = packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
-        return _LENGTH.pack(len(packed)) + packed
-
-    def _unpacked(self, encoding: int, most: int) -> Generator[int, bytes, bytes]:
-        (length,) = _LENGTH.unpack((yield _LENGTH.size))
         # What does not shrink grows by five bytes for each block of some kilobytes.
         if length > most + most // 64 + 1024:
             raise DesktopError(
                 f"A compressed rectangle must have no more bytes than its pixels need, "
                 f"{most}, got {length}."
             )
-        packed = yield length
-        unpacker = self._unpackers[encoding]
+
+    def unpack(self, packed: bytes, most: int) -> bytes:
+        """Returns the bytes of the next part.
+
+        Raises:
+            DesktopError: It is damaged, or unpacks to more than so many bytes.
+        """
         try:
-            data = unpacker.decompress(packed, most + 1)
+            data = self._stream.decompress(packed, most + 1)
         except zlib.error as error:
             raise DesktopError(
                 f"A compressed rectangle is damaged: {error}."
             ) from error
-        if len(data) > most or unpacker.unconsumed_tail or unpacker.eof:
+        if len(data) > most or self._stream.unconsumed_tail or self._stream.eof:
             raise DesktopError(
                 f"A compressed rectangle must unpack to no more than {most} bytes."
             )
         return data
 
-    def _most_of_tiles(self, place: Rectangle) -> int:
-        """The bytes of the largest tiles: each pixel a run, each tile a palette."""
-        tiles = -(-place.width // _TILE) * -(-place.height // _TILE)
-        return tiles * (1 + 127 * 4) + place.area * (self.format.size + 1)
 
-    def _tile(self, numbers: Array) -> bytes:
-        """Encodes a tile in the shortest of the ways that are quick to find."""
-        flat = numbers.reshape(-1)
-        starts = np.flatnonzero(np.diff(flat, prepend=~flat[:1]))
-        if len(starts) == 1:
-            return b"\x01" + self._short(flat[:1])
-        palette = np.unique(flat[starts])
-        lengths = np.diff(starts, append=flat.size)
-        of_runs = len(starts) * (self.format.size + 1)
-        if len(palette) <= 16:
-            bits = 1 if len(palette) == 2 else 2 if len(palette) <= 4 else 4
-            if of_runs > flat.size * bits // 8:
-                return (
-                    bytes([len(palette)])
-                    + self._short(palette)
-                    + _bits_of(np.searchsorted(palette, numbers), bits)
-                )
-        elif of_runs >= flat.size * self.format.size:
-            return b"\x00" + self._short(flat)
-        if len(palette) <= 127:
-            indices = np.searchsorted(palette, flat[starts]).tolist()
-            runs = (
-                bytes([index]) if length == 1 else bytes([index | 128]) + _run(length)
-                for index, length in zip(indices, lengths.tolist(), strict=True)
-            )
-            kind = bytes([len(palette) | 128])
-            return kind + self._short(palette) + b"".join(runs)
-        colours = self._short(flat[starts])
-        size = len(colours) // len(starts)
-        return b"\x80" + b"".join(
-            colours[number * size : (number + 1) * size] + _run(length)
-            for number, length in enumerate(lengths.tolist())
-        )
+def bits_of(indices: Array, bits: int) -> bytes:
+    """Packs numbers of so many bits, each row from a whole byte on.
 
-    def _short(self, numbers: Array) -> bytes:
-        """Returns pixels without the byte that ZRLE leaves out."""
-        whole = (
-            np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, self.format.size)
-        )
-        return whole[:, self.format.kept].tobytes()
-
-
-def _tiles(array: Array) -> Iterator[Array]:
-    height, width = array.shape[:2]
-    for y in range(0, height, _TILE):
-        for x in range(0, width, _TILE):
-            yield array[y : y + _TILE, x : x + _TILE]
-
-
-def _run(length: int) -> bytes:
-    """Encodes the length of a run: bytes that add up to one less."""
-    whole, rest = divmod(length - 1, 255)
-    return b"\xff" * whole + bytes([rest])
-
-
-def _bits_of(indices: Array, bits: int) -> bytes:
-    """Packs the rows of a tile, each from a whole byte on."""
+    Example:
+        >>> bits_of(np.array([[1, 0, 1], [0, 1, 1]]), 1).hex()
+        'a060'
+    """
     single = (indices[..., None] >> np.arange(bits - 1, -1, -1)) & 1
     rows = single.reshape(len(indices), -1).astype(np.uint8)
     return np.packbits(rows, axis=1).tobytes()
-
-
-class _Tiles:
-    """Reads the tiles of a rectangle of ZRLE."""
-
-    def __init__(self, data: bytes, pixel_format: PixelFormat) -> None:
-        self._data, self._at = data, 0
-        self._format = pixel_format
-        kept = pixel_format.kept
-        self._kept, self._size = kept, kept.stop - kept.start
-
-    def read(self, width: int, height: int) -> Array:
-        numbers = np.zeros((height, width), self._format.dtype)
-        for tile in _tiles(numbers):
-            tile[:] = self._tile(*tile.shape)
-        if self._at != len(self._data):
-            raise DesktopError(
-                f"A rectangle of ZRLE must end with its last tile, got "
-                f"{len(self._data) - self._at} bytes more."
-            )
-        return self._format.colours(numbers)
-
-    def _tile(self, height: int, width: int) -> Array:
-        kind = self._take(1)[0]
-        if kind == 0:
-            return self._pixels(width * height).reshape(height, width)
-        if kind == 1:
-            return self._pixels(1).reshape(1, 1)
-        if kind <= 16:
-            return self._packed(kind, height, width)
-        if kind == 128:
-            return self._plain_runs(width * height).reshape(height, width)
-        if kind >= 130:
-            runs = self._palette_runs(self._pixels(kind - 128), width * height)
-            return runs.reshape(height, width)
-        raise DesktopError(f"A tile of ZRLE must be of a known kind, got {kind}.")
-
-    def _take(self, count: int) -> bytes:
-        data = self._data[self._at : self._at + count]
-        if len(data) < count:
-            raise DesktopError(
-                f"A rectangle of ZRLE must have all its tiles, got {len(self._data)} "
-                "bytes, which end within one."
-            )
-        self._at += count
-        return data
-
-    def _pixels(self, count: int) -> Array:
-        short = np.frombuffer(self._take(count * self._size), np.uint8)
-        whole = np.zeros((count, self._format.size), np.uint8)
-        whole[:, self._kept] = short.reshape(count, self._size)
-        return whole.view(self._format.dtype).reshape(count)
-
-    def _packed(self, count: int, height: int, width: int) -> Array:
-        palette = self._pixels(count)
-        bits = 1 if count == 2 else 2 if count <= 4 else 4
-        row = -(-width * bits // 8)
-        data = np.frombuffer(self._take(row * height), np.uint8).reshape(height, row)
-        single = np.unpackbits(data, axis=1)[:, : width * bits]
-        weights = 1 << np.arange(bits - 1, -1, -1)
-        indices = single.reshape(height, width, bits) @ weights
-        return self._chosen(palette, indices)
-
-    def _chosen(self, palette: Array, indices: Array) -> Array:
-        if indices.max() >= len(palette):
-            raise DesktopError(
-                f"A tile of ZRLE must choose from its {len(palette)} colours, got "
-                f"number {indices.max()}."
-            )
-        chosen: Array = palette[indices]
-        return chosen
-
-    def _plain_runs(self, area: int) -> Array:
-        colours, lengths, left = [], [], area
-        while left:
-            colours.append(self._take(self._size))
-            lengths.append(self._length(left))
-            left -= lengths[-1]
-        runs = _Tiles(b"".join(colours), self._format)._pixels(len(colours))
-        return np.repeat(runs, lengths)
-
-    def _palette_runs(self, palette: Array, area: int) -> Array:
-        indices, lengths, left = [], [], area
-        while left:
-            index = self._take(1)[0]
-            indices.append(index & 127)
-            lengths.append(self._length(left) if index & 128 else 1)
-            left -= lengths[-1]
-        return np.repeat(self._chosen(palette, np.array(indices)), lengths)
-
-    def _length(self, most: int) -> int:
-        length, byte = 1, 255
-        while byte == 255:
-            byte = self._take(1)[0]
-            length += byte
-            if length > most:
-                raise DesktopError(
-                    f"A run of ZRLE must end within its tile, got {length} pixels "
-                    f"where {most} are left."
-                )
-        return length
-
-
-def _check_inside(place: Rectangle, picture: Array) -> None:
-    height, width = picture.shape[:2]
-    if place.x + place.width > width or place.y + place.height > height:
-        raise DesktopError(
-            f"A rectangle must be inside the desktop of {width} x {height}, got "
-            f"{place.width} x {place.height} at {place.x}, {place.y}."
-        )

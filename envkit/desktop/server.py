@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import logging
 import os
 import selectors
 import socket
-import struct
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
 
-from envkit.desktop.keys import Event, KeyEvent, PointerEvent
-from envkit.desktop.pixels import (
-    DESKTOP_SIZE,
-    ENCODINGS,
-    RAW,
-    Codec,
-    PixelFormat,
-    Rectangle,
-)
-from envkit.desktop.protocol import (
-    NO_PASSWORD,
-    PASSWORD,
-    DesktopError,
-    Script,
-    Wire,
-    answer,
-    version_of,
-    version_text,
-)
+from envkit.desktop.keys import Event
+from envkit.desktop.protocol import DesktopError
+from envkit.desktop.viewer import Viewer, changed_tiles, grid_of
 from envkit.errors import ClosedError
 from envkit.specs.validation import describe
 from envkit.types import Array
@@ -43,8 +25,6 @@ __all__ = ["DesktopServer"]
 
 _log = logging.getLogger(__name__)
 
-_TILE = 32
-_MOST_ENCODINGS, _PART = 1 << 10, 1 << 16
 _LARGEST, _MOST_PIXELS = 0xFFFF, 1 << 26
 
 
@@ -60,6 +40,8 @@ class DesktopServer:
 
     Attributes:
         address: The host and the port that it listens at.
+        name: The name that viewers show.
+        passwords: That of viewers that control, and that of observers.
 
     Example:
         >>> from envkit.desktop import DesktopClient, DesktopServer
@@ -108,14 +90,14 @@ class DesktopServer:
             raise ValueError(
                 "observer_password needs password: without one all viewers control."
             )
-        self._name = name
-        self._passwords = (password, observer_password)
+        self.name = name
+        self.passwords = (password, observer_password)
         self._on_event = on_event
         self._most, self._patience = max_viewers, handshake_timeout
         self._frame: Array = np.zeros((height, width, 3), np.uint8)
         self._changes: Array | None = None
         self._lock = threading.Lock()
-        self._viewers: list[_Viewer] = []
+        self._viewers: list[Viewer] = []
         self._closing = False
         self._failure: BaseException | None = None
         with contextlib.ExitStack() as stack:
@@ -147,6 +129,26 @@ class DesktopServer:
         """How many viewers are connected."""
         return sum(viewer.ready for viewer in self._viewers)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """The width and the height of the picture."""
+        return self._frame.shape[1], self._frame.shape[0]
+
+    def rename(self, name: str) -> None:
+        """Changes the name, which viewers show as the title of their windows."""
+        if name != self.name:
+            self.name = name
+            with self._lock:
+                if not self._closing:
+                    self._ring()
+
+    def take(self, viewer: Viewer, event: Event) -> bool:
+        """Hands on an event of a viewer, if it controls; returns whether it does."""
+        if self._on_event is None or viewer is not self._controller():
+            return False
+        self._on_event(event)
+        return True
+
     def show(self, picture: Array) -> None:
         """Shows a picture: height, width, and red, green, blue, of uint8.
 
@@ -170,13 +172,13 @@ class DesktopServer:
             if self._closing:
                 raise ClosedError.used("DesktopServer", "show")
             if self._frame.shape == picture.shape:
-                changed = _changed_tiles(self._frame, picture)
+                changed = changed_tiles(self._frame, picture)
                 if not changed.any():
                     return
                 if self._changes is not None:
                     changed |= self._changes
             else:
-                changed = np.ones(_grid(picture), bool)
+                changed = np.ones(grid_of(picture), bool)
             self._frame, self._changes = picture.copy(), changed
             self._ring()
 
@@ -251,12 +253,12 @@ class DesktopServer:
             link.close()
             _log.info("A viewer at %s was refused: there are %d.", address, self._most)
             return
-        viewer = _Viewer(self, link, str(address[0]), time.monotonic() + self._patience)
+        viewer = Viewer(self, link, str(address[0]), time.monotonic() + self._patience)
         self._viewers.append(viewer)
         self._selector.register(viewer.wire, selectors.EVENT_READ, viewer)
         self._attend(viewer, 0)
 
-    def _attend(self, viewer: _Viewer, mask: int) -> None:
+    def _attend(self, viewer: Viewer, mask: int) -> None:
         """Reads and writes for a viewer, as far as it can now."""
         if viewer not in self._viewers:
             return
@@ -275,7 +277,7 @@ class DesktopServer:
             wanted |= selectors.EVENT_WRITE
         self._selector.modify(viewer.wire, wanted, viewer)
 
-    def _drop(self, viewer: _Viewer, reason: str = "the server is closing") -> None:
+    def _drop(self, viewer: Viewer, reason: str = "the server is closing") -> None:
         if viewer in self._viewers:
             viewer.let_go()  # while it controls
             self._viewers.remove(viewer)
@@ -292,243 +294,10 @@ class DesktopServer:
                 viewer.send_update(frame)
                 self._attend(viewer, 0)
 
-    def _controller(self) -> _Viewer | None:
+    def _controller(self) -> Viewer | None:
         return next((one for one in self._viewers if one.ready and one.controls), None)
-
-    def _take(self, viewer: _Viewer, event: Event) -> bool:
-        """Hands on an event, if the viewer controls."""
-        if self._on_event is None or viewer is not self._controller():
-            return False
-        self._on_event(event)
-        return True
-
-
-class _Viewer:
-    """The connection of a viewer, in the thread of the server."""
-
-    def __init__(
-        self, server: DesktopServer, link: socket.socket, host: str, deadline: float
-    ) -> None:
-        self._server = server
-        self.host, self.deadline = host, deadline
-        self.ready = self.controls = False
-        self.leaving = ""
-        self._codec = Codec(PixelFormat())
-        self._encoding = RAW
-        self._resizes = False
-        self._size = (0, 0)
-        # What it has not been shown yet, and what it has asked for.
-        self._dirty: Array = np.zeros((0, 0), bool)
-        self._region: Rectangle | None = None
-        self._down: set[int] = set()
-        self._pointer = PointerEvent(0, 0, 0)
-        self.wire = Wire(link, self._script())
-        self.wire.send(version_text((3, 8)))
-
-    def note(self, frame: Array, changes: Array | None) -> None:
-        """Adds what has changed in the picture to what is to be shown."""
-        grid = _grid(frame)
-        if self._dirty.shape != grid:
-            self._dirty = np.ones(grid, bool)
-        elif changes is not None:
-            self._dirty |= changes
-
-    def wants_update(self) -> bool:
-        """True if it has asked, has taken what was sent, and there is anything new."""
-        return (
-            self._region is not None
-            and not self.wire.unsent
-            and not self.leaving
-            and bool(self._dirty[_tiles_of(self._region)].any())
-        )
-
-    def send_update(self, frame: Array) -> None:
-        """Sends what has changed in the region that was asked for."""
-        height, width = frame.shape[:2]
-        rectangles = []
-        if self._resizes and self._size != (width, height):
-            self._size = (width, height)
-            rectangles.append(_header(Rectangle(0, 0, width, height), DESKTOP_SIZE))
-            self._region, self._dirty[:] = Rectangle(0, 0, width, height), True
-        assert self._region is not None
-        tiles = _tiles_of(self._region)
-        for y, start, stop in _runs(self._dirty[tiles], tiles):
-            place = _clipped(
-                Rectangle(start * _TILE, y * _TILE, (stop - start) * _TILE, _TILE),
-                min(width, self._size[0]),
-                min(height, self._size[1]),
-            )
-            if place.area:
-                data = self._codec.encode(self._encoding, place.of(frame))
-                rectangles.append(_header(place, self._encoding) + data)
-        self._dirty[tiles] = False
-        if rectangles:
-            self._region = None
-            count = struct.pack(">BxH", 0, len(rectangles))
-            self.wire.send(count + b"".join(rectangles))
-
-    def let_go(self) -> None:
-        """Lets go of what the viewer has held, when it leaves."""
-        for key in sorted(self._down):
-            self._server._take(self, KeyEvent(key, False))
-        if self._pointer.buttons:
-            self._server._take(self, self._pointer._replace(buttons=0))
-
-    def _script(self) -> Script:
-        """Reads what the viewer sends, from the first byte to the last."""
-        version = version_of((yield 12))
-        may_enter = yield from self._authenticate(version)
-        while not may_enter:  # It is told why, and what it sends does not count.
-            yield 1
-        yield 1
-        server = self._server
-        with server._lock:
-            height, width = server._frame.shape[:2]
-        self._size = (width, height)
-        name = server._name.encode("utf-8")
-        self.wire.send(
-            struct.pack(">HH", width, height)
-            + self._codec.format.pack()
-            + struct.pack(">I", len(name))
-            + name
-        )
-        self.ready = True
-        _log.info("A viewer at %s is there.", self.host)
-        while True:
-            (kind,) = yield 1
-            if kind == 0:
-                self._codec = Codec(PixelFormat.unpack((yield 19)[3:]))
-            elif kind == 2:
-                yield from self._choose_encoding()
-            elif kind == 3:
-                incremental, *region = struct.unpack(">BHHHH", (yield 9))
-                self._ask(bool(incremental), Rectangle(*region))
-            elif kind == 4:
-                down, key = struct.unpack(">BxxI", (yield 7))
-                self._key(key, bool(down))
-            elif kind == 5:
-                buttons, x, y = struct.unpack(">BHH", (yield 5))
-                self._pointer = PointerEvent(x, y, buttons)
-                server._take(self, self._pointer)
-            elif kind == 6:
-                (length,) = struct.unpack(">xxxI", (yield 7))
-                while length:
-                    part = min(length, _PART)
-                    yield part
-                    length -= part
-            else:
-                raise DesktopError(
-                    f"A message of a viewer must be of a known kind, got {kind}."
-                )
-
-    def _authenticate(self, version: tuple[int, int]) -> Generator[int, bytes, bool]:
-        """Asks for the password, and returns whether the viewer knows it."""
-        password, observing = self._server._passwords
-        kind = NO_PASSWORD if password is None else PASSWORD
-        if version == (3, 3):
-            self.wire.send(struct.pack(">I", kind))
-        else:
-            self.wire.send(bytes([1, kind]))
-            (chosen,) = yield 1
-            if chosen != kind:
-                raise DesktopError(
-                    f"The viewer must choose the security type {kind}, got {chosen}."
-                )
-        self.controls = True
-        if password is None:
-            if version == (3, 8):
-                self.wire.send(b"\0\0\0\0")
-            return True
-        challenge = os.urandom(16)
-        self.wire.send(challenge)
-        proof = yield 16
-        self.controls = hmac.compare_digest(proof, answer(challenge, password))
-        knows = self.controls or (
-            observing is not None
-            and hmac.compare_digest(proof, answer(challenge, observing))
-        )
-        if knows:
-            self.wire.send(b"\0\0\0\0")
-            return True
-        reason = b"The password is wrong."
-        more = struct.pack(">I", len(reason)) + reason if version == (3, 8) else b""
-        self.wire.send(b"\0\0\0\1" + more)
-        self.leaving = reason.decode()
-        return False
-
-    def _choose_encoding(self) -> Script:
-        (count,) = struct.unpack(">xH", (yield 3))
-        if count > _MOST_ENCODINGS:
-            raise DesktopError(
-                f"A viewer must name at most {_MOST_ENCODINGS} encodings, got {count}."
-            )
-        named = struct.unpack(f">{count}i", (yield 4 * count)) if count else ()
-        known = [number for number in named if number in ENCODINGS.values()]
-        self._encoding = known[0] if known else RAW
-        self._resizes = DESKTOP_SIZE in named
-
-    def _ask(self, incremental: bool, region: Rectangle) -> None:
-        if not incremental:
-            self._dirty[_tiles_of(region)] = True
-        if self._region is not None:
-            region = _around(self._region, region)
-        self._region = region
-
-    def _key(self, key: int, down: bool) -> None:
-        if self._server._take(self, KeyEvent(key, down)):
-            (self._down.add if down else self._down.discard)(key)
 
 
 def _is_size(width: int, height: int) -> bool:
     is_inside = 0 < width <= _LARGEST and 0 < height <= _LARGEST
     return is_inside and width * height <= _MOST_PIXELS
-
-
-def _header(place: Rectangle, encoding: int) -> bytes:
-    return struct.pack(">HHHHi", *place, encoding)
-
-
-def _grid(frame: Array) -> tuple[int, int]:
-    return -(-frame.shape[0] // _TILE), -(-frame.shape[1] // _TILE)
-
-
-def _changed_tiles(before: Array, after: Array) -> Array:
-    """Returns which tiles differ."""
-    rows, columns = _grid(before)
-    changed = np.zeros((rows * _TILE, columns * _TILE), bool)
-    differs: Array = np.any(before != after, axis=2)
-    changed[: before.shape[0], : before.shape[1]] = differs
-    tiles: Array = np.any(changed.reshape(rows, _TILE, columns, _TILE), axis=(1, 3))
-    return tiles
-
-
-def _tiles_of(region: Rectangle) -> tuple[slice, slice]:
-    """Returns the tiles that a region touches."""
-    return (
-        slice(region.y // _TILE, -(-(region.y + region.height) // _TILE)),
-        slice(region.x // _TILE, -(-(region.x + region.width) // _TILE)),
-    )
-
-
-def _runs(dirty: Array, tiles: tuple[slice, slice]) -> Iterator[tuple[int, int, int]]:
-    """Yields the rows of tiles with their runs of dirty ones: row, start, stop."""
-    for number, row in enumerate(dirty):
-        edges = np.flatnonzero(np.diff(row, prepend=False, append=False))
-        for start, stop in edges.reshape(-1, 2).tolist():
-            first = tiles[1].start
-            yield tiles[0].start + number, first + start, first + stop
-
-
-def _clipped(place: Rectangle, width: int, height: int) -> Rectangle:
-    return place._replace(
-        width=max(0, min(place.width, width - place.x)),
-        height=max(0, min(place.height, height - place.y)),
-    )
-
-
-def _around(first: Rectangle, second: Rectangle) -> Rectangle:
-    """Returns the smallest rectangle with both in it."""
-    x, y = min(first.x, second.x), min(first.y, second.y)
-    right = max(first.x + first.width, second.x + second.width)
-    bottom = max(first.y + first.height, second.y + second.height)
-    return Rectangle(x, y, right - x, bottom - y)

@@ -1,16 +1,12 @@
-"""Desktops by the remote framebuffer protocol: our two ends, others', and bad peers."""
+"""Desktops by the remote framebuffer protocol: our two ends, and bad peers."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import queue
-import shutil
 import socket
 import struct
-import subprocess
 import threading
-import zlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -18,143 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.desktop import DesktopClient, DesktopError, DesktopServer, PixelFormat
+from envkit.desktop.encodings import COPY, CURSOR, ENCODINGS, RAW, ZRLE, Codec
 from envkit.desktop.keys import KeyEvent, PointerEvent
-from envkit.desktop.pixels import COPY, RAW, ZLIB, ZRLE, Codec, Rectangle
+from envkit.desktop.pixels import Rectangle
 from envkit.desktop.protocol import answer, version_of, version_text
 from envkit.errors import ClosedError
+from tests.screens import picture_of, served, shows
 from tests.waiting import PATIENCE, until
 
-FORMATS = {
-    "red first": PixelFormat(),
-    "blue first": PixelFormat(shifts=(16, 8, 0)),
-    "big endian": PixelFormat(big_endian=True, shifts=(16, 8, 0)),
-    "high bytes": PixelFormat(shifts=(24, 16, 8)),
-    "depth 32": PixelFormat(depth=32),
-    "odd shifts": PixelFormat(shifts=(20, 10, 0)),
-    "16 bits": PixelFormat(16, 16, False, (31, 63, 31), (11, 5, 0)),
-    "16 bits, big endian": PixelFormat(16, 15, True, (31, 31, 31), (10, 5, 0)),
-    "8 bits": PixelFormat(8, 8, False, (7, 7, 3), (0, 3, 6)),
-}
-ENCODINGS = {"raw": RAW, "zlib": ZLIB, "zrle": ZRLE}
-
-
-def picture_of(seed, width, height, colours, run):
-    """Draws stripes: runs of one colour out of a palette."""
-    rng = np.random.default_rng(seed)
-    palette = rng.integers(0, 256, (colours, 3), np.uint8)
-    indices = rng.integers(0, colours, width * height // run + 1)
-    return palette[np.repeat(indices, run)[: width * height]].reshape(height, width, 3)
-
-
-def drawn(codec, encoding, data, shape, place=None):
-    """Decodes a rectangle, and returns the picture and what is left of the bytes."""
-    picture = np.zeros(shape, np.uint8)
-    place = place or Rectangle(0, 0, shape[1], shape[0])
-    reading = codec.decode(encoding, place, picture)
-    needed = next(reading)
-    with contextlib.suppress(StopIteration):
-        while True:
-            part, data = data[:needed], data[needed:]
-            needed = reading.send(part)
-    return picture, data
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=ENCODINGS)
-@pytest.mark.parametrize("pixel_format", FORMATS.values(), ids=FORMATS)
-@given(
-    seed=st.integers(0, 99),
-    width=st.integers(1, 140),
-    height=st.integers(1, 70),
-    colours=st.sampled_from([1, 2, 3, 4, 5, 16, 17, 90, 127, 128, 4000]),
-    run=st.sampled_from([1, 2, 7, 300, 700]),
-)
-def test_a_picture_arrives_as_its_format_can_show_it(
-    encoding, pixel_format, seed, width, height, colours, run
-):
-    picture = picture_of(seed, width, height, colours, run)
-    seen = pixel_format.colours(pixel_format.numbers(picture))
-    sender, receiver = Codec(pixel_format), Codec(pixel_format)
-
-    for _ in range(2):  # because streams go on from one rectangle to the next
-        data = sender.encode(encoding, picture)
-        got, left = drawn(receiver, encoding, data, picture.shape)
-        assert b"" == left
-        assert np.array_equal(seen, got)
-
-
-@pytest.mark.parametrize("pixel_format", FORMATS.values(), ids=FORMATS)
-def test_a_format_survives_the_wire_and_its_ends_are_black_and_white(pixel_format):
-    assert pixel_format == PixelFormat.unpack(pixel_format.pack())
-    ends = np.array([[[0, 0, 0], [255, 255, 255]]], np.uint8)
-    seen = pixel_format.decode(pixel_format.encode(ends), 2, 1)
-    assert np.array_equal(ends, seen)
-
-
-def test_a_copied_rectangle_is_taken_from_the_picture_as_it_was():
-    picture = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
-    before = picture.copy()
-    reading = Codec(PixelFormat()).decode(COPY, Rectangle(1, 1, 2, 2), picture)
-
-    assert 4 == next(reading)
-    with pytest.raises(StopIteration):
-        reading.send(struct.pack(">HH", 0, 0))
-    assert np.array_equal(before[:2, :2], picture[1:, 1:])
-
-
-def rectangle(*parts):
-    """Compresses parts into a rectangle of zlib or ZRLE."""
-    data = zlib.compress(b"".join(parts))
-    return struct.pack(">I", len(data)) + data
-
-
-SHAPE = (2, 2, 3)
-BROKEN = {
-    "an unknown encoding": (99, b"", "The encoding of a rectangle must be one of"),
-    "a copy from outside": (COPY, struct.pack(">HH", 1, 0), "must be inside the"),
-    "a length of gigabytes": (ZLIB, b"\xff" * 4, "must have no more bytes than"),
-    "no zlib at all": (ZLIB, struct.pack(">I", 3) + b"abc", "is damaged: Error -3"),
-    "too few pixels": (ZLIB, b"\0\0\0\x08" + zlib.compress(b"")[:8], "must "),
-    "a zip bomb": (ZRLE, rectangle(bytes(10**6)), "must unpack to no more than"),
-    "tiles that end early": (
-        ZRLE,
-        struct.pack(">I", 0),
-        "must have all its tiles, got 0 bytes",
-    ),
-}
-
-
-@pytest.mark.parametrize(("encoding", "data", "text"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_rectangle_is_refused(encoding, data, text, message_of):
-    def decode():
-        drawn(Codec(PixelFormat()), encoding, data, SHAPE)
-
-    assert text in message_of(DesktopError, decode)
-
-
-def tiles(*parts):
-    """Compresses tiles, and goes on with the stream, as servers do."""
-    packer = zlib.compressobj()
-    data = packer.compress(b"".join(parts)) + packer.flush(zlib.Z_SYNC_FLUSH)
-    return struct.pack(">I", len(data)) + data
-
-
-BROKEN_TILES = {
-    "an unknown kind": (b"\x11", "must be of a known kind, got 17"),
-    "a palette that another one is to be": (b"\x81", "must be of a known kind"),
-    "a run past the tile": (b"\x80abc\x07", "must end within its tile, got 8"),
-    "an endless run": (b"\x80abc" + b"\xff" * 40, "must end within its tile"),
-    "a colour that is not there": (b"\x83" + b"abc" * 3 + b"\x03" * 4, "got number 3"),
-    "a packed colour that is not there": (b"\x03" + b"abc" * 3 + b"\xff\xff", "got"),
-    "more than there are": (b"\x01abc\x00", "must end with its last tile, got 1"),
-}
-
-
-@pytest.mark.parametrize(("tile", "text"), BROKEN_TILES.values(), ids=BROKEN_TILES)
-def test_a_broken_tile_is_refused(tile, text, message_of):
-    def decode():
-        drawn(Codec(PixelFormat()), ZRLE, tiles(tile), SHAPE)
-
-    assert text in message_of(DesktopError, decode)
+BLUE_FIRST = PixelFormat(shifts=(16, 8, 0))
+SMALL = PixelFormat(16, 16, False, (31, 63, 31), (11, 5, 0))
 
 
 def test_versions_between_those_of_the_standard_are_the_oldest():
@@ -170,24 +39,6 @@ def test_another_protocol_is_refused(text):
 
 
 # Our two ends.
-
-
-@contextlib.contextmanager
-def served(*args, **kwargs):
-    """Serves a desktop, with its events in a queue."""
-    events = queue.Queue()
-    with DesktopServer(*args, on_event=events.put, **kwargs) as server:
-        yield server, events
-
-
-def shows(client, picture):
-    """Returns whether a client comes to show a picture."""
-
-    def is_there():
-        client.update(timeout=0.1)
-        return np.array_equal(picture, client.frame)
-
-    return until(is_there)
 
 
 @pytest.mark.parametrize("encoding", [*ENCODINGS])
@@ -243,6 +94,32 @@ def test_a_client_sees_no_update_while_nothing_changes():
         assert client.update(timeout=0.05) is False
         client.refresh()
         assert client.update(timeout=PATIENCE) is True
+
+
+def test_a_client_may_have_the_pointer_apart_and_the_new_name():
+    with (
+        DesktopServer((64, 48), name="first") as server,
+        DesktopClient(*server.address, draw_cursor=False) as apart,
+        DesktopClient(*server.address) as other,
+    ):
+        names = [apart.name, other.name]
+        server.rename("second")
+        for client in (apart, other):
+
+            def has_name(client=client):
+                client.update(timeout=0.1)
+                return client.name == "second"
+
+            assert until(has_name)
+        cursor = apart.cursor
+
+    assert ["first", "first"] == names
+    assert (None, (14, 10, 4), (0, 0)) == (
+        other.cursor,
+        cursor.picture.shape,
+        (cursor.x, cursor.y),
+    )
+    assert {0, 255} == set(cursor.picture[..., 3].flat)
 
 
 def test_one_viewer_controls_and_the_others_observe():
@@ -407,10 +284,10 @@ def test_every_version_of_the_protocol_is_understood(version, password):
             if password is not None or version == (3, 8):
                 link.sendall(b"\0\0\0\0")
             assert b"\1" == read(link, 1)
-            other = FORMATS["blue first"].pack()
+            other = BLUE_FIRST.pack()
             link.sendall(struct.pack(">HH", 1, 1) + other + b"\0\0\0\2ab")
             assert b"\0\0\0\0" + PixelFormat().pack() == read(link, 20)
-            read(link, 4 + 4 * 5 + 10)
+            read(link, 4 + 4 * 8 + 10)
             # A map of colours, a bell and a text, which all mean nothing here.
             link.sendall(b"\1\0\0\0\0\1abcdef" + b"\2" + b"\3\0\0\0\0\0\0\3txt")
             header = struct.pack(">HHHHi", 0, 0, 1, 1, RAW)
@@ -439,14 +316,112 @@ def test_every_version_of_the_protocol_is_understood(version, password):
         assert [] == errors
 
 
+def entered(server):
+    """Connects as a viewer that may send what it likes."""
+    link = socket.create_connection(server.address, timeout=PATIENCE)
+    link.sendall(version_text((3, 8)) + b"\1\1")
+    assert len(read(link, 12 + 2 + 4 + 24 + 6)) == 48
+    return link
+
+
+def test_the_streams_go_on_when_a_viewer_chooses_another_format():
+    """As TigerVNC's viewer does when it finds the network slow."""
+    picture = picture_of(3, 8, 4, 3, 2)
+    codec = Codec(PixelFormat())
+    with DesktopServer((8, 4)) as server, entered(server) as link:
+        server.show(picture)
+        link.sendall(struct.pack(">BxHi", 2, 1, ZRLE))
+        for pixel_format in [BLUE_FIRST, SMALL, BLUE_FIRST]:
+            codec.format = pixel_format
+            link.sendall(b"\0\0\0\0" + pixel_format.pack())
+            link.sendall(struct.pack(">BBHHHH", 3, 0, 0, 0, 8, 4))
+            assert b"\0\0\0\1" == read(link, 4)
+            assert struct.pack(">HHHHi", 0, 0, 8, 4, ZRLE) == read(link, 12)
+            length = read(link, 4)
+            data = length + read(link, int.from_bytes(length, "big"))
+            got = np.zeros_like(picture)
+            codec.draw(ZRLE, Rectangle(0, 0, 8, 4), got, data)
+            assert np.array_equal(
+                pixel_format.colours(pixel_format.numbers(picture)), got
+            )
+
+
 # Bad peers.
+
+
+def test_a_viewer_that_holds_more_keys_than_there_are_is_left():
+    with served() as (server, events), entered(server) as link:
+        keys = [struct.pack(">BBxxI", 4, 1, key) for key in range(1, 300)]
+        with contextlib.suppress(OSError):
+            link.sendall(b"".join(keys))
+        with contextlib.suppress(OSError):
+            assert b"" == link.recv(1)
+        pressed = [events.get(timeout=PATIENCE) for _ in range(512)]
+
+    assert [True] * 256 + [False] * 256 == [event.down for event in pressed]
+    assert {event.key for event in pressed} == set(range(1, 257))
+
+
+def test_a_server_cannot_make_a_client_take_more_memory_than_pixels_need():
+    """Sizes and lengths are checked before anything is kept for them."""
+    huge = struct.pack(">HHHHi", 0, 0, 0xFFFF, 0xFFFF, -223)
+    messages = {
+        "a huge desktop": (huge, "must have at most 67108864 pixels, got 65535"),
+        "a huge name": (
+            struct.pack(">HHHHi", 0, 0, 0, 0, -307) + b"\xff" * 4,
+            "must have at most 65536 bytes, got 4294967295",
+        ),
+        "a huge pointer": (
+            struct.pack(">HHHHi", 0, 0, 0xFFFF, 0xFFFF, CURSOR),
+            "A pointer must have at most 65536 pixels, got 65535 x 65535",
+        ),
+        "a rectangle outside": (
+            struct.pack(">HHHHi", 4, 4, 0xFFFF, 1, RAW),
+            "must be inside the desktop of 8 x 8, got 65535 x 1 at 4, 4",
+        ),
+    }
+    tracemalloc.start()
+    try:
+        for message, text in messages.values():
+            with (
+                pytest.raises(DesktopError, match=text),
+                answering(GREETING + INIT + b"\0\0\0\1" + message) as address,
+                DesktopClient(*address, draw_cursor=False) as client,
+            ):
+                until(lambda client=client: client.update(timeout=PATIENCE) is None)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@contextlib.contextmanager
+def answering(data):
+    """Listens, and sends the same bytes to a client, which may say what it likes."""
+
+    def serve():
+        with contextlib.suppress(OSError):
+            link, _ = listener.accept()
+            with link:
+                link.sendall(data)
+                while link.recv(1 << 16):
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            thread.join(PATIENCE)
+
 
 GREETING = version_text((3, 8)) + b"\1\1" + b"\0\0\0\0"
 INIT = struct.pack(">HH", 8, 8) + PixelFormat().pack() + b"\0\0\0\0"
+TILE = Codec(PixelFormat()).encode(ZRLE, np.zeros((2, 2, 3), np.uint8))
 MESSAGES = [
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 1, 1, RAW) + b"abcd",
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 8, 8, -223),
-    b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 2, 2, ZRLE) + tiles(b"\1abc"),
+    b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 2, 2, ZRLE) + TILE,
     b"\0\0\0\1" + struct.pack(">HHHHi", 1, 1, 2, 2, COPY) + b"\0\0\0\0",
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 0xFFFF, 0xFFFF, -223),
     b"\1\0\0\0\0\0",
@@ -504,7 +479,7 @@ VIEWER = [
     version_text((3, 8)),
     version_text((3, 3)),
     b"\1",
-    b"\0\0\0\0" + FORMATS["16 bits"].pack(),
+    b"\0\0\0\0" + SMALL.pack(),
     struct.pack(">BxHii", 2, 2, ZRLE, -223),
     struct.pack(">BBHHHH", 3, 0, 0, 0, 64, 64),
     struct.pack(">BBHHHH", 3, 1, 60, 60, 0xFFFF, 0xFFFF),
@@ -538,94 +513,3 @@ def test_no_bytes_of_a_viewer_do_more_than_end_its_connection():
             assert shows(good, picture)
             assert server.ended() is None
             assert until(lambda: server.viewers == 1)
-
-
-# The ends of others.
-
-XVNC = shutil.which("Xvnc")
-needs_xvnc = pytest.mark.skipif(XVNC is None, reason="Xvnc is not installed")
-
-
-@contextlib.contextmanager
-def xvnc(tmp_path, password=None):
-    """Starts TigerVNC's server; yields where it listens and its display."""
-    path = tmp_path / "vnc.sock"
-    command = [XVNC, "-rfbunixpath", str(path), "-rfbport", "-1"]
-    command += ["-geometry", "320x240", "-FrameRate", "60", "-wr"]
-    if password is None:
-        command += ["-SecurityTypes", "None"]
-    else:
-        secret = tmp_path / "passwd"
-        # Such a file has the password, encrypted by a key that all of them share.
-        key = bytes([23, 82, 107, 6, 35, 78, 88, 7]).decode("latin-1")
-        secret.write_bytes(answer(password.encode().ljust(8, b"\0"), key))
-        command += ["-SecurityTypes", "VncAuth", "-rfbauth", str(secret)]
-    reader, writer = os.pipe()
-    with open(reader, "rb") as told:
-        with (tmp_path / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [*command, "-displayfd", str(writer)], pass_fds=[writer], stderr=log
-            )
-        os.close(writer)
-        try:
-            display = told.readline().decode().strip()
-            assert display, (tmp_path / "log").read_text()
-            yield str(path), f":{display}"
-        finally:
-            server.terminate()
-            server.wait()
-
-
-@needs_xvnc
-@pytest.mark.parametrize("password", [None, "secret"])
-@pytest.mark.parametrize("encoding", [*ENCODINGS])
-def test_tigervncs_server_is_understood(tmp_path, encoding, password, message_of):
-    with xvnc(tmp_path, password) as (path, _):
-        with DesktopClient(path, password=password, encodings=[encoding, "copy"]) as it:
-            assert until(lambda: it.update(timeout=1)) is True
-            assert (320, 240) == it.size
-            assert until(lambda: it.update(timeout=0.1) or it.frame.max() == 255)
-            assert 255 == it.frame.max()
-            it.press("a")
-            it.pointer(10, 10)
-        if password is not None:
-            message = message_of(
-                DesktopError, lambda: DesktopClient(path, password="wrong")
-            )
-            assert "refuses the password: Authentication failure" in message
-
-
-@needs_xvnc
-@pytest.mark.skipif(
-    shutil.which("xtigervncviewer") is None, reason="a VNC viewer is not installed"
-)
-def test_tigervncs_viewer_shows_our_desktop(tmp_path):
-    """It draws into TigerVNC's server, where our client sees what it shows."""
-    picture = np.zeros((60, 80, 3), np.uint8)
-    picture[:] = (10, 200, 30)
-    with xvnc(tmp_path) as (path, display), served((80, 60)) as (server, events):
-        server.show(picture)
-        host, port = server.address
-        viewer = subprocess.Popen(
-            ["xtigervncviewer", "-display", display, f"{host}::{port}"],
-            stderr=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            with DesktopClient(path) as screen:
-
-                def greens():
-                    screen.update(timeout=0.1)
-                    return np.argwhere((screen.frame == (10, 200, 30)).all(axis=2))
-
-                assert until(lambda: len(greens()) > 3000)
-                y, x = greens().mean(axis=0).astype(int).tolist()
-                screen.pointer(x, y)
-                screen.pointer(x, y, buttons=1)
-                screen.pointer(x, y)
-                while not (event := events.get(timeout=PATIENCE)).buttons:
-                    assert isinstance(event, PointerEvent)
-                assert max(abs(event.x - 40), abs(event.y - 30)) < 8
-        finally:
-            viewer.terminate()
-            viewer.wait()

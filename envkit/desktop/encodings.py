@@ -1,0 +1,286 @@
+"""The encodings of rectangles, for both ends of a connection.
+
+Each end has one `Codec`, because the streams of zlib go on from one rectangle to the
+next. No size that the other end names is trusted: each is checked before memory is
+taken for it, and a compressed rectangle is unpacked as far as its pixels reach.
+
+| number | encoding       | what follows the header of the rectangle                   |
+|--------|----------------|------------------------------------------------------------|
+| 0      | `RAW`          | the pixels                                                 |
+| 1      | `COPY`         | where in the picture the rectangle was before              |
+| 5      | `HEXTILE`      | tiles of 16 x 16                                           |
+| 6      | `ZLIB`         | a length, and the pixels in one stream of zlib             |
+| 7      | `TIGHT`        | filtered pixels in four streams of zlib, or JPEG           |
+| 16     | `ZRLE`         | a length, and tiles of 64 x 64 in another stream           |
+| -223   | `DESKTOP_SIZE` | nothing: the header has the new size of the desktop        |
+| -224   | `LAST`         | nothing: no rectangle follows in this update               |
+| -239   | `CURSOR`       | the picture of the pointer, and which of its pixels count  |
+| -307   | `NAME`         | the new name of the desktop                                |
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Generator
+from typing import NamedTuple
+
+import numpy as np
+
+from envkit.desktop import hextile, zrle
+from envkit.desktop.pixels import PixelFormat, Rectangle, Unpacker
+from envkit.desktop.protocol import DesktopError
+from envkit.desktop.tight import WIDEST, Tight
+from envkit.types import Array
+
+__all__ = [
+    "COPY",
+    "CURSOR",
+    "DESKTOP_SIZE",
+    "ENCODINGS",
+    "HEXTILE",
+    "LAST",
+    "NAME",
+    "QUALITY",
+    "RAW",
+    "TIGHT",
+    "ZLIB",
+    "ZRLE",
+    "Codec",
+    "Cursor",
+    "blocks_of",
+    "name_bytes",
+    "read_name",
+]
+
+RAW, COPY, HEXTILE, ZLIB, TIGHT, ZRLE = 0, 1, 5, 6, 7, 16
+DESKTOP_SIZE, LAST, CURSOR, NAME = -223, -224, -239, -307
+# The lowest of ten numbers, by which a viewer allows JPEG of a quality from 0 to 9.
+QUALITY = -32
+# Those that a server can choose for pixels.
+ENCODINGS = {
+    "raw": RAW,
+    "hextile": HEXTILE,
+    "zlib": ZLIB,
+    "tight": TIGHT,
+    "zrle": ZRLE,
+}
+
+_LENGTH = struct.Struct(">I")
+_PLACE = struct.Struct(">HH")
+# How many bytes of plain pixels are read at a time.
+_PART = 1 << 18
+_LARGEST_CURSOR, _LONGEST_NAME = 1 << 16, 1 << 16
+
+
+class Cursor(NamedTuple):
+    """The picture of the pointer.
+
+    Attributes:
+        picture: Height, width, and red, green, blue and opacity: 0 or 255.
+        x: The column of the pixel that is at the place of the pointer.
+        y: Its row.
+    """
+
+    picture: Array
+    x: int
+    y: int
+
+
+class Codec:
+    """Encodes and decodes rectangles; each end of a connection has one.
+
+    Attributes:
+        format: The format of pixels, which may change between two rectangles.
+        quality: That of JPEG in tight, from 0 to 9; `None` for no JPEG.
+
+    Example:
+        >>> picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+        >>> sent = Codec(PixelFormat()).encode(ZRLE, picture)
+        >>> shown = np.zeros_like(picture)
+        >>> reading = Codec(PixelFormat()).decode(ZRLE, Rectangle(0, 0, 2, 2), shown)
+        >>> count = next(reading)  # it asks for bytes until it has drawn
+        >>> count = reading.send(sent[:count])
+        >>> reading.send(sent[4:])
+        Traceback (most recent call last):
+        StopIteration
+        >>> np.array_equal(picture, shown)
+        True
+    """
+
+    def __init__(self, pixel_format: PixelFormat, quality: int | None = None) -> None:
+        """Begins the streams of zlib."""
+        self.format, self.quality = pixel_format, quality
+        self._packers = {number: zlib.compressobj(1) for number in (ZLIB, ZRLE)}
+        self._unpackers = {number: Unpacker() for number in (ZLIB, ZRLE)}
+        self._tight = Tight()
+
+    def encode(self, encoding: int, picture: Array) -> bytes:
+        """Returns what follows the header of a rectangle with these pixels."""
+        if encoding == RAW:
+            return self.format.encode(picture)
+        if encoding == HEXTILE:
+            return hextile.encode(self.format, picture)
+        if encoding == TIGHT:
+            return self._tight.encode(self.format, picture, self.quality)
+        if encoding == ZLIB:
+            return self._packed(ZLIB, self.format.encode(picture))
+        return self._packed(ZRLE, zrle.encode(self.format, picture))
+
+    def draw(self, encoding: int, place: Rectangle, picture: Array, data: bytes) -> int:
+        """Draws a rectangle whose bytes are all there; returns how many it had.
+
+        Raises:
+            DesktopError: The bytes are not those of the encoding, or too few.
+        """
+        reading = self.decode(encoding, place, picture)
+        used = 0
+        try:
+            needed = next(reading)
+            while used + needed <= len(data):
+                part = data[used : used + needed]
+                used += needed
+                needed = reading.send(part)
+        except StopIteration:
+            return used
+        raise DesktopError(
+            f"A rectangle must have all its bytes, got {len(data)} of {used + needed} "
+            "or more."
+        )
+
+    def decode(
+        self, encoding: int, place: Rectangle, picture: Array
+    ) -> Generator[int, bytes, None]:
+        """Draws a rectangle; yields how many bytes it needs next, and is sent them.
+
+        Raises:
+            DesktopError: The bytes are not those of the encoding.
+        """
+        _, _, width, height = place
+        drawn = place.of(picture)
+        if encoding == RAW:
+            # By rows, because a large one is not to be in memory twice.
+            row = width * self.format.size
+            for y in range(0, height, count := max(1, _PART // row)):
+                rows = min(count, height - y)
+                data = yield rows * row
+                drawn[y : y + rows] = self.format.decode(data, width, rows)
+        elif encoding == COPY:
+            x, y = _PLACE.unpack((yield _PLACE.size))
+            source = Rectangle(x, y, width, height)
+            _check_inside(source, picture)
+            drawn[:] = source.of(picture).copy()
+        elif encoding == ZLIB:
+            size = place.area * self.format.size
+            data = yield from self._unpacked(ZLIB, size)
+            if len(data) != size:
+                raise DesktopError(
+                    f"A rectangle of zlib must have {size} bytes, got {len(data)}."
+                )
+            drawn[:] = self.format.decode(data, width, height)
+        elif encoding == ZRLE:
+            most = zrle.most_bytes(self.format, width, height)
+            data = yield from self._unpacked(ZRLE, most)
+            drawn[:] = zrle.decode(self.format, data, width, height)
+        elif encoding == TIGHT:
+            drawn[:] = yield from self._tight.decode(self.format, width, height)
+        elif encoding == HEXTILE:
+            drawn[:] = yield from hextile.decode(self.format, width, height)
+        else:
+            raise DesktopError(
+                f"The encoding of a rectangle must be one of those that were asked "
+                f"for, got {encoding}."
+            )
+
+    def encode_cursor(self, cursor: Cursor) -> bytes:
+        """Returns what follows the header of a rectangle with the pointer's picture."""
+        opaque = cursor.picture[..., 3] > 0
+        pixels = self.format.encode(cursor.picture[..., :3])
+        return pixels + np.packbits(opaque, axis=1).tobytes()
+
+    def decode_cursor(self, place: Rectangle) -> Generator[int, bytes, Cursor]:
+        """Reads the picture of the pointer.
+
+        Raises:
+            DesktopError: It is too large.
+        """
+        x, y, width, height = place
+        if place.area > _LARGEST_CURSOR:
+            raise DesktopError(
+                f"A pointer must have at most {_LARGEST_CURSOR} pixels, got {width} x "
+                f"{height}."
+            )
+        picture: Array = np.zeros((height, width, 4), np.uint8)
+        if place.area:
+            pixels = yield place.area * self.format.size
+            bits = yield -(-width // 8) * height
+            rows = np.frombuffer(bits, np.uint8).reshape(height, -1)
+            picture[..., :3] = self.format.decode(pixels, width, height)
+            picture[..., 3] = np.unpackbits(rows, axis=1)[:, :width] * 255
+        return Cursor(picture, x, y)
+
+    def _packed(self, encoding: int, data: bytes) -> bytes:
+        packer = self._packers[encoding]
+        packed = packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+        return _LENGTH.pack(len(packed)) + packed
+
+    def _unpacked(self, encoding: int, most: int) -> Generator[int, bytes, bytes]:
+        (length,) = _LENGTH.unpack((yield _LENGTH.size))
+        unpacker = self._unpackers[encoding]
+        unpacker.check(length, most)
+        return unpacker.unpack((yield length), most)
+
+
+def read_name() -> Generator[int, bytes, str]:
+    """Reads the name of a desktop.
+
+    Raises:
+        DesktopError: It is too long.
+    """
+    (length,) = _LENGTH.unpack((yield _LENGTH.size))
+    if length > _LONGEST_NAME:
+        raise DesktopError(
+            f"The name of a desktop must have at most {_LONGEST_NAME} bytes, got "
+            f"{length}."
+        )
+    return (yield length).decode("utf-8", "replace") if length else ""
+
+
+def name_bytes(name: str) -> bytes:
+    """Returns the name of a desktop with its length."""
+    data = name.encode("utf-8")[:_LONGEST_NAME]
+    return _LENGTH.pack(len(data)) + data
+
+
+def blocks_of(encoding: int, place: Rectangle) -> list[Rectangle]:
+    """Returns the rectangles in which a place is sent, none larger than it may be.
+
+    Example:
+        >>> blocks_of(RAW, Rectangle(0, 0, 3000, 5))
+        [Rectangle(x=0, y=0, width=3000, height=5)]
+        >>> [block.width for block in blocks_of(TIGHT, Rectangle(0, 0, 3000, 5))]
+        [2048, 952]
+    """
+    if encoding != TIGHT:
+        return [place]
+    # So that lengths fit into 22 bits, and colours into palettes.
+    rows = 256
+    return [
+        Rectangle(
+            x,
+            y,
+            min(WIDEST, place.x + place.width - x),
+            min(rows, place.y + place.height - y),
+        )
+        for y in range(place.y, place.y + place.height, rows)
+        for x in range(place.x, place.x + place.width, WIDEST)
+    ]
+
+
+def _check_inside(place: Rectangle, picture: Array) -> None:
+    height, width = picture.shape[:2]
+    if place.x + place.width > width or place.y + place.height > height:
+        raise DesktopError(
+            f"A rectangle must be inside the desktop of {width} x {height}, got "
+            f"{place.width} x {place.height} at {place.x}, {place.y}."
+        )

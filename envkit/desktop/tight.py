@@ -1,0 +1,298 @@
+"""Tight: rectangles by filters and four streams of zlib, or as JPEG.
+
+| control byte          | the rectangle                                            |
+|-----------------------|----------------------------------------------------------|
+| bits 0 to 3           | which streams begin anew                                 |
+| 8 in the upper half   | one colour                                               |
+| 9 in the upper half   | JPEG                                                     |
+| 0 to 7                | stream 0 to 3; with 4, a byte that names the filter:     |
+|                       | 0 none, 1 a palette, 2 differences from what is expected |
+
+Pixels of 32 bits with bytes for colours are three bytes: red, green, blue.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from envkit.desktop.pixels import (
+    PixelFormat,
+    Unpacker,
+    bits_of,
+)
+from envkit.desktop.protocol import DesktopError
+from envkit.errors import MissingDependencyError
+from envkit.types import Array
+
+__all__ = ["Tight", "check_jpeg", "has_jpeg"]
+
+# Wider rectangles are not in the protocol.
+WIDEST = 2048
+# Shorter parts are not compressed.
+_SHORT = 12
+_FILL, _JPEG, _NAMED = 8, 9, 4
+_COPY, _PALETTE, _GRADIENT = 0, 1, 2
+# How JPEG is asked for, from 0 to 9, as other servers understand it.
+_QUALITIES = (15, 29, 41, 42, 62, 77, 79, 86, 92, 100)
+# Pictures with more colours are for JPEG, if that is allowed.
+_MOST_COLOURS = 96
+# How many rows of differences are added up together.
+_BAND = 64
+
+
+def has_jpeg() -> bool:
+    """True if Pillow is installed, which encodes and decodes JPEG."""
+    from importlib.util import find_spec
+
+    return find_spec("PIL") is not None
+
+
+def check_jpeg() -> None:
+    """Raises if there is no Pillow.
+
+    Raises:
+        MissingDependencyError: It is not installed.
+    """
+    if not has_jpeg():
+        raise MissingDependencyError(
+            "JPEG needs the package pillow, which is not installed. "
+            'pip install "envkit[vnc]"'
+        )
+
+
+class Tight:
+    """Encodes and decodes rectangles; each end of a connection has one."""
+
+    def __init__(self) -> None:
+        """Begins the streams."""
+        self._packers = [zlib.compressobj(1) for _ in range(4)]
+        self._unpackers = [Unpacker() for _ in range(4)]
+
+    def encode(
+        self, pixel_format: PixelFormat, picture: Array, quality: int | None
+    ) -> bytes:
+        """Returns what follows the header of a rectangle with these pixels."""
+        numbers = pixel_format.numbers(picture)
+        flat = numbers.reshape(-1)
+        changes = np.flatnonzero(flat[1:] != flat[:-1])
+        if not len(changes):
+            return bytes([_FILL << 4]) + _pixels(pixel_format, picture[:1, :1])
+        palette, places = np.unique(
+            flat[np.concatenate([[0], changes + 1])], return_index=True
+        )
+        if quality is not None and len(palette) > _MOST_COLOURS:
+            return _as_jpeg(picture, _QUALITIES[quality])
+        if len(palette) > min(256, flat.size // 4):
+            return bytes([0]) + self._packed(0, _pixels(pixel_format, picture))
+        where = np.concatenate([[0], changes + 1])[places]
+        colours = picture.reshape(-1, 3)[where][None]
+        indices = np.searchsorted(palette, numbers)
+        stream = 1 if len(palette) == 2 else 2
+        data = (
+            bits_of(indices, 1)
+            if len(palette) == 2
+            else indices.astype(np.uint8).tobytes()
+        )
+        head = bytes([(_NAMED | stream) << 4, _PALETTE, len(palette) - 1])
+        return head + _pixels(pixel_format, colours) + self._packed(stream, data)
+
+    def decode(
+        self, pixel_format: PixelFormat, width: int, height: int
+    ) -> Generator[int, bytes, Array]:
+        """Reads a rectangle, and returns its picture.
+
+        Raises:
+            DesktopError: The bytes are not those of the encoding.
+        """
+        if width > WIDEST:
+            raise DesktopError(
+                f"A rectangle of tight must be at most {WIDEST} wide, got {width}."
+            )
+        size = _size_of(pixel_format)
+        (control,) = yield 1
+        for number, unpacker in enumerate(self._unpackers):
+            if control >> number & 1:
+                unpacker.restart()
+        kind = control >> 4
+        if kind == _FILL:
+            pixel = _picture(pixel_format, (yield size), 1, 1)
+            return np.broadcast_to(pixel, (height, width, 3))
+        if kind == _JPEG:
+            length = yield from _length()
+            return _of_jpeg((yield length), width, height)
+        if kind > _JPEG:
+            raise DesktopError(
+                f"A rectangle of tight must be of a known kind, got {kind}."
+            )
+        unpacker = self._unpackers[kind & 3]
+        filtered = (yield 1)[0] if kind & _NAMED else _COPY
+        if filtered == _PALETTE:
+            count = (yield 1)[0] + 1
+            palette = _picture(pixel_format, (yield count * size), count, 1)[0]
+            row = -(-width // 8) if count <= 2 else width
+            data = yield from _unpacked(unpacker, row * height)
+            return _chosen(palette, data, width, height)
+        if filtered not in (_COPY, _GRADIENT):
+            raise DesktopError(
+                f"A filter of tight must be one of 0, 1 and 2, got {filtered}."
+            )
+        data = yield from _unpacked(unpacker, width * height * size)
+        if filtered == _GRADIENT:
+            return _summed(pixel_format, data, width, height)
+        return _picture(pixel_format, data, width, height)
+
+    def _packed(self, stream: int, data: bytes) -> bytes:
+        if len(data) < _SHORT:
+            return data
+        packer = self._packers[stream]
+        packed = packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+        return _length_bytes(len(packed)) + packed
+
+
+def _length_bytes(length: int) -> bytes:
+    """Encodes a length: seven bits in each of two bytes, and eight in a third."""
+    if length < 1 << 7:
+        return bytes([length])
+    if length < 1 << 14:
+        return bytes([length & 127 | 128, length >> 7])
+    return bytes([length & 127 | 128, length >> 7 & 127 | 128, length >> 14])
+
+
+def _length() -> Generator[int, bytes, int]:
+    (byte,) = yield 1
+    length = byte & 127
+    if byte & 128:
+        (byte,) = yield 1
+        length |= (byte & 127) << 7
+        if byte & 128:
+            (byte,) = yield 1
+            length |= byte << 14
+    return length
+
+
+def _unpacked(unpacker: Unpacker, size: int) -> Generator[int, bytes, bytes]:
+    if size < _SHORT:
+        return (yield size)
+    length = yield from _length()
+    unpacker.check(length, size)
+    data = unpacker.unpack((yield length), size)
+    if len(data) != size:
+        raise DesktopError(
+            f"A rectangle of tight must have {size} bytes, got {len(data)}."
+        )
+    return data
+
+
+def _is_short(pixel_format: PixelFormat) -> bool:
+    """True for pixels that are three bytes: red, green, blue."""
+    of_bytes = pixel_format.maxima == (255, 255, 255)
+    return of_bytes and pixel_format.bits == 32 and pixel_format.depth == 24
+
+
+def _size_of(pixel_format: PixelFormat) -> int:
+    return 3 if _is_short(pixel_format) else pixel_format.size
+
+
+def _pixels(pixel_format: PixelFormat, picture: Array) -> bytes:
+    if _is_short(pixel_format):
+        return picture.tobytes()
+    return pixel_format.encode(picture)
+
+
+def _picture(pixel_format: PixelFormat, data: bytes, width: int, height: int) -> Array:
+    if _is_short(pixel_format):
+        return np.frombuffer(data, np.uint8).reshape(height, width, 3)
+    return pixel_format.decode(data, width, height)
+
+
+def _chosen(palette: Array, data: bytes, width: int, height: int) -> Array:
+    indices: Array = np.frombuffer(data, np.uint8).reshape(height, -1)
+    if len(palette) <= 2:
+        indices = np.unpackbits(indices, axis=1)[:, :width]
+    if int(indices.max()) >= len(palette):
+        raise DesktopError(
+            f"A rectangle of tight must choose from its {len(palette)} colours, got "
+            f"number {indices.max()}."
+        )
+    chosen: Array = palette[indices]
+    return chosen
+
+
+def _summed(pixel_format: PixelFormat, data: bytes, width: int, height: int) -> Array:
+    """Adds what is expected to differences, as the gradient filter has it.
+
+    A pixel is expected to differ from the one above as the pixel to its left does from
+    the one above that. So all pixels of a diagonal are known at once, from the left and
+    below to the right and above, when those before it are.
+    """
+    if _is_short(pixel_format):
+        bands: Array = np.frombuffer(data, np.uint8).reshape(height, width, 3)
+        most = np.array((255, 255, 255), np.int32)
+    else:
+        numbers = np.frombuffer(data, pixel_format.dtype).reshape(height, width)
+        bands = pixel_format.bands(numbers)
+        most = np.array(pixel_format.maxima, np.int32)
+    picture = np.empty((height, width, 3), np.int32)
+    last = np.zeros((width, 3), np.int32)
+    for y in range(0, height, _BAND):
+        picture[y : y + _BAND] = _summed_band(bands[y : y + _BAND], last, most)
+        last = picture[min(y + _BAND, height) - 1]
+    return pixel_format.of_bands(picture)
+
+
+def _summed_band(bands: Array, before: Array, most: Array) -> Array:
+    """Adds what is expected to the differences of some rows; `before` is above them."""
+    height, width, _ = bands.shape
+    # Diagonals as rows: pixel (y, x) is in row y + x + 2 and column y + 1, so that
+    # there is a pixel above and to the left of all of them.
+    sums = np.zeros((height + width + 1, height + 1, 3), np.int32)
+    sums[1 : width + 1, 0] = before
+    slanted = np.zeros((height + width - 1, height, 3), np.int32)
+    for y in range(height):
+        slanted[y : y + width, y] = bands[y]
+    for number in range(height + width - 1):
+        first, last = max(0, number - width + 1), min(height, number + 1)
+        here = slice(first + 1, last + 1)
+        left, above = sums[number + 1, here], sums[number + 1, first:last]
+        expected = np.clip(left + above - sums[number, first:last], 0, most)
+        sums[number + 2, here] = (slanted[number, first:last] + expected) & most
+    return np.stack([sums[y + 2 : y + 2 + width, y + 1] for y in range(height)])
+
+
+def _as_jpeg(picture: Array, quality: int) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    image.save(file, "JPEG", quality=quality)
+    data = file.getvalue()
+    return bytes([_JPEG << 4]) + _length_bytes(len(data)) + data
+
+
+def _of_jpeg(data: bytes, width: int, height: int) -> Array:
+    if not has_jpeg():
+        raise DesktopError(
+            "The server has sent JPEG, which needs the package pillow. "
+            'pip install "envkit[vnc]", or leave "tight" out of encodings.'
+        )
+    from PIL import Image
+
+    open_image: Callable[..., Any] = Image.open
+    try:
+        with open_image(io.BytesIO(data), formats=["JPEG"]) as image:
+            # Before its pixels take memory.
+            if image.size != (width, height):
+                raise DesktopError(
+                    f"A picture of JPEG must be {width} x {height}, as its rectangle, "
+                    f"got {image.size[0]} x {image.size[1]}."
+                )
+            return np.asarray(image.convert("RGB"))
+    except DesktopError:
+        raise
+    except Exception as error:  # Pillow raises what its parts do.
+        raise DesktopError(f"A picture of JPEG is damaged: {error}.") from error

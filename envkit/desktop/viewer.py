@@ -1,0 +1,362 @@
+"""The connection of a viewer: what it may do, sends, and has been shown."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import struct
+from collections.abc import Generator, Iterator
+from typing import Protocol
+
+import numpy as np
+
+from envkit.desktop.encodings import (
+    CURSOR,
+    DESKTOP_SIZE,
+    ENCODINGS,
+    NAME,
+    QUALITY,
+    RAW,
+    Codec,
+    Cursor,
+    blocks_of,
+    name_bytes,
+)
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent
+from envkit.desktop.pixels import PixelFormat, Rectangle
+from envkit.desktop.protocol import (
+    NO_PASSWORD,
+    PASSWORD,
+    DesktopError,
+    Script,
+    Wire,
+    answer,
+    version_of,
+    version_text,
+)
+from envkit.desktop.tight import has_jpeg
+from envkit.types import Array
+
+__all__ = ["Desk", "Viewer", "changed_tiles", "grid_of"]
+
+_TILE = 32
+_MOST_ENCODINGS, _PART = 1 << 10, 1 << 16
+# Keyboards have fewer keys.
+_MOST_KEYS = 256
+
+
+class Desk(Protocol):
+    """What the viewers of a desktop share.
+
+    Attributes:
+        name: The name of the desktop.
+        passwords: That of viewers that control, and that of observers.
+        size: The width and the height of the picture.
+    """
+
+    name: str
+    passwords: tuple[str | None, str | None]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The width and the height of the picture."""
+
+    def take(self, viewer: Viewer, event: Event) -> bool:
+        """Hands on an event, if the viewer controls; returns whether it does."""
+
+
+class Viewer:
+    """The connection of a viewer, in the thread of the server.
+
+    Attributes:
+        wire: What it is read from.
+        host: Where it is.
+        ready: Whether the handshake is over.
+        controls: Whether it knows the password of those that control.
+        leaving: Why it is to leave, when it has been told so; else empty.
+    """
+
+    def __init__(
+        self, desk: Desk, link: socket.socket, host: str, deadline: float
+    ) -> None:
+        """Greets the viewer; the handshake must be over by the deadline."""
+        self._desk = desk
+        self.host, self.deadline = host, deadline
+        self.ready = self.controls = False
+        self.leaving = ""
+        self._codec = Codec(PixelFormat())
+        self._encoding = RAW
+        # What it knows beside pixels.
+        self._resizes = self._has_cursor = self._has_name = False
+        self._size, self._name = (0, 0), ""
+        self._cursor_sent = False
+        # What it has not been shown yet, and what it has asked for.
+        self._dirty: Array = np.zeros((0, 0), bool)
+        self._region: Rectangle | None = None
+        self._down: set[int] = set()
+        self._pointer = PointerEvent(0, 0, 0)
+        self.wire = Wire(link, self._script())
+        self.wire.send(version_text((3, 8)))
+
+    def note(self, frame: Array, changes: Array | None) -> None:
+        """Adds what has changed in the picture to what is to be shown."""
+        grid = grid_of(frame)
+        if self._dirty.shape != grid:
+            self._dirty = np.ones(grid, bool)
+        elif changes is not None:
+            self._dirty |= changes
+
+    def wants_update(self) -> bool:
+        """True if it has asked, has taken what was sent, and there is anything new."""
+        return (
+            self._region is not None
+            and not self.wire.unsent
+            and not self.leaving
+            and (
+                bool(self._dirty[_tiles_of(self._region)].any())
+                or (self._has_name and self._name != self._desk.name)
+            )
+        )
+
+    def send_update(self, frame: Array) -> None:
+        """Sends what has changed in the region that was asked for."""
+        height, width = frame.shape[:2]
+        rectangles = self._news()
+        if self._resizes and self._size != (width, height):
+            self._size = (width, height)
+            rectangles.append(_header(Rectangle(0, 0, width, height), DESKTOP_SIZE))
+            self._region, self._dirty[:] = Rectangle(0, 0, width, height), True
+        assert self._region is not None
+        tiles = _tiles_of(self._region)
+        for area in _areas(self._dirty[tiles], tiles):
+            place = _clipped(
+                area, min(width, self._size[0]), min(height, self._size[1])
+            )
+            for block in blocks_of(self._encoding, place) if place.area else ():
+                data = self._codec.encode(self._encoding, block.of(frame))
+                rectangles.append(_header(block, self._encoding) + data)
+        self._dirty[tiles] = False
+        if rectangles:
+            self._region = None
+            count = struct.pack(">BxH", 0, len(rectangles))
+            self.wire.send(count + b"".join(rectangles))
+
+    def _news(self) -> list[bytes]:
+        """Returns what is new beside the picture."""
+        found = []
+        if self._has_cursor and not self._cursor_sent:
+            self._cursor_sent = True
+            height, width = _ARROW.picture.shape[:2]
+            place = Rectangle(_ARROW.x, _ARROW.y, width, height)
+            found.append(_header(place, CURSOR) + self._codec.encode_cursor(_ARROW))
+        if self._has_name and self._name != self._desk.name:
+            self._name = self._desk.name
+            place = Rectangle(0, 0, 0, 0)
+            found.append(_header(place, NAME) + name_bytes(self._name))
+        return found
+
+    def let_go(self) -> None:
+        """Lets go of what the viewer has held, when it leaves."""
+        for key in sorted(self._down):
+            self._desk.take(self, KeyEvent(key, False))
+        if self._pointer.buttons:
+            self._desk.take(self, self._pointer._replace(buttons=0))
+
+    def _script(self) -> Script:
+        """Reads what the viewer sends, from the first byte to the last."""
+        version = version_of((yield 12))
+        may_enter = yield from self._authenticate(version)
+        while not may_enter:  # It is told why, and what it sends does not count.
+            yield 1
+        yield 1
+        self._size, self._name = self._desk.size, self._desk.name
+        self.wire.send(
+            struct.pack(">HH", *self._size)
+            + self._codec.format.pack()
+            + name_bytes(self._name)
+        )
+        self.ready = True
+        while True:
+            (kind,) = yield 1
+            if kind == 0:
+                # The streams of zlib go on.
+                self._codec.format = PixelFormat.unpack((yield 19)[3:])
+                self._cursor_sent = False
+            elif kind == 2:
+                yield from self._choose_encoding()
+            elif kind == 3:
+                incremental, *region = struct.unpack(">BHHHH", (yield 9))
+                self._ask(bool(incremental), Rectangle(*region))
+            elif kind == 4:
+                down, key = struct.unpack(">BxxI", (yield 7))
+                self._key(key, bool(down))
+            elif kind == 5:
+                buttons, x, y = struct.unpack(">BHH", (yield 5))
+                self._pointer = PointerEvent(x, y, buttons)
+                self._desk.take(self, self._pointer)
+            elif kind == 6:
+                (length,) = struct.unpack(">xxxI", (yield 7))
+                while length:
+                    part = min(length, _PART)
+                    yield part
+                    length -= part
+            else:
+                raise DesktopError(
+                    f"A message of a viewer must be of a known kind, got {kind}."
+                )
+
+    def _authenticate(self, version: tuple[int, int]) -> Generator[int, bytes, bool]:
+        """Asks for the password, and returns whether the viewer knows it."""
+        password, observing = self._desk.passwords
+        kind = NO_PASSWORD if password is None else PASSWORD
+        if version == (3, 3):
+            self.wire.send(struct.pack(">I", kind))
+        else:
+            self.wire.send(bytes([1, kind]))
+            (chosen,) = yield 1
+            if chosen != kind:
+                raise DesktopError(
+                    f"The viewer must choose the security type {kind}, got {chosen}."
+                )
+        self.controls = True
+        if password is None:
+            if version == (3, 8):
+                self.wire.send(b"\0\0\0\0")
+            return True
+        challenge = os.urandom(16)
+        self.wire.send(challenge)
+        proof = yield 16
+        self.controls = hmac.compare_digest(proof, answer(challenge, password))
+        knows = self.controls or (
+            observing is not None
+            and hmac.compare_digest(proof, answer(challenge, observing))
+        )
+        if knows:
+            self.wire.send(b"\0\0\0\0")
+            return True
+        reason = b"The password is wrong."
+        more = struct.pack(">I", len(reason)) + reason if version == (3, 8) else b""
+        self.wire.send(b"\0\0\0\1" + more)
+        self.leaving = reason.decode()
+        return False
+
+    def _choose_encoding(self) -> Script:
+        (count,) = struct.unpack(">xH", (yield 3))
+        if count > _MOST_ENCODINGS:
+            raise DesktopError(
+                f"A viewer must name at most {_MOST_ENCODINGS} encodings, got {count}."
+            )
+        named = struct.unpack(f">{count}i", (yield 4 * count)) if count else ()
+        known = [number for number in named if number in ENCODINGS.values()]
+        self._encoding = known[0] if known else RAW
+        self._resizes = DESKTOP_SIZE in named
+        self._has_cursor, self._has_name = CURSOR in named, NAME in named
+        qualities = [number - QUALITY for number in named if 0 <= number - QUALITY < 10]
+        self._codec.quality = max(qualities) if qualities and has_jpeg() else None
+
+    def _ask(self, incremental: bool, region: Rectangle) -> None:
+        if not incremental:
+            self._dirty[_tiles_of(region)] = True
+        if self._region is not None:
+            region = _around(self._region, region)
+        self._region = region
+
+    def _key(self, key: int, down: bool) -> None:
+        if down and key not in self._down and len(self._down) >= _MOST_KEYS:
+            raise DesktopError(
+                f"A viewer must hold at most {_MOST_KEYS} keys at a time, got more."
+            )
+        if self._desk.take(self, KeyEvent(key, down)):
+            (self._down.add if down else self._down.discard)(key)
+
+
+def _header(place: Rectangle, encoding: int) -> bytes:
+    return struct.pack(">HHHHi", *place, encoding)
+
+
+def grid_of(frame: Array) -> tuple[int, int]:
+    """Returns how many rows and columns of tiles a picture has."""
+    return -(-frame.shape[0] // _TILE), -(-frame.shape[1] // _TILE)
+
+
+def changed_tiles(before: Array, after: Array) -> Array:
+    """Returns which tiles differ."""
+    rows, columns = grid_of(before)
+    changed = np.zeros((rows * _TILE, columns * _TILE), bool)
+    differs: Array = np.any(before != after, axis=2)
+    changed[: before.shape[0], : before.shape[1]] = differs
+    tiles: Array = np.any(changed.reshape(rows, _TILE, columns, _TILE), axis=(1, 3))
+    return tiles
+
+
+def _tiles_of(region: Rectangle) -> tuple[slice, slice]:
+    """Returns the tiles that a region touches."""
+    return (
+        slice(region.y // _TILE, -(-(region.y + region.height) // _TILE)),
+        slice(region.x // _TILE, -(-(region.x + region.width) // _TILE)),
+    )
+
+
+def _areas(dirty: Array, tiles: tuple[slice, slice]) -> Iterator[Rectangle]:
+    """Yields the areas of dirty tiles: runs in rows, and equal ones below as one."""
+    begun: dict[tuple[int, int], int] = {}
+    for number in range(len(dirty) + 1):
+        row = dirty[number] if number < len(dirty) else np.zeros(0, bool)
+        edges = np.flatnonzero(np.diff(row, prepend=False, append=False))
+        runs = {(start, stop) for start, stop in edges.reshape(-1, 2).tolist()}
+        for run in [run for run in begun if run not in runs]:
+            top, (start, stop) = begun.pop(run), run
+            yield Rectangle(
+                (tiles[1].start + start) * _TILE,
+                (tiles[0].start + top) * _TILE,
+                (stop - start) * _TILE,
+                (number - top) * _TILE,
+            )
+        for run in runs:
+            begun.setdefault(run, number)
+
+
+def _clipped(place: Rectangle, width: int, height: int) -> Rectangle:
+    return place._replace(
+        width=max(0, min(place.width, width - place.x)),
+        height=max(0, min(place.height, height - place.y)),
+    )
+
+
+def _around(first: Rectangle, second: Rectangle) -> Rectangle:
+    """Returns the smallest rectangle with both in it."""
+    x, y = min(first.x, second.x), min(first.y, second.y)
+    right = max(first.x + first.width, second.x + second.width)
+    bottom = max(first.y + first.height, second.y + second.height)
+    return Rectangle(x, y, right - x, bottom - y)
+
+
+def _arrow() -> Cursor:
+    """Draws a black arrow with a white edge, for viewers that show their pointer."""
+    shape = np.array([[mark != " " for mark in row] for row in _SHAPE])
+    inside = np.array([[mark == "#" for mark in row] for row in _SHAPE])
+    picture: Array = np.zeros((*shape.shape, 4), np.uint8)
+    picture[shape] = 255
+    picture[inside, :3] = 0
+    picture.flags.writeable = False
+    return Cursor(picture, 0, 0)
+
+
+_SHAPE = [
+    "+         ",
+    "++        ",
+    "+#+       ",
+    "+##+      ",
+    "+###+     ",
+    "+####+    ",
+    "+#####+   ",
+    "+######+  ",
+    "+#####+++ ",
+    "+##+##+   ",
+    "+#+ +##+  ",
+    "++  +##+  ",
+    "+    +##+ ",
+    "      ++  ",
+]
+_ARROW = _arrow()

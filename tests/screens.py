@@ -1,0 +1,73 @@
+"""What tests of screens share: pictures, servers, and waiting for pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import subprocess
+
+import numpy as np
+
+from envkit.desktop import DesktopServer
+from envkit.desktop.protocol import answer
+from tests.waiting import until
+
+XVNC = shutil.which("Xvnc")
+
+
+def picture_of(seed, width, height, colours, run):
+    """Draws stripes: runs of one colour out of a palette."""
+    rng = np.random.default_rng(seed)
+    palette = rng.integers(0, 256, (colours, 3), np.uint8)
+    indices = rng.integers(0, colours, width * height // run + 1)
+    return palette[np.repeat(indices, run)[: width * height]].reshape(height, width, 3)
+
+
+@contextlib.contextmanager
+def served(*args, **kwargs):
+    """Serves a desktop, with its events in a queue."""
+    events = queue.Queue()
+    with DesktopServer(*args, on_event=events.put, **kwargs) as server:
+        yield server, events
+
+
+def shows(client, picture):
+    """Returns whether a client comes to show a picture."""
+
+    def is_there():
+        client.update(timeout=0.1)
+        return np.array_equal(picture, client.frame)
+
+    return until(is_there)
+
+
+@contextlib.contextmanager
+def xvnc(tmp_path, password=None):
+    """Starts TigerVNC's server; yields where it listens and its display."""
+    path = tmp_path / "vnc.sock"
+    command = [XVNC, "-rfbunixpath", str(path), "-rfbport", "-1"]
+    command += ["-geometry", "320x240", "-FrameRate", "60", "-wr"]
+    if password is None:
+        command += ["-SecurityTypes", "None"]
+    else:
+        secret = tmp_path / "passwd"
+        # Such a file has the password, encrypted by a key that all of them share.
+        key = bytes([23, 82, 107, 6, 35, 78, 88, 7]).decode("latin-1")
+        secret.write_bytes(answer(password.encode().ljust(8, b"\0"), key))
+        command += ["-SecurityTypes", "VncAuth", "-rfbauth", str(secret)]
+    reader, writer = os.pipe()
+    with open(reader, "rb") as told:
+        with (tmp_path / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [*command, "-displayfd", str(writer)], pass_fds=[writer], stderr=log
+            )
+        os.close(writer)
+        try:
+            display = told.readline().decode().strip()
+            assert display, (tmp_path / "log").read_text()
+            yield str(path), f":{display}"
+        finally:
+            server.terminate()
+            server.wait()
