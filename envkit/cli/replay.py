@@ -7,14 +7,16 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from envkit import nest
 from envkit.cli.output import say, stdout_on_stderr
+from envkit.cli.page import PICTURES, write_page
 from envkit.cli.play.game import number_text
 from envkit.cli.play.scene import is_picture, observed_picture
 from envkit.cli.play.screen import is_terminal, open_screen
-from envkit.cli.target import Closing, number_within
+from envkit.cli.target import Closing, at_least_one, number_within
 from envkit.cli.terminal import add_json, print_json
 from envkit.errors import RecordingError
 from envkit.key_map import WATCHING, Controls
@@ -52,6 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "unless this is envkit's own, it is shown, and you are asked. Exit status: 0 "
         "the same, 1 it differs, 2 it could not be compared to its end.",
     )
+    what.add_argument(
+        "--html",
+        metavar="PAGE",
+        help="write a page for a browser, which needs nothing else: the episodes with "
+        "their returns, pictures, and plots of what each time step held",
+    )
+    parser.add_argument(
+        "--pictures",
+        type=at_least_one,
+        default=PICTURES,
+        metavar="N",
+        help=f"put about N pictures into the page of --html, evenly, {PICTURES} if not "
+        "given",
+    )
     parser.add_argument(
         "--trust",
         action="store_true",
@@ -88,6 +104,15 @@ def run(arguments: argparse.Namespace) -> int:
         return _check(
             recording, arguments.env, trusts=arguments.trust, as_json=arguments.json
         )
+    if arguments.html is not None:
+        page = Path(arguments.html)
+        write_page(recording, page, pictures_of(recording), arguments.pictures)
+        told = {**_facts(recording), "page": str(page), "bytes": page.stat().st_size}
+        if arguments.json:
+            print_json(told)
+        else:
+            say(_title(recording), f"  {page}, {told['bytes'] / 1e6:.1f} MB")
+        return _SAME
     if arguments.json:
         print_json(_facts(recording))
         return _SAME

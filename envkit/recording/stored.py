@@ -320,6 +320,21 @@ class Episode:
     def __len__(self) -> int:
         return len(self.calls)
 
+    def column(self, name: str) -> Any:
+        """Returns a column, an element for each time step, without a copy.
+
+        Args:
+            name: Its name in the file, such as `"reward"` or `"observation['camera']"`.
+
+        Returns:
+            An array, or a list where the values are not arrays.
+        """
+        column = self._columns[name]
+        if isinstance(column, list):
+            with reading(self._file):
+                return [from_plain(loaded(line), self._unpack) for line in column]
+        return column
+
     def time_step(self, step: int) -> TimeStep:
         """Returns a time step in new arrays."""
         layout = self._layout

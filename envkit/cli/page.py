@@ -1,0 +1,388 @@
+"""`envkit replay --html`: a recording as one page for a browser, without a network.
+
+The page holds everything: a script element of JSON for each episode, which is read when
+the episode is looked at, and one for the list. Columns are in it as base64 of their
+bytes, so that 100,000 time steps open at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from envkit import nest
+from envkit.cli.play.game import number_text
+from envkit.cli.play.scene import is_picture, short
+from envkit.errors import RecordingError
+from envkit.provenance import envkit_version
+from envkit.recording.stored import Entry, Episode, Recording
+from envkit.text import counted
+from envkit.types import Array
+from envkit.wrappers.pictures import resize
+
+__all__ = ["PICTURES", "write_page"]
+
+PICTURES = 2000
+# So many numbers of a leaf have lines of their own; of more, three tell about all.
+_MOST_LINES = 64
+# Larger pictures are shrunk until their longer side has at most so many pixels.
+_LARGEST_SIDE = 640
+_LONGEST_TEXT = 2000
+# What the line below the picture says, unless there are too many numbers.
+_TOLD, _MOST_TOLD = ("reward", "discount", "action"), 8
+_NUMBERS = (bool, int, float, np.integer, np.floating, np.bool_)
+_GENERATOR = b'<meta name="generator" content="envkit replay">'
+
+Look = Callable[[Episode, int], Array]
+
+
+def write_page(
+    recording: Recording,
+    path: str | os.PathLike[str],
+    look: Look | None = None,
+    pictures: int = PICTURES,
+) -> None:
+    """Writes the page; a page that stood there is replaced when the new one is whole.
+
+    Args:
+        recording: The recording.
+        path: The path of the page.
+        look: Returns the picture of a time step; `None` if there are none.
+        pictures: At most about so many pictures are taken, evenly.
+
+    Raises:
+        RecordingError: Something else than such a page stands there.
+    """
+    template = files("envkit.cli").joinpath("page.html").read_text("utf-8")
+    before, after = template.split("<!-- episodes -->\n")
+    target = Path(path)
+    _check_is_page(target)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(before)
+            plots: list[dict[str, Any]] = []
+            episodes = list(_episodes(recording, file, look, pictures, plots))
+            shared = {"plots": plots, "hasPictures": look is not None}
+            _script(file, "story", {**_story(recording, episodes), **shared})
+            file.write(after)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _check_is_page(target: Path) -> None:
+    try:
+        with target.open("rb") as file:
+            is_page = _GENERATOR in file.read(400)
+    except FileNotFoundError:
+        return
+    if not is_page:
+        raise RecordingError(
+            f"{str(target)!r} is there already, and it is not a page of envkit replay. "
+            "Give --html another path, or remove it."
+        )
+
+
+def _script(file: TextIO, name: str, data: Any) -> None:
+    # Without "<" no text can end the element.
+    text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    file.write(f'<script type="application/json" id="{name}">{text}</script>\n')
+
+
+def _story(recording: Recording, episodes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns what the page knows beside its episodes."""
+    known = recording.provenance
+    wrappers = [layer["class"].rpartition(":")[2] for layer in known["wrappers"]]
+    steps = counted(sum(episode["last"] for episode in episodes), "step")
+    rows = recording.batch_size
+    parts = [counted(len(episodes), "episode"), steps]
+    parts += [] if rows is None else [counted(rows, "row")]
+    dropped = sum(event["event"] == "dropped" for event in recording.events)
+    parts += [f"{counted(dropped, 'episode')} dropped"] if dropped else []
+    unfinished = len(recording.unfinished)
+    parts += [f"{counted(unfinished, 'episode')} unfinished"] if unfinished else []
+    origin = [
+        ("environment", known["id"]),
+        ("arguments", short(known["arguments"] or {})),
+        ("wrappers", ", ".join(wrappers) or "none"),
+        (
+            "seed",
+            "none, as far as is known"
+            if known["seed"] is None
+            else short(known["seed"]),
+        ),
+        (
+            "recorded by",
+            f"envkit {recording.facts['envkit']}, Python {known['python']}",
+        ),
+        (
+            "packages",
+            ", ".join(
+                f"{name} {version}" for name, version in known["packages"].items()
+            ),
+        ),
+        ("machine", ", ".join(map(str, known["machine"].values()))),
+        ("directory", str(recording.path)),
+        ("page by", f"envkit {envkit_version()}"),
+    ]
+    return {
+        "title": f"{known['id']}, {recording.path.name}",
+        "subtitle": ", ".join(parts),
+        "origin": [pair for pair in origin if pair[1]],
+        "provenance": known,
+        "episodes": episodes,
+        "repaired": "The environment was lost here, and this end was made up for it.",
+    }
+
+
+def _episodes(
+    recording: Recording,
+    file: TextIO,
+    look: Look | None,
+    pictures: int,
+    plots: list[dict[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    """Writes the episodes; returns what the list says about each."""
+    entries = recording.of_kind("episode")
+    replaced = {
+        (event["row"], event["call"])
+        for event in recording.events
+        if event["event"] == "replaced"
+    }
+    stride = 1 if look is None else _stride(recording, entries, pictures)
+    for number, entry in enumerate(entries):
+        episode = recording.load(entry)
+        told = _Told(recording, episode, plots)
+        film: dict[str, Any] = {"steps": [], "png": [], "note": None}
+        if look is not None:
+            film = _film(episode, look, stride)
+        data = {"columns": told.columns, "texts": told.texts, "pictures": film}
+        _script(file, f"data-{number}", data)
+        of = "" if recording.batch_size is None else f"row {episode.row}, "
+        yield {
+            "name": f"{of}episode {episode.number}",
+            "last": len(episode) - 1,
+            **_return(recording, episode),
+            **_end(recording, episode),
+            "repaired": (episode.row, int(episode.calls[-1])) in replaced,
+        }
+
+
+def _return(recording: Recording, episode: Episode) -> dict[str, Any]:
+    """Returns the sum of the rewards, as text and as a number to sort by."""
+    sums = [
+        np.asarray(episode.column(name)[1:], np.float64).sum(0)
+        for name in recording.layout.steps
+        if name.startswith("reward")
+    ]
+    total = float(sum(one.sum() for one in sums))
+    number = total if math.isfinite(total) else None
+    return {"return": number_text(sums), "number": number}
+
+
+def _end(recording: Recording, episode: Episode) -> dict[str, Any]:
+    """Returns how the episode ended."""
+    if episode.ended != "last":
+        why = f"left by {'close' if episode.ended == 'closed' else episode.ended}"
+        sentence = f"The episode was {why} before its end."
+        return {"isOver": False, "mark": "left", "ended": why, "sentence": sentence}
+    discounts = [
+        np.asarray(episode.column(name)[-1])
+        for name in recording.layout.steps
+        if name.startswith("discount")
+    ]
+    mark = "truncated" if any(one.any() for one in discounts) else "terminated"
+    sentence = f"{mark.capitalize()}: the discount is {number_text(discounts)}."
+    return {"isOver": True, "mark": mark, "ended": mark, "sentence": sentence}
+
+
+class _Told:
+    """The plots and texts of an episode, for each time step.
+
+    Attributes:
+        columns: What is drawn: the number of the plot, a dtype, and bytes as base64.
+        texts: By name and time step what no plot can show.
+    """
+
+    def __init__(
+        self, recording: Recording, episode: Episode, plots: list[dict[str, Any]]
+    ) -> None:
+        """Takes everything out of an episode.
+
+        Args:
+            recording: The recording.
+            episode: One of its episodes.
+            plots: What is known about the plots of all episodes; it grows.
+        """
+        self.columns: list[tuple[int, str, str]] = []
+        self._plots = plots
+        self.texts: dict[str, dict[int, str]] = {}
+        layout = recording.layout
+        names = [name for name in layout.steps if name != "step_type"]
+        scalars = [name for name in names if name.startswith(("reward", "discount"))]
+        others = [name for name in names if name not in scalars]
+        for name in (*scalars, *layout.actions, *others):
+            self._add(name, episode.column(name))
+        self._count = len(episode)
+        if episode.has_info:
+            for name in layout.infos:
+                self._add(name, episode.column(name))
+            self._add_sparse("info", enumerate(episode.column("info")))
+        self._add_sparse(
+            "note", ((step, episode.annotations(step)) for step in range(self._count))
+        )
+
+    def _add(self, name: str, column: Array | list[Any]) -> None:
+        if isinstance(column, list) or column.dtype.kind not in "biuf":
+            lines = {step: _text(value) for step, value in enumerate(column)}
+            self.texts[name] = lines
+            return
+        is_float = column.dtype.kind == "f"
+        flat = column.reshape(len(column), -1)
+        labels = [""]
+        if flat.shape[1] > _MOST_LINES:
+            wide = np.float32 if flat.dtype == np.uint8 else np.float64
+            parts = [flat.mean(1, dtype=wide), flat.min(1), flat.max(1)]
+            flat = np.stack(parts, 1).astype(wide)
+            labels = ["mean", "least", "greatest"]
+        elif column.ndim > 1:
+            labels = [str(list(index)) for index in np.ndindex(column.shape[1:])]
+        if not labels:
+            return
+        kept = _as_javascript_has_it(flat)
+        plot = {
+            "name": name,
+            "labels": labels,
+            "summary": labels[0] == "mean",
+            "steps": not is_float,
+            "told": name.startswith(_TOLD) and len(labels) <= _MOST_TOLD,
+        }
+        if plot not in self._plots:
+            self._plots.append(plot)
+        data = b64encode(kept.tobytes()).decode()
+        self.columns.append((self._plots.index(plot), kept.dtype.str[1:], data))
+
+    def _add_sparse(self, name: str, values: Iterable[tuple[int, Any]]) -> None:
+        """Adds values that each time step may have others of: numbers as plots."""
+        numbers: dict[str, dict[int, Any]] = {}
+        texts: dict[int, Any] = {}
+        for step, value in values:
+            for path, leaf in nest.flatten_with_paths(value) if value else ():
+                known = numbers.get(path)
+                if known is None and len(numbers) < _MOST_LINES and _is_few(leaf):
+                    known = numbers[path] = {}
+                if known is not None and _is_few(
+                    leaf, next(iter(known.values()), leaf)
+                ):
+                    known[step] = leaf
+                elif not is_picture(leaf):
+                    texts.setdefault(step, {})[path] = leaf
+        for path, found in numbers.items():
+            leaves = np.array(list(found.values()), np.float64)
+            column = np.full((self._count, *leaves.shape[1:]), np.nan)
+            column[list(found)] = leaves
+            self._add(f"{name}{path}", column)
+        if texts:
+            self.texts[name] = {
+                step: "\n".join(
+                    f"{path}  {_text(leaf)}" for path, leaf in found.items()
+                )
+                for step, found in texts.items()
+            }
+
+
+def _is_few(leaf: Any, like: Any = None) -> bool:
+    """True for numbers that can be drawn as lines, with the shape of another."""
+    if isinstance(leaf, _NUMBERS):
+        return like is None or np.ndim(like) == 0
+    return (
+        isinstance(leaf, np.ndarray)
+        and leaf.dtype.kind in "biuf"
+        and leaf.size <= _MOST_LINES
+        and (like is None or np.shape(like) == leaf.shape)
+    )
+
+
+def _as_javascript_has_it(column: Array) -> Array:
+    """Returns the same numbers in a dtype that JavaScript has arrays of."""
+    kind, size = column.dtype.kind, column.dtype.itemsize
+    if kind == "b":
+        return column.view(np.uint8)
+    if kind == "f":
+        return column.astype("<f4" if size <= 4 else "<f8")
+    if size == 8 and column.size:
+        small = np.iinfo(np.int32)
+        if column.min() >= small.min and column.max() <= small.max:
+            return column.astype("<i4")
+    return column.astype(column.dtype.newbyteorder("<"))
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else short(value)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+def _stride(recording: Recording, entries: list[Entry], pictures: int) -> int:
+    """Returns of how many time steps one has its picture taken."""
+    total = sum(len(recording.load(entry)) for entry in entries)
+    return max(1, math.ceil(total / pictures))
+
+
+def _film(episode: Episode, look: Look, stride: int) -> dict[str, Any]:
+    """Returns the pictures of an episode, its first and its last among them."""
+    last = len(episode) - 1
+    steps = sorted({*range(0, last + 1, stride), last})
+    note = None
+    if stride > 1:
+        note = (
+            f"One picture of {stride} time steps is kept, and the last one; "
+            "--pictures of envkit replay takes more."
+        )
+    film: dict[int, str] = {}
+    for step in steps:
+        with contextlib.suppress(LookupError):  # Not every step may have one.
+            film[step] = b64encode(_png(look(episode, step))).decode()
+    return {"steps": list(film), "png": list(film.values()), "note": note}
+
+
+def _png(picture: Array) -> bytes:
+    """Writes a picture in the PNG format, each row as a difference to that above."""
+    height, width = picture.shape[:2]
+    factor = _LARGEST_SIDE / max(height, width)
+    if factor < 1:
+        smaller = max(1, round(height * factor)), max(1, round(width * factor))
+        picture = resize(picture, smaller, channels=True)
+        height, width = smaller
+    is_gray = bool((picture == picture[..., :1]).all())
+    points = picture[..., :1] if is_gray else picture
+    rows = np.ascontiguousarray(points).reshape(height, -1)
+    above = np.zeros_like(rows)
+    above[1:] = rows[:-1]
+    lines = np.full((height, rows.shape[1] + 1), 2, np.uint8)  # 2: the filter "up"
+    lines[:, 1:] = rows - above
+    header = struct.pack(">IIBBBBB", width, height, 8, 0 if is_gray else 2, 0, 0, 0)
+    chunks = [
+        (b"IHDR", header),
+        (b"IDAT", zlib.compress(lines.tobytes(), 4)),
+        (b"IEND", b""),
+    ]
+    parts = [
+        struct.pack(">I", len(data))
+        + kind
+        + data
+        + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
