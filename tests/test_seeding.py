@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit.seeding import seed_per_row
+from envkit.seeding import seed_per_row, seed_words
 
 SEEDS = st.integers(0, 2**128)
 
@@ -36,6 +36,25 @@ def test_different_seeds_give_different_streams(seeds):
 def test_the_same_seed_gives_the_same_seeds_on_every_machine():
     """Stored results depend on it: these numbers never change."""
     assert [1201125462, 3618983171, 3831650445] == seed_per_row(7, 3)
+
+
+@given(seed=st.one_of(SEEDS, st.integers(0, 2**300)), rows=st.integers(0, 20))
+def test_derived_seeds_are_those_of_numpys_children(seed, rows):
+    children = np.random.SeedSequence(seed).spawn(rows)
+    expected = [int(child.generate_state(1)[0]) for child in children]
+    assert expected == seed_per_row(seed, rows)
+
+
+@given(
+    seeds=st.lists(st.one_of(st.integers(0, 2**40), SEEDS), max_size=20),
+    count=st.integers(1, 5),
+)
+def test_the_words_of_many_seeds_are_those_of_numpy(seeds, count):
+    words = seed_words(seeds, count)
+    assert (len(seeds), count) == words.shape
+    for seed, row in zip(seeds, words, strict=True):
+        expected = np.random.SeedSequence(seed).generate_state(count, np.uint64)
+        assert expected.tolist() == row.tolist()
 
 
 def test_derived_seeds_are_what_both_of_numpys_generators_accept():

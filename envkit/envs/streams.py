@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.seeding import seed_words
 from envkit.types import Array
 
 __all__ = ["RowStreams", "drawn"]
@@ -86,9 +87,8 @@ class RowStreams:
             # Of fresh entropy all words come at once: asking for each row is slow.
             fresh = np.random.SeedSequence().generate_state(words.size, np.uint64)
             words[:] = fresh.reshape(words.shape)
-        for row, seed in enumerate(seeds):
-            if seed is not None:
-                words[row] = np.random.SeedSequence(seed).generate_state(2, np.uint64)
+        rows = [row for row, seed in enumerate(seeds) if seed is not None]
+        words[rows] = seed_words([seed for seed in seeds if seed is not None], 2)
         self.positions: Array = words[:, 0].copy()
         self.keys: Array = words[:, 1].copy()
 

@@ -90,7 +90,7 @@ class DirectRows:
                 offered.may_turn &= not env.repeats_last
                 offered.turns = offered.may_turn and self._turns
                 self._offered[place] = offered
-        self.are_offered = any(row is not None for row in self._offered)
+                self.are_offered = True
 
     def doubt(self, place: int) -> None:
         """Lets an environment go on with time steps until it is asked anew."""

@@ -56,6 +56,8 @@ class EnvironmentHost:
         if self not in self._neighbours:
             self._neighbours.append(self)
         self.envs: list[Any] = []
+        # What tells whether a constructor has returned one of these once more.
+        self._known: set[int] = set()
         # What environments are padded to, if they are.
         self._spec: EnvironmentSpec | None = None
         self._seeds = list(job.seeds)
@@ -87,6 +89,7 @@ class EnvironmentHost:
         for index in range(len(self.job.constructors)):
             try:
                 self.envs.append(self._construct(index))
+                self._known.add(id(self.envs[index]))
             except BaseException as error:
                 self.let_through(error)
                 self.close()
@@ -140,6 +143,8 @@ class EnvironmentHost:
             print(*lines_at_close([error]), file=sys.stderr)
         self._rebuilds[index] += 1
         env = self._construct(index)
+        self._known.remove(id(self.built()[index]))
+        self._known.add(id(env))
         self.envs[index] = env if self._spec is None else self._padded(env)
         return self.envs[index]
 
@@ -184,6 +189,7 @@ class EnvironmentHost:
                 self.let_through(error)
                 errors.append(error)
         self.envs = []
+        self._known.clear()
         if self in self._neighbours:
             self._neighbours.remove(self)
         return errors
@@ -201,7 +207,7 @@ class EnvironmentHost:
                 f"({describe_constructor(constructor)})",
                 env,
             )
-        if any(env is other for host in self._neighbours for other in host.built()):
+        if any(id(env) in host._known for host in self._neighbours):
             raise ConstructorError(
                 f"env_constructors[{self.job.first_env + index}] returned an "
                 "environment that another constructor has returned already. Each row "
