@@ -46,7 +46,7 @@ def test_derived_seeds_are_those_of_numpys_children(seed, rows):
 
 
 @given(
-    seeds=st.lists(st.one_of(st.integers(0, 2**40), SEEDS), max_size=20),
+    seeds=st.lists(st.one_of(st.integers(0, 2**40), SEEDS), max_size=30),
     count=st.integers(1, 5),
 )
 def test_the_words_of_many_seeds_are_those_of_numpy(seeds, count):

@@ -491,6 +491,8 @@ def _first(values: Array, where: Array) -> Any:
 
 def _equal_bounds(first: Array, second: Array, shape: tuple[int, ...]) -> bool:
     """Returns True if two bounds mean the same, in whatever shape they were given."""
+    if first is second:
+        return True
     return bool(
         np.array_equal(
             np.broadcast_to(first, shape),

@@ -53,6 +53,8 @@ class EnvironmentSpec(NamedTuple):
 
     def difference(self, other: EnvironmentSpec) -> tuple[str, str] | None:
         """Names the first part that differs and says how; `None` if all agree."""
+        if other is self:
+            return None
         for part in self._fields:
             text = _difference(getattr(self, part), getattr(other, part))
             if text:

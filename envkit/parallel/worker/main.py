@@ -58,6 +58,7 @@ from envkit.parallel.system.lifeline import end_with, mark_helpers
 from envkit.parallel.system.shared_memory import SharedBlock
 from envkit.parallel.worker.environments import end_fork, lines_at_close, run_setup
 from envkit.parallel.worker.runner import EnvRunner
+from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import EnvConstructor
 
 __all__ = [
@@ -385,7 +386,14 @@ def load_action_objects(payload: bytes, slab: Slab) -> dict[int, Any]:
 def _packed_hello(hello: Hello) -> Packed | RemoteFailure:
     """Turns the specs of environments into bytes, or says why they cannot travel."""
     try:
-        return Packed(serialize.dump_value(hello, "The specs of the environments"))
+        what = "The specs of the environments"
+        # Those of a thousand environments alike travel once, and are read once.
+        kinds: dict[bytes, EnvironmentSpec] = {}
+        specs = [
+            kinds.setdefault(serialize.dump_value(spec, what), spec)
+            for spec in hello.specs
+        ]
+        return Packed(serialize.dump_value(hello._replace(specs=tuple(specs)), what))
     except Exception as error:
         return RemoteFailure.of(
             ConstructorError(str(error)),
