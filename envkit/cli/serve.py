@@ -190,6 +190,12 @@ def run(arguments: argparse.Namespace) -> int:
     warning = check_exposure(options)
     if warning is not None:
         say(f"envkit serve: {warning}", file=sys.stderr)
+    if options.tls is not None and any(one.flag == "universe" for one in protocols):
+        say(
+            "envkit serve: --cert encrypts Universe's rewarder alone: what the desktop "
+            "shows and takes can be read and changed on the way.",
+            file=sys.stderr,
+        )
     with contextlib.ExitStack() as stack:
         services = []
         for protocol in protocols:

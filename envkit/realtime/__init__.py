@@ -7,6 +7,7 @@ from envkit.realtime.pacing import Logger, Throttle, Timer, Timing
 from envkit.realtime.report import LAG_SPEC, Lag
 from envkit.realtime.universe import (
     BlockingReset,
+    PeekReward,
     RowSpace,
     UniverseView,
     universe_view,
@@ -19,6 +20,7 @@ __all__ = [
     "Lag",
     "Logger",
     "OverrunError",
+    "PeekReward",
     "RealTimeEnvironment",
     "RowSpace",
     "Throttle",

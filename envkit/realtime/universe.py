@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
-__all__ = ["BlockingReset", "RowSpace", "UniverseView", "universe_view"]
+__all__ = ["BlockingReset", "PeekReward", "RowSpace", "UniverseView", "universe_view"]
 
 _LOGGER = logging.getLogger(__name__)
 # Seconds after which a step that waits looks for episodes that have begun.
@@ -30,6 +30,23 @@ _LONGEST_SLEEP = 0.016
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 Info = dict[str, Any]
+
+
+class PeekReward:
+    """Stands for an action that looks, and leaves rewards and ends for a later step.
+
+    It is what Universe had under this name. The class itself stands in the place of an
+    action of `universe_view`, or among the events of one.
+
+    Example:
+        >>> from envkit import make
+        >>> env = universe_view(make("Catch"), wait=True)
+        >>> _ = env.reset()
+        >>> _, rewards, dones, info = env.step([PeekReward])
+        >>> rewards, dones, info["n"][0]["peek"]
+        ([0.0], [False], True)
+        >>> env.close()
+    """
 
 
 def universe_view(
@@ -81,6 +98,7 @@ class UniverseView:
     |                              | `info["n"][i]["env_status.complete.observation"]`|
     | an action of a resetting row | is dropped, `None` too: `mask.masked.action`  |
     | `render()` of the first row  | a picture; while it is resetting, the last one|
+    | `spaces.PeekReward`          | `PeekReward`, as an action or among its events |
     | `step` before `reset`        | `CallOrderError`, where Universe left it open |
 
     The rows of an `AsyncEnvironment` reset while the others go on. A batch that moves
@@ -134,6 +152,8 @@ class UniverseView:
         # By row: its last observation; `None` while it is resetting.
         self._shown: list[Any] = [None] * self.n
         self._has_info = True
+        # By row: what steps that peeked have left, an episode after the other.
+        self._left: list[list[_Told]] = [[] for _ in range(self.n)]
 
     @property
     def n(self) -> int:
@@ -184,6 +204,7 @@ class UniverseView:
         self._has_begun = True
         self._asked_for[:] = True
         self._shown = [None] * self.n
+        self._left = [[] for _ in range(self.n)]
         if self._schedule is not None:
             self._schedule.begin(self._now())
         if self._waits:
@@ -211,6 +232,11 @@ class UniverseView:
             )
         asked = self._now()
         beginning = self._rows.beginning
+        peeks = [_peeks(action) for action in action_n]
+        action_n = [
+            _besides_peeking(action) if peek else action
+            for action, peek in zip(action_n, peeks, strict=True)
+        ]
         # Rows that are beginning take none, whatever it is.
         action = None if beginning.all() else self._stacked(action_n, beginning)
         moved = self._rows.step(action)
@@ -219,6 +245,12 @@ class UniverseView:
         if self._waits:
             self.wait_for_resets(infos)
         slept = self._pace(infos)
+        for row in range(self.n):
+            if peeks[row] or self._left[row]:
+                told = _Told(rewards[row], dones[row], infos[row])
+                rewards[row], dones[row], infos[row] = self._peeked(
+                    row, told, peek=peeks[row]
+                )
         done = self._now()
         info = {
             "n": infos,
@@ -229,6 +261,29 @@ class UniverseView:
             "stats.timers.vnc_env.Timer.step.excluding_sleep": done - asked - slept,
         }
         return list(self._shown), rewards, dones, info
+
+    def _peeked(self, row: int, told: _Told, *, peek: bool) -> _Told:
+        """Leaves what a row is told for later, or returns it with what was left.
+
+        Rewards of two episodes are never added: what is left of one that has ended
+        comes first, and what followed it with a later step.
+        """
+        left = self._left[row]
+        if left and not left[-1].done:
+            told = left.pop().followed_by(told)
+        left.append(told)
+        if not peek:
+            first = left.pop(0)
+            # Between it and the newest episode nothing was seen of those that are over.
+            del left[:-1]
+            return first
+        status = {key: told.info.get(key) for key in _STATUS}
+        seen = {f"env_status.peek.{key[11:]}": status[key] for key in _STATUS}
+        played = left[0].info.get("env_status.complete.episode_id")
+        if played is not None:
+            status["env_status.episode_id"] = played
+        masks = {key: told.info[key] for key in told.info if key.startswith("mask.")}
+        return _Told(0.0, False, {"peek": True, **status, **seen, **masks})
 
     def wait_for_resets(self, infos: list[Info]) -> list[Any]:
         """Waits until no row is resetting, and returns the observations; none steps.
@@ -299,8 +354,8 @@ class UniverseView:
     def _stacked(self, action_n: Sequence[Any], masked: Array) -> NestedArray:
         rows = [
             self._dropped
-            if is_masked and self._dropped is not None
-            else self._action.flatten(action)
+            if (is_masked or action is PeekReward) and self._dropped is not None
+            else self._action.flatten([] if action is PeekReward else action)
             for action, is_masked in zip(action_n, masked, strict=True)
         ]
         if self._rows.is_single:
@@ -559,6 +614,38 @@ class RowSpace:
 
     def _lacks(self, name: str) -> AttributeError:
         return AttributeError(f"{self!r:.200} has no {name}.")
+
+
+class _Told(NamedTuple):
+    """The reward, the end and the info of a row."""
+
+    reward: float
+    done: bool
+    info: Info
+
+    def followed_by(self, other: _Told) -> _Told:
+        """Returns both as one, as Universe merged them: counts are added up."""
+        merged = {**self.info, **other.info}
+        for key in self.info.keys() & other.info.keys():
+            if key.startswith("stats.") and not key.startswith("stats.gauges."):
+                merged[key] = self.info[key] + other.info[key]
+        merged["env.text"] = [*self.info["env.text"], *other.info["env.text"]]
+        return _Told(self.reward + other.reward, self.done or other.done, merged)
+
+
+_STATUS = ("env_status.episode_id", "env_status.env_state")
+
+
+def _peeks(action: Any) -> bool:
+    return action is PeekReward or (
+        isinstance(action, list | tuple) and any(one is PeekReward for one in action)
+    )
+
+
+def _besides_peeking(action: Any) -> Any:
+    """Returns the events beside `PeekReward`; itself where there are none."""
+    events = [] if action is PeekReward else [e for e in action if e is not PeekReward]
+    return events or PeekReward
 
 
 def _fits(value: Any, spec: ArraySpec) -> bool:

@@ -43,6 +43,7 @@ from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.text import counted
 
 __all__ = [
+    "JOYSTICK",
     "Message",
     "RewarderError",
     "RewarderLink",
@@ -170,6 +171,14 @@ def _websockets(what: str) -> None:
         raise MissingDependencyError.needed_by(
             what, package="websockets", extra="universe"
         )
+
+
+# The axes of a joystick, as Universe calls their events.
+JOYSTICK = (
+    *(f"JoystickAxis{axis}Event" for axis in ("X", "Y", "Z", "Rx", "Ry", "Rz")),
+    "JoystickSlider0Event",
+    "JoystickSlider1Event",
+)
 
 
 class _Client:
@@ -434,6 +443,7 @@ class RewarderLink:
         *,
         observer: bool = False,
         timeout: float = 30.0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Connects.
 
@@ -444,6 +454,7 @@ class RewarderLink:
                 they come; at last with the error that ended the connection.
             observer: Whether it only watches.
             timeout: Seconds within which the connection must be made.
+            tls: What encrypts the connection, and checks the certificate.
 
         Raises:
             RewarderError: The server refuses, or there is none.
@@ -461,7 +472,8 @@ class RewarderLink:
         try:
             # It is entered, because new versions of the library ask for that.
             connecting: Any = connect(
-                f"ws://{address}",
+                f"{'ws' if tls is None else 'wss'}://{address}",
+                ssl=tls,
                 additional_headers={
                     "authorization": authorization(password),
                     "openai-observer": "true" if observer else "false",

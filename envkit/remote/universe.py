@@ -11,7 +11,9 @@ and episodes, and takes resets.
 ```
 
 The environment goes on while clients think, `fps` steps a second, and begins its next
-episode without being asked; it stands still while there are no clients. Episodes are
+episode without being asked; it stands still while there are no clients. A client that
+asks for an id with `Sync` at the end of its name has it wait: each press of the key `c`
+is a step, after the keys before it. Episodes are
 numbered: `resetting` begins the next number, also where a client asks for a reset,
 which is not repeated for one that was asked while another was under way.
 """
@@ -33,7 +35,7 @@ from envkit import nest
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name, keysym
 from envkit.desktop.server import DesktopServer
 from envkit.key_map import KeyMap, key_map
-from envkit.remote.rewarder import Message, RewarderError, RewarderServer
+from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderServer
 from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions, Service
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array, NestedArray
@@ -47,6 +49,10 @@ PROBE_KEY = 0xBEEF1
 _PASSWORD = "openai"  # The one that Universe's clients have unless told.
 _DESKTOP, _REWARDER = 5900, 15900
 _SLOWEST, _FASTEST, _USUAL = 1.0, 240.0, 60.0
+# Clients ask so for an environment that waits for each action.
+_SYNC = re.compile(r"Sync(?=-v\d+$|$)")
+# And so for observations of few numbers, which are told in any case.
+_FEW_NUMBERS = re.compile(r"Low[D](?=(?:Sync)?(?:-v\d+)?$)")
 _MOST_EVENTS, _MOST_NUMBERS = 1 << 12, 64
 
 
@@ -85,6 +91,7 @@ class Remote:
         token = options.token
         password = _PASSWORD if token is None else token.decode("utf-8", "replace")
         self._offer = menu.offers[0]
+        self._is_sync = False
         self._game = _Game(self._offer)
         self._requests: collections.deque[_Request] = collections.deque()
         self._status = _Status(_env_id_of(self._offer), "running", 1, _USUAL)
@@ -149,8 +156,11 @@ class Remote:
         self._wake.set()
 
     def _on_action(self, events: list[Any]) -> None:
-        for event in _events_of(events):
+        found, axes = _events_of(events)
+        for event in found:
             self._on_event(event)
+        self._game.held.axes.update(axes)
+        self._wake.set()
 
     def _on_reset(self, message: Message, to: Any) -> None:
         body = message.body
@@ -165,32 +175,40 @@ class Remote:
                 f"{fps!r:.60}."
             )
         try:
-            offer = self._find(name)
+            offer, is_sync = self._find(name)
         except Refusal as error:
             raise RewarderError(str(error)) from error
         status = self._status
-        is_under_way = status.state == "resetting" and offer is self._offer
+        is_same = offer is self._offer and is_sync is self._is_sync
+        is_under_way = status.state == "resetting" and is_same
+        episode = message.episode or 0
         request = _Request(
-            offer, seed, fps, message.episode or 0, to, is_under_way, status.episode
+            offer, is_sync, seed, fps, episode, to, is_under_way, status.episode
         )
         self._requests.append(request)
         self._wake.set()
 
-    def _find(self, name: str | None) -> Offer:
+    def _find(self, name: str | None) -> tuple[Offer, bool]:
         """Returns the environment that a client calls by its id in Gym, `name-v0`.
 
         Of a name such as `gym-core.CartPole-v0` what counts is after the last dot,
         and a version that is not here is another one of the same name.
+
+        Returns:
+            The environment, and whether it is to wait for each action.
         """
         if name is None:
-            return self._offer
-        wanted = [_plain(name), _plain(name, with_version=False)]
-        for one in wanted:
-            for offer in self._menu.offers:
-                names = [_env_id_of(offer), *offer.names]
-                if one in [_plain(known, "-v" in one) for known in names]:
-                    return offer
-        return self._menu.find(name)
+            return self._offer, self._is_sync
+        plain = _FEW_NUMBERS.sub("", name)
+        waiting = _SYNC.sub("", plain)
+        for text, is_sync in ((name, False), (plain, False), (waiting, True)):
+            for with_version in (True, False):
+                wanted = _plain(text, with_version)
+                for offer in self._menu.offers:
+                    names = [_env_id_of(offer), *offer.names]
+                    if wanted in [_plain(known, "-v" in wanted) for known in names]:
+                        return offer, is_sync
+        return self._menu.find(name), False
 
     def _run(self) -> None:
         try:
@@ -203,11 +221,17 @@ class Remote:
                     self._wake.wait(0.05)
                     self._wake.clear()
                     next_tick = time.monotonic()
+                elif self._is_sync and (keys := self._game.held.commit()) is not None:
+                    self._tick(keys)
                 elif (left := next_tick - time.monotonic()) > 0:
                     self._wake.wait(left)
                     self._wake.clear()
                 else:
-                    self._tick()
+                    if self._is_sync:
+                        # The client waits for a picture that is later than the reward.
+                        self.desktop.show(self._game.stamped_again())
+                    else:
+                        self._tick(self._game.held.tick())
                     # Ticks that were missed are not made up for.
                     next_tick = max(next_tick + 1 / self._status.fps, time.monotonic())
         except Exception as error:
@@ -220,8 +244,8 @@ class Remote:
         finally:
             self._game.close()
 
-    def _tick(self) -> None:
-        reward, discount, picture = self._game.step()
+    def _tick(self, pressed: list[str]) -> None:
+        reward, discount, picture = self._game.step(pressed)
         self.desktop.show(picture)
         self._tell_observation()
         episode = {"episode_id": str(self._status.episode)}
@@ -245,14 +269,20 @@ class Remote:
     def _begin(self, request: _Request) -> None:
         """Begins an episode for a client, unless one has begun since it asked."""
         began = request.was_under_way and self._status.episode > request.episode
-        if not (began and request.seed is None and request.offer is self._offer):
+        is_same = request.offer is self._offer and request.is_sync is self._is_sync
+        if not (began and request.seed is None and is_same):
             later = max(request.episode, self._status.episode) + 1
             if request.fps is not None:
                 self._asked_fps = float(request.fps)
-            self._set("resetting", later, _env_id_of(request.offer))
+            self._is_sync = request.is_sync
+            name = _env_id_of(request.offer)
+            if request.is_sync:
+                name = re.sub(r"-v(\d+)$", r"Sync-v\1", name)
+            self._set("resetting", later, name)
             if request.offer is not self._offer:
                 self._game.close()
                 self._offer, self._game = request.offer, _Game(request.offer)
+            self._game.is_stamped = request.is_sync
             if request.seed is not None:
                 self._game.seed(request.seed)
             self.desktop.show(self._game.reset())
@@ -294,6 +324,7 @@ class _Request(NamedTuple):
     """A reset that a client has asked for."""
 
     offer: Offer
+    is_sync: bool
     seed: int | None
     fps: float | None
     episode: int
@@ -307,6 +338,9 @@ class Held:
 
     Attributes:
         probed_at: When the key of latency probes was pressed last; `None` before.
+        axes: Where the axes of the joystick are, from -1 to 1, by their place in
+            `JOYSTICK`. Those that were not moved are not there.
+        has_choices: Whether the first two of them stand for arrow keys.
 
     Example:
         >>> held = Held()
@@ -319,8 +353,12 @@ class Held:
     def __init__(self) -> None:
         """Begins with no key down."""
         self.probed_at: float | None = None
+        self.axes: dict[int, float] = {}
+        self.has_choices = True
         self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_EVENTS)
         self._down: dict[str, None] = {}
+        # The keys since the last press of `c`; `None` right after it.
+        self._since: dict[str, None] | None = None
         self._buttons = 0
 
     def take(self, event: Event) -> None:
@@ -337,7 +375,30 @@ class Held:
         They are those that are down, and those that have been for a moment since the
         last tick. The left button of the pointer is the space bar.
         """
-        pressed = dict(self._down)
+        pressed = self._pressed(dict(self._down), None)[0]
+        return self._with_joystick(list(pressed))
+
+    def commit(self) -> list[str] | None:
+        """Returns the keys of the action that the next press of `c` ends.
+
+        It is `None` where there was no press; the keys before it count for the next.
+        """
+        pressed, is_committed = self._pressed(self._since or dict(self._down), "c")
+        self._since = None if is_committed else pressed
+        return self._with_joystick(list(pressed)) if is_committed else None
+
+    def _with_joystick(self, pressed: list[str]) -> list[str]:
+        """Adds the arrows that a joystick stands for where actions are choices."""
+        if not self.has_choices:
+            return pressed
+        x, y = self.axes.get(0, 0.0), self.axes.get(1, 0.0)
+        ways = {"left": x < -0.5, "right": x > 0.5, "up": y < -0.5, "down": y > 0.5}
+        return [*(way for way, is_held in ways.items() if is_held), *pressed]
+
+    def _pressed(
+        self, pressed: dict[str, None], last: str | None
+    ) -> tuple[dict[str, None], bool]:
+        """Takes events up to the press of a key, or all; adds the keys pressed."""
         while self._events:
             event = self._events.popleft()
             if isinstance(event, PointerEvent):
@@ -348,17 +409,22 @@ class Held:
                     continue
             else:
                 name, down = _play_name(event.key), event.down
-            if down:
+            if name == last:
+                if down:
+                    return pressed, True
+            elif down:
                 pressed.pop(name, None)
                 pressed[name] = self._down[name] = None
             else:
                 self._down.pop(name, None)
-        return list(pressed)
+        return pressed, False
 
     def let_go(self) -> None:
         """Forgets all keys: an episode begins with none."""
         self._events.clear()
         self._down.clear()
+        self.axes.clear()
+        self._since = None
         self._buttons = 0
 
 
@@ -387,7 +453,13 @@ class _Game:
         self._last: NestedArray = _nearest_to_zero(self._env.action_spec())
         # The observation as JSON has it; `None` if it is not a few numbers.
         self.observed: Any = None
+        self.is_stamped = False
+        self._action = nest.Structure(self._env.action_spec())
+        self._shown: Array = np.zeros((1, 1, 3), np.uint8)
         self.held = Held()
+        self.held.has_choices = not any(
+            spec.dtype.kind == "f" for spec in self._action.leaves
+        )
         metadata = getattr(self._env, "metadata", None)
         told: Any = metadata.get("render_fps") if isinstance(metadata, dict) else None
         self.fps = float(told) if _is_pace(told) else None
@@ -401,15 +473,14 @@ class _Game:
         self.held.let_go()
         return self._picture(time_step.observation)
 
-    def step(self) -> tuple[float, float | None, Array]:
-        """Lets a tick pass; returns the reward, the discount at an end, a picture."""
-        pressed = self.held.tick()
+    def step(self, pressed: list[str]) -> tuple[float, float | None, Array]:
+        """Steps; returns the reward, the discount at an end, and a picture."""
         action = self._keys.action(pressed) if pressed else None
         if action is None:
             action = self._keys.idle_action()
         # Where there is no action for no key, the last one goes on.
         self._last = self._last if action is None else action
-        time_step = self._env.step(self._last)
+        time_step = self._env.step(self._steered(self._last))
         reward = _total(time_step.reward)
         discount = None
         if np.all(time_step.is_last()):
@@ -421,13 +492,51 @@ class _Game:
     def close(self) -> None:
         self._env.close()
 
+    def stamped_again(self) -> Array:
+        """Returns the picture of before, with the time that it is now."""
+        return self._stamped(self._shown)
+
+    def _steered(self, action: NestedArray) -> NestedArray:
+        """Puts the joystick's axes into an action, in the order of its numbers."""
+        axes = dict(self.held.axes)
+        if not axes:
+            return action
+        leaves, place = [], 0
+        for spec, leaf in zip(
+            self._action.leaves, self._action.flatten(action), strict=True
+        ):
+            if spec.dtype.kind == "f":
+                leaf = np.array(leaf, spec.dtype)
+                numbers = leaf.reshape(-1)
+                for index in range(numbers.size):
+                    if place + index in axes:
+                        low, high = _ends(spec, index)
+                        amount = (axes[place + index] + 1) / 2
+                        numbers[index] = low + amount * (high - low)
+                place += numbers.size
+            leaves.append(leaf)
+        return self._action.unflatten(leaves)
+
     def _picture(self, observation: NestedArray) -> Array:
         self.observed = _few_numbers(observation)
         picture = self._env.render("rgb_array")
-        picture = np.ascontiguousarray(picture, np.uint8)
-        if self.held.probed_at is not None:
-            picture = stamped(picture, time.time(), self.held.probed_at)
-        return picture
+        self._shown = np.ascontiguousarray(picture, np.uint8)
+        return self._stamped(self._shown)
+
+    def _stamped(self, picture: Array) -> Array:
+        probed_at = self.held.probed_at
+        if probed_at is None and not self.is_stamped:
+            return picture
+        return stamped(picture, time.time(), probed_at or 0.0)
+
+
+def _ends(spec: Any, index: int) -> tuple[float, float]:
+    """Returns the least and the greatest value of a number of an action."""
+    if not isinstance(spec, BoundedArraySpec):
+        return -1.0, 1.0
+    bounds = (np.broadcast_to(end, spec.shape) for end in (spec.minimum, spec.maximum))
+    low, high = (float(end.reshape(-1)[index]) for end in bounds)
+    return (low, high) if math.isfinite(high - low) else (-1.0, 1.0)
 
 
 # Two rows of two pixels by which clients find the stamp.
@@ -502,9 +611,10 @@ def _few_numbers(observation: NestedArray) -> Any:
     return observation.tolist() if is_told else None
 
 
-def _events_of(given: Iterable[Any]) -> list[Event]:
-    """Reads the events of `v0.agent.action`; axes of joysticks mean nothing here."""
+def _events_of(given: Iterable[Any]) -> tuple[list[Event], dict[int, float]]:
+    """Reads the events of `v0.agent.action`, and where axes of a joystick are now."""
     events: list[Event] = []
+    axes: dict[int, float] = {}
     for one in given:
         values: list[Any] = list(one) if isinstance(one, list) else []
         kind = values.pop(0) if values else None
@@ -515,9 +625,17 @@ def _events_of(given: Iterable[Any]) -> list[Event]:
             elif kind == "PointerEvent":
                 x, y, buttons = map(int, values)
                 events.append(PointerEvent(x, y, buttons))
+            elif kind in JOYSTICK:
+                (amount,) = map(float, values)
+                if not -1 <= amount <= 1:
+                    raise ValueError(amount)
+                axes[JOYSTICK.index(kind)] = amount
         except (TypeError, ValueError) as error:
-            raise RewarderError(f"An event must be right, got {one!r:.80}.") from error
-    return events
+            raise RewarderError(
+                "An event must be a key with whether it is down, three integers of the "
+                f"pointer, or an axis with a number from -1 to 1, got {one!r:.80}."
+            ) from error
+    return events, axes
 
 
 def _is_pace(fps: Any) -> bool:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import os
 import re
 import select
+import ssl
 import threading
 import time
 import urllib.parse
@@ -30,7 +32,7 @@ from envkit.desktop.client import DesktopClient
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
 from envkit.desktop.protocol import DesktopError
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
-from envkit.remote.rewarder import Message, RewarderError, RewarderLink
+from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderLink
 from envkit.remote.universe_story import ResetRefusedError, Story, Told
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import BoundedArraySpec
@@ -121,11 +123,18 @@ class _VncEvents:
         return [("KeyEvent", key, bool(rng.integers(2)))]
 
 
-def _events_in(value: Any) -> list[Event]:
+class _AxisEvent(NamedTuple):
+    """Where an axis of a joystick is now, from -1 to 1."""
+
+    axis: str
+    amount: float
+
+
+def _events_in(value: Any) -> list[Event | _AxisEvent]:
     """Reads events: envkit's, or tuples such as `("KeyEvent", "left", True)`."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    events: list[Event] = []
+    events: list[Event | _AxisEvent] = []
     for one in [] if value is None else value:
         if isinstance(one, KeyEvent | PointerEvent):
             events.append(one)
@@ -137,8 +146,15 @@ def _events_in(value: Any) -> list[Event]:
         elif kind == "PointerEvent":
             x, y, buttons = [*fields, 0][:3]
             events.append(PointerEvent(int(x), int(y), int(buttons)))
+        elif kind in JOYSTICK:
+            (amount,) = fields
+            if not -1 <= float(amount) <= 1:
+                raise ValueError(f"An axis must be from -1 to 1, got {one!r}.")
+            events.append(_AxisEvent(kind, float(amount)))
         else:
-            raise ValueError(f"An event must be of a key or the pointer, got {one!r}.")
+            raise ValueError(
+                f"An event must be of a key, the pointer or an axis, got {one!r}."
+            )
     return events
 
 
@@ -156,7 +172,8 @@ class UniverseRemotes(AsyncEnvironment):
     `LAST`, and is connected again when it begins the next one.
 
     Without `keys` and `actions` an action is a list of events as in Universe:
-    `[("KeyEvent", "left", True), ("PointerEvent", 10, 20, 1)]`.
+    `[("KeyEvent", "left", True), ("PointerEvent", 10, 20, 1)]`. Events of a joystick,
+    `("JoystickAxisXEvent", 0.5)`, go by the rewarder.
 
     Example:
         >>> env = UniverseRemotes("universe://box:5900+15900")  # doctest: +SKIP
@@ -178,6 +195,8 @@ class UniverseRemotes(AsyncEnvironment):
         observer: bool = False,
         start_timeout: float = 30.0,
         encodings: Iterable[str] = ("zrle", "zlib", "copy", "raw"),
+        cafile: str | os.PathLike[str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Connects with all remotes.
 
@@ -193,7 +212,15 @@ class UniverseRemotes(AsyncEnvironment):
             observer: Whether it only watches, and sends neither resets nor actions.
             start_timeout: Seconds within which a connection must be made.
             encodings: What the desktop may be sent in, the best first.
+            cafile: The certificate that the rewarders show, or that of its authority;
+                the desktop is not encrypted.
+            tls: What encrypts the connection with the rewarders, in place of `cafile`.
         """
+        if cafile is not None:
+            if tls is not None:
+                raise ValueError("Pass tls or cafile, and not both of them.")
+            tls = ssl.create_default_context(cafile=os.fspath(cafile))
+        self._tls = tls
         self._addresses, given = addresses_in(remotes)
         self._env_id = env_id if env_id is not None else given.get("env_id")
         self._password = password or given.get("password", _PASSWORD)
@@ -388,7 +415,9 @@ class UniverseRemotes(AsyncEnvironment):
     def _owed(self) -> list[_Row]:
         return [self._rows[number] for number in self._owing]
 
-    def _events(self, actions: Any, number: int, row: _Row) -> list[Event]:
+    def _events(
+        self, actions: Any, number: int, row: _Row
+    ) -> Sequence[Event | _AxisEvent]:
         """Returns the events of a row's action; none where it does not play."""
         if not row.plays:
             return []
@@ -522,7 +551,7 @@ class _Row:
         except (RewarderError, DesktopError) as error:
             self._lose(error)
 
-    def act(self, events: list[Event]) -> None:
+    def act(self, events: Sequence[Event | _AxisEvent]) -> None:
         """Sends events; the answer is due when a step has passed."""
         self.info = {}
         hz = self._env._hz
@@ -657,6 +686,7 @@ class _Row:
                 take,
                 observer=env._observer,
                 timeout=timeout,
+                tls=env._tls,
             )
             stack.callback(rewarder.close)
             # The remote describes itself first, or says why it hangs up.
@@ -712,10 +742,21 @@ class _Row:
                 self._lose(error)
                 self._changed.notify_all()
 
-    def _send(self, events: list[Event]) -> None:
-        if events and self._desktop is not None and not self._env._observer:
+    def _send(self, events: Sequence[Event | _AxisEvent]) -> None:
+        if self._desktop is None or self._env._observer:
+            return
+        axes = [list(event) for event in events if isinstance(event, _AxisEvent)]
+        keys = [event for event in events if not isinstance(event, _AxisEvent)]
+        if axes and self._rewarder is not None:
+            # A desktop has no joystick.
+            body = {"env_id": self._story.env_id, "action": axes}
+            try:
+                self._rewarder.send("v0.agent.action", body)
+            except RewarderError as error:
+                self._lose(error)
+        if keys:
             with self._using:
-                self._desktop.send(*events)
+                self._desktop.send(*keys)
 
     def _lose(self, error: Exception) -> None:
         """Notes that the connection is lost; the row answers for it."""

@@ -17,7 +17,12 @@ from envkit import (
 )
 from envkit.envs import CartPole
 from envkit.errors import ClosedError
-from envkit.realtime import BlockingReset, RealTimeEnvironment, universe_view
+from envkit.realtime import (
+    BlockingReset,
+    PeekReward,
+    RealTimeEnvironment,
+    universe_view,
+)
 from envkit.testing import CountingEnv, ManualClock, NestedCountingEnv
 from tests.waiting import PATIENCE
 
@@ -604,3 +609,30 @@ def test_what_a_screen_and_a_remote_of_universe_have_told_is_in_the_info(views):
         info[f"stats.vnc.{name}"] for name in ("updates.n", "bytes", "pixels")
     )
     assert ["hello"] == info["env.text"]
+
+
+def test_a_step_that_peeks_leaves_rewards_and_ends_for_a_later_one(views):
+    view = views(BatchedPyEnvironment([CountingEnv(3), CountingEnv(5)]), wait=True)
+    view.reset()
+    found = []
+    for peeks in (True, True, [PeekReward], True, False, True, False, False, False):
+        _, rewards, dones, info = view.step([PeekReward if peeks else 0, 0])
+        found.append((rewards[0], dones[0], info["n"][0].get("peek", False)))
+        if len(found) == 4:
+            told = info["n"][0]
+    assert ("1", "2") == tuple(
+        told[f"env_status.{which}"] for which in ("episode_id", "peek.episode_id")
+    )
+    left, ended = (0.0, False, True), (1.0, True, False)
+    assert [left] * 4 + [ended, left, ended, (0.0, False, False), ended] == found
+    # All of what the row has earned, and no end twice.
+    assert 3.0 == sum(reward for reward, _, _ in found)
+
+
+def test_counts_of_steps_that_peeked_are_added_up(views):
+    view = views(BatchedPyEnvironment([CountingEnv(9)]), wait=True)
+    view.reset()
+    for _ in range(3):
+        assert view.step([PeekReward])[3]["n"][0]["peek"]
+    info = view.step([0])[3]["n"][0]
+    assert (4, "1") == (info["stats.reward.count"], info["env_status.episode_id"])

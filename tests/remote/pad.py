@@ -68,3 +68,22 @@ class Fragile(Pad):
         if action == FIRE:
             raise RuntimeError("the fire is out")
         return super()._step(action)
+
+
+class Wheel(PyEnvironment):
+    """Is steered by two numbers; the reward is 100 times the first, and the second."""
+
+    def observation_spec(self):
+        return BoundedArraySpec((), np.float32, -1, 1)
+
+    def action_spec(self):
+        return BoundedArraySpec((2,), np.float32, [-1, 0], [1, 1])
+
+    def _reset(self):
+        return restart(np.float32(0))
+
+    def _step(self, action):
+        return transition(np.float32(action[0]), float(100 * action[0] + action[1]))
+
+    def render(self, mode="rgb_array"):
+        return np.zeros((6, 8, 3), np.uint8)

@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 import re
+import ssl
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from envkit.remote import universe
 from envkit.remote.rewarder import Message, RewarderError, authorization, unpacked
 from envkit.remote.serving import Menu, Offer, ServeOptions
 from tests.remote.pad import FIRE, LEFT, RIGHT, UP
+from tests.remote.serving import certificate_in
 from tests.waiting import PATIENCE, until
 
 pytest.importorskip("websockets", reason="websockets is not installed")
@@ -274,6 +276,56 @@ def test_actions_come_by_the_rewarder_too():
         client.reward(RIGHT)
 
 
+def test_a_joystick_stands_for_arrows_where_actions_are_choices():
+    with served() as remote, Client(remote) as client:
+        client.reset()
+        for axes, reward in [
+            ([["JoystickAxisXEvent", -0.9]], LEFT),
+            ([["JoystickAxisXEvent", 0.9]], RIGHT),
+            ([["JoystickAxisXEvent", 0], ["JoystickAxisYEvent", 0.1]], 0),
+        ]:
+            client.say("v0.agent.action", {"env_id": "Pad-v0", "action": axes})
+            client.reward(reward)
+
+
+def test_a_joystick_sets_the_numbers_of_an_action():
+    wheel = "tests.remote.pad:Wheel"
+    with served(wheel) as remote, joined(remote) as env:
+        begun(env)
+        # The second number is from 0 to 1.
+        events = [("JoystickAxisXEvent", -0.5), ("JoystickAxisYEvent", 1.0)]
+        play(env, events, lambda it: it.reward[0] <= -50 + 1)
+        events = [("JoystickAxisXEvent", 0.25), ("JoystickAxisYEvent", -1.0)]
+        play(env, events, lambda it: it.reward[0] >= 25)
+
+
+def test_an_environment_waits_for_each_action_if_its_id_says_so():
+    with served("Catch") as remote, Client(remote) as client:
+        assert "v0.reply.env.reset" == client.reset("gym-core.CatchLowDSync-v1").method
+        described = client.described("running")
+        assert "CatchSync-v1" == described.body["env_id"]
+        with viewer(remote) as screen:
+            for step in range(9):
+                screen.key("c", True)
+                screen.key("c", False)
+                told = client.until(lambda it: it.method == "v0.env.reward")
+                assert (step == 8) is told.body["done"]
+            # No step is made unasked, and each picture has the time at which it is.
+            client.until(lambda it: it.method == "v0.env.describe")
+            before = told.headers["sent_at"]
+            assert until(lambda: screen.update(0.1) and stamp_of(screen.frame) > before)
+        client.say("v0.agent.action", {"action": [["KeyEvent", 0x63, True]]})
+        client.until(lambda it: it.method == "v0.env.reward")
+        rewards = [it for it in client.seen if it.method == "v0.env.reward"]
+        assert 10 == len(rewards)
+
+
+def stamp_of(picture):
+    """Returns the time that is drawn into the corner of a picture."""
+    numbers = picture[-2, 2:4].reshape(-1).tolist()
+    return int.from_bytes(bytes(numbers), "big") / 1000
+
+
 REFUSED = {
     "a wrong password": ("wrong", "The password is wrong."),
     "no password": (None, "There is no password. It must be the name of the user"),
@@ -361,7 +413,8 @@ ASKED_WRONGLY = {
     "an event of nothing": (
         "v0.agent.action",
         {"action": [["KeyEvent", None]]},
-        "An event must be right, got ['KeyEvent', None].",
+        "An event must be a key with whether it is down, three integers of the "
+        "pointer, or an axis with a number from -1 to 1, got ['KeyEvent', None].",
     ),
 }
 
@@ -669,6 +722,18 @@ def test_a_remote_that_is_gone_is_an_error_of_its_row():
         with pytest.raises(WorkerError, match=r"^The remote .* cannot be used: ") as it:
             env.recv(1, timeout=PATIENCE)
         assert (0,) == it.value.envs
+
+
+def test_rewards_of_a_remote_can_be_encrypted(tmp_path):
+    cert, key = certificate_in(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    with served(PAD, tls=context) as remote:
+        with joined(remote, cafile=cert) as env:
+            begun(env)
+            play(env, [("KeyEvent", "left", True)], lambda it: it.reward[0] >= LEFT)
+        with pytest.raises(RewarderError, match="There is no rewarder at"):
+            joined(remote, start_timeout=0.1).__enter__()
 
 
 def test_a_remote_that_does_not_have_the_environment_says_so():
