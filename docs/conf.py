@@ -11,7 +11,7 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
@@ -184,7 +184,8 @@ def _name_public_bases(
     """Shows in place of a base class without a description its own bases."""
     while hidden := [base for base in bases if _is_internal(base)]:
         index = bases.index(hidden[0])
-        bases[index : index + 1] = hidden[0].__bases__
+        # One with parameters has no bases of its own.
+        bases[index : index + 1] = (get_origin(hidden[0]) or hidden[0]).__bases__
 
 
 def _is_internal(cls: Any) -> bool:
