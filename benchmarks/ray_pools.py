@@ -4,9 +4,11 @@
 
 All of them step the same rows on two workers: a pool in processes, a pool on linked
 workers, a pool on Ray, two actors that are called for each step, and RLlib's
-environment runners, which return a sample of 50 steps with each call. RLlib's draw
-their actions at random, and once more from their network, two layers of 256 units; then
-the pool's caller has such a network, too. The cluster is one that is started here.
+environment runners. These choose actions themselves and return a sample with each call:
+of one step, as the others do, or of 50, which leaves out the way to a learner and back.
+They draw their actions at random, and once more from their network, two layers of 256
+units; then the pool's caller has such a network, too. Once more both have environments
+that are batches themselves. The cluster is one that is started here.
 """
 
 from __future__ import annotations
@@ -33,18 +35,20 @@ from envkit.testing import CountingEnv
 WORKERS = 2
 POOL, CALLS, RLLIB = "pool on Ray", "two actors, a call a step", "RLlib's runners"
 POOL_ACTS, RLLIB_ACTS = f"{POOL}, with a network", f"{RLLIB}, with their network"
+POOL_BATCHES, RLLIB_BATCHES = f"{POOL}, two batches", f"{RLLIB}, two batches"
 # How many steps of each row a sample of RLlib's has.
-SAMPLE = 50
+STEP, SAMPLE = "a step a call", "50 steps a call"
+SAMPLES = {STEP: 1, SAMPLE: 50}
 
 
 def pool_of(
-    make: Callable[[], PyEnvironment], rows: int, backend: Any
+    make: Callable[[], PyEnvironment], count: int, backend: Any
 ) -> ParallelPyEnvironment:
     """Opens a pool on two workers."""
     if backend == "linked":
         backend = linked(["envkit worker {address}"] * WORKERS)
     return ParallelPyEnvironment(
-        [make] * rows,
+        [make] * count,
         num_workers=WORKERS,
         backend=backend,
         start_serially=False,
@@ -55,6 +59,14 @@ def pool_of(
 def pool(make: Callable[[], PyEnvironment], rows: int, backend: str) -> Contender:
     """Returns a pool as a contender."""
     env = pool_of(make, rows, backend)
+    env.reset()
+    return Contender(functools.partial(env.step, np.zeros(rows, np.int64)), env.close)
+
+
+def pool_of_batches(rows: int) -> Contender:
+    """Returns a pool of two batches as a contender."""
+    make = functools.partial(CartPole, batch_size=rows // WORKERS)
+    env = pool_of(make, WORKERS, "ray")
     env.reset()
     return Contender(functools.partial(env.step, np.zeros(rows, np.int64)), env.close)
 
@@ -111,15 +123,24 @@ def pool_with_network(make: Callable[[], PyEnvironment], rows: int) -> Contender
     return Contender(step, env.close)
 
 
-def runners(rows: int, *, is_random: bool) -> Contender:
+def runners(
+    rows: int, steps: int, *, is_random: bool = True, are_batches: bool = False
+) -> Contender:
     """Returns two of RLlib's environment runners as a contender."""
+    from gymnasium import VectorizeMode
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
     config = (
         PPOConfig()
         .environment("CartPole-v1")
-        .env_runners(num_env_runners=0, num_envs_per_env_runner=rows // WORKERS)
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=rows // WORKERS,
+            gym_env_vectorize_mode=VectorizeMode.VECTOR_ENTRY_POINT
+            if are_batches
+            else VectorizeMode.SYNC,
+        )
     )
     found = [
         ray.remote(SingleAgentEnvRunner).remote(config=config, worker_index=index + 1)
@@ -129,7 +150,7 @@ def runners(rows: int, *, is_random: bool) -> Contender:
     def sample() -> int:
         calls = [
             runner.sample.remote(
-                num_timesteps=SAMPLE * rows // WORKERS, random_actions=is_random
+                num_timesteps=steps * rows // WORKERS, random_actions=is_random
             )
             for runner in found
         ]
@@ -166,12 +187,16 @@ def compare(
     if make is CartPole:
         # RLlib itself comes with Ray; what it imports does not.
         has_rllib = all(map(importlib.util.find_spec, ("torch", "tensorboardX")))
-        for name_of, play in {
-            RLLIB: functools.partial(runners, rows, is_random=True),
+        ways: dict[str, Callable[[], Contender]] = {
             POOL_ACTS: functools.partial(pool_with_network, make, rows),
-            RLLIB_ACTS: functools.partial(runners, rows, is_random=False),
-        }.items():
-            makers[name_of] = play if has_rllib else None
+            POOL_BATCHES: functools.partial(pool_of_batches, rows),
+        }
+        for sample, steps in SAMPLES.items():
+            play = functools.partial(runners, rows, steps)
+            ways[f"{RLLIB}, {sample}"] = play
+            ways[f"{RLLIB_ACTS}, {sample}"] = functools.partial(play, is_random=False)
+        ways[f"{RLLIB_BATCHES}, {SAMPLE}"] = functools.partial(play, are_batches=True)
+        makers |= {name: way if has_rllib else None for name, way in ways.items()}
     with opened(makers) as contenders:
         figures = take_turns(contenders, told.rounds, told.seconds)
     report.table(f"{rows} {name}, {WORKERS} workers", figures)
@@ -181,10 +206,17 @@ def compare(
         figures[CALLS],
         at_most=0.6,
     )
-    for theirs, ours in {RLLIB: POOL, RLLIB_ACTS: POOL_ACTS}.items():
-        if theirs in figures:
-            claim = f"{name}: a {ours} is as fast as {theirs}"
-            report.ratio(claim, figures[theirs], figures[ours], at_least=4.0)
+    for theirs, ours in {
+        RLLIB: POOL,
+        RLLIB_ACTS: POOL_ACTS,
+        RLLIB_BATCHES: POOL_BATCHES,
+    }.items():
+        for sample in SAMPLES:
+            slow = figures.get(f"{theirs}, {sample}")
+            if slow:
+                claim = f"{name}: a {ours} is as fast as {theirs}, {sample}"
+                bar = 4.0 if sample == STEP else None
+                report.ratio(claim, slow, figures[ours], at_least=bar)
 
 
 def ends(report: Report, rounds: int) -> None:
