@@ -279,7 +279,14 @@ class RayLauncher:
         reason = str(error).strip()
         if isinstance(error, self._ray.exceptions.RayTaskError):
             return ExitReport(worker, 0, exitcode=1, stderr_tail=reason)
-        return ExitReport(worker, 0, stderr_tail=reason, lost="lost its Ray actor")
+        return ExitReport(
+            worker,
+            0,
+            stderr_tail=reason,
+            lost="lost its Ray actor",
+            remedy="`ray status` says which nodes are there, and `ray list actors` "
+            "what Ray knows of this actor, an EnvkitWorker.",
+        )
 
     def kill(self, worker: int) -> None:
         """Ends what was started for a worker, and returns when it has ended."""

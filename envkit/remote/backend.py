@@ -275,7 +275,8 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             raise FrameError(str(error)) from error
 
     def _cut_off(self, known: _Session, why: str) -> None:
-        self._end(known, f"was cut off, because {why}")
+        remedy = f"See whether it is an envkit server that listens at {known.address}."
+        self._end(known, f"was cut off, because {why}", remedy)
 
     def _take(self, known: _Session, message: dict[str, Any]) -> None:
         if "end" in message:
@@ -314,7 +315,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
         self._unlink(known)
         address = known.address
         if known.resume <= 0 or address is None or known.freight is None:
-            self._end(known, f"lost its link ({why})")
+            self._end(known, f"lost its link ({why})", _to_see(address))
             return
         _LOGGER.warning(
             "worker %d lost its link to %s (%s); it is taken up again within %g s",
@@ -347,7 +348,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                 )
             except Exception as error:
                 text = f"lost its link ({why}), and could not take it up: {error}"
-                self._report(lambda: self._end(known, text))
+                self._report(lambda: self._end(known, text, _to_see(address)))
                 return
             self._report(lambda: self._note_taken_up(known, sock))
 
@@ -375,7 +376,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             self._send(known, question[1])
         self._ask(known, None)
 
-    def _end(self, known: _Session, why: str) -> None:
+    def _end(self, known: _Session, why: str, remedy: str = "") -> None:
         """Queues that a session is over."""
         if self._workers.get(known.worker) is not known:
             return
@@ -386,6 +387,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             resident=known.resident,
             host=known.host,
             lost=why,
+            remedy=remedy,
         )
         self._drop(known)
         self._inbox.queue.append(Exited(known.worker, report))
@@ -508,6 +510,10 @@ class _Session(FarWorker):
         # The question that is not answered yet: number, frame, environments.
         self.question: tuple[int, list[bytes], tuple[int, ...]] | None = None
         self.asked_at = (0, 0)
+
+
+def _to_see(address: ServerAddress | None) -> str:
+    return f"See whether the server at {address} still runs, and is reached from here."
 
 
 def _wanted(job: WorkerJob) -> dict[str, Any]:

@@ -314,7 +314,9 @@ def test_a_link_that_is_cut_says_so():
         with pytest.raises(WorkerCrashed) as caught:
             until(lambda: env.step([0]) is None)
 
-        assert f"worker 0 (pid {pid} on {HOST}) lost its link" in str(caught.value)
+        text = str(caught.value)
+        assert f"worker 0 (pid {pid} on {HOST}) lost its link" in text
+        assert f"whether that machine is up, and what it says of process {pid}." in text
         assert until(lambda: not is_running(pid))
 
 
@@ -445,6 +447,9 @@ def test_a_command_that_starts_no_worker_says_why(command, text):
 
     assert text in str(caught.value)
     assert ("the door is shut" in str(caught.value)) == ("exit 7" in command)
+    assert ("reaches this one at 127.0.0.1:" in str(caught.value)) == (
+        "connect" in text
+    )
 
 
 REFUSED = {

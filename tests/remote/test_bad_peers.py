@@ -283,8 +283,10 @@ def test_a_link_that_carries_garbage_ends_the_session_for_the_client(server):
         (known,) = env.unwrapped._backend._workers.values()
         session = server._sessions[known.key[0]]
         session._link.send([HEAD.pack(77, 0, 0, 0, 1 << 50)])
-        with pytest.raises(WorkerCrashed, match="unknown frame"):
+        with pytest.raises(WorkerCrashed, match="unknown frame") as caught:
             play_on(env)
+        address = server.address.removesuffix("/")
+        assert f"an envkit server that listens at {address}" in str(caught.value)
 
 
 def play_on(env):

@@ -50,11 +50,22 @@ from envkit.parallel.messages import (
 from envkit.parallel.slab import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.system.link import HEAD, MESSAGE, Token
+from envkit.parallel.system.link import HEAD, MESSAGE, UNIX, Token
 from envkit.types import Array
 
 __all__ = ["Launcher", "LinkedBackend", "linked"]
 
+# What a person can do about a worker that is out of reach.
+_TO_SEE = (
+    "Its machine or the network to it may be down, or the worker was ended there, by a "
+    "person, a batch system or for its memory: see whether that machine is up, and "
+    "what it says of process {pid}."
+)
+_TO_CONNECT = (
+    "See whether the job that the command has submitted has begun, and whether its "
+    "machine reaches this one at {address} (host=, reach_as= and port= say where); if "
+    "it only takes long, raise connect_timeout=."
+)
 # How long the carrier of a worker may take to end after its link has, and how often to
 # look at it meanwhile.
 _LAST_WORDS, _LOOK = 3.0, 0.002
@@ -201,7 +212,9 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
     def _launch(self, worker: int, job: PackedJob) -> None:
         token = Token.new()
         address = self._door.open(token, worker, self._poller)
-        self._workers[worker] = _Incarnation(worker, job, token)
+        known = self._workers[worker] = _Incarnation(worker, job, token)
+        is_file = address.host.startswith(UNIX)
+        known.address = address.host if is_file else f"{address.host}:{address.port}"
         self._next_glance = 0.0
         try:
             self._launcher.start(worker, str(address))
@@ -277,6 +290,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 f"did not connect within {self._connect_timeout:g} s after its command "
                 "had ended"
             )
+            known.remedy = _TO_CONNECT.format(address=known.address)
             self._note_end(known)
 
     # Connections.
@@ -346,6 +360,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
     def _lose(self, known: _Incarnation, why: str) -> None:
         # How the worker has ended comes later.
         known.lost = f"lost its link ({why})"
+        known.remedy = _TO_SEE.format(pid=known.pid) if known.pid else ""
         known.was_linked = True
         known.end_by = time.monotonic() + _LAST_WORDS
         self._ending.add(known)
@@ -365,7 +380,11 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         # A command that has only submitted a job says nothing of how that has ended.
         is_known = report.exitcode is not None and (known.was_linked or report.exitcode)
         if known.lost and not (is_known or report.signal or known.is_killed):
-            report = report._replace(exitcode=None, lost=report.lost or known.lost)
+            report = report._replace(
+                exitcode=None,
+                lost=report.lost or known.lost,
+                remedy=report.remedy or known.remedy,
+            )
         self._drop(known)
         return report._replace(
             pid=known.pid or report.pid, host=known.host, resident=self._held(known)
@@ -467,6 +486,9 @@ class _Incarnation(FarWorker):
         self.token = token
         self.is_killed = self.was_linked = False
         self.connect_by: float | None = None
-        # Why its link has ended, and until when to wait for how it has ended itself.
-        self.lost = ""
+        # Where it finds this pool.
+        self.address = ""
+        # Why its link has ended, what a person can do about that, and until when to
+        # wait for how it has ended itself.
+        self.lost = self.remedy = ""
         self.end_by = 0.0
