@@ -104,6 +104,16 @@ class Single:
             return info
         return info[0] if isinstance(info, list) else _row_of(info)
 
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Calls a method of the environment, whatever is around it.
+
+        Raises:
+            AttributeError: It has none of that name.
+        """
+        if not self._is_batch:
+            return getattr(self.env, name)(*arguments)
+        return self.env.call(name, *arguments)[0]
+
     def close(self) -> None:
         """Closes the environment."""
         self.env.close()

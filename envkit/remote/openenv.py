@@ -44,6 +44,7 @@ from envkit.remote.openenv_messages import (
     invalid,
     parsed,
     raised,
+    task_answer,
 )
 from envkit.remote.serving import Menu, ServeOptions
 
@@ -209,6 +210,8 @@ class OpenEnvServer:
                 Route("/mcp", posted(_mcp), methods=["POST"]),
                 Route("/reset", posted(self._post_reset), methods=["POST"]),
                 Route("/step", posted(self._post_step), methods=["POST"]),
+                Route("/list_environments", fixed([self._offer.name])),
+                *self._task_routes(),
                 WebSocketRoute("/ws", self._websocket),
             ]
         )
@@ -239,6 +242,52 @@ class OpenEnvServer:
                 await refusal(scope, receive, send)
 
         return guarded
+
+    def _task_routes(self) -> list[Any]:
+        """Returns the routes by which clients find the tasks of an environment."""
+        from starlette.responses import JSONResponse
+        from starlette.routing import Route
+
+        def route(path: str, method: str, keys: tuple[str, ...], wrap: Any) -> Any:
+            async def answer(request: Any) -> Any:
+                try:
+                    name = request.path_params["env_name"]
+                    if name.lower() != self._offer.name.lower():
+                        message = f"unknown environment {name[:80]!r}"
+                        raise RefusedError("NOT_FOUND", message)
+                    body = await self._body(request) if keys else {}
+                    given = _task_arguments(body, keys)
+                    found = await self._once(
+                        lambda _, env: task_answer(env, method, given)
+                    )
+                except RefusedError as error:
+                    return JSONResponse(
+                        {"detail": error.errors or error.message},
+                        _STATUS.get(error.code, 500),
+                    )
+                return JSONResponse(wrap(found))
+
+            verb = "POST" if keys else "GET"
+            return Route(f"/{{env_name:path}}/{path}", answer, methods=[verb])
+
+        name = self._offer.name
+        return [
+            route("splits", "list_splits", (), lambda found: found),
+            route(
+                "tasks",
+                "list_tasks",
+                ("split",),
+                lambda found: {"tasks": found, "env_name": name},
+            ),
+            route("num_tasks", "num_tasks", ("split",), lambda n: {"num_tasks": n}),
+            route("task", "get_task", ("split", "index"), lambda one: {"task": one}),
+            route(
+                "task_range",
+                "get_task_range",
+                ("split", "start", "stop"),
+                lambda found: {"tasks": found},
+            ),
+        ]
 
     async def _body(self, request: Any) -> Any:
         """Returns the object of a request; its size is limited."""
@@ -407,7 +456,22 @@ _STATUS = {
     "INVALID_JSON": 422,
     "CAPACITY_REACHED": 503,
     "TOO_LARGE": 413,
+    "NOT_FOUND": 404,
+    "NOT_IMPLEMENTED": 501,
+    "INVALID_INDEX": 400,
 }
+
+
+def _task_arguments(body: dict[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
+    """Returns what a request has under some keys: a split, and numbers of tasks."""
+    for key in body.keys() - {*keys}:
+        raise invalid(["body", key[:80]], f"The body must not have {key[:80]!r}.")
+    for key in keys:
+        value, is_open = body.get(key), key in ("start", "stop")
+        kind, what = (str, "text") if key == "split" else (int, "an integer")
+        if type(value) is not kind and not (is_open and value is None):
+            raise invalid(["body", key], f"{key} must be {what}.")
+    return tuple(body.get(key) for key in keys)
 
 
 class _Connection:

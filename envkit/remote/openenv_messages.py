@@ -26,6 +26,7 @@ __all__ = [
     "invalid",
     "parsed",
     "raised",
+    "task_answer",
 ]
 
 # Bytes of a message, beside those of an action: names, and what resets are told.
@@ -219,6 +220,36 @@ def _reset_data(data: Mapping[str, Any]) -> tuple[int | None, str | None, Any]:
         message = f"episode_id must be a text of at most {_LONGEST_ID} characters."
         raise invalid(["data", "episode_id"], message)
     return seed, episode_id, rest or None
+
+
+def task_answer(env: Single, method: str, arguments: tuple[Any, ...]) -> Any:
+    """Returns what an environment with tasks says of them, as JSON has it.
+
+    Raises:
+        RefusedError: It has no such method, or there is no such task.
+    """
+    try:
+        found = env.call(method, *arguments)
+    except (AttributeError, NotImplementedError) as error:
+        raise RefusedError(
+            "NOT_IMPLEMENTED", f"{method} is not supported for this environment"
+        ) from error
+    except IndexError as error:
+        raise RefusedError("INVALID_INDEX", "Invalid task index") from error
+    except (KeyError, ValueError, TypeError) as error:
+        raise RefusedError("VALIDATION_ERROR", str(error)) from error
+    plain = _plain(list(found) if isinstance(found, tuple | range) else found)
+    if method == "list_splits":
+        return [_split(one) for one in plain]
+    return None if plain is _NOTHING else plain
+
+
+def _split(one: Any) -> Any:
+    """Returns a split with its type, which tells what it is meant for."""
+    if isinstance(one, dict):
+        return one
+    kind = one if one in ("train", "validation", "test") else "validation"
+    return {"name": one, "type": kind}
 
 
 _NOTHING: Any = object()

@@ -206,3 +206,24 @@ class Texts(Told):
 
     def _step(self, action: Any) -> Any:
         return transition(np.asarray(action, "<U8"), 0.0)
+
+
+class Tasks(Walk):
+    """Has tasks, as environments of OpenEnv do that have a data set."""
+
+    def list_splits(self) -> Any:
+        return ["train", {"name": "x", "type": "test"}]
+
+    def list_tasks(self, split: str) -> Any:
+        if split != "x":
+            raise ValueError(f"there is no split {split!r}")
+        return ("x0", "x1", "x2")
+
+    def num_tasks(self, split: str) -> int:
+        return len(self.list_tasks(split))
+
+    def get_task(self, split: str, index: int) -> Any:
+        return self.list_tasks(split)[index]
+
+    def get_task_range(self, split: str, start: Any = None, stop: Any = None) -> Any:
+        return self.list_tasks(split)[start:stop]

@@ -373,6 +373,33 @@ def test_the_endpoints_of_http(walks):
     assert [5, -32601] == [(m := get("/mcp", asked)[1])["id"], m["error"]["code"]]
 
 
+def test_tasks_are_told(walks):
+    """By an environment in a worker as by one in the server; see OpenEnv's Task API."""
+    post = "tests.remote.games:Tasks"
+    for workers in (None, 1):
+        with serving(post, num_workers=workers) as server:
+            assert (200, [post]) == fetched(server, "/list_environments")
+            splits = [{"name": "train", "type": "train"}, {"name": "x", "type": "test"}]
+            assert (200, splits) == fetched(server, f"/{post}/splits")
+            for path, body, answer in [
+                ("num_tasks", {"split": "x"}, {"num_tasks": 3}),
+                ("tasks", {"split": "x"}, {"tasks": ["x0", "x1", "x2"]}),
+                ("task", {"split": "x", "index": 2}, {"task": "x2"}),
+                ("task_range", {"split": "x", "start": 1}, {"tasks": ["x1", "x2"]}),
+            ]:
+                status, found = fetched(server, f"/{post}/{path}", body)
+                assert (200, answer) == (status, {key: found[key] for key in answer})
+            for path, body, status in [
+                ("task", {"split": "x", "index": 9}, 400),
+                ("task", {"split": "x", "index": "9"}, 422),
+                ("task", {"split": "y", "index": 0}, 422),
+                ("num_tasks", {"split": "x", "more": 1}, 422),
+            ]:
+                assert status == fetched(server, f"/{post}/{path}", body)[0]
+    assert 501 == fetched(walks, "/tests.remote.games:Walk/splits")[0]
+    assert 404 == fetched(walks, "/Pong/splits")[0]
+
+
 def test_a_token_is_asked_for():
     with serving(WALK, token=b"secret") as server:
         assert 401 == fetched(server, "/schema")[0]
