@@ -51,6 +51,8 @@ class WorkerJob(NamedTuple):
         validate: "always", "first" or "never".
         rings_each_row: Whether the pool waits for single rows.
         pads: Whether environments are to be padded to the specs of the batch.
+        following: How many workers are going to start once this one has built its
+            environments.
     """
 
     worker: int
@@ -61,6 +63,7 @@ class WorkerJob(NamedTuple):
     validate: str = "first"
     rings_each_row: bool = False
     pads: bool = False
+    following: int = 0
 
 
 class Hello(NamedTuple):

@@ -163,8 +163,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             env_constructors: What to call, in a worker, for each environment: classes,
                 functions, partials, lambdas, or names such as "my_game.envs:make". One
                 that builds a batch takes as many rows as its batch size.
-            start_serially: Whether the environments of one worker are built before the
-                next worker starts.
+            start_serially: Whether the environments of one worker are built before
+                those of the next.
             blocking: Whether environments step one after the other.
             flatten: Accepted for TF-Agents' sake; rows are always flat.
             backend: "process", "thread", "inline", or a `Backend`.

@@ -258,7 +258,9 @@ class Workers:
             waves = [functools.reduce(operator.iadd, waves, [])]
         for wave in waves:
             began = now()
-            self._backend.start([self._job(worker) for worker in wave])
+            following = len(self.workers) - wave[-1] - 1
+            jobs = [self._job(worker) for worker in wave]
+            self._backend.start([job._replace(following=following) for job in jobs])
             # That builds no environments, and may itself have stood still.
             if deadline is not None:
                 deadline += now() - began

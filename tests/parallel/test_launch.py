@@ -27,7 +27,7 @@ from envkit.parallel.backends.launch import (
 )
 from envkit.parallel.system.lifeline import close_lifeline, open_lifeline
 from tests import residue
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, is_running
 
 only_linux = pytest.mark.skipif(
     not residue.ON_LINUX, reason="only Linux tells all about a process"
@@ -474,3 +474,31 @@ def test_a_launcher_without_stdout_does_not_mind(monkeypatch):
     ended(process)
     process.close()
     assert process.has_ended()
+
+
+def test_a_prepared_process_is_the_one_that_starts_next(monkeypatch, tmp_path):
+    (tmp_path / "my_puppet.py").write_text(PUPPET)
+    monkeypatch.syspath_prepend(tmp_path)
+    launcher = SpawnLauncher({}, "my_puppet")
+    launcher.prepare(1)
+    launcher.prepare(1)
+    (waiting,) = launcher._prepared
+    process = launcher.start()
+    assert process is waiting
+    process.channel.send("os.getpid()", life=process.life_fd)
+    assert process.pid == process.channel.receive()
+    process.channel.send(None, life=process.life_fd)
+    ended(process)
+    process.close()
+    launcher.close()
+
+
+def test_processes_that_were_prepared_in_vain_end(monkeypatch, tmp_path):
+    (tmp_path / "my_puppet.py").write_text(PUPPET)
+    monkeypatch.syspath_prepend(tmp_path)
+    launcher = SpawnLauncher({}, "my_puppet")
+    launcher.prepare(1)
+    (waiting,) = launcher._prepared
+    launcher.close()
+    assert not is_running(waiting.pid)
+    assert not launcher._prepared

@@ -133,6 +133,9 @@ class ForkserverLauncher:
             self.close()
             raise server.failure(error) from error
 
+    def prepare(self, count: int) -> None:
+        """Needs nothing: what the server forks has loaded everything."""
+
     def close(self) -> None:
         """Ends the server; workers that still run are not its business any more."""
         server, self._server = self._server, None

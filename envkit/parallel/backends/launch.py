@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
@@ -19,7 +20,9 @@ import numpy as np
 
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.system.channel import Channel
-from envkit.parallel.system.cpus import ONE_THREAD
+from envkit.parallel.system.cpus import ONE_THREAD, available_cpus
+from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.parallel.system.doorbell import is_readable
 from envkit.parallel.system.lifeline import (
     close_lifeline,
     open_lifeline,
@@ -43,6 +46,7 @@ __all__ = [
     "start_command",
     "start_interpreter",
     "stderr_file",
+    "wait_for_end",
 ]
 
 # Stands for the status of a process whose end was not observed.
@@ -282,8 +286,15 @@ class Launcher(Protocol):
             inherited: The job whose constructors a forked worker has already.
         """
 
+    def prepare(self, count: int) -> None:
+        """Lets processes that are going to be started load what they need, if it can.
+
+        Args:
+            count: How many there are going to be; what was prepared before is counted.
+        """
+
     def close(self) -> None:
-        """Ends what the launcher itself needs."""
+        """Ends what the launcher itself needs, and processes that were not started."""
 
     def forget(self) -> None:
         """Closes descriptors only; what a fork of the parent does."""
@@ -352,9 +363,25 @@ class SpawnLauncher:
         """
         self._env = environment_for(worker_env)
         self._program = _BOOTSTRAP.format(module=module)
+        self._prepared: deque[WorkerProcess] = deque()
+
+    def prepare(self, count: int) -> None:
+        """Starts interpreters, which wait for their jobs when they have loaded NumPy.
+
+        No more than there are CPUs: more would load at the cost of those that build.
+        """
+        wanted = min(count, available_cpus())
+        # Where there is no room now there may be some when they are needed.
+        with contextlib.suppress(OSError):
+            while len(self._prepared) < wanted:
+                with uninterrupted():
+                    self._prepared.append(self._start())
 
     def start(self, inherited: WorkerJob | None = None) -> WorkerProcess:
         """Starts a process that runs `worker.main.main`."""
+        return self._prepared.popleft() if self._prepared else self._start()
+
+    def _start(self) -> WorkerProcess:
         ends = WorkerEnds()
         try:
             with _search_path_file() as path:
@@ -372,10 +399,18 @@ class SpawnLauncher:
         return ends.process(process.pid, process.poll)
 
     def close(self) -> None:
-        """Needs nothing."""
+        """Ends the processes that were prepared in vain."""
+        while self._prepared:
+            process = self._prepared.popleft()
+            while not process.has_ended():
+                process.signal_group(signal.SIGKILL)
+                wait_for_end(process.life_fd, 0.02)
+            process.close()
 
     def forget(self) -> None:
-        """Needs nothing."""
+        """Closes the descriptors of processes that were prepared in vain."""
+        while self._prepared:
+            self._prepared.popleft().forget()
 
 
 class ForkLauncher:
@@ -403,11 +438,22 @@ class ForkLauncher:
             )
         return ends.process(pid, lambda: _status_of_child(pid))
 
+    def prepare(self, count: int) -> None:
+        """Needs nothing: a fork has loaded everything."""
+
     def close(self) -> None:
         """Needs nothing."""
 
     def forget(self) -> None:
         """Needs nothing."""
+
+
+def wait_for_end(life_fd: int, seconds: float) -> None:
+    """Waits until a process has ended, for so long at most."""
+    if life_fd >= 0:
+        is_readable(life_fd, seconds)
+    else:
+        time.sleep(seconds)
 
 
 def run_in_fork(

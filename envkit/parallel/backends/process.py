@@ -20,6 +20,7 @@ from envkit.parallel.backends.launch import (
     Launcher,
     SpawnLauncher,
     WorkerProcess,
+    wait_for_end,
 )
 from envkit.parallel.backends.packing import (
     not_started,
@@ -45,7 +46,6 @@ from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import (
     MESSAGE,
     Doorbell,
-    is_readable,
     may_linger,
 )
 from envkit.parallel.system.guardian import Guardian
@@ -124,6 +124,7 @@ class ProcessBackend:
             # A process that is not noted would live on.
             with uninterrupted():
                 self._launch(job, message)
+        self._launcher.prepare(jobs[-1].following)
 
     def _dumped(self, value: object, what: str) -> bytes:
         return serialize.dump_value(value, what, to_fork=self._inherits)
@@ -165,7 +166,7 @@ class ProcessBackend:
     def _end_at_once(self, process: WorkerProcess) -> None:
         process.signal_group(signal.SIGKILL)
         while not process.has_ended():
-            _wait_for(process.life_fd, 0.02)
+            wait_for_end(process.life_fd, 0.02)
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in shared memory and lets every worker have it."""
@@ -352,7 +353,7 @@ class ProcessBackend:
         process = self._workers[worker]
         deadline = time.monotonic() + _LAST_WORDS
         while not process.has_ended() and time.monotonic() < deadline:
-            _wait_for(process.life_fd, 0.02)
+            wait_for_end(process.life_fd, 0.02)
         if not process.has_ended():
             self._end_at_once(process)
         self._note_exit(worker)
@@ -508,10 +509,3 @@ def _launcher(start_method: str, worker_env: Mapping[str, str]) -> Launcher:
     if start_method == "fork":
         return ForkLauncher(worker_env)
     return SpawnLauncher(worker_env)
-
-
-def _wait_for(fd: int, seconds: float) -> None:
-    if fd >= 0:
-        is_readable(fd, seconds)
-    else:
-        time.sleep(seconds)
