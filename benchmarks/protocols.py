@@ -2,11 +2,13 @@
 
     python benchmarks/protocols.py
 
-All step one environment that shows the same 4 numbers again and again, in a process of
-its own, by the client that comes with the protocol, and by envkit's. The other server
-is OpenEnv's own; the library of dm_env_rpc has none, so there it is the loop that its
-documentation shows, which does as much as that asks and no more. Without OpenEnv's
-package, which is in no extra but `test-openenv`, its rows stay empty.
+All step one environment that shows the same 4 numbers again and again, by the client
+that comes with the protocol, and by envkit's. The server of envkit has it in a process
+of its own, so that a crash ends nothing else; the others have it in a thread, as envkit
+has with `--threads`. The other server is OpenEnv's own; the library of dm_env_rpc has
+none, so there it is the loop that its documentation shows, which does as much as that
+asks and no more. Without OpenEnv's package, which is in no extra but `test-openenv`,
+its rows stay empty.
 """
 
 from __future__ import annotations
@@ -131,6 +133,8 @@ def dm_env_rpc_server() -> None:
     server.wait_for_termination()
 
 
+THREADS = "envkit's --threads"
+OURS = ("envkit's", THREADS)
 SERVERS = {"openenv": openenv_server, "dm_env_rpc": dm_env_rpc_server}
 
 
@@ -140,8 +144,9 @@ def running(protocol: str, whose: str) -> Any:
     theirs = [str(HERE / "protocols.py"), "--serve", protocol]
     flag = f"--{protocol.replace('_', '-')}"
     ours = ["-m", "envkit", "serve", "protocols:Still", "--port=0", flag]
+    ours += ["--threads"] if whose == THREADS else []
     process = subprocess.Popen(
-        [sys.executable, *(ours if whose == "envkit's" else theirs)],
+        [sys.executable, *(ours if whose in OURS else theirs)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=HERE,
@@ -184,7 +189,7 @@ def compare(report: Report, protocol: str, told: argparse.Namespace) -> None:
     own = "OpenEnv's" if protocol == "openenv" else "the library's"
     is_there = importlib.util.find_spec(protocol) is not None
     pairs = [
-        (server, client) for server in ("envkit's", own) for client in (own, "envkit's")
+        (server, client) for server in (*OURS, own) for client in (own, "envkit's")
     ]
     players: dict[str, Callable[[], Contender] | None] = {}
     for server, client in pairs:
@@ -198,11 +203,12 @@ def compare(report: Report, protocol: str, told: argparse.Namespace) -> None:
         figures = take_turns(contenders, told.rounds, told.seconds)
     report.table(f"{protocol}: one environment of 4 float32", figures)
     for client in (own, "envkit's"):
-        ours, theirs = (
-            figures[f"{one} server, {client} client"] for one in ("envkit's", own)
-        )
-        claim = f"{protocol}: envkit's server takes this much of {own}, {client} client"
-        report.ratio(claim, ours, theirs)
+        for server in OURS:
+            ours, theirs = (
+                figures[f"{one} server, {client} client"] for one in (server, own)
+            )
+            claim = f"{protocol}: {server} server takes this much of {own}"
+            report.ratio(f"{claim}, {client} client", ours, theirs)
     ours, theirs = (
         figures[f"envkit's server, {one} client"] for one in ("envkit's", own)
     )

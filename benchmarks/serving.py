@@ -98,7 +98,7 @@ def compare(report: Report, what: str, told: Any) -> None:
     title = f"{told.num_envs} x {what}"
     report.table(title, figures)
     report.fact(f"{title}: bytes to the server and back", [down, up])
-    for other, bar in (("linked", 1.25), ("bare socket", None)):
+    for other, bar in (("linked", 1.25), ("bare socket", 2.0)):
         claim = f"{title}: served takes this much of {other}"
         report.ratio(claim, figures["served"], figures[other], at_most=bar)
 

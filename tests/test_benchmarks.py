@@ -33,6 +33,7 @@ SCRIPTS = {
     "wrappers": (["--rows=4"], 39),
     "adapters": (["--rows=4"], 14),
     "native_vectors": (["--rows=4"], 5),
+    "protocols": ([], 5),
     "realtime": (["--hz", "60", "--think=0.01"], 2),
     "scaling": (
         ["--num-envs=2", "--sizes", "1", "--workers", "1", "--step-times", "0"],

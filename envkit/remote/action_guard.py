@@ -21,6 +21,7 @@ class ActionGuard:
         self._begins = begins
         self._all_step = bytes([STEP]) * slab.layout.rows
         self._bounded: list[tuple[int, Array, Array]] = []
+        self._unsigned: dict[int, tuple[str, int]] = {}
         for leaf, spec in enumerate(slab.layout.action.leaves):
             if not isinstance(spec, BoundedArraySpec) or spec.dtype.kind not in "iufb":
                 continue
@@ -31,6 +32,9 @@ class ActionGuard:
                     continue
             # Of a single bound one comparison of all is enough.
             self._bounded.append((leaf, low, high))
+            # From 0 on, it is one: what is below is large without its sign.
+            if spec.dtype.kind in "iu" and not low.any() and not high.ndim:
+                self._unsigned[leaf] = (f"u{spec.dtype.itemsize}", int(high))
 
     def commands_are_known(self) -> bool:
         """True if each row is asked to step, reset or rebuild, or for nothing."""
@@ -45,6 +49,10 @@ class ActionGuard:
         is_all = len(rows) == slab.layout.rows
         for leaf, low, high in self._bounded:
             column = slab.actions[leaf] if is_all else slab.actions[leaf][rows]
+            if leaf in self._unsigned and column.size:
+                kind, most = self._unsigned[leaf]
+                if column.view(kind).max() <= most:
+                    continue
             if not column.size or (
                 not low.ndim
                 and not high.ndim
