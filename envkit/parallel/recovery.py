@@ -638,10 +638,10 @@ class Recovery:
 def _tell(env: int, why: str, is_last: bool = False) -> None:
     """Logs why an environment cannot continue."""
     _LOGGER.warning(
-        "env %d cannot continue where it was lost, because %s; its episode ends%s",
+        "env %d cannot continue where it was lost, because %s; its episode ends here%s",
         env,
         why,
-        " here, and wherever it is lost again" * is_last,
+        ", and wherever it is lost again" * is_last,
     )
 
 

@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import os
+import signal
+import threading
+from pathlib import Path
 
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from envkit import BatchedPyEnvironment, ParallelPyEnvironment, RestartPolicy
-from envkit.parallel import AutoReset
+from envkit import (
+    BatchedPyEnvironment,
+    ParallelPyEnvironment,
+    PyEnvironment,
+    RestartPolicy,
+    restart,
+    transition,
+)
+from envkit.errors import WorkerCrashed
+from envkit.parallel import AsyncParallelPyEnvironment, AutoReset
+from envkit.parallel.backends.commands import CommandLauncher
+from envkit.parallel.backends.linked import LinkedBackend
+from envkit.recording import Record, Recording
+from envkit.specs import ObjectSpec
+from envkit.testing.envs import CountingEnv
 from envkit.wrappers import ActionRepeat, TimeLimit
-from tests.parallel.environments import Walk
-from tests.parallel.fake_backend import Die, FakeBackend
-from tests.parallel.streams import differences
+from tests.parallel.environments import Stateless, Walk
+from tests.parallel.fake_backend import (
+    Answer,
+    Die,
+    FailStart,
+    FakeBackend,
+    Finish,
+    Interrupt,
+    Raise,
+    Start,
+)
+from tests.parallel.streams import differences, row_of
+from tests.waiting import PATIENCE
 
 REPLAY = RestartPolicy(
     max_restarts=10_000,
@@ -206,7 +234,7 @@ def fake_pool(kind, order, policy=REPLAY, **options):
 @pytest.mark.parametrize("kind", MAKERS)
 @hypothesis.settings(
     deadline=None,
-    max_examples=40,
+    max_examples=25,
     phases=set(hypothesis.Phase) - {hypothesis.Phase.explain},
 )
 @hypothesis.given(
@@ -236,3 +264,427 @@ def test_no_stream_shows_that_workers_have_died(
         backend.schedule.clear()
         deaths_seen = troubled.statistics().restarts
         assert deaths_seen * len(quiet.envs) // 2 == troubled.statistics().recovered
+
+
+def walk(env):
+    return env.step(np.zeros((ROWS, 2), np.float32))
+
+
+# Asynchronous pools: what each row was given depends on that row alone.
+
+
+def streams_of(env, turns, deaths=(), backend=None):
+    """Plays rows as they come; returns each row's time steps and last infos."""
+    rngs = [np.random.default_rng(row) for row in range(ROWS)]
+    streams = [[] for _ in range(ROWS)]
+    env.reset_async()
+    for turn, count in enumerate(turns):
+        if turn in deaths:
+            backend.plan(Die(*deaths[turn]))
+        ids, time_step = env.recv(min(count, int(env.owing.sum())))[:2]
+        for place, row in enumerate(ids.tolist()):
+            streams[row].append(row_of(time_step, place))
+        actions = [rngs[row].uniform(-1, 1, 2) for row in ids.tolist()]
+        env.send(np.array(actions, np.float32), ids)
+    for row in env.recv().env_ids.tolist():
+        assert not env.repaired[row]
+    return streams
+
+
+@pytest.mark.parametrize("kind", ["saves", "forgets"])
+@hypothesis.settings(deadline=None, max_examples=15)
+@hypothesis.given(
+    turns=st.lists(st.integers(1, ROWS), max_size=20),
+    order=st.sampled_from([AutoReset.NEXT_STEP, AutoReset.SAME_STEP]),
+    deaths=DEATHS,
+)
+def test_rows_that_go_at_their_own_pace_continue_as_well(kind, turns, order, deaths):
+    def played(deaths):
+        backend = FakeBackend()
+        with AsyncParallelPyEnvironment(
+            constructors(kind),
+            num_workers=2,
+            backend=backend,
+            autoreset=order,
+            on_worker_failure=REPLAY,
+        ) as env:
+            return streams_of(env, turns, deaths, backend)
+
+    for quiet, troubled in zip(played({}), played(deaths), strict=True):
+        # A row that was received early in one run may have gone further in it.
+        both = min(len(quiet), len(troubled))
+        assert [] == differences(quiet[:both], troubled[:both])
+
+
+@pytest.mark.parametrize("where", ["wait", "dispatch", "dispatched"])
+def test_ctrl_c_between_a_request_and_its_answer_is_no_reason_to_differ(where):
+    def played(interrupts, dies):
+        env, backend = fake_pool("saves", AutoReset.NEXT_STEP)
+        with env:
+            program, actions = Program(env, "saves"), np.zeros((ROWS, 2), np.float32)
+            for turn in range(6):
+                if interrupts and turn == 3:
+                    backend.plan(Interrupt(where))
+                    with pytest.raises(KeyboardInterrupt):
+                        env.step(actions)
+                    program.seen.append(env.current_time_step())
+                    continue
+                if dies and turn == 4:
+                    backend.plan(Die(1, 1))
+                program.seen.append(env.step(actions))
+            return program.seen, env.statistics().recovered
+
+    quiet, _ = played(True, False)
+    troubled, recovered = played(True, True)
+    assert [] == differences(quiet, troubled)
+    assert 2 == recovered
+
+
+# Where it cannot hold, the episode ends as it does without, and a line says why.
+
+
+class Moody(CountingEnv):
+    """Is not deterministic: each one that is built counts from another number."""
+
+    built = itertools.count()
+
+    def __init__(self):
+        super().__init__(steps_per_episode=100)
+        self._number = 1000 * next(self.built)
+
+    def _observe(self):
+        return super()._observe() + np.int32(self._number)
+
+
+class Dotty(CountingEnv):
+    """Raises when it is played again: its state is refused."""
+
+    def _set_state(self, state):
+        raise ValueError("a stranger")
+
+
+class Dealt(Stateless):
+    """Draws a card in each reset, and nothing else is random."""
+
+    def __init__(self):
+        super().__init__(steps_per_episode=4)
+        self._rng = np.random.default_rng(3)
+        self._card = 0
+
+    def _reset(self):
+        self._card = int(self._rng.integers(100))
+        return super()._reset()
+
+    def _observe(self):
+        return np.array(100 * self._current_step + self._card, np.int32)
+
+
+def long_counting():
+    return CountingEnv(steps_per_episode=100)
+
+
+def long_forgetting():
+    return Stateless(steps_per_episode=100)
+
+
+def dotty():
+    return Dotty(steps_per_episode=100)
+
+
+def counted_rows(maker, deaths, policy=REPLAY, between=None):
+    """Steps rows whose second worker dies; returns which were repaired, and when."""
+    backend = FakeBackend()
+    with ParallelPyEnvironment(
+        [maker] * 4, num_workers=2, backend=backend, on_worker_failure=policy
+    ) as env:
+        env.reset()
+        repaired = {}
+        for turn in range(12):
+            if between is not None:
+                between(env, backend, turn)
+            backend.plan(*deaths.get(turn, ()))
+            env.step([0] * 4)
+            if env.repaired.any():
+                repaired[turn] = np.flatnonzero(env.repaired).tolist()
+        assert not backend.schedule
+        return repaired, env.statistics().recovered
+
+
+def lines_of(caplog, start="env "):
+    lines = [record.getMessage() for record in caplog.records]
+    return [line for line in lines if line.startswith(start)]
+
+
+def test_an_environment_that_is_not_deterministic_is_found_out_once(caplog):
+    repaired, recovered = counted_rows(Moody, {2: [Die(1)], 8: [Die(1)]})
+
+    assert ({2: [2, 3], 8: [2, 3]}, 0) == (repaired, recovered)
+    assert [
+        f"env {env} cannot continue where it was lost, because it is not "
+        "deterministic: the same steps have led elsewhere when they were played again; "
+        "its episode ends here, and wherever it is lost again"
+        for env in (2, 3)
+    ] == lines_of(caplog)
+
+
+def test_an_environment_that_raises_when_it_is_played_again_is_given_up(caplog):
+    repaired, recovered = counted_rows(dotty, {3: [Die(1)]})
+
+    assert ({3: [2, 3]}, 0) == (repaired, recovered)
+    assert lines_of(caplog)[0].startswith(
+        "env 2 cannot continue where it was lost, because playing its steps again has "
+        "raised RuntimeError: set_state(): a stranger; its episode ends here"
+    )
+
+
+def test_a_request_that_ends_its_worker_again_is_not_made_a_third_time(caplog):
+    """Env 3 does; env 2 has answered before it, and continues both times."""
+    deaths = {4: [Die(1, 1), Finish(), Start(), Answer(), Die(1, 0)]}
+    repaired, recovered = counted_rows(long_counting, deaths)
+
+    assert ({4: [3]}, 3) == (repaired, recovered)
+    assert [
+        "env 3 cannot continue where it was lost, because the same request has ended "
+        "its worker again; its episode ends here"
+    ] == lines_of(caplog)
+
+
+def test_a_replay_that_ends_its_worker_is_tried_once_more(caplog):
+    again = [Finish(), Start(), Die(1)]
+    repaired, recovered = counted_rows(long_counting, {4: [Die(1), *again]})
+    assert ({}, 2) == (repaired, recovered)
+
+    repaired, recovered = counted_rows(long_counting, {4: [Die(1), *again, *again[1:]]})
+    assert ({4: [2, 3]}, 0) == (repaired, recovered)
+    assert lines_of(caplog)[0] == (
+        "env 2 cannot continue where it was lost, because its new worker has ended 2 "
+        "times before it was back; its episode ends here"
+    )
+
+
+@pytest.mark.parametrize(("turn", "cut"), [(3, {}), (9, {9: [2, 3]})])
+def test_only_so_many_steps_are_played_again(turn, cut, caplog):
+    """The environment cannot save its state, and its episode is longer than that."""
+    policy = dataclasses.replace(REPLAY, anchor_every=1, max_replay=5)
+    repaired, recovered = counted_rows(long_forgetting, {turn: [Die(1)]}, policy)
+
+    assert (cut, 0 if cut else 2) == (repaired, recovered)
+    assert [
+        f"env {env} cannot continue where it was lost, because more than max_replay=5 "
+        "steps would have to be played again; its episode ends here"
+        for env in (2, 3)
+        if cut
+    ] == lines_of(caplog)
+
+
+def test_resets_alone_are_played_again_where_there_were_too_many_steps():
+    policy = dataclasses.replace(REPLAY, anchor_every=1, max_replay=6)
+    assert ({}, 2) == counted_rows(Dealt, {11: [Die(1)]}, policy)
+
+
+@pytest.mark.parametrize(
+    ("maker", "cut"), [(long_counting, {}), (long_forgetting, {6: [2, 3]})]
+)
+def test_a_call_may_have_changed_an_environment(maker, cut, caplog):
+    """What can save its state has done so since."""
+
+    def between(env, backend, turn):
+        if turn == 5:
+            env.call("close")
+
+    repaired, recovered = counted_rows(maker, {6: [Die(1)]}, between=between)
+
+    assert (cut, 0 if cut else 2) == (repaired, recovered)
+    assert [
+        f"env {env} cannot continue where it was lost, because call('close') may have "
+        "changed it since; its episode ends here"
+        for env in (2, 3)
+        if cut
+    ] == lines_of(caplog)
+
+
+def test_a_call_that_was_lost_raises_and_has_not_happened():
+    def between(env, backend, turn):
+        if turn == 5:
+            backend.plan(Die(1))
+            with pytest.raises(WorkerCrashed):
+                env.call("close")
+
+    assert ({}, 2) == counted_rows(long_counting, {}, between=between)
+
+
+def test_an_environment_that_has_raised_continues_from_its_next_state():
+    """Env 2 raises, and its episode ends; it continues when its worker dies later."""
+    deaths = {2: [Raise(2)], 8: [Die(1)]}
+    assert ({2: [2]}, 2) == counted_rows(long_counting, deaths)
+
+
+def test_a_worker_that_does_not_come_back_leaves_its_rows_to_the_policy(caplog):
+    """It fails to start twice, and continues when it does."""
+    fails = [Die(1), Finish(), FailStart(), FailStart()]
+    assert ({}, 2) == counted_rows(long_counting, {4: fails})
+
+
+def test_without_recovery_an_episode_ends():
+    policy = dataclasses.replace(REPLAY, recover=None)
+    assert ({4: [2, 3]}, 0) == counted_rows(long_counting, {4: [Die(1)]}, policy)
+
+
+# Real workers, on every backend that has some.
+
+
+GOES_ON = threading.Event()
+
+
+class Fragile(Walk):
+    """Ends its process, or hangs, where its action is 1 and a file says how."""
+
+    def __init__(self, place, seed):
+        super().__init__(seed)
+        self._file = Path(place)
+
+    def _step(self, action):
+        if action[0] == 1 and self._file.exists():
+            how = self._file.read_text("utf-8")
+            if not how.startswith("always"):
+                self._file.unlink()
+            if "hang" in how:
+                # A thread of this process is let go when its pool is closed.
+                GOES_ON.wait(PATIENCE)
+                raise TimeoutError("It was not given up.")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._step(action)
+
+
+def fragile_run(place, trouble, backend, **options):
+    """Steps three rows; the middle one makes trouble where its action is 1."""
+    makers = [functools.partial(Fragile, str(place), seed) for seed in range(3)]
+    rng = np.random.default_rng(1)
+    options = {"num_workers": 2, "autoreset": "same_step", **options}
+    with ParallelPyEnvironment(
+        makers, backend=backend(), on_worker_failure=REPLAY, **options
+    ) as env:
+        env.seed(8)
+        seen = [env.reset()]
+        for turn in range(20):
+            actions = rng.uniform(-0.5, 0.5, (3, 2)).astype(np.float32)
+            if turn == 13:
+                actions[1, 0] = 1
+                if trouble:
+                    place.write_text(trouble, "utf-8")
+            seen += [env.step(actions), env.repaired]
+        GOES_ON.set()  # A thread that was given up is waited for.
+        return seen, env.statistics().recovered
+
+
+def linked_backend():
+    return LinkedBackend(CommandLauncher(["envkit worker {address}"] * 2))
+
+
+LIMIT = {"step_timeout": 4.0}
+WAYS = {
+    "forked": (lambda: "process", {"start_method": "fork"}, "end"),
+    "spawned": (lambda: "process", {"start_method": "spawn"}, "end"),
+    "from a fork server": (lambda: "process", {"start_method": "forkserver"}, "end"),
+    "hung": (lambda: "process", {"start_method": "fork", **LIMIT}, "hang"),
+    "linked": (linked_backend, {}, "end"),
+    "thread": (lambda: "thread", LIMIT, "hang"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_ends_amid_a_step_is_not_noticed(way, tmp_path):
+    backend, options, trouble = WAYS[way]
+    quiet, _ = fragile_run(tmp_path / "file", "", lambda: "inline", num_workers=None)
+    GOES_ON.clear()
+    seen, recovered = fragile_run(tmp_path / "file", trouble, backend, **options)
+
+    assert not (tmp_path / "file").exists()
+    assert [] == differences(quiet, seen)
+    # On a busy machine others may be late as well.
+    assert recovered == 2 or ("step_timeout" in options and recovered > 2)
+
+
+def test_an_action_that_ends_its_worker_each_time_ends_the_episode(tmp_path, caplog):
+    options = {"start_method": "fork"}
+    seen, recovered = fragile_run(
+        tmp_path / "file", "always", lambda: "process", **options
+    )
+
+    assert [[False, True, False]] == [
+        mask.tolist() for mask in seen[2::2] if mask.any()
+    ]
+    assert 3 == recovered
+    assert [
+        "env 1 cannot continue where it was lost, because the same request has ended "
+        "its worker again; its episode ends here"
+    ] == lines_of(caplog)
+
+
+def test_a_recording_shows_nothing(tmp_path):
+    def recorded(path, trouble):
+        backend = FakeBackend()
+        pool = ParallelPyEnvironment(
+            constructors("limited"),
+            num_workers=2,
+            backend=backend,
+            on_worker_failure=REPLAY,
+        )
+        with Record(pool, path) as env:
+            env.reset(seed=3)
+            for turn in range(20):
+                backend.plan(*trouble.get(turn, ()))
+                walk(env)
+            recovered = pool.statistics().recovered
+        return list(Recording(path).episodes()), recovered
+
+    quiet, _ = recorded(tmp_path / "quiet", {})
+    troubled, recovered = recorded(tmp_path / "troubled", {7: [Die(0)], 15: [Die(1)]})
+    assert 4 == recovered
+    assert quiet
+    for one, other in zip(quiet, troubled, strict=True):
+        assert one.ended == other.ended
+        for step in range(len(one)):
+            assert [] == differences(one.time_step(step), other.time_step(step))
+        for step in range(len(one) - 1):
+            assert [] == differences(one.action(step), other.action(step))
+
+
+def boxed(value):
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
+class Speaking(PyEnvironment):
+    """Observes and takes objects."""
+
+    def observation_spec(self):
+        return ObjectSpec()
+
+    def action_spec(self):
+        return ObjectSpec()
+
+    def _reset(self):
+        self._said = ["begin"]
+        return restart(boxed(tuple(self._said)))
+
+    def _step(self, action):
+        self._said.append(action[()])
+        return transition(boxed(tuple(self._said)), reward=0.0)
+
+
+def test_objects_are_played_again_as_they_were(tmp_path):
+    with ParallelPyEnvironment(
+        [Speaking] * 2, num_workers=1, start_method="fork", on_worker_failure=REPLAY
+    ) as env:
+        env.reset()
+        word = ["a"]
+        env.step([boxed(word), boxed("x")])
+        word.append("b")  # The caller's own list may change.
+        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        shown = env.step([boxed(word), boxed("y")]).observation
+        recovered = env.statistics().recovered
+
+    assert [("begin", ["a"], ["a", "b"]), ("begin", "x", "y")] == list(shown)
+    assert 2 == recovered
