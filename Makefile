@@ -45,7 +45,7 @@ AT_A_TIME := --dist=loadfile --no-loadscope-reorder --numprocesses
 # fork a worker, and every process loads what its run collects. What looks at all modules
 # of envkit, or at all that users write, loads TensorFlow, too.
 LOADING := architecture coming_from docs exported_names forgotten_imports typing_tests
-LARGE_TESTS := tests/tf tests/adapters $(LOADING:%=tests/test_%.py)
+LARGE_TESTS := tests/tf tests/torch tests/adapters $(LOADING:%=tests/test_%.py)
 LARGE := $(LARGE_TESTS) envkit docs README.md
 SMALL := tests $(LARGE_TESTS:%=--ignore=%)
 
@@ -58,6 +58,9 @@ test: $(VENV)/.test
 	look $(AT_A_TIME)=4 $(SMALL) || again $$? $(SMALL) || failed=1; \
 	look $(AT_A_TIME)=3 $(LARGE) || again $$? $(LARGE) || failed=1; \
 	exit $$failed
+
+# The build of PyTorch for processors alone is a tenth of that with CUDA.
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
 # Some tests need libraries that are too large for every run, and are skipped without;
 # here a library that is missing is a failure. And some of the others are too slow for
@@ -140,6 +143,8 @@ $(VENV)/.test: $(VENV)/.python pyproject.toml
 
 $(VENV)/.test-all: $(VENV)/.test
 	@echo "Installing what the heavy tests need"
+	@"$(RUN)" -m pip install -q --index-url "$(TORCH_INDEX)" "torch>=2.4" || \
+	  echo "PyTorch comes with CUDA then, which takes longer"
 	@"$(RUN)" -m pip install -q -e ".[test-all]"
 	@touch "$@"
 

@@ -70,6 +70,8 @@ class StepType:
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+# For comparisons: PyTorch warns of arrays that are read-only, and these are none.
+_FIRST_NUMBER, _MID_NUMBER, _LAST_NUMBER = np.int32(0), np.int32(1), np.int32(2)
 
 # What every environment has unless it says otherwise. Specs are immutable, so one of
 # each is enough for all.
@@ -104,15 +106,15 @@ class TimeStep(NamedTuple):
 
     def is_first(self) -> Any:
         """Says, for each row of a batch, whether an episode begins here."""
-        return self.step_type == _FIRST
+        return self.step_type == _FIRST_NUMBER
 
     def is_mid(self) -> Any:
         """Says, for each row of a batch, whether this is neither begin nor end."""
-        return self.step_type == _MID
+        return self.step_type == _MID_NUMBER
 
     def is_last(self) -> Any:
         """Says, for each row of a batch, whether an episode ends here."""
-        return self.step_type == _LAST
+        return self.step_type == _LAST_NUMBER
 
     def __hash__(self) -> int:
         return hash(tuple(nest.flatten(self)))

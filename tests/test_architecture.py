@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-import pkgutil
 import re
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import envkit
+from tests.importable import importable_modules
 
 ROOT = Path(envkit.__file__).parent
 TESTS = Path(__file__).parent
@@ -60,18 +60,28 @@ FLOORS: dict[int, set[str]] = {
         "window",
     },
     5: {"parallel", "desktop"},
-    6: {"adapters", "tf", "realtime", "recording", "remote", "distributed"},
+    6: {
+        "adapters",
+        "tf",
+        "torch",
+        "realtime",
+        "recording",
+        "remote",
+        "distributed",
+    },
     7: {"testing"},
     8: {"cli", "__main__"},
 }
 # The packages of floor 6 do not know one another, and these do not know the engine.
-NO_ENGINE = {"adapters", "tf", "realtime", "recording", "desktop"}
+NO_ENGINE = {"adapters", "tf", "torch", "realtime", "recording", "desktop"}
 
 # Beside NumPy and the standard library: which package a part of envkit may import when
 # it is imported itself, and which only inside a function.
 AT_MODULE_LEVEL: dict[str, set[str]] = {
     "envkit.cli": {"rich"},
     "envkit.tf": {"tensorflow"},
+    "envkit.torch": {"torch"},
+    "envkit.torch.torchrl_environment": {"tensordict", "torchrl"},
 }
 INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.cli.play": {"pygame"},
@@ -403,14 +413,12 @@ def test_what_tests_install_contains_one_pygame(extra):
 
 def test_no_constant_of_a_module_or_a_class_is_a_writeable_array():
     writeable = []
-    for found in pkgutil.walk_packages([str(ROOT)], "envkit."):
-        if found.name.endswith("__main__"):
-            continue
-        module = importlib.import_module(found.name)
+    for name in importable_modules():
+        module = importlib.import_module(name)
         classes = [
             value
             for value in vars(module).values()
-            if isinstance(value, type) and value.__module__ == found.name
+            if isinstance(value, type) and value.__module__ == name
         ]
         writeable += [
             f"{holder.__name__}.{key}"

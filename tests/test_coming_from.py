@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ["gymnasium", "stable_baselines3", "universe", "urnai"]
+PAGES = ["gymnasium", "stable_baselines3", "cleanrl", "universe", "urnai"]
 HOMES = [
     "envkit",
     "envkit.adapters",

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib
-import pkgutil
 from pathlib import Path
 
 import pytest
 
 import envkit
+from tests.importable import importable_modules
 
 ROOT = Path(envkit.__file__).parent
-MODULES = [
-    "envkit",
-    *(
-        found.name
-        for found in pkgutil.walk_packages([str(ROOT)], "envkit.")
-        if not found.name.endswith("__main__")
-    ),
-]
+MODULES = ["envkit", *importable_modules()]
 
 
 def found_in_modules(look):

@@ -1,0 +1,59 @@
+"""PyTorch's side of envkit: the only package that imports PyTorch and TorchRL.
+
+Names are loaded when they are first used. Without PyTorch, importing the package or one
+of its modules raises a `MissingDependencyError`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from envkit.errors import MissingDependencyError
+from envkit.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from envkit.torch.returns import generalized_advantages, n_step_returns
+    from envkit.torch.rollout_buffer import RolloutBuffer
+    from envkit.torch.torch_environment import TorchEnvironment
+    from envkit.torch.torchrl_environment import as_torchrl
+    from envkit.torch.transitions import Transitions
+
+_HOMES = {
+    "RolloutBuffer": "envkit.torch.rollout_buffer",
+    "TorchEnvironment": "envkit.torch.torch_environment",
+    "Transitions": "envkit.torch.transitions",
+    "as_torchrl": "envkit.torch.torchrl_environment",
+    "generalized_advantages": "envkit.torch.returns",
+    "n_step_returns": "envkit.torch.returns",
+}
+
+__all__ = [
+    "RolloutBuffer",
+    "TorchEnvironment",
+    "Transitions",
+    "as_torchrl",
+    "generalized_advantages",
+    "n_step_returns",
+]
+
+
+def _has_torch() -> bool:
+    """Returns true if PyTorch is installed; does not import it."""
+    if sys.modules.get("torch") is not None:
+        return True
+    try:
+        found = find_spec("torch")
+    except ImportError:  # A finder of modules refuses this one.
+        return False
+    # A folder without a module has the name, or was left by an uninstallation.
+    is_folder = found is not None and found.submodule_search_locations is not None
+    return found is not None and not (is_folder and found.origin is None)
+
+
+# It is found but not imported here, because a broken installation raises its own error.
+if not _has_torch():
+    raise MissingDependencyError.needed_by(__name__, package="torch", extra="torch")
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

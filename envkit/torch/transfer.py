@@ -1,0 +1,403 @@
+"""Arrays on their way to a device as tensors, and tensors on their way back.
+
+On the processor a tensor shares the memory of its array. Arrays that an environment
+returns again and again, which those of a pool with `zero_copy=True` are, have their
+tensors made once.
+
+On a graphics card, `device` memory, a copy is begun on a stream of its own and the
+stream of the caller waits for it, so the processor goes on at once:
+
+```
+kept arrays    their pages are locked once ------------------> device   side stream
+other arrays   -> a buffer in locked pages, made once -------> device   side stream
+actions        device -> a buffer in locked pages -> array               caller's stream
+```
+
+Before the environment is stepped, `wait` waits until all that was read has been read.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec, as_array
+from envkit.specs.validation import check_fits, describe, flatten_as
+from envkit.types import Array, NestedArray, NestedSpec
+
+__all__ = ["Actions", "TimeSteps", "as_device", "checked_dtypes", "tensor_dtype"]
+
+
+def as_device(device: Any) -> torch.device:
+    """Returns a device of PyTorch, with its number where it is a graphics card."""
+    found = torch.device("cpu" if device is None else device)
+    if found.type == "cuda" and found.index is None:
+        found = torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+def tensor_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
+    """Returns the dtype of a tensor over an array; `None` if there is none.
+
+    Example:
+        >>> tensor_dtype(np.dtype(np.uint8)), tensor_dtype(np.dtype("U5"))
+        (torch.uint8, None)
+    """
+    try:
+        return torch.from_numpy(np.empty(0, dtype)).dtype
+    except TypeError:
+        return None
+
+
+def _tensor_over(array: Array) -> torch.Tensor:
+    """Returns a tensor in the memory of an array, also of one that is read-only."""
+    if not array.flags.writeable:
+        # PyTorch knows no read-only memory, and warns of it.
+        array = array.view()
+        try:
+            array.flags.writeable = True
+        except ValueError:  # Its owner cannot be written to, either.
+            array = array.copy()
+    if any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)
+
+
+class _Kept:
+    """Makes tensors over arrays, and keeps those of the two that came last.
+
+    Only read-only arrays are kept: they are an environment's own, which returns them
+    again. The tensor of an array is right as long as the array is the same object.
+    """
+
+    def __init__(self) -> None:
+        self._array: Array | None = None
+        self._tensor: torch.Tensor | None = None
+        self._older: tuple[Array | None, torch.Tensor | None] = None, None
+
+    def tensor(self, array: Array) -> torch.Tensor:
+        # Hot: called for each leaf of a time step.
+        if array is self._array:
+            return self._tensor
+        if array.flags.writeable:
+            return _tensor_over(array)
+        older, tensor = self._older
+        if array is not older or tensor is None:
+            tensor = _tensor_over(array)
+        self._older = self._array, self._tensor
+        self._array, self._tensor = array, tensor
+        return tensor
+
+
+class TimeSteps:
+    """Makes tensors of the leaves of time steps.
+
+    Attributes:
+        structure: The structure of a time step.
+        dtypes: For each leaf the dtype of its tensors.
+        shapes: For each leaf its shape in one row.
+    """
+
+    def __init__(
+        self, spec: NestedSpec, device: torch.device, dtypes: Mapping[Any, torch.dtype]
+    ) -> None:
+        """Prepares for time steps of some specs.
+
+        Args:
+            spec: The specs of one row's time step.
+            device: Where the tensors are to be.
+            dtypes: For dtypes of arrays the dtypes of their tensors.
+
+        Raises:
+            SpecError: PyTorch has no dtype for a leaf.
+        """
+        self.structure = nest.Structure(spec)
+        self.shapes = [leaf.shape for leaf in self.structure.leaves]
+        self.dtypes = [
+            _checked_dtype(leaf, path, dtypes)
+            for leaf, path in zip(
+                self.structure.leaves, self.structure.paths, strict=True
+            )
+        ]
+        self._fits = [
+            (leaf.dtype, leaf.shape, len(leaf.shape)) for leaf in self.structure.leaves
+        ]
+        self._casts = [
+            (index, dtype)
+            for index, (leaf, dtype) in enumerate(
+                zip(self.structure.leaves, self.dtypes, strict=True)
+            )
+            if tensor_dtype(leaf.dtype) != dtype
+        ]
+        self._kept = [_Kept() for _ in self.dtypes]
+        self._device = device
+        self._card = _Card(device, len(self.dtypes)) if device.type == "cuda" else None
+
+    def tensors(self, time_step: Any, call: str) -> Any:
+        """Returns a time step of tensors.
+
+        Raises:
+            SpecError: What `call` returned does not fit the specs.
+        """
+        # Hot: called once per step.
+        leaves = self._leaves(time_step, call)
+        tensors = [
+            kept.tensor(leaf) for kept, leaf in zip(self._kept, leaves, strict=True)
+        ]
+        if self._card is not None:
+            tensors = self._card.moved(tensors, leaves, self._casts)
+        else:
+            if self._device.type != "cpu":
+                tensors = [tensor.to(self._device) for tensor in tensors]
+            for index, dtype in self._casts:
+                tensors[index] = tensors[index].to(dtype)
+        return self.structure.unflatten(tensors)
+
+    def _leaves(self, time_step: Any, call: str) -> list[Array]:
+        try:
+            leaves = self.structure.flatten(time_step)
+        except SpecError:
+            self._check(time_step, call)
+            raise
+        for leaf, (dtype, shape, rank) in zip(leaves, self._fits, strict=True):
+            if (
+                type(leaf) is not np.ndarray
+                or leaf.dtype != dtype
+                or leaf.shape[1:] != shape
+                or leaf.ndim != rank + 1
+            ):
+                self._check(time_step, call)
+                return [
+                    np.asarray(leaf, spec.dtype)
+                    for leaf, spec in zip(leaves, self.structure.leaves, strict=True)
+                ]
+        return leaves
+
+    def _check(self, time_step: Any, call: str) -> None:
+        rows = np.shape(getattr(time_step, "step_type", 0))[:1]
+        check_fits(
+            time_step,
+            self.structure.template,
+            subject=f"{call} returned a time step that",
+            outer_dims=rows or (1,),
+        )
+
+    def empty(self, *dims: int) -> Any:
+        """Returns a time step of tensors with any values."""
+        return self.structure.unflatten(
+            [
+                torch.empty((*dims, *shape), dtype=dtype, device=self._device)
+                for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+            ]
+        )
+
+    def wait(self) -> None:
+        """Waits until the arrays of earlier time steps may be written to."""
+        # Hot: called once per step.
+        if self._card is not None:
+            self._card.wait()
+
+    def close(self) -> None:
+        """Unlocks the pages that were locked."""
+        if self._card is not None:
+            self._card.close()
+
+
+def _checked_dtype(
+    spec: ArraySpec, path: str, dtypes: Mapping[Any, torch.dtype]
+) -> torch.dtype:
+    found = dtypes.get(spec.dtype, tensor_dtype(spec.dtype))
+    if found is None or tensor_dtype(spec.dtype) is None:
+        raise SpecError(
+            f"PyTorch has no tensors for the leaf at {path}, which is {spec!r}. Leave "
+            "it out, or turn it into numbers, with a wrapper of envkit.wrappers such "
+            "as SelectObservation or TransformObservation."
+        )
+    return found
+
+
+class _Card:
+    """Copies tensors of the processor to a graphics card."""
+
+    def __init__(self, device: torch.device, count: int) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._done = torch.cuda.Event()
+        self._staged: list[torch.Tensor | None] = [None] * count
+        # The lengths of locked blocks by address; and by identity the arrays in them,
+        # which keep their memory where it is.
+        self._locked: dict[int, int] = {}
+        self._holds: dict[int, tuple[Array, bool]] = {}
+
+    def moved(
+        self,
+        tensors: Sequence[torch.Tensor],
+        leaves: Sequence[Array],
+        casts: Sequence[tuple[int, torch.dtype]],
+    ) -> list[torch.Tensor]:
+        """Returns tensors on the card, for whose copies the caller's stream waits."""
+        # Hot: called once per step.
+        self.wait()
+        sources = [
+            tensor if self._is_locked(leaf) else self._stage(index, tensor)
+            for index, (tensor, leaf) in enumerate(zip(tensors, leaves, strict=True))
+        ]
+        caller = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._stream):
+            moved = [tensor.to(self._device, non_blocking=True) for tensor in sources]
+            for index, dtype in casts:
+                moved[index] = moved[index].to(dtype)
+            self._done.record(self._stream)
+        caller.wait_event(self._done)
+        for tensor in moved:
+            # Their memory may be used for others only when the caller is through, too.
+            tensor.record_stream(caller)
+        return moved
+
+    def wait(self) -> None:
+        self._done.synchronize()
+
+    def _stage(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
+        """Copies a tensor into a buffer in locked pages."""
+        buffer = self._staged[index]
+        if buffer is None or buffer.shape != tensor.shape:
+            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._staged[index] = buffer
+        return buffer.copy_(tensor)
+
+    def _is_locked(self, array: Array) -> bool:
+        """Locks the memory of an array that is kept; returns true if it is locked."""
+        known = self._holds.get(id(array))
+        if known is not None and known[0] is array:
+            return known[1]
+        # Others come once, or are as many as there are calls.
+        if array.flags.writeable or len(self._holds) >= 2 * len(self._staged):
+            return False
+        is_locked = array.flags.c_contiguous and self._lock(*_block_of(array))
+        self._holds[id(array)] = array, is_locked
+        return is_locked
+
+    def _lock(self, address: int, size: int) -> bool:
+        """Locks the pages of a block; a copy may not lie in two that are locked."""
+        first = address // mmap.PAGESIZE * mmap.PAGESIZE
+        stop = -(-(address + size) // mmap.PAGESIZE) * mmap.PAGESIZE
+        for other, length in self._locked.items():
+            if other <= first and stop <= other + length:
+                return True
+            if first < other + length and other < stop:
+                return False
+        # There may be a limit; then it is staged.
+        result = torch.cuda.cudart().cudaHostRegister(first, stop - first, 0)
+        if int(result) != 0:
+            return False
+        self._locked[first] = stop - first
+        return True
+
+    def close(self) -> None:
+        self.wait()
+        for first in self._locked:
+            torch.cuda.cudart().cudaHostUnregister(first)
+        self._locked.clear()
+        self._holds.clear()
+
+
+def _block_of(array: Array) -> tuple[int, int]:
+    """Returns address and size of the whole block of memory that an array lies in."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    if array.base is not None:
+        array = np.frombuffer(array.base, np.uint8)
+    return array.ctypes.data, array.nbytes
+
+
+class Actions:
+    """Makes arrays of actions in tensors of any device."""
+
+    def __init__(self, spec: NestedSpec) -> None:
+        self._structure = nest.Structure(spec)
+        self._buffers: list[torch.Tensor | None] = [None] * len(self._structure.leaves)
+
+    def arrays(self, action: NestedArray, call: str) -> NestedArray:
+        """Returns a batch of actions as arrays; those on the processor share memory.
+
+        Whole numbers and floats take the widths of their specs where nothing is lost
+        by that; all else the environment checks.
+
+        Raises:
+            SpecError: The structure is not that of the spec.
+        """
+        # Hot: called once per step.
+        subject = f"TorchEnvironment.{call}() was given an action that"
+        leaves = flatten_as(self._structure, action, subject=subject, root="action")
+        cards = set()
+        for index, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor):
+                leaf = leaf.detach()
+                if leaf.device.type == "cuda":
+                    cards.add(leaf.device)
+                    leaf = self._staged(index, leaf)
+                leaves[index] = leaf.cpu()
+        for card in cards:
+            torch.cuda.current_stream(card).synchronize()
+        return self._structure.unflatten(
+            [
+                _as_array(leaf, spec)
+                for leaf, spec in zip(leaves, self._structure.leaves, strict=True)
+            ]
+        )
+
+    def _staged(self, index: int, leaf: torch.Tensor) -> torch.Tensor:
+        """Begins to copy a tensor of a graphics card into locked pages."""
+        buffer = self._buffers[index]
+        if buffer is None or buffer.shape != leaf.shape or buffer.dtype != leaf.dtype:
+            buffer = torch.empty(leaf.shape, dtype=leaf.dtype, pin_memory=True)
+            self._buffers[index] = buffer
+        return buffer.copy_(leaf, non_blocking=True)
+
+
+def _as_array(leaf: Any, spec: ArraySpec) -> Array:
+    # Hot: called for each leaf of an action.
+    if isinstance(leaf, torch.Tensor):
+        if leaf.dtype == torch.bfloat16:  # NumPy has none.
+            leaf = leaf.float()
+        array: Array = leaf.numpy()
+    else:
+        array = as_array(leaf)
+    if array.dtype == spec.dtype or array.dtype.kind != spec.dtype.kind:
+        return array
+    if spec.keeps_floats or spec.dtype.kind not in "iuf":
+        return array
+    cast = array.astype(spec.dtype)
+    if spec.dtype.kind == "f" or np.array_equal(cast, array):
+        return cast
+    return array
+
+
+def checked_dtypes(dtypes: Any) -> dict[np.dtype[Any], torch.dtype]:
+    """Returns dtypes of tensors by dtypes of arrays.
+
+    Example:
+        >>> checked_dtypes({"float64": torch.float32})
+        {dtype('float64'): torch.float32}
+    """
+    must = (
+        "dtypes must be a dictionary of NumPy's dtypes and PyTorch's, such as "
+        "{np.float64: torch.float32}, got"
+    )
+    if dtypes is None:
+        return {}
+    if not isinstance(dtypes, Mapping):
+        raise TypeError(f"{must} {describe(dtypes)}.")
+    for key, value in dtypes.items():
+        if not isinstance(value, torch.dtype):
+            raise TypeError(f"{must} {value!r} for {key!r}.")
+    try:
+        return {np.dtype(key): value for key, value in dtypes.items()}
+    except TypeError as error:
+        raise TypeError(f"{must} {dtypes!r}.") from error
