@@ -75,7 +75,7 @@ nitpick_ignore_regex = [
     (
         r"py:.*",
         r"(abc|argparse|collections|concurrent|cProfile|enum|np|npt|numpy|os|pathlib"
-        r"|socket|ssl|tensorflow|types|typing|zipfile)\..*",
+        r"|socket|ssl|tensorflow|torch|types|typing|zipfile)\..*",
     ),
     (r"py:class", r"(.*\.)?(Self|Spec\w*T|Change|Ignored|Info|Method|Path)"),
 ]

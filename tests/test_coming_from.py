@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.importable import lacks_library
+
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ["gymnasium", "stable_baselines3", "cleanrl", "universe", "urnai"]
 HOMES = [
@@ -18,6 +20,7 @@ HOMES = [
     "envkit.recording",
     "envkit.testing",
     "envkit.wrappers",
+    *(["envkit.torch"] * (not lacks_library("envkit.torch"))),
 ]
 
 
@@ -33,6 +36,8 @@ def names(page):
     ("page", "name"), [(page, name) for page in PAGES for name in names(page)]
 )
 def test_what_the_tables_call_is_there(page, name):
+    if page == "cleanrl" and lacks_library("envkit.torch"):
+        pytest.skip("torch is not installed")
     assert any(name in dir(importlib.import_module(home)) for home in HOMES)
 
 

@@ -199,3 +199,50 @@ def test_an_agent_that_thinks_longer_catches_less(tmp_path):
     assert 1.0 == ticks[0] < ticks[1] < ticks[2]
     assert 1.0 == returns[0] > returns[1] > returns[2]
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.heavy
+def test_ppo_in_torch_learns_and_draws_its_curve(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    output = run(
+        "examples/torch_ppo.py",
+        "--goal=60",
+        "--steps=40960",
+        f"--output_dir={tmp_path}",
+    )
+
+    assert "not reached" not in output
+    mean = float(re.findall(r"episodes: (\S+)", output)[0])
+    assert mean >= 60.0
+    assert (tmp_path / "torch_ppo.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.heavy
+def test_ppo_in_torch_plays_a_game_of_atari(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    output = run(
+        "examples/torch_ppo.py",
+        "--env=ale:Pong",
+        "--rollout=8",
+        "--steps=256",
+        f"--output_dir={tmp_path}",
+    )
+
+    assert output.startswith("256 steps")
+    assert (tmp_path / "torch_ppo.png").exists()
+
+
+def test_ppo_in_torch_says_how_to_install_what_is_missing():
+    program = (
+        "import runpy, sys; sys.modules['torch'] = None; "
+        "runpy.run_path('examples/torch_ppo.py')"
+    )
+
+    finished = started("-c", program)
+    assert (
+        1,
+        "This example needs the package torch, which is not installed. "
+        'pip install "envkit[torch,plot]"\n',
+    ) == (finished.returncode, finished.stderr)

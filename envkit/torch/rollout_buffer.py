@@ -172,7 +172,6 @@ class RolloutBuffer:
         if order is AutoReset.DISABLED:
             over = _as_numpy(standing.is_last())
             standing = env.reset(over) if over.any() else standing
-        # Of that alone: what is read of it later is read from arrays.
         self._stand(0, standing, _as_numpy(standing.step_type))
         for place in range(self.steps):
             action = self._act(policy, place, (self._given[place],))
@@ -273,7 +272,7 @@ class RolloutBuffer:
         action = self._act(policy, (places, ids), (given, ids))
         env.send(action, rows)
 
-    # What is written.
+    # Writing.
 
     def _on_device(self, rows: Array) -> torch.Tensor:
         return torch.from_numpy(rows).to(self.device)
@@ -368,7 +367,7 @@ class RolloutBuffer:
         rows_of_ends = self._on_device(ids[0][picked] if ids else picked)
         self._finals.append(_Finals(transitions, rows_of_ends, observation, value))
 
-    # What the policy returns.
+    # Asking the policy.
 
     def _act(self, policy: Policy, place: Any, given: tuple[Any, ...]) -> NestedArray:
         """Asks the policy, and keeps what it returns."""
@@ -432,7 +431,7 @@ class RolloutBuffer:
         _, extras = self._asked(policy, given, self.rows)
         self._extras[_VALUE][-1] = extras[_VALUE]
 
-    # What came of it.
+    # Results.
 
     def transitions(
         self,
