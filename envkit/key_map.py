@@ -29,6 +29,7 @@ __all__ = [
     "key_map",
     "key_text",
     "names_of",
+    "pace_of",
     "parse_keys",
     "told_keys",
 ]
@@ -241,11 +242,14 @@ class KeyMap:
 
 
 def key_map(env: Any) -> KeyMap:
-    """Returns the keys for an environment.
+    """Returns the keys for an environment: its own, if it has a method `key_map`.
 
     Raises:
         ValueError: Its actions cannot be said with keys.
     """
+    own = _told(env, "key_map")
+    if hasattr(own, "idle_action"):  # It has all that a KeyMap has.
+        return own  # type: ignore[no-any-return]
     parts = ActionAxes(env.action_spec(), most=len(_SINGLE))
     if len(parts.axes) == 1 and parts.axes[0].is_choice:
         return _menu(env, parts)
@@ -287,6 +291,25 @@ def _suggested(name: str, index: int, count: int) -> list[frozenset[str]]:
     # right, with something between them.
     between = {2: ("left", "right"), 3: ("left", "down", "right")}.get(count, ())
     return [frozenset({between[index]})] if between else []
+
+
+# An environment that is faster is not meant for people.
+_FASTEST_TOLD = 240.0
+
+
+def pace_of(env: Any, keys: KeyMap) -> float:
+    """Returns the number of steps in a second; 0 if each waits for a key.
+
+    It is that of the environment, if there is an action for no key.
+    """
+    pace = getattr(keys, "pace", None)
+    if pace is not None:
+        return float(pace)
+    metadata = getattr(env, "metadata", None)
+    told = metadata.get("render_fps") if isinstance(metadata, dict) else None
+    if isinstance(told, int | float) and 0 < told <= _FASTEST_TOLD and keys.has_idle:
+        return float(told)
+    return 0.0
 
 
 def _several(env: Any, parts: ActionAxes) -> KeyMap:

@@ -9,7 +9,7 @@ A target is one of
 - `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
   The schemes are `ale`, `bsuite`, `dm_control`, `dm_env_rpc`, `envpool`, `gym`,
   `gymnasium`, `gymnax`, `minigrid`, `openenv`, `pettingzoo`, `ple`, `pysc2`,
-  `universe` and `vizdoom`, and those that installed packages add;
+  `universe`, `vizdoom` and `vnc`, and those that installed packages add;
 - anything that can be called and returns an environment.
 
 A constructor made from a string pickles as that string, so it travels to a worker that
@@ -509,6 +509,10 @@ _SCHEMES = {
     ),
     "vizdoom": _Scheme(
         "envkit.adapters.vizdoom:load", "vizdoom", "vizdoom", lister="scenarios"
+    ),
+    # It needs nothing that is not there.
+    "vnc": _Scheme(
+        "envkit.desktop.desktop:load", "envkit", "vnc", address="//localhost:5900"
     ),
 }
 

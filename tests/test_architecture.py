@@ -48,6 +48,7 @@ FLOORS: dict[int, set[str]] = {
     },
     4: {
         "actions",
+        "env_pictures",
         "key_map",
         "registry",
         "batched_py_environment",

@@ -23,7 +23,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.cli.play.game import number_text
-from envkit.cli.play.scene import is_picture, short
+from envkit.cli.play.scene import short
+from envkit.env_pictures import is_picture
 from envkit.errors import RecordingError
 from envkit.provenance import envkit_version
 from envkit.recording.stored import Entry, Episode, Recording

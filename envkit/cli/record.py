@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,11 +29,13 @@ from envkit.cli.target import (
     make_rendering,
     note_seed,
     number_within,
+    port_number,
     rendering_arguments,
     seed_target,
     target_arguments,
 )
 from envkit.cli.terminal import add_json, print_json, progress_bar
+from envkit.desktop.person import Person
 from envkit.errors import MissingDependencyError, RecordingError, SpecError
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 from envkit.recording.record import Record
@@ -102,6 +105,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many pictures of a film are shown in a second, 30 if not given",
     )
     parser.add_argument(
+        "--vnc",
+        type=port_number,
+        metavar="PORT",
+        help="a person acts, and no policy: in a VNC viewer that connects to this "
+        "port; 0 takes any that is free",
+    )
+    parser.add_argument(
+        "--hz",
+        type=number_within(
+            1000.0, "number of steps in a second, from 0 to 1000", zero=True
+        ),
+        metavar="N",
+        help="with --vnc: so many steps pass in a second; with 0 each waits for a key. "
+        "Without it the environment's own pace counts, as in envkit play",
+    )
+    parser.add_argument(
         "--overwrite", action="store_true", help="replace what is there already"
     )
     add_json(parser)
@@ -114,6 +133,14 @@ def run(arguments: argparse.Namespace) -> int:
     kind = kind_of(arguments.output, arguments.fps)
     check_output(arguments.output, kind, overwrite=arguments.overwrite)
     check_can_film(kind)
+    if arguments.hz is not None and arguments.vnc is None:
+        raise ValueError("--hz is for --vnc, where a person acts: leave it out.")
+    if arguments.vnc is not None:
+        if arguments.policy != "random":
+            raise ValueError(
+                "--vnc lets a person act, and --policy a policy: leave one of them out."
+            )
+        arguments.policy = "person"
     if arguments.episodes is None and arguments.steps is None:
         arguments.episodes = 1
     with stdout_on_stderr(), contextlib.ExitStack() as closes:
@@ -150,7 +177,7 @@ def _environment(arguments: argparse.Namespace, kind: str) -> Any:
         if rows is not None:
             raise ValueError("--batch-size and --arg num_envs are the same: give one.")
         rows = given.pop("num_envs")
-    if kind == "directory":
+    if kind == "directory" and (rows is not None or arguments.vnc is None):
         return make(arguments.target, num_envs=rows, **given)
     if rows is None:
         return make_rendering(arguments.target, given)
@@ -166,8 +193,8 @@ def _record_episodes(
     tally: Tally,
     closes: contextlib.ExitStack,
 ) -> int:
-    policy = load_policy(arguments.policy, env, arguments.seed)
     with (
+        _policy(arguments, env) as policy,
         new_directory(arguments.output) as folder,
         Closing(Record(env, folder)) as recorded,
     ):
@@ -178,11 +205,29 @@ def _record_episodes(
 
 
 def _record_film(arguments: argparse.Namespace, env: Any, tally: Tally) -> int:
-
-    policy = load_policy(arguments.policy, env, arguments.seed)
-    with film(arguments.output, arguments.fps, env, arguments.target) as camera:
+    with (
+        _policy(arguments, env) as policy,
+        film(arguments.output, arguments.fps, env, arguments.target) as camera,
+    ):
         _play(arguments, env, policy, tally, camera)
     return camera.pictures
+
+
+@contextlib.contextmanager
+def _policy(
+    arguments: argparse.Namespace, env: Any
+) -> Iterator[Callable[[TimeStep], NestedArray]]:
+    """Gives the policy, or the person who acts."""
+    if arguments.vnc is None:
+        yield load_policy(arguments.policy, env, arguments.seed)
+        return
+    with Person(
+        env, port=arguments.vnc, name=arguments.target, hz=arguments.hz
+    ) as person:
+        host, port = person.address
+        say(f"play in a VNC viewer: vnc://{host}:{port}", file=sys.stderr)
+        sys.stderr.flush()
+        yield person
 
 
 def _play(

@@ -14,7 +14,7 @@ import threading
 from typing import Any, NamedTuple
 
 from envkit.cli.output import say
-from envkit.cli.target import at_least_one, key_value, number_within
+from envkit.cli.target import at_least_one, key_value, number_within, port_number
 from envkit.remote.serving import (
     Menu,
     Offer,
@@ -55,9 +55,16 @@ _OF_SOME = {
     "idle_timeout": "--idle-timeout",
     "observers": "--observers",
     "allow_call": "--allow-call",
+    "observer_token_file": "--observer-token-file",
+    "hz": "--hz",
 }
 # The one without a flag is envkit's own, which is served unless another is asked for.
-_OWN = _Protocol("", "envkit.remote.server:serve", "", tuple(_OF_SOME))
+_OWN = _Protocol(
+    "",
+    "envkit.remote.server:serve",
+    "",
+    ("num_workers", "max_rows", "idle_timeout", "observers", "allow_call"),
+)
 _PROTOCOLS: list[_Protocol] = [
     _Protocol(
         "openenv",
@@ -77,6 +84,14 @@ _PROTOCOLS: list[_Protocol] = [
         "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "
         "rewarder 10,000 above; the token is the password",
         ("num_workers",),
+    ),
+    _Protocol(
+        "vnc",
+        "envkit.remote.vnc:serve",
+        "show each environment to VNC viewers, in which people watch and play it with "
+        "the keys of envkit play: at --port, 5900 unless given, and the ports above; "
+        "the token is the password",
+        ("num_workers", "observers", "observer_token_file", "hz"),
     ),
 ]
 
@@ -110,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--port",
-        type=_port,
+        type=port_number,
         default=None,
         help="the port; 0 takes any that is free. Without it, the protocol's usual one",
     )
@@ -157,7 +172,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--observers",
         type=at_least_one,
         metavar="N",
-        help="let N connections watch each session; none unless given",
+        help="let N connections watch each session; none unless given, and 15 viewers "
+        "with --vnc",
     )
     parser.add_argument(
         "--allow-call",
@@ -165,6 +181,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="let clients call this method of environments, as often as needed",
+    )
+    parser.add_argument(
+        "--observer-token-file",
+        metavar="FILE",
+        help="a file with the password of viewers that only watch, with --vnc",
+    )
+    parser.add_argument(
+        "--hz",
+        type=number_within(
+            1000.0, "number of steps in a second, from 0 to 1000", zero=True
+        ),
+        metavar="N",
+        help="so many steps pass in a second, with --vnc; with 0 each waits for a key. "
+        "Without it the environment's own pace counts, as in envkit play",
     )
     protocols = parser.add_argument_group("protocols, beside envkit's own")
     for protocol in _PROTOCOLS:
@@ -218,7 +248,8 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[_Protocol]) ->
         ValueError: There is one, which would have no effect.
     """
     for name, written in _OF_SOME.items():
-        if getattr(arguments, name) and not any(name in each.has for each in protocols):
+        is_given = getattr(arguments, name) not in (None, [])
+        if is_given and not any(name in each.has for each in protocols):
             flags = [f"--{each.flag}" for each in protocols]
             having = [
                 f"--{each.flag}" if each.flag else "envkit's own protocol"
@@ -250,7 +281,9 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
     return ServeOptions(
         host=arguments.host,
         port=arguments.port,
-        token=_token(arguments.token_file),
+        token=_token("--token-file", arguments.token_file),
+        observer_token=_token("--observer-token-file", arguments.observer_token_file),
+        hz=arguments.hz,
         tls=_tls(arguments.cert, arguments.key),
         num_workers=arguments.num_workers,
         max_sessions=arguments.max_sessions,
@@ -281,17 +314,17 @@ def _await_end(services: list[Service]) -> int:
         never.wait(0.5)
 
 
-def _token(path: str | None) -> bytes | None:
+def _token(option: str, path: str | None) -> bytes | None:
     if path is None:
         return None
     try:
         with open(path, "rb") as file:
             token = file.read(_MOST_TOKEN + 1).strip()
     except OSError as error:
-        raise _unread("--token-file", path, error) from error
+        raise _unread(option, path, error) from error
     if not token or len(token) > _MOST_TOKEN:
         raise ValueError(
-            f"--token-file must be a file with a secret of 1 to {_MOST_TOKEN} bytes; "
+            f"{option} must be a file with a secret of 1 to {_MOST_TOKEN} bytes; "
             f"{path!r} has {len(token) or 'none'}."
         )
     return token
@@ -324,11 +357,3 @@ def _unread(option: str, path: object, error: OSError) -> ValueError:
         f"{option} must be a file that can be read, got {path!r}: "
         f"{error.strerror or error}."
     )
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(
-            f"must be a port, an integer from 0 to 65535, got {text!r}"
-        )
-    return int(text)

@@ -29,6 +29,7 @@ __all__ = [
     "make_target",
     "note_seed",
     "number_within",
+    "port_number",
     "rendering_arguments",
     "seed_target",
     "target_arguments",
@@ -157,6 +158,15 @@ def number_within(
         raise argparse.ArgumentTypeError(f"must be a {what}, got {text!r}")
 
     return read
+
+
+def port_number(text: str) -> int:
+    """Reads a port."""
+    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"must be a port, an integer from 0 to 65535, got {text!r}"
+        )
+    return int(text)
 
 
 _MODE = "rgb_array"

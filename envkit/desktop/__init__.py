@@ -13,6 +13,7 @@ from envkit.desktop.client import DesktopClient
 from envkit.desktop.demonstration import Demonstration
 from envkit.desktop.desktop import Command, Desktop
 from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
+from envkit.desktop.person import Person
 from envkit.desktop.pixels import PixelFormat
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, Reporter, RewardChannel
@@ -33,6 +34,7 @@ __all__ = [
     "Joystick",
     "KeyEvent",
     "Macros",
+    "Person",
     "PixelFormat",
     "PointerEvent",
     "Probe",

@@ -154,6 +154,11 @@ class Controls:
         self._size = _checked_size(size) if needs_size else (1, 1)
         self._held, self._seen = _Held(self._size), _Held(self._size)
 
+    @property
+    def keys(self) -> list[int]:
+        """The keys that there are, as keysyms."""
+        return list(self._keys)
+
     def spec(self) -> dict[str, ArraySpec]:
         """Returns the specs of an action: a dictionary of the leaves that there are."""
         specs: dict[str, ArraySpec] = {}
@@ -256,6 +261,11 @@ class Events:
         self._limit = checked_size("limit", limit)
         self._buttons = checked_size("buttons", buttons, least=0)
         self._held = _Held(self._size)
+
+    @property
+    def keys(self) -> list[int]:
+        """The keys that there are, as keysyms."""
+        return list(self._keys)
 
     def spec(self) -> dict[str, ArraySpec]:
         """Returns the specs of an action."""

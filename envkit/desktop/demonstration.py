@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from envkit.desktop.actions import Actions
-from envkit.desktop.keys import Event
-from envkit.desktop.server import DesktopServer
-from envkit.specs.validation import describe
+from envkit.desktop.person import Person
 from envkit.time_step import TimeStep
-from envkit.types import Array
 
 __all__ = ["Demonstration"]
 
 
 class Demonstration:
-    """Lets people play a `Desktop` in any VNC viewer, in steps that an agent could do.
+    """Lets people play in any VNC viewer, in steps that an agent could do.
 
     What a person does in a step becomes the action that comes nearest, and only that
-    reaches the program. So a recording of the environment has demonstrations with its
-    own actions, and playing them again does what was done.
+    reaches the program of a `Desktop`. So a recording of the environment has
+    demonstrations with its own actions, and playing them again does what was done.
 
     Attributes:
         address: The host and port for the viewer.
@@ -50,37 +44,37 @@ class Demonstration:
         host: str = "127.0.0.1",
         port: int = 0,
         password: str | None = None,
+        observer_password: str | None = None,
         actions: Actions | None = None,
     ) -> None:
         """Begins an episode, and listens for a viewer.
 
         Args:
-            env: A `Desktop`, or a wrapper around one, such as a `Record`.
+            env: A `Desktop`, or a wrapper around one, such as a `Record`; or any other
+                environment with pictures.
             host: The address to listen at.
             port: The port; 0 for any that is free.
             password: What the viewer must know; `None` for no password.
-            actions: The encoding of actions; by default that of the `Desktop`.
+            observer_password: What viewers must know that only observe.
+            actions: The encoding of actions; by default that of a `Desktop`, or the
+                keys of `envkit play`.
         """
-        found = getattr(env, "actions", None) if actions is None else actions
-        if not hasattr(found, "array"):
-            raise TypeError(
-                "env must be a Desktop, or a wrapper around one, or actions must be "
-                f"given; got {describe(env)}."
-            )
-        self._env = env
-        self._actions: Any = found
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._time_step: TimeStep = env.reset()
-        frame = self._picture()
-        self._server = DesktopServer(
-            (frame.shape[1], frame.shape[0]),
+        self._person = Person(
+            env,
             host=host,
             port=port,
             password=password,
-            on_event=self._events.put,
+            observer_password=observer_password,
+            actions=actions,
         )
-        self._server.show(frame)
-        self.address = self._server.address
+        try:
+            self._env = env
+            self._time_step: TimeStep = env.reset()
+            self._person.show(self._time_step)
+        except BaseException:
+            self._person.close()
+            raise
+        self.address = self._person.address
         self.action: Any = None
 
     def step(self) -> Demonstration:
@@ -89,12 +83,9 @@ class Demonstration:
         Returns:
             This object, which has the `action` and the `time_step`.
         """
-        events = []
-        while not self._events.empty():
-            events.append(self._events.get())
-        self.action = self._actions.array(events)
+        self.action = self._person.action()
         self._time_step = self._env.step(self.action)
-        self._server.show(self._picture())
+        self._person.show(self._time_step)
         return self
 
     @property
@@ -105,7 +96,7 @@ class Demonstration:
     @property
     def viewers(self) -> int:
         """How many viewers are connected."""
-        return self._server.viewers
+        return self._person.viewers
 
     def run(
         self,
@@ -133,7 +124,7 @@ class Demonstration:
 
     def close(self) -> None:
         """Ends the connection of the viewer; the environment stays open."""
-        self._server.close()
+        self._person.close()
 
     def __enter__(self) -> Demonstration:
         """Returns the demonstration."""
@@ -147,12 +138,3 @@ class Demonstration:
     ) -> None:
         """Ends it."""
         self.close()
-
-    def _picture(self) -> Array:
-        """Returns the picture that the agent would see, or that of the screen."""
-        observation = self._time_step.observation
-        if isinstance(observation, dict):
-            observation = observation.get("pixels")
-        if observation is None:
-            observation = self._env.render()
-        return np.asarray(observation)

@@ -14,10 +14,11 @@ import numpy as np
 
 from envkit.arguments import checked_size
 from envkit.desktop.actions import Actions, Controls, Size
-from envkit.desktop.keys import KeyEvent, chord, keysym
+from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
 from envkit.desktop.machine import Machine
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.rewards import Reported, RewardChannel
+from envkit.desktop.typed import TypedKeys
 from envkit.desktop.watching import Probe, checked_probe
 from envkit.errors import ClosedError
 from envkit.py_environment import PyEnvironment
@@ -27,7 +28,7 @@ from envkit.specs.validation import describe
 from envkit.time_step import TimeStep, restart, termination, transition, truncation
 from envkit.types import Array, NestedArray, NestedSpec
 
-__all__ = ["Command", "Desktop"]
+__all__ = ["Command", "Desktop", "load"]
 
 _LOGGER = logging.getLogger(__name__)
 # How often a program is started for one episode before that is given up.
@@ -82,6 +83,18 @@ class Command(NamedTuple):
                 f"The command {shown!r} must end with status 0, got "
                 f"{done.returncode}: {words}"
             )
+
+
+def load(address: str, **options: Any) -> Desktop:
+    """Connects with a VNC server: the loader of the scheme `vnc`.
+
+    Without keys, pointer, buttons and actions, those of people are there: a keyboard,
+    a pointer and three buttons. Unless `reset` says so, nothing is reset.
+    """
+    path = address if address.startswith("//") else f"//{address}"
+    if not options.keys() & {"keys", "pointer", "buttons", "actions"}:
+        options = {"keys": KEYBOARD, "pointer": True, "buttons": 3, **options}
+    return Desktop(display=f"vnc:{path}", **{"reset": None, **options})
 
 
 class Desktop(PyEnvironment):
@@ -280,6 +293,11 @@ class Desktop(PyEnvironment):
     def actions(self) -> Actions:
         """The encoding of actions."""
         return self._actions
+
+    def key_map(self) -> TypedKeys | None:
+        """Returns the keys for `envkit play`, if actions have the program's keys."""
+        keys = getattr(self._actions, "keys", None)
+        return TypedKeys(self._actions, keys) if keys else None
 
     @property
     def display(self) -> str:

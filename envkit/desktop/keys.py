@@ -14,6 +14,7 @@ from typing import NamedTuple
 from envkit.specs.validation import describe
 
 __all__ = [
+    "KEYBOARD",
     "MODIFIERS",
     "Event",
     "KeyEvent",
@@ -121,6 +122,16 @@ _SHORT = {
 _BY_NAME = {name.lower(): sym for name, sym in _NAMED.items()}
 _BY_NAME |= {short: _NAMED[name] for short, name in _SHORT.items()}
 _NAME_OF = {sym: name for name, sym in _NAMED.items()}
+
+# Those of a keyboard, as far as `_NAMED` has them, and all characters of ASCII, because
+# viewers send a shifted key as the character that it types.
+KEYBOARD = [
+    *(chr(code) for code in range(0x21, 0x7F)),
+    *("space", "Return", "BackSpace", "Tab", "Escape", "Delete", "Insert"),
+    *("Left", "Right", "Up", "Down", "Home", "End", "Page_Up", "Page_Down"),
+    *("Shift_L", "Shift_R", "Control_L", "Control_R", "Alt_L", "Alt_R", "Super_L"),
+    *(f"F{number}" for number in range(1, 13)),
+]
 
 # They go down before other keys, and up after them.
 MODIFIERS = frozenset(range(0xFFE1, 0xFFED))

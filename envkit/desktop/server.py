@@ -77,7 +77,8 @@ class DesktopServer:
             password: What viewers must know; `None` for no password.
             observer_password: What viewers must know that only observe.
             on_event: Called with each event of the viewer that controls, in the thread
-                of the server: it must return soon, and not raise.
+                of the server: it must return soon. A `DesktopError` that it raises ends
+                the connection of the viewer.
             max_viewers: How many may be connected at a time.
             handshake_timeout: Seconds within which a viewer must be connected.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import socket
@@ -158,10 +159,11 @@ class Viewer:
 
     def let_go(self) -> None:
         """Lets go of what the viewer has held, when it leaves."""
-        for key in sorted(self._down):
-            self._desk.take(self, KeyEvent(key, False))
-        if self._pointer.buttons:
-            self._desk.take(self, self._pointer._replace(buttons=0))
+        with contextlib.suppress(DesktopError):
+            for key in sorted(self._down):
+                self._desk.take(self, KeyEvent(key, False))
+            if self._pointer.buttons:
+                self._desk.take(self, self._pointer._replace(buttons=0))
 
     def _script(self) -> Script:
         """Reads what the viewer sends, from the first byte to the last."""

@@ -59,6 +59,9 @@ class ServeOptions(NamedTuple):
         idle_timeout: Seconds after which a session ends that asks nothing.
         observers: How many connections may watch a session.
         allow_call: The names that `call` may name.
+        observer_token: What viewers have to know that only watch, by `--vnc`.
+        hz: The steps in a second, by `--vnc`; 0 if each waits for a key, and `None` for
+            the environment's own pace.
         cert: The file of the certificate in `tls`, for libraries that take no context.
         key: That of its private key, if it is not in the same file.
     """
@@ -73,6 +76,8 @@ class ServeOptions(NamedTuple):
     idle_timeout: float = 600.0
     observers: int = 0
     allow_call: tuple[str, ...] = ()
+    observer_token: bytes | None = None
+    hz: float | None = None
     cert: str | None = None
     key: str | None = None
     processes: bool = False
@@ -233,6 +238,16 @@ class Offer:
             on_worker_failure=policy,
         )
 
+    def make_drawing(self) -> Any:
+        """Makes a single environment so that it draws pictures."""
+        env = self.make()
+        has_no_mode = getattr(env, "render_mode", "") is None
+        if has_no_mode and "render_mode" not in self.arguments:
+            # Those of Gymnasium are told when they are made.
+            env.close()
+            env = self.make(render_mode="rgb_array")
+        return env
+
 
 def pool_of(recipes: Sequence[Constructor], num_workers: int | None) -> Any:
     """Makes a pool of several environments, whose workers are replaced in a crash."""
@@ -321,7 +336,8 @@ def check_exposure(options: ServeOptions) -> str | None:
     if options.tls is None:
         return (
             f"The server listens at {options.host} without TLS: what travels can be "
-            "read and changed on the way, and the token travels with --openenv and "
-            "--dm-env-rpc. Pass --cert and --key."
+            "read and changed on the way, the token travels with --openenv and "
+            "--dm-env-rpc, and the passwords of --universe and --vnc protect little. "
+            "Pass --cert and --key, or for --vnc use a tunnel."
         )
     return None

@@ -440,7 +440,7 @@ class _Game:
     """An environment with its keys and pictures."""
 
     def __init__(self, offer: Offer) -> None:
-        self._env = _drawing(offer)
+        self._env: Any = offer.make_drawing()
         try:
             if self._env.batched:
                 raise ValueError(
@@ -590,16 +590,6 @@ def _plain(name: str, with_version: bool = True) -> str:
     last = re.split(r"[:/.]", name)[-1] or name
     last = re.sub(r"[^\w-]", "-", last)
     return last if with_version else re.sub(r"-v\d+$", "", last)
-
-
-def _drawing(offer: Offer) -> Any:
-    """Makes the environment so that it draws."""
-    env = offer.make()
-    if getattr(env, "render_mode", "") is None and "render_mode" not in offer.arguments:
-        # Those of Gymnasium are told when they are made.
-        env.close()
-        env = offer.make(render_mode="rgb_array")
-    return env
 
 
 def _few_numbers(observation: NestedArray) -> Any:

@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from envkit import BoundedArraySpec, PyEnvironment, make
 from envkit.cli.main import main
 from envkit.cli.record import Tally
+from envkit.desktop import DesktopClient
 from envkit.random_py_environment import RandomPyEnvironment
-from envkit.recording import Recording
+from envkit.recording import Recording, Replay
 from envkit.testing import CountingEnv
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 HERE = __name__
 
@@ -566,3 +567,52 @@ def test_steps_are_those_that_somebody_acts_in():
     while not tally.complete:
         tally.see(env.step(0))
     assert (5, 2) == (tally.steps, tally.episodes)
+
+
+# People who act.
+
+
+def test_a_person_acts_in_a_vnc_viewer_and_replay_plays_what_was_done(tmp_path):
+    command = [sys.executable, "-m", "envkit", "record", "Catch", "--vnc=0", "--hz=0"]
+    command += ["-o", str(tmp_path / "shown"), "--seed=3", "--episodes=1"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            line = process.stderr.readline()
+            found = re.fullmatch(r"play in a VNC viewer: vnc://(.*):(\d+)\n", line)
+            with DesktopClient(found[1], int(found[2])) as viewer:
+                for key in ["Left", "Right", "Left"] * 3:
+                    viewer.press(key)
+                assert until(lambda: process.poll() is not None)
+            said = process.stdout.read()
+        finally:
+            process.kill()
+
+    assert "1 whole episode, 9 steps, mean return" in said
+    episode = next(iter(Recording(tmp_path / "shown").episodes()))
+    assert [0, 2, 0] * 3 == [int(episode.action(step)) for step in range(1, 10)]
+    played = Replay(tmp_path / "shown")
+    steps = [played.reset()]
+    while not steps[-1].is_last():
+        steps.append(played.step(np.array(1)))
+    assert 10 == len(steps)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (["--hz", "5"], "--hz is for --vnc, where a person acts: leave it out."),
+        (
+            ["--vnc", "0", "--policy", "a:b"],
+            "--vnc lets a person act, and --policy a policy: leave one of them out.",
+        ),
+        (
+            ["--vnc", "0", "--batch-size", "2"],
+            "A person plays a single environment, and this is a batch of 2.",
+        ),
+    ],
+)
+def test_options_of_people_and_policies_do_not_mix(more, text, tmp_path, capsys):
+    assert 2 == record("Catch", "-o", tmp_path / "shown", *more)
+    assert f"envkit record: {text}\n" == capsys.readouterr().err

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import queue
+import threading
 
 import numpy as np
 import pytest
 
-from envkit.desktop import Demonstration, Desktop, DesktopClient, DesktopServer, keysym
+from envkit import make
+from envkit.desktop import (
+    Demonstration,
+    Desktop,
+    DesktopClient,
+    DesktopError,
+    DesktopServer,
+    Person,
+    keysym,
+)
 from envkit.envs import Catch
+from envkit.errors import ClosedError
 from envkit.recording import Record, Recording, Replay
-from envkit.testing import ManualClock
-from tests.waiting import until
+from envkit.testing import CountingEnv, ManualClock
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -82,6 +93,92 @@ def test_steps_keep_their_rhythm(game):
     assert 1.0 <= clock.now() < 1.3
 
 
-def test_an_environment_without_keys_and_pointer_is_refused():
-    with pytest.raises(TypeError, match="env must be a Desktop"):
-        Demonstration(Catch())
+class Blind(CountingEnv):
+    def render(self, mode="rgb_array"):
+        raise NotImplementedError("Blind cannot render.")
+
+
+REFUSED = {
+    "a batch": (
+        lambda: make("Catch", num_envs=2),
+        "A person plays a single environment, and this is a batch of 2.",
+    ),
+    "no pictures": (
+        Blind,
+        "There is no picture to show: render('rgb_array') raises NotImplementedError: "
+        "Blind cannot render, and there is none in the observation. Write a render()",
+    ),
+}
+
+
+@pytest.mark.parametrize(("build", "text"), REFUSED.values(), ids=REFUSED)
+def test_an_environment_that_cannot_be_shown_is_refused(build, text, message_of):
+    with build() as env:
+        message = message_of(ValueError, lambda: Demonstration(env))
+
+    assert message.startswith(text)
+    assert "batch" in text or message.endswith("may need render_mode='rgb_array'.")
+
+
+def test_any_environment_with_pictures_is_played_with_the_keys_of_play():
+    env = Catch(seed=3)
+    with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
+        assert until(lambda: viewer.update() and viewer.frame.any())
+        large = viewer.size
+        viewer.key("Right", True)
+        assert until(lambda: shown.step().action == 2)
+        viewer.key("Right", False)
+        assert until(lambda: shown.step().action == 1)
+
+    # Small pictures are enlarged by whole numbers, and stay as they are.
+    times = large[1] // len(env.render())
+    assert times > 1
+    assert np.array_equal(env.render().shape[:2] * np.array(times), large[::-1])
+
+
+def test_without_a_pace_each_step_waits_for_a_key_with_an_action():
+    env = Catch(seed=3)
+    with Person(env, hz=0) as person, DesktopClient(*person.address) as viewer:
+        time_step = env.reset()
+        viewer.press("x")  # It has no action.
+        viewer.press("Left")
+        viewer.press("Right")
+        assert [0, 2] == [int(person(time_step)) for _ in range(2)]
+
+
+def test_a_person_who_is_closed_does_not_wait_any_more():
+    env = Catch(seed=3)
+    person = Person(env, hz=0)
+    first = env.reset()
+    errors = []
+
+    def act():
+        try:
+            person(first)
+        except ClosedError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    person.close()
+    thread.join(PATIENCE)
+
+    assert 1 == len(errors)
+
+
+def test_more_events_than_people_make_end_the_connection_and_leave_no_key_down():
+    env = Catch(seed=3)
+    with Person(env, hz=0) as person, DesktopClient(*person.address) as viewer:
+        assert until(lambda: person.viewers == 1)
+        viewer.key("a", True)
+
+        def flood():
+            for number in range(10**6):
+                viewer.pointer(number % 9, 3, buttons=number % 2)
+                viewer.update()
+
+        with pytest.raises(DesktopError):
+            flood()
+        assert until(lambda: person.viewers == 0)
+        person.action()
+        assert 1 == int(person.action())

@@ -591,7 +591,7 @@ COMMANDS = {
     "an option of others alone": (
         ["CartPole", "--universe", "--openenv", "--observers=3"],
         "--observers has no effect with --universe, --openenv: leave it out. It is for "
-        "envkit's own protocol.",
+        "envkit's own protocol, --vnc.",
     ),
 }
 

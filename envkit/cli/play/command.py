@@ -35,6 +35,7 @@ from envkit.key_map import (
     KeyMap,
     key_map,
     key_text,
+    pace_of,
     parse_keys,
 )
 from envkit.recording.record import Record
@@ -49,7 +50,6 @@ __all__ = [
     "by_keys",
     "in_terminal",
     "in_window",
-    "pace_of",
     "run",
 ]
 
@@ -200,8 +200,6 @@ def _table(game: Game, keys: KeyMap, fps: float, why: str) -> str:
 
 # The seconds for which a key of a terminal counts as held.
 _HOLD = 0.15
-# An environment that is faster is not meant for people.
-_FASTEST_TOLD = 240.0
 
 
 class View(NamedTuple):
@@ -218,18 +216,6 @@ class View(NamedTuple):
     def of(self, game: Game) -> Scene:
         """Returns the keys while they are explained, and otherwise the game."""
         return self.keys if game.explaining else self.look(game.time_step)
-
-
-def pace_of(env: Any, keys: KeyMap) -> float:
-    """Returns the number of steps in a second; 0 if each waits for a key.
-
-    It is that of the environment, if there is an action for no key.
-    """
-    metadata = getattr(env, "metadata", None)
-    told = metadata.get("render_fps") if isinstance(metadata, dict) else None
-    if isinstance(told, int | float) and 0 < told <= _FASTEST_TOLD and keys.has_idle:
-        return float(told)
-    return 0.0
 
 
 def by_keys(game: Game, pressed: Sequence[Sequence[str]]) -> None:

@@ -13,9 +13,9 @@ from rich.segment import Segment, Segments
 from rich.style import Style
 
 from envkit import nest
-from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.env_pictures import is_picture, observed_picture
 from envkit.time_step import TimeStep
-from envkit.types import Array, NestedSpec
+from envkit.types import Array
 from envkit.wrappers.pictures import resize
 
 __all__ = [
@@ -23,8 +23,6 @@ __all__ = [
     "columns_of",
     "fitted",
     "half_blocks",
-    "is_picture",
-    "observed_picture",
     "short",
     "side_by_side",
     "view_of",
@@ -58,35 +56,6 @@ def view_of(env: Any) -> tuple[Callable[[TimeStep], Scene], str]:
     return lambda time_step: short(time_step.observation), why
 
 
-def is_picture(picture: Any) -> bool:
-    """True for a picture, with the colours last."""
-    return (
-        isinstance(picture, np.ndarray)
-        and picture.dtype == np.uint8
-        and picture.ndim == 3
-        and picture.shape[-1] == 3
-        and picture.size > 0
-    )
-
-
-def observed_picture(spec: NestedSpec) -> Callable[[Any], Array] | None:
-    """Returns a function from observations to pictures, if there is one in them.
-
-    Example:
-        >>> from envkit.envs import Catch
-        >>> env = Catch(seed=1)
-        >>> observed_picture(env.observation_spec())(env.reset().observation).shape
-        (10, 5, 3)
-    """
-    for number, (_, leaf) in enumerate(nest.flatten_with_paths(spec)):
-        change = _as_picture(leaf)
-        if change is not None:
-            return lambda observation, number=number, change=change: change(  # type: ignore[misc]  # likewise
-                np.asarray(nest.flatten(observation)[number])
-            )
-    return None
-
-
 def short(observation: Any) -> str:
     """Writes an observation, a line for each leaf.
 
@@ -117,49 +86,6 @@ def _renders_text(env: Any, mode: str) -> bool:
         return isinstance(env.render(mode), str)
     except Exception:  # likewise
         return False
-
-
-def _as_picture(spec: Any) -> Callable[[Array], Array] | None:
-    """Returns what makes a picture of a leaf; `None` if it is none."""
-    if not isinstance(spec, BoundedArraySpec):
-        is_bytes = isinstance(spec, ArraySpec) and spec.dtype == np.uint8
-        if not is_bytes:
-            return None
-        spec = BoundedArraySpec(spec.shape, np.uint8)
-    if spec.dtype.kind not in "iuf" or len(spec.shape) not in (2, 3):
-        return None
-    low, high = float(spec.minimum.min()), float(spec.maximum.max())
-    # Without limits it is a matrix of something else.
-    if not 0.0 < high - low <= 65535.0:
-        return None
-    place = _place_of_colours(spec.shape)
-    if place is None:
-        return None
-
-    def change(leaf: Array) -> Array:
-        if leaf.ndim == 3:
-            leaf = np.moveaxis(leaf, place, -1)
-            # Beyond colours it is a stack of pictures, the newest last.
-            leaf = leaf[..., :3] if leaf.shape[-1] in (3, 4) else leaf[..., -1]
-        if spec.dtype != np.uint8:
-            share = (leaf.astype(np.float64) - low) / (high - low)
-            leaf = np.clip(share * 255.0, 0.0, 255.0).astype(np.uint8)
-        if leaf.ndim == 2:
-            leaf = np.repeat(leaf[..., np.newaxis], 3, axis=-1)
-        return np.ascontiguousarray(leaf)
-
-    return change
-
-
-def _place_of_colours(shape: tuple[int, ...]) -> int | None:
-    """Returns which axis has the colours, or the pictures of a stack."""
-    if len(shape) == 2:
-        return -1 if min(shape) >= 3 else None
-    for place in (-1, 0):
-        sides = shape[:-1] if place else shape[1:]
-        if shape[place] <= 8 and min(sides) >= 3:
-            return place
-    return None
 
 
 def fitted(picture: Array, height: int, width: int) -> Array:

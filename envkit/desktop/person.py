@@ -1,0 +1,431 @@
+"""`Person`: a person who acts in a VNC viewer, as a policy for any environment."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
+from envkit.desktop.protocol import DesktopError
+from envkit.desktop.server import DesktopServer
+from envkit.env_pictures import picture_of
+from envkit.errors import ClosedError
+from envkit.key_map import KeyMap, key_map, pace_of
+from envkit.specs.arrays import BoundedArraySpec
+from envkit.time_step import TimeStep
+from envkit.types import Array, NestedArray
+
+__all__ = ["HeldKeys", "Inbox", "KeyboardActions", "Person"]
+
+# Events that wait for a step; who sends more does not type them.
+_MOST_EVENTS, _MOST_RELEASES = 4096, 1024
+# Pictures that are smaller are enlarged, because viewers show pixels as they are.
+_SMALLEST = 300
+# The steps in a second of a desktop, which has no pace of its own.
+_OF_DESKTOPS = 30.0
+# Seconds between two looks whether the waiting is over.
+_GLANCE = 0.2
+
+
+class HeldKeys:
+    """The keys that are down, by the names of `envkit play`.
+
+    Example:
+        >>> from envkit.desktop import keysym
+        >>> held = HeldKeys()
+        >>> keys = [("Left", True), ("space", True), ("space", False)]
+        >>> events = [KeyEvent(keysym(key), down) for key, down in keys]
+        >>> held.tick(events), held.tick([])
+        (['left', 'space'], ['left'])
+    """
+
+    def __init__(self) -> None:
+        """Begins with no key down."""
+        self._down: dict[str, None] = {}
+        self._buttons = 0
+
+    def tick(self, events: Iterable[Event]) -> list[str]:
+        """Returns the keys of a tick in which there were these events, the newest last.
+
+        They are those that are down, and those that have been for a moment since the
+        last tick. The left button of the pointer is the space bar.
+        """
+        pressed = dict(self._down)
+        for event in events:
+            if isinstance(event, PointerEvent):
+                changed = (event.buttons ^ self._buttons) & 1
+                self._buttons = event.buttons
+                name, down = "space", bool(event.buttons & 1)
+                if not changed:
+                    continue
+            else:
+                name, down = _play_name(event.key), event.down
+            if down:
+                pressed.pop(name, None)
+                pressed[name] = self._down[name] = None
+            else:
+                self._down.pop(name, None)
+        return list(pressed)
+
+    def let_go(self) -> None:
+        """Forgets all keys."""
+        self._down.clear()
+        self._buttons = 0
+
+
+def _play_name(key: int) -> str:
+    name = key_name(key).lower().removeprefix("kp_")
+    return _PLAY_NAMES.get(name, name)
+
+
+_PLAY_NAMES = {"return": "enter", "escape": "esc", "minus": "-", "plus": "+"}
+
+
+class KeyboardActions:
+    """The actions of any environment, by the keys that `envkit play` has for them.
+
+    Attributes:
+        keys: The keys.
+
+    Example:
+        >>> from envkit import make
+        >>> from envkit.desktop import keysym
+        >>> actions = KeyboardActions(make("Catch"))
+        >>> actions.array([KeyEvent(keysym("Right"), True)]), actions.array([])
+        (array(2), array(2))
+        >>> actions.array([KeyEvent(keysym("Right"), False)]), actions.array([])
+        (array(2), array(1))
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Takes an environment.
+
+        Raises:
+            ValueError: Its actions cannot be said with keys.
+        """
+        self.keys: KeyMap = key_map(env)
+        self._held = HeldKeys()
+        self._last: NestedArray = nest.map_structure(_near_zero, env.action_spec())
+
+    def begin(self) -> list[Event]:
+        """Forgets the keys that are down."""
+        self._held.let_go()
+        return []
+
+    def pressed(self, events: Iterable[Event]) -> NestedArray:
+        """Returns the action of keys that are down; `None` if they have none."""
+        keys = self._held.tick(events)
+        return self.keys.action(keys) if keys else None
+
+    def array(self, events: Iterable[Event]) -> NestedArray:
+        """Returns the action of a tick in which there were these events.
+
+        Where no key is down that has an action, it is that for no key, or else the last
+        one goes on.
+        """
+        action = self.pressed(events)
+        if action is None:
+            action = self.keys.idle_action()
+        if action is not None:
+            self._last = action
+        return self._last
+
+
+def _near_zero(spec: Any) -> Array:
+    if not isinstance(spec, BoundedArraySpec):
+        return np.zeros(spec.shape, spec.dtype)
+    zero = np.clip(np.zeros(spec.shape), spec.minimum, spec.maximum)
+    return zero.astype(spec.dtype)
+
+
+class Inbox:
+    """The events that wait for a step; any thread may put and take.
+
+    Moves of the pointer that another one follows are left out.
+    """
+
+    def __init__(self) -> None:
+        """Begins without events."""
+        self._events: collections.deque[Event] = collections.deque()
+        self._lock = threading.Lock()
+
+    def put(self, event: Event) -> None:
+        """Puts an event last.
+
+        Raises:
+            DesktopError: There are more than people can make.
+        """
+        with self._lock:
+            events = self._events
+            last = events[-1] if events else None
+            if (
+                isinstance(event, PointerEvent)
+                and isinstance(last, PointerEvent)
+                and event.buttons == last.buttons
+            ):
+                events[-1] = event
+                return
+            # Releases have room of their own, so that no key stays down.
+            is_release = not (event.down if isinstance(event, KeyEvent) else event[2])
+            if len(events) >= _MOST_EVENTS + is_release * _MOST_RELEASES:
+                raise DesktopError(
+                    f"A viewer must send at most {_MOST_EVENTS} events in a step, got "
+                    "more."
+                )
+            events.append(event)
+
+    def take(self) -> list[Event]:
+        """Returns all events, the oldest first."""
+        with self._lock:
+            events = list(self._events)
+            self._events.clear()
+        return events
+
+    def take_press(self) -> list[Event]:
+        """Returns the events up to the first press; none if there is no press."""
+        with self._lock:
+            for place, event in enumerate(self._events):
+                is_press = event.down if isinstance(event, KeyEvent) else event.buttons
+                if is_press:
+                    return [self._events.popleft() for _ in range(place + 1)]
+        return []
+
+
+class Person:
+    """Lets a person act in a VNC viewer: a policy, for any environment with pictures.
+
+    It listens for viewers, shows them the environment, and turns the keys and the
+    pointer of the one that controls into actions: those of a `Desktop` come nearest to
+    what the person did, and others have the keys of `envkit play`. It waits for a
+    viewer while it has none.
+
+    | `hz`   | a step is due                                                          |
+    |--------|------------------------------------------------------------------------|
+    | above 0| so many times a second, whether a key is down or not                   |
+    | 0      | when a key goes down that has an action                                |
+
+    Attributes:
+        address: The host and port for viewers.
+        hz: The steps in a second; 0 if each waits for a key.
+        actions: The encoding of actions.
+
+    Example:
+        >>> from envkit import make
+        >>> from envkit.desktop import DesktopClient
+        >>> env = make("Catch", seed=1)
+        >>> with Person(env, hz=0) as person, DesktopClient(*person.address) as viewer:
+        ...     viewer.press("Right")
+        ...     int(person(env.reset()))
+        2
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        password: str | None = None,
+        observer_password: str | None = None,
+        name: str = "envkit",
+        actions: Any = None,
+        hz: float | None = None,
+        end_pause: float = 1.0,
+        max_viewers: int = 16,
+    ) -> None:
+        """Listens for viewers; the first time step has the first picture.
+
+        Args:
+            env: An environment, a single one.
+            host: The address to listen at.
+            port: The port; 0 for any that is free.
+            password: What the person must know; `None` for no password.
+            observer_password: What viewers must know that only observe.
+            name: The title of viewers' windows.
+            actions: The encoding of actions, such as `Controls`; by default that of a
+                `Desktop`, or the keys of `envkit play`.
+            hz: The steps in a second; 0 waits for a key before each. By default it is
+                30 for a `Desktop`, and else the environment's own pace, if it tells one
+                and has an action for no key, or 0.
+            end_pause: Seconds for which the end of an episode is shown.
+            max_viewers: How many viewers there may be at a time.
+
+        Raises:
+            ValueError: The environment is a batch, or its actions cannot be said with
+                keys.
+        """
+        if env.batched:
+            raise ValueError(
+                "A person plays a single environment, and this is a batch of "
+                f"{env.batch_size}."
+            )
+        if hz is not None and not 0 <= hz <= 1000:
+            raise ValueError(f"hz must be a number from 0 to 1000, got {hz!r}.")
+        found = getattr(env, "actions", None) if actions is None else actions
+        self._is_desktop = hasattr(found, "array") and hasattr(found, "begin")
+        if self._is_desktop:
+            self.actions: Any = found
+            pace = _OF_DESKTOPS
+        else:
+            keyboard = self.actions = KeyboardActions(env)
+            pace = pace_of(env, keyboard.keys)
+        self.hz = pace if hz is None else float(hz)
+        self._inbox = Inbox()
+        self._wake = threading.Event()
+        self._closed = False
+        self._end_pause = end_pause
+        self._due = 0.0
+        self._env = env
+        # Before its first episode it may not render.
+        self._picture: Callable[[TimeStep], Array] | None = None
+        self._server = DesktopServer(
+            host=host,
+            port=port,
+            name=name,
+            password=password,
+            observer_password=observer_password,
+            on_event=self._take,
+            max_viewers=max_viewers,
+        )
+        self.address = self._server.address
+
+    @property
+    def viewers(self) -> int:
+        """How many viewers are connected."""
+        return self._server.viewers
+
+    def rename(self, name: str) -> None:
+        """Changes the title of viewers' windows."""
+        self._server.rename(name)
+
+    def show(self, time_step: TimeStep) -> None:
+        """Shows viewers the picture of a time step.
+
+        Raises:
+            ValueError: The environment has no pictures.
+        """
+        if self._picture is None:
+            self._picture = self._pictures(self._env)
+        self._server.show(self._picture(time_step))
+
+    def action(self) -> NestedArray:
+        """Returns the action of all that the person did since the last one."""
+        return self.actions.array(self._inbox.take())
+
+    def ended(self) -> str | None:
+        """Returns why the viewers' server has ended; `None` as long as it serves."""
+        return self._server.ended()
+
+    def __call__(self, time_step: TimeStep) -> NestedArray:
+        """Shows a time step, waits until the step is due, and returns the action.
+
+        Raises:
+            ClosedError: It was closed meanwhile.
+        """
+        self.show(time_step)
+        if time_step.is_last():
+            self._wait_for(lambda: False, self._end_pause)
+            self.actions.begin()
+            self._inbox.take()
+            self._due = 0.0
+        if not self._server.viewers:
+            self._wait_for(lambda: bool(self._server.viewers))
+            self._due = 0.0
+        if not self.hz:
+            return self._next_press()
+        left = self._due - time.monotonic()
+        self._wait_for(lambda: False, left)
+        # Steps that were missed are not made up for.
+        self._due = max(self._due + 1.0 / self.hz, time.monotonic())
+        return self.action()
+
+    def close(self) -> None:
+        """Ends the connections of viewers; the environment stays open."""
+        self._closed = True
+        self._wake.set()
+        self._server.close()
+
+    def __enter__(self) -> Person:
+        """Returns the person."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ends the connections."""
+        self.close()
+
+    def _take(self, event: Event) -> None:
+        self._inbox.put(event)
+        self._wake.set()
+
+    def _next_press(self) -> NestedArray:
+        """Waits for a key that has an action."""
+        found: list[NestedArray] = []
+
+        def has_action() -> bool:
+            while events := self._inbox.take_press():
+                action = (
+                    self.actions.array(events)
+                    if self._is_desktop
+                    else self.actions.pressed(events)
+                )
+                if action is not None:
+                    found.append(action)
+                    return True
+            return False
+
+        self._wait_for(has_action)
+        return found[0]
+
+    def _wait_for(
+        self, is_so: Callable[[], bool], seconds: float | None = None
+    ) -> None:
+        """Waits until a condition holds, or for so many seconds."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not self._closed and not is_so():
+            left = _GLANCE if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return
+            # Short, because Ctrl-C and new viewers do not ring.
+            self._wake.wait(min(left, _GLANCE))
+            self._wake.clear()
+            reason = self._server.ended()
+            if reason is not None:
+                raise DesktopError(f"The server of viewers has ended: {reason}")
+        if self._closed:
+            raise ClosedError.used("Person", "__call__")
+
+    def _pictures(self, env: Any) -> Callable[[TimeStep], Array]:
+        """Returns a function from time steps to the pictures that viewers see."""
+        if self._is_desktop:
+            # What an agent sees, pixel by pixel, because it is pointed at.
+            return lambda time_step: _seen(env, time_step)
+        look = picture_of(env)
+        return lambda time_step: _enlarged(look(time_step))
+
+
+def _seen(env: Any, time_step: TimeStep) -> Array:
+    """Returns the picture in the observation of a desktop, or that of its screen."""
+    observation = time_step.observation
+    if isinstance(observation, dict):
+        observation = observation.get("pixels")
+    return np.asarray(env.render() if observation is None else observation)
+
+
+def _enlarged(picture: Array) -> Array:
+    """Returns a picture that is large enough for people, enlarged by a whole number."""
+    times = -(-_SMALLEST // max(picture.shape[:2]))
+    if times <= 1:
+        return picture
+    return picture.repeat(times, axis=0).repeat(times, axis=1)

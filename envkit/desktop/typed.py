@@ -1,0 +1,84 @@
+"""`TypedKeys`: what a player types goes to the program on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from envkit.desktop.keys import Event, KeyEvent, key_name, keysym
+from envkit.key_map import key_text
+from envkit.types import NestedArray
+
+__all__ = ["TypedKeys"]
+
+# It stays the key that ends the game, as the program's keys are all others.
+_QUIT = "esc"
+_NAMES = {"return": "enter", "escape": "esc"}
+
+
+class TypedKeys:
+    """The keys of a program, for `envkit play`: each is itself.
+
+    It stands in for an `envkit.key_map.KeyMap`.
+
+    Attributes:
+        keys: The names of the keys.
+        has_idle: True: there is an action for no key.
+        pace: The steps in a second unless the player says so.
+
+    Example:
+        >>> from envkit.desktop import Controls
+        >>> typed = TypedKeys(Controls(["Left", "space"]), ["Left", "space"])
+        >>> typed.action(["left"])["keys"].tolist()
+        [True, False]
+        >>> typed.idle_action()["keys"].tolist(), typed.action(["x"])
+        ([False, False], None)
+    """
+
+    has_idle = True
+    pace = 30.0
+
+    def __init__(self, actions: Any, keys: Sequence[str | int]) -> None:
+        """Takes an encoding of actions, and the keys that it has."""
+        self._actions = actions
+        self._keysyms: dict[str, int] = {}
+        for key in map(keysym, keys):
+            name = key_name(key).lower()
+            # Players' keys are lower case, so the first one is the plain one.
+            self._keysyms.setdefault(_NAMES.get(name, name), key)
+            plain = key_name(key)
+            if len(plain) == 1 and plain.islower():
+                self._keysyms[plain] = key
+        self._keysyms.pop(_QUIT, None)
+        self.keys = frozenset(self._keysyms)
+        self._down: list[int] = []
+
+    def action(self, pressed: Sequence[str]) -> NestedArray:
+        """Returns the action of keys that are down together; `None` for none."""
+        down = [self._keysyms[key] for key in pressed if key in self._keysyms]
+        return self._held(down) if down else None
+
+    def idle_action(self) -> NestedArray:
+        """Returns the action for no key at all."""
+        return self._held([])
+
+    def knows(self, key: str) -> bool:
+        """True if a key is one of the program's."""
+        return key in self._keysyms
+
+    def table(self) -> list[tuple[str, str]]:
+        """Returns the keys, for people."""
+        if len(self.keys) > _FEW:
+            return [("a b c …", "are pressed in the program")]
+        return [(key_text(key), "is pressed in the program") for key in self._keysyms]
+
+    def _held(self, down: list[int]) -> NestedArray:
+        events: list[Event] = [
+            KeyEvent(key, False) for key in self._down if key not in down
+        ]
+        events += [KeyEvent(key, True) for key in down if key not in self._down]
+        self._down = down
+        return self._actions.array(events)
+
+
+_FEW = 20

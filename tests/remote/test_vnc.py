@@ -1,0 +1,200 @@
+"""`envkit serve --vnc`: people watch and play environments in VNC viewers."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from envkit import make
+from envkit.desktop import DesktopClient, DesktopError, DesktopServer
+from envkit.remote import vnc
+from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.testing import CountingEnv
+from tests.waiting import until
+
+
+class Blind(CountingEnv):
+    def render(self, mode="rgb_array"):
+        raise NotImplementedError("Blind cannot render.")
+
+
+class Fragile(CountingEnv):
+    def _step(self, action):
+        raise RuntimeError("It broke.")
+
+
+@contextlib.contextmanager
+def served(*targets, num_workers=None, **options):
+    """Serves environments at free ports; yields where each of them is."""
+    offers = [Offer(target, num_workers=num_workers) for target in targets]
+    shop = vnc.serve(Menu(offers), ServeOptions(**{"port": 0, **options}))
+    try:
+        yield shop
+    finally:
+        shop.close("the test is over")
+
+
+def address_of(shop, number=0):
+    return shop.shown[number].person.address
+
+
+def has_title(viewer, text):
+    """Waits until the title of a viewer's window matches."""
+
+    def is_there():
+        viewer.update(timeout=0.1)
+        return re.fullmatch(text, viewer.name)
+
+    return until(is_there)
+
+
+def test_keys_play_an_environment_and_the_title_tells_how_it_went():
+    with (
+        served("Catch", hz=0) as shop,
+        DesktopClient(*address_of(shop)) as viewer,
+    ):
+        assert has_title(viewer, "Catch: episode 1")
+        assert until(lambda: viewer.update(0.1) or viewer.frame.any())
+        first = viewer.frame.copy()
+        for _ in range(9):
+            viewer.press("Left")
+        assert has_title(viewer, r"Catch: episode 1, return -?1")
+        assert not np.array_equal(first, viewer.frame)
+
+        def is_next():
+            viewer.press("Left")
+            viewer.update(timeout=0.1)
+            return viewer.name == "Catch: episode 2"
+
+        assert until(is_next)
+
+
+def test_time_passes_without_keys_at_a_pace():
+    with (
+        served("Catch", hz=500.0) as shop,
+        DesktopClient(*address_of(shop)) as viewer,
+    ):
+        assert has_title(viewer, r"Catch: episode \d+, return -?1")
+
+
+def test_each_environment_has_a_port_and_observers_their_own_password():
+    with (
+        served(
+            "Catch", "corner=GridWorld", token=b"control", observer_token=b"watch", hz=0
+        ) as shop,
+        contextlib.ExitStack() as stack,
+    ):
+        names = [one.line for one in shop.shown]
+        assert re.match(r"vnc: vnc://127\.0\.0\.1:\d+ shows Catch; each step", names[0])
+        assert " shows corner; each step waits for a key; " in names[1]
+        watching, playing = (
+            stack.enter_context(DesktopClient(*address_of(shop, 1), password=password))
+            for password in ("watch", "control")
+        )
+        assert until(lambda: watching.update(0.1) or watching.frame.any())
+        before = watching.frame.copy()
+        for key in ("Left", "Right", "Up", "Down"):
+            watching.press(key)
+        watching.refresh()
+        assert until(lambda: watching.update(0.1))
+        assert np.array_equal(before, watching.frame)
+        for key in ("Left", "Right", "Up", "Down"):
+            playing.press(key)
+
+        def has_changed():
+            watching.update(timeout=0.1)
+            return not np.array_equal(before, watching.frame)
+
+        assert until(has_changed)
+        with pytest.raises(DesktopError, match="refuses the password"):
+            DesktopClient(*address_of(shop), password="wrong")
+
+
+def test_what_is_made_in_a_worker_is_shown_too():
+    with (
+        served("Catch", num_workers=1, hz=0) as shop,
+        DesktopClient(*address_of(shop)) as viewer,
+    ):
+        assert until(lambda: viewer.update(0.1) or viewer.frame.any())
+
+
+REFUSED = {
+    "no pictures": (
+        f"{__name__}:Blind",
+        {},
+        "There is no picture to show: render('rgb_array') raises NotImplementedError",
+    ),
+    "no encryption": (
+        "Catch",
+        {"tls": "a context", "host": "0.0.0.0"},
+        "--vnc cannot be encrypted by --cert, and --host=0.0.0.0 lets other machines",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "text"), REFUSED.values(), ids=[*REFUSED]
+)
+def test_what_cannot_be_shown_is_refused(target, options, text, message_of):
+    menu = Menu([Offer(target)])
+    message = message_of(
+        ValueError, lambda: vnc.serve(menu, ServeOptions(port=0, **options))
+    )
+    assert message.startswith(text)
+
+
+def test_an_environment_that_raises_ends_the_server():
+    with (
+        served(f"{__name__}:Fragile", hz=500.0) as shop,
+        DesktopClient(*address_of(shop)),
+    ):
+        assert until(shop.ended) == "RuntimeError: It broke."
+
+
+def test_an_agent_plays_what_is_served():
+    """A desktop of ours, behind an address like any other."""
+    with served("Catch", hz=0) as shop:
+        host, port = address_of(shop)
+        with make(f"vnc://{host}:{port}", keys=["Left", "Right"]) as env:
+            first = env.reset().observation
+            right = {"keys": np.array([False, True])}
+            none = {"keys": np.array([False, False])}
+            assert until(
+                lambda: env.step(right) and (env.step(none).observation != first).any()
+            )
+
+
+def test_the_scheme_has_a_keyboard_and_a_pointer_unless_told():
+    with DesktopServer((64, 48)) as server:
+        host, port = server.address
+        for target in (f"vnc://{host}:{port}", f"vnc:{host}:{port}"):
+            with make(target) as env:
+                spec = env.action_spec()
+                assert {"keys", "pointer", "buttons"} == set(spec)
+                assert len(spec["keys"].shape) == 1
+                assert env.reset().observation.shape == (48, 64, 3)
+
+
+def test_the_command_serves_until_it_is_told_to_end(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("letmein\n", "ascii")
+    command = [sys.executable, "-m", "envkit", "serve", "Catch", "--vnc", "--port=0"]
+    command += ["--hz=20", f"--token-file={secret}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with process:
+        line = process.stdout.readline()
+        try:
+            where = re.match(r"vnc: vnc://(127\.0\.0\.1):(\d+) shows Catch; 20 ", line)
+            with DesktopClient(
+                where[1], int(where[2]), password="letmein", timeout=60
+            ) as viewer:
+                assert until(lambda: viewer.update(0.1) or viewer.frame.any())
+        finally:
+            process.terminate()
+        process.stdout.read()
+    assert 143 == process.returncode
