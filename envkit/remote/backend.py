@@ -56,6 +56,7 @@ from envkit.remote.protocol import (
     specs_hash,
     value_of,
 )
+from envkit.remote.replays import plan_to_plain
 
 __all__ = ["PING", "SERVER", "RemoteBackend"]
 
@@ -560,8 +561,11 @@ def _wanted(job: WorkerJob) -> dict[str, Any]:
 
 
 def _plain_arguments(request: Request) -> Any:
+    arguments = list(request.arguments)
+    if request.method == "replay":
+        arguments = [*map(plan_to_plain, arguments)]
     try:
-        return to_plain(list(request.arguments), "The arguments")
+        return to_plain(arguments, "The arguments")
     except PlainDataError as error:
         raise TypeError(
             f"{request.method}(): {error} A server is sent numbers, text, arrays, and "

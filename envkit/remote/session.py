@@ -70,6 +70,7 @@ from envkit.remote.protocol import (
     specs_hash,
     value_of,
 )
+from envkit.remote.replays import plan_from_plain
 from envkit.remote.serving import Refusal, ServeOptions
 from envkit.remote.wanted import Wanted
 from envkit.specs.environment_spec import common_info_spec
@@ -84,7 +85,16 @@ _KEY, _SIGNATURE = 32, 16
 _RESUME = 30.0
 # What a client may ask besides `call`, which is allowed by name.
 _METHODS = frozenset(
-    ["get_info", "get_state", "render", "reset", "seed", "seed_rows", "set_state"]
+    [
+        "get_info",
+        "get_state",
+        "render",
+        "replay",
+        "reset",
+        "seed",
+        "seed_rows",
+        "set_state",
+    ]
 )
 
 
@@ -187,6 +197,7 @@ class Session:
                     f"{difference[0]} specs differ. {difference[1]}"
                 )
         self._spec, self._info, self._rows = spec, info, rows
+        self._sizes = [size or 1 for size in hello.batch_sizes]
         try:
             check_layout(SlabLayout(spec, ((0, rows),), info))
             specs = plain_specs(spec, info)
@@ -653,6 +664,8 @@ class Session:
             told = plain_failure(failure._replace(traceback=""))
             return [{"failure": {**told, "env": env}} for env in request.envs]
         try:
+            if request.method == "replay":
+                request = self._checked_replay(request)
             reply = self._runner.handle(request)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             # The arguments are the client's, and need not be what is asked for.
@@ -663,6 +676,16 @@ class Session:
             else {"value": plain_value(result)}
             for result in reply.results
         ]
+
+    def _checked_replay(self, request: Request) -> Request:
+        """Returns a request to play moves again, of which none is against the rules."""
+        assert self._slab is not None  # since `_reply` has looked
+        first, sizes = self._wanted.first_env, self._sizes
+        plans = [
+            plan_from_plain(argument, self._slab.layout, sizes[env - first])
+            for env, argument in zip(request.envs, request.arguments, strict=True)
+        ]
+        return request._replace(arguments=tuple(plans))
 
     def _problem_with(self, request: Request) -> Exception | None:
         if request.method in _METHODS:
