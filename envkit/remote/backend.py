@@ -348,7 +348,9 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                     is_over=lambda: known.is_over or self._problem() is not None,
                 )
             except Exception as error:
-                text = f"lost its link ({why}), and could not take it up: {error}"
+                # It goes on after that: with what the session was doing.
+                told = str(error).partition(". ")[0].removesuffix(".")
+                text = f"lost its link ({why}), and could not take it up: {told}"
                 self._report(lambda: self._end(known, text, _to_see(address)))
                 return
             self._report(lambda: self._note_taken_up(known, sock))
