@@ -263,6 +263,11 @@ class Events:
         self._held = _Held(self._size)
 
     @property
+    def limit(self) -> int:
+        """The most events of a step."""
+        return self._limit
+
+    @property
     def keys(self) -> list[int]:
         """The keys that there are, as keysyms."""
         return list(self._keys)
@@ -461,14 +466,13 @@ class ClickGrid:
                 f"{describe(button)}."
             )
         self._mask = 1 << _BUTTONS[button] - 1
+        self._without = [tuple(region) for region in without]
+        self._is_down = False
         self.places = [
             (x, y)
             for y in [(2 * row + 1) * height // (2 * rows) for row in range(rows)]
             for x in [(2 * col + 1) * width // (2 * columns) for col in range(columns)]
-            if not any(
-                left <= x < left + w and top <= y < top + h
-                for left, top, w, h in without
-            )
+            if not self._is_left_out(x, y)
         ]
         if not self.places:
             raise ValueError("without leaves no place to click at.")
@@ -479,6 +483,7 @@ class ClickGrid:
 
     def begin(self) -> list[Event]:
         """Returns no event: no button is down between two actions."""
+        self._is_down = False
         return []
 
     def events(self, action: Any) -> list[Event]:
@@ -490,16 +495,28 @@ class ClickGrid:
         return [PointerEvent(x, y, buttons) for buttons in (0, self._mask, 0)]
 
     def array(self, events: Iterable[Event]) -> Array:
-        """Returns the place that is nearest to the last click, or 0."""
-        clicks = [
-            (event.x, event.y)
-            for event in events
-            if isinstance(event, PointerEvent) and event.buttons & self._mask
-        ]
-        if not clicks:
+        """Returns the place that is nearest to the last click, or 0.
+
+        A click counts where and when the button goes down. In a region that is left out
+        it does not count.
+        """
+        clicks = []
+        for event in events:
+            if isinstance(event, PointerEvent):
+                is_down = bool(event.buttons & self._mask)
+                if is_down and not self._is_down:
+                    clicks.append((event.x, event.y))
+                self._is_down = is_down
+        if not clicks or self._is_left_out(*clicks[-1]):
             return np.array(0, np.int64)
         away = np.array(self.places) - np.array(clicks[-1])
         return np.array(1 + np.argmin((away**2).sum(axis=1)), np.int64)
+
+    def _is_left_out(self, x: int, y: int) -> bool:
+        return any(
+            left <= x < left + width and top <= y < top + height
+            for left, top, width, height in self._without
+        )
 
 
 class Joystick:
@@ -531,8 +548,8 @@ class Joystick:
         self._speed = float(speed)
         self._buttons = checked_size("buttons", buttons, least=0)
         self._held, self._seen = _Held(self._size), _Held(self._size)
-        # Where the pointer would be, with parts of pixels.
-        self._place = np.array([self._held.x, self._held.y], float)
+        # Where the pointer would be, with parts of pixels: by actions, and by a person.
+        self._place = self._shown = np.array([self._held.x, self._held.y], float)
 
     def spec(self) -> dict[str, ArraySpec]:
         """Returns the specs of an action."""
@@ -546,15 +563,13 @@ class Joystick:
         """Puts the pointer into the middle, with no button down."""
         self._seen = _Held(self._size)
         x, y = self._size[0] // 2, self._size[1] // 2
-        self._place = np.array([x, y], float)
+        self._place = self._shown = np.array([x, y], float)
         return self._held.point(x, y, 0)
 
     def events(self, action: Any) -> list[Event]:
         """Returns the events of an action."""
         # Hot: called once per step.
-        axes = np.clip(np.asarray(action["axes"], float), -1.0, 1.0)
-        highest = np.array(self._size) - 1
-        self._place = np.clip(self._place + self._speed * axes, 0, highest)
+        self._place = self._moved(self._place, action["axes"])
         x, y = np.rint(self._place).astype(int).tolist()
         buttons = 0
         if self._buttons:
@@ -562,18 +577,28 @@ class Joystick:
         return self._held.point(x, y, buttons)
 
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
-        """Returns the action that moves the pointer as a person did, if it can."""
+        """Returns the action that moves the pointer to where a person has moved it.
+
+        Where that is too far for a step, the next ones go on.
+        """
         seen = self._seen
-        before, mask = np.array([seen.x, seen.y], float), seen.buttons
-        pressed = 0
+        mask, pressed = seen.buttons, 0
         for event in events:
             seen.note(event)
             pressed |= seen.buttons & ~mask
-        moved = (np.array([seen.x, seen.y]) - before) / self._speed
-        action = {"axes": np.clip(moved, -1.0, 1.0).astype(np.float32)}
+        away = (np.array([seen.x, seen.y]) - self._shown) / self._speed
+        action = {"axes": np.clip(away, -1.0, 1.0).astype(np.float32)}
+        self._shown = self._moved(self._shown, action["axes"])
         if self._buttons:
             action["buttons"] = _flags_of(seen.buttons | pressed, self._buttons)
         return action
+
+    def _moved(self, place: Array, axes: Any) -> Array:
+        """Returns where the pointer is after a step."""
+        axes = np.clip(np.asarray(axes, float), -1.0, 1.0)
+        highest = np.array(self._size) - 1
+        moved: Array = np.clip(place + self._speed * axes, 0, highest)
+        return moved
 
 
 class Together:

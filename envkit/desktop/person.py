@@ -22,7 +22,7 @@ from envkit.specs.arrays import BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 
-__all__ = ["HeldKeys", "Inbox", "KeyboardActions", "Person"]
+__all__ = ["HeldKeys", "Inbox", "KeyboardActions", "Person", "play_name"]
 
 # Events that wait for a step; who sends more does not type them.
 _MOST_EVENTS, _MOST_RELEASES = 4096, 1024
@@ -66,7 +66,7 @@ class HeldKeys:
                 if not changed:
                     continue
             else:
-                name, down = _play_name(event.key), event.down
+                name, down = play_name(event.key), event.down
             if down:
                 pressed.pop(name, None)
                 pressed[name] = self._down[name] = None
@@ -80,7 +80,8 @@ class HeldKeys:
         self._buttons = 0
 
 
-def _play_name(key: int) -> str:
+def play_name(key: int) -> str:
+    """Returns the name that `envkit play` has for a key."""
     name = key_name(key).lower().removeprefix("kp_")
     return _PLAY_NAMES.get(name, name)
 
@@ -181,12 +182,11 @@ class Inbox:
                 )
             events.append(event)
 
-    def take(self) -> list[Event]:
-        """Returns all events, the oldest first."""
+    def take(self, most: int | None = None) -> list[Event]:
+        """Returns the oldest events, the oldest first; all unless told how many."""
         with self._lock:
-            events = list(self._events)
-            self._events.clear()
-        return events
+            count = len(self._events) if most is None else min(most, len(self._events))
+            return [self._events.popleft() for _ in range(count)]
 
     def take_press(self) -> list[Event]:
         """Returns the events up to the first press; none if there is no press."""
@@ -316,8 +316,13 @@ class Person:
         self._server.show(self._picture(time_step))
 
     def action(self) -> NestedArray:
-        """Returns the action of all that the person did since the last one."""
-        return self.actions.array(self._inbox.take())
+        """Returns the action of all that the person did since the last one.
+
+        Where an action has at most so many events, the others are for the next one.
+        """
+        return self.actions.array(
+            self._inbox.take(getattr(self.actions, "limit", None))
+        )
 
     def ended(self) -> str | None:
         """Returns why the viewers' server has ended; `None` as long as it serves."""

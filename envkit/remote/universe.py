@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name, keysym
+from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
+from envkit.desktop.person import play_name
 from envkit.desktop.server import DesktopServer
 from envkit.key_map import KeyMap, key_map
 from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderServer
@@ -408,7 +409,7 @@ class Held:
                 if not changed:
                     continue
             else:
-                name, down = _play_name(event.key), event.down
+                name, down = play_name(event.key), event.down
             if name == last:
                 if down:
                     return pressed, True
@@ -426,14 +427,6 @@ class Held:
         self.axes.clear()
         self._since = None
         self._buttons = 0
-
-
-def _play_name(key: int) -> str:
-    name = key_name(key).lower().removeprefix("kp_")
-    return _PLAY_NAMES.get(name, name)
-
-
-_PLAY_NAMES = {"return": "enter", "escape": "esc", "minus": "-", "plus": "+"}
 
 
 class _Game:

@@ -83,7 +83,10 @@ def test_what_a_person_did_is_an_action_of_the_spec(name, seed):
         check_fits(encoding.array(events), encoding.spec(), subject="array()")
 
 
-@pytest.mark.parametrize("name", ["keys", "pointer", "all controls", "clicks"])
+@pytest.mark.parametrize(
+    "name",
+    ["keys", "pointer", "all controls", "clicks", "macros", "joystick", "together"],
+)
 @given(seed=st.integers(0, 2**32 - 1), steps=st.integers(1, 6))
 def test_the_events_of_an_action_lead_back_to_it(name, seed, steps):
     """To actions with the same events, where a pixel stands for many places."""
@@ -187,13 +190,13 @@ def test_a_grid_leaves_regions_out_and_does_nothing_at_0():
     assert [PointerEvent(16, 36, buttons) for buttons in (0, 4, 0)] == grid.events(2)
 
 
-def test_a_click_of_a_person_is_the_nearest_place():
+def test_a_click_of_a_person_is_the_nearest_place_outside_of_what_is_left_out():
     grid = ClickGrid(SIZE, rows=2, columns=2, without=[(0, 0, 32, 24)])
     clicks = [
         [PointerEvent(2, 3, 0), PointerEvent(x, y, 1)] for x, y in [(9, 9), (60, 40)]
     ]
 
-    assert [2, 3] == [int(grid.array(one)) for one in clicks]
+    assert [0, 3] == [int(grid.array(one)) for one in clicks]
     assert 0 == grid.array([PointerEvent(9, 9, 0)])
 
 
@@ -269,3 +272,28 @@ def test_what_does_not_fit_says_what_must_be(case):
     with pytest.raises((TypeError, ValueError)) as caught:
         call()
     assert message == str(caught.value)
+
+
+def test_a_stick_follows_a_pointer_that_has_jumped_in_several_steps():
+    there = Joystick((640, 480), speed=100)
+    back = Joystick((640, 480), speed=100)
+    places = []
+    for events in [[PointerEvent(20, 240)], [], [PointerEvent(20, 250)], [], []]:
+        moved = there.events(back.array(events))
+        places += [(event.x, event.y) for event in moved]
+
+    assert [(220, 240), (120, 240), (20, 250)] == places
+
+
+def test_a_click_counts_once_where_the_button_goes_down():
+    grid = ClickGrid(SIZE, rows=1, columns=2, without=[(0, 0, 10, 10)])
+    pressed = grid.array([PointerEvent(60, 20, 1)])
+    dragged = grid.array([PointerEvent(20, 20, 1)])
+    released = grid.array([PointerEvent(20, 20, 0)])
+    left_out = grid.array([PointerEvent(5, 5, 1), PointerEvent(5, 5, 0)])
+    again = grid.array([PointerEvent(12, 5, 1)])
+    grid.begin()  # A new episode begins with no button down.
+    new = grid.array([PointerEvent(12, 5, 1)])
+
+    answers = [pressed, dragged, released, left_out, again, new]
+    assert [2, 0, 0, 0, 1, 1] == [int(answer) for answer in answers]

@@ -15,6 +15,7 @@ from envkit.desktop import (
     DesktopClient,
     DesktopError,
     DesktopServer,
+    Events,
     Person,
     keysym,
 )
@@ -182,3 +183,19 @@ def test_more_events_than_people_make_end_the_connection_and_leave_no_key_down()
         assert until(lambda: person.viewers == 0)
         person.action()
         assert 1 == int(person.action())
+
+
+def test_no_event_is_lost_where_an_action_has_few(game):
+    """What a person types faster is for the steps that follow."""
+    address = "vnc://{}:{}".format(*game.address)
+    typing = Events(["a", "b", "c"], size=(16, 12), limit=2)
+    env = Desktop(display=address, actions=typing, reset=None)
+    with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
+        viewer.press("a", "b", "c")
+        done = []
+        while len(done) < 6:
+            shown.step()
+            done += typing.events(shown.action)
+    env.close()
+
+    assert [keysym(key) for key in "abccba"] == [event.key for event in done]
