@@ -31,7 +31,7 @@ _CURSOR = 0.01
 _LOCAL = ("local", "xvnc", "xvfb")
 _XVNC = [
     *("Xvnc", "-displayfd", "{fd}", "-rfbunixpath", "{folder}/rfb", "-rfbport", "-1"),
-    *("-SecurityTypes", "None", "-AlwaysShared", "-FrameRate", "60", "-depth", "24"),
+    *("-SecurityTypes", "None", "-AlwaysShared", "-FrameRate", "120", "-depth", "24"),
     *("-nolisten", "tcp", "-noreset", "-geometry", "{size}"),
 ]
 
