@@ -97,7 +97,7 @@ docs: $(VENV)/.docs
 # In an order in which the quick ones come first; each writes benchmarks/results/NAME.json.
 BENCHMARKS := import_cost overhead batched_envs scaling parallel_step efficiency images links \
   stragglers startup tf_environment wrappers native_vectors adapters games realtime \
-  serving protocols
+  serving protocols desktop
 
 bench: $(VENV)/.test $(VENV)/.demo
 	@set -e; for name in $(BENCHMARKS); do "$(RUN)" "benchmarks/$$name.py"; done

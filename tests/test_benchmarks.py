@@ -35,6 +35,7 @@ SCRIPTS = {
     "native_vectors": (["--rows=4"], 5),
     "protocols": ([], 5),
     "realtime": (["--hz", "60", "--think=0.01"], 2),
+    "desktop": (["--desktops", "1"], 3),
     "scaling": (
         ["--num-envs=2", "--sizes", "1", "--workers", "1", "--step-times", "0"],
         1,
