@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -191,7 +192,7 @@ def test_reinforce_says_how_to_install_what_is_missing():
 
 def test_an_agent_that_thinks_longer_catches_less(tmp_path):
     picture = tmp_path / "returns.png"
-    output = run("examples/realtime_catch.py", "--episodes=40", f"--out={picture}")
+    output = run("examples/realtime_catch.py", "--episodes=32", f"--out={picture}")
     rows = re.findall(r"│ +(\d+) │ +([\d.]+) │ +([-+][\d.]+) │", output)
     assert ["0", "50", "150"] == [think_time for think_time, *_ in rows]
     ticks = [float(ticks) for _, ticks, _ in rows]
@@ -246,3 +247,57 @@ def test_ppo_in_torch_says_how_to_install_what_is_missing():
         "This example needs the package torch, which is not installed. "
         'pip install "envkit[torch,plot]"\n',
     ) == (finished.returncode, finished.stderr)
+
+
+needs_a_screen = pytest.mark.skipif(
+    not (shutil.which("Xvnc") or shutil.which("Xvfb")),
+    reason="neither Xvnc nor Xvfb is installed",
+)
+
+
+@pytest.mark.slow
+@needs_a_screen
+def test_an_agent_plays_a_game_on_a_screen_and_makes_a_film(tmp_path):
+    """How well it learns to play depends on how busy the machine is."""
+    pytest.importorskip("pygame")
+    image = pytest.importorskip("PIL.Image")
+    picture = tmp_path / "film.gif"
+    output = run(
+        "examples/desktop_game.py",
+        "--num_envs=1",
+        "--steps=60",
+        "--max_seconds=3600",
+        "--shown_seconds=0",
+        f"--film={picture}",
+    )
+    points = [float(mean) for mean in re.findall(r"drives: ([\d.]+) points", output)]
+    assert 2 == len(points)
+    assert "key to pixel" in output
+    assert str(picture) in output
+    with image.open(picture) as film:
+        assert ("GIF", (648, 260)) == (film.format, film.size)
+
+
+@pytest.mark.slow
+@needs_a_screen
+@pytest.mark.skipif(not shutil.which("xterm"), reason="xterm is not installed")
+def test_an_agent_finds_its_way_through_an_adventure_by_reading():
+    output = run("examples/desktop_terminal.py", "--episodes=32")
+    words = [line.split()[4:] for line in output.splitlines()]
+    assert 25 == len(words[0])
+    assert "north west south take north east north west open" == " ".join(words[-1])
+
+
+@pytest.mark.parametrize("name", ["desktop_game", "desktop_terminal"])
+def test_an_example_on_a_screen_says_what_has_to_be_installed(name):
+    finished = subprocess.run(
+        [sys.executable, f"examples/{name}.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 1 == finished.returncode
+    assert "which is not installed. apt-get install " in finished.stderr
+    assert "Traceback" not in finished.stderr
