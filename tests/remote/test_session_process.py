@@ -90,16 +90,20 @@ def test_encrypted_rows_pass_the_server(tmp_path):
     context.load_cert_chain(cert, key)
     how = {"token": "secret", "cafile": cert, "num_envs": 32}
     target = "game=tests.remote.games:Pictures"
-    with (
-        served(target, processes=True, tls=context, token=b"secret") as server,
-        connect(f"{server.address}/game", **how) as env,
-    ):
-        assert env.reset().observation.shape == (32, 160, 160)
-        for number in range(1, 6):
-            assert (env.step(np.zeros(32, int)).observation == number).all()
-        os.kill(pid_of(env), signal.SIGKILL)
-        assert env.step(np.zeros(32, int)).is_last().all()
-        assert env.step(np.zeros(32, int)).is_first().all()
+    with served(target, processes=True, tls=context, token=b"secret") as server:
+        between = Between(server.address)
+        address = between.address.replace("tcp", "tls")
+        with connect(f"{address}/game", **how, resume=600.0) as env:
+            assert env.reset().observation.shape == (32, 160, 160)
+            for number in range(1, 8):
+                if number % 3 == 0:
+                    between.cut()
+                shown = env.step(np.zeros(32, int)).observation
+                assert (shown == number).all()
+            os.kill(pid_of(env), signal.SIGKILL)
+            assert env.step(np.zeros(32, int)).is_last().all()
+            assert env.step(np.zeros(32, int)).is_first().all()
+        between.close()
 
 
 def test_environments_that_cannot_be_made_are_refused_in_words():
