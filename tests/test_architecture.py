@@ -124,6 +124,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.remote.dm_env_rpc": {"dm_env_rpc", "google", "grpc"},
     "envkit.remote.dm_env_rpc_tensors": {"dm_env_rpc"},
     "envkit.remote.openenv": {"starlette", "uvicorn"},
+    "envkit.remote.openenv_site": {"starlette"},
 }
 
 

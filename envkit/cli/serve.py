@@ -69,7 +69,7 @@ _PROTOCOLS: list[_Protocol] = [
     _Protocol(
         "openenv",
         "envkit.remote.openenv:serve",
-        "serve one environment to clients of OpenEnv, at port 8000",
+        "serve environments to clients of OpenEnv, at port 8000",
         ("num_workers", "idle_timeout"),
     ),
     _Protocol(

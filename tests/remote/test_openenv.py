@@ -412,9 +412,19 @@ def test_a_token_is_asked_for():
             assert env.reset().is_first()
 
 
-def test_several_environments_are_refused():
-    with pytest.raises(ValueError, match="there are 2: Catch, CartPole"):
-        OpenEnvServer(Menu([Offer("Catch"), Offer("CartPole")]), ServeOptions(port=0))
+def test_several_environments_are_below_the_address():
+    menu = Menu([Offer("Catch"), Offer("pole=CartPole")])
+    with OpenEnvServer(menu, ServeOptions(port=0)) as server:
+        assert f"openenv: {server.url}/Catch {server.url}/pole" == server.line
+        assert (200, ["Catch", "pole"]) == fetched(server, "/list_environments")
+        for name, shape in (("Catch", (10, 5)), ("pole", (4,))):
+            assert name == fetched(server, f"/{name}/metadata")[1]["name"]
+            with OpenEnvWrapper(f"{server.url}/{name}") as env:
+                assert shape == env.reset().observation.shape
+        assert 501 == fetched(server, "/pole/splits")[0]
+        assert 200 == fetched(server, "/health")[0]
+        told = "Nothing is at /Pong/health. The environments are at /Catch, /pole."
+        assert (404, {"detail": told}) == fetched(server, "/Pong/health")
 
 
 JSON = st.recursive(
