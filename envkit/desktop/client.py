@@ -48,6 +48,8 @@ _MOST_PIXELS = 1 << 26
 _MOST_REASON, _PART = 1 << 12, 1 << 16
 
 _MOST_READS = 64
+# Events that a server has not read; and how often one update may draw each pixel.
+_MOST_UNSENT, _MOST_TIMES = 1 << 20, 16
 
 _NUMBER = struct.Struct(">I")
 _INIT = struct.Struct(">HH16s")
@@ -187,7 +189,16 @@ class DesktopClient:
         return self.updates > before
 
     def send(self, *events: KeyEvent | PointerEvent) -> None:
-        """Sends events, in this order."""
+        """Sends events, in this order.
+
+        Raises:
+            DesktopError: The connection is lost, or the server reads none.
+        """
+        if self._wire.unsent > _MOST_UNSENT:
+            raise DesktopError(
+                f"The VNC server at {self._where} must read what it is sent, and "
+                f"{self._wire.unsent} bytes wait for it."
+            )
         self._wire.send(b"".join(map(_packed, events)))
 
     def key(self, key: str | int, down: bool) -> None:
@@ -331,6 +342,7 @@ class DesktopClient:
 
     def _update(self) -> Script:
         (count,) = struct.unpack(">xH", (yield 3))
+        drawn = 0
         for _ in range(count):
             header = yield _RECTANGLE.size
             x, y, width, height, encoding = _RECTANGLE.unpack(header)
@@ -350,6 +362,13 @@ class DesktopClient:
                 raise DesktopError(
                     f"A rectangle must be inside the desktop of {self.size[0]} x "
                     f"{self.size[1]}, got {width} x {height} at {x}, {y}."
+                )
+            drawn += place.area
+            if drawn > _MOST_TIMES * self.frame[..., 0].size:
+                # A few bytes could keep this end at work for hours.
+                raise DesktopError(
+                    f"An update must draw each pixel at most {_MOST_TIMES} times, got "
+                    f"{drawn} pixels on a desktop of {self.size[0]} x {self.size[1]}."
                 )
             if place.area and encoding in self._encodings:
                 yield from self._codec.decode(encoding, place, self.frame)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -189,3 +191,55 @@ def test_x11vncs_server_is_understood(tmp_path, encoding):
                     screen.pointer(20, 30)
             finally:
                 server.kill()  # It may take SIGTERM and stay.
+
+
+ASYNCVNC = """
+import asyncio, sys
+import asyncvnc, numpy as np
+
+async def main(port, password, path):
+    async with asyncvnc.connect("127.0.0.1", port, password=password) as client:
+        np.save(path, (await client.screenshot())[..., :3])
+        client.keyboard.press("a")
+        client.mouse.move(5, 6)
+        client.mouse.click()
+        await client.drain()
+
+asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3]))
+"""
+VNCDOTOOL = """
+import sys
+import numpy as np
+from PIL import Image
+from vncdotool import api
+
+client = api.connect(f"127.0.0.1::{sys.argv[1]}", password=sys.argv[2], timeout=60)
+client.captureScreen(sys.argv[3] + ".png")
+np.save(sys.argv[3], np.asarray(Image.open(sys.argv[3] + ".png").convert("RGB")))
+client.keyPress("a")
+client.mouseMove(5, 6)
+client.mousePress(1)
+client.disconnect()
+api.shutdown()
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "program"), [("asyncvnc", ASYNCVNC), ("vncdotool", VNCDOTOOL)]
+)
+def test_libraries_of_others_see_our_desktop_and_use_it(library, program, tmp_path):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    picture = picture_of(4, 160, 120, 40, 7)
+    with served((160, 120), password="secret") as (server, events):
+        server.show(picture)
+        path = str(tmp_path / "seen.npy")
+        command = [sys.executable, "-W", "ignore", "-c", program]
+        command += [str(server.address[1]), "secret", path]
+        subprocess.run(command, check=True, timeout=PATIENCE)
+        assert np.array_equal(picture, np.load(path))
+        seen = [events.get(timeout=PATIENCE) for _ in range(5)]
+    a = keysym("a")
+    expected = [KeyEvent(a, True), KeyEvent(a, False), PointerEvent(5, 6, 0)]
+    expected += [PointerEvent(5, 6, 1), PointerEvent(5, 6, 0)]
+    assert expected == seen

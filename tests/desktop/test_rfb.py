@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.desktop import DesktopClient, DesktopError, DesktopServer, PixelFormat
-from envkit.desktop.encodings import COPY, CURSOR, ENCODINGS, RAW, ZRLE, Codec
+from envkit.desktop.encodings import (
+    COPY,
+    CURSOR,
+    ENCODINGS,
+    HEXTILE,
+    RAW,
+    TIGHT,
+    ZRLE,
+    Codec,
+)
 from envkit.desktop.keys import KeyEvent, PointerEvent
 from envkit.desktop.pixels import Rectangle
 from envkit.desktop.protocol import answer, version_of, version_text
@@ -375,6 +384,10 @@ def test_a_server_cannot_make_a_client_take_more_memory_than_pixels_need():
             struct.pack(">HHHHi", 0, 0, 0xFFFF, 0xFFFF, CURSOR),
             "A pointer must have at most 65536 pixels, got 65535 x 65535",
         ),
+        "copies without an end": (
+            b"".join([struct.pack(">HHHHi", 0, 0, 8, 8, COPY) + bytes(4)] * 20),
+            "must draw each pixel at most 16 times, got 1088 pixels on",
+        ),
         "a rectangle outside": (
             struct.pack(">HHHHi", 4, 4, 0xFFFF, 1, RAW),
             "must be inside the desktop of 8 x 8, got 65535 x 1 at 4, 4",
@@ -385,7 +398,7 @@ def test_a_server_cannot_make_a_client_take_more_memory_than_pixels_need():
         for message, text in messages.values():
             with (
                 pytest.raises(DesktopError, match=text),
-                answering(GREETING + INIT + b"\0\0\0\1" + message) as address,
+                answering(GREETING + INIT + b"\0\0\0\x20" + message) as address,
                 DesktopClient(*address, draw_cursor=False) as client,
             ):
                 until(lambda client=client: client.update(timeout=PATIENCE) is None)
@@ -394,17 +407,28 @@ def test_a_server_cannot_make_a_client_take_more_memory_than_pixels_need():
         tracemalloc.stop()
 
 
+def test_a_server_that_reads_nothing_is_left_before_much_waits_for_it():
+    with (
+        answering(GREETING + INIT, reads=False) as address,
+        DesktopClient(*address) as client,
+        pytest.raises(DesktopError, match=r"must read what it is sent, and \d+ bytes"),
+    ):
+        until(lambda: client.send(*[PointerEvent(1, 2)] * 10**4))
+
+
 @contextlib.contextmanager
-def answering(data):
+def answering(data, reads=True):
     """Listens, and sends the same bytes to a client, which may say what it likes."""
+    over = threading.Event()
 
     def serve():
         with contextlib.suppress(OSError):
             link, _ = listener.accept()
             with link:
                 link.sendall(data)
-                while link.recv(1 << 16):
+                while reads and link.recv(1 << 16):
                     pass
+                over.wait(PATIENCE)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, daemon=True)
@@ -412,6 +436,7 @@ def answering(data):
         try:
             yield listener.getsockname()
         finally:
+            over.set()
             thread.join(PATIENCE)
 
 
@@ -424,6 +449,12 @@ MESSAGES = [
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 2, 2, ZRLE) + TILE,
     b"\0\0\0\1" + struct.pack(">HHHHi", 1, 1, 2, 2, COPY) + b"\0\0\0\0",
     b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 0xFFFF, 0xFFFF, -223),
+    b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 8, 8, TIGHT) + b"\x90\4abcd",
+    b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 3, 3, TIGHT) + b"\x40\1\1abcdef" + b"abc",
+    b"\0\0\0\1" + struct.pack(">HHHHi", 1, 1, 2, 2, HEXTILE) + b"\x0aabcd\1\0\0",
+    b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 2, 2, CURSOR) + bytes(18),
+    b"\0\0\0\1" + struct.pack(">HHHHiI", 0, 0, 0, 0, -307, 2) + b"ab",
+    b"\0\xff\xff\xff" + struct.pack(">HHHHi", 0, 0, 0, 0, -224),
     b"\1\0\0\0\0\0",
     b"\2",
     b"\3\0\0\0\0\0\0\1x",
@@ -453,7 +484,10 @@ def test_no_bytes_of_a_server_do_more_than_end_the_connection():
                         pass
 
     def watch():
-        with DesktopClient(*address, timeout=PATIENCE) as client:
+        encodings = ["hextile", "tight", "zrle", "copy"]
+        with DesktopClient(
+            *address, timeout=PATIENCE, encodings=encodings, draw_cursor=False
+        ) as client:
             while client.update(timeout=PATIENCE):
                 assert client.frame.size <= 3 << 26
 
@@ -481,6 +515,8 @@ VIEWER = [
     b"\1",
     b"\0\0\0\0" + SMALL.pack(),
     struct.pack(">BxHii", 2, 2, ZRLE, -223),
+    struct.pack(">BxHiiii", 2, 4, TIGHT, -25, CURSOR, -307),
+    struct.pack(">BxHi", 2, 1, HEXTILE),
     struct.pack(">BBHHHH", 3, 0, 0, 0, 64, 64),
     struct.pack(">BBHHHH", 3, 1, 60, 60, 0xFFFF, 0xFFFF),
     struct.pack(">BBxxI", 4, 1, 0xFF51),
