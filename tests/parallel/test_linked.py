@@ -731,6 +731,25 @@ def test_strangers_that_say_nothing_are_dropped_in_time(monkeypatch):
             sock.close()
 
 
+def test_as_many_may_be_at_the_door_as_are_awaited(monkeypatch):
+    """Workers that encrypt their links prove themselves once their process runs."""
+    monkeypatch.setattr(module, "_MOST_STRANGERS", 2)
+    with awaiting_worker() as (backend, address):
+        backend.start([WorkerJob(index, index, (Walk,)) for index in (1, 2, 3)])
+        place = (address.host, address.port)
+        with contextlib.ExitStack() as connections:
+            for _ in range(8):
+                connections.enter_context(socket.create_connection(place))
+                backend.wait_events(0.0)
+
+            assert until(
+                lambda: (
+                    not backend.wait_events(0.0)
+                    and len(backend._door._strangers) == 2 + 4
+                )
+            )
+
+
 def test_the_listener_is_on_this_machine_alone_unless_told():
     with awaiting_worker() as (backend, address):
         assert "127.0.0.1" == address.host

@@ -28,7 +28,8 @@ from envkit.parallel.system.poller import Poller
 
 __all__ = ["Door"]
 
-# How long a connection may take to prove itself, and how many may be about it.
+# How long a connection may take to prove itself, and how many may be about it besides
+# those that are awaited.
 _TO_PROVE, _MOST_STRANGERS = 5.0, 64
 # The same where links are encrypted: the worker's process proves itself, which has to
 # start first.
@@ -96,7 +97,7 @@ class Door:
                 stranger = _Stranger(sock, self._tls)
             except (OSError, ValueError):  # None is left, or it has gone again.
                 break
-            if len(self._strangers) >= _MOST_STRANGERS:
+            if len(self._strangers) >= _MOST_STRANGERS + len(self._tokens):
                 self._drop(next(iter(self._strangers.values())), poller)
             self._strangers[stranger.fd] = stranger
             poller.register(stranger.fd)
