@@ -195,15 +195,22 @@ class Controls:
         """Returns the action of a step in which a person did this.
 
         A key or button that went down counts as held, also if it is up again by the
-        end; then it is up in the next step.
+        end; then it is up in the next step. The pointer is where a button has gone down
+        or up, and in the next step where it has gone from there.
         """
         seen = self._seen
         keys, buttons = set(seen.keys), seen.buttons
         down, up = set(keys), buttons
+        place: tuple[int, int] | None = None
+        is_press = False
         for event in events:
+            before = seen.buttons
             seen.note(event)
             down |= set(seen.keys)
             up |= seen.buttons
+            presses = bool(seen.buttons & ~before)
+            if presses or (seen.buttons != before and not is_press):
+                place, is_press = (seen.x, seen.y), presses
         # A key that was held before and has been let go of is not held in this step.
         pressed = set(seen.keys) | (down - keys)
         mask = seen.buttons | (up & ~buttons)
@@ -211,7 +218,8 @@ class Controls:
         if self._keys:
             action["keys"] = np.array([key in pressed for key in self._keys])
         if self._has_pointer:
-            action["pointer"] = _fractions(seen.x, seen.y, self._size)
+            x, y = (seen.x, seen.y) if place is None else place
+            action["pointer"] = _fractions(x, y, self._size)
         if self._buttons:
             action["buttons"] = _flags_of(mask, self._buttons)
         return action

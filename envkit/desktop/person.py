@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -271,7 +272,8 @@ class Person:
         found = getattr(env, "actions", None) if actions is None else actions
         self._is_desktop = hasattr(found, "array") and hasattr(found, "begin")
         if self._is_desktop:
-            self.actions: Any = found
+            # A copy, because that of the environment knows what the environment holds.
+            self.actions: Any = copy.deepcopy(found)
             pace = _OF_DESKTOPS
         else:
             keyboard = self.actions = KeyboardActions(env)

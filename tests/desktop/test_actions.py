@@ -297,3 +297,23 @@ def test_a_click_counts_once_where_the_button_goes_down():
 
     answers = [pressed, dragged, released, left_out, again, new]
     assert [2, 0, 0, 0, 1, 1] == [int(answer) for answer in answers]
+
+
+def test_a_click_is_where_it_was_though_the_pointer_has_gone_on():
+    there, back = (Controls(size=SIZE, pointer=True, buttons=1) for _ in range(2))
+    steps = [
+        [PointerEvent(10, 12, 1), PointerEvent(10, 12, 0), PointerEvent(20, 20)],
+        [],
+        [PointerEvent(30, 30, 1), PointerEvent(40, 40, 1)],  # It is dragged.
+        [PointerEvent(50, 40, 1), PointerEvent(50, 40), PointerEvent(60, 40)],
+        [],
+    ]
+    events = [event for step in steps for event in there.events(back.array(step))]
+
+    assert [
+        PointerEvent(10, 12, 1),
+        PointerEvent(20, 20, 0),
+        PointerEvent(30, 30, 1),
+        PointerEvent(50, 40, 0),
+        PointerEvent(60, 40, 0),
+    ] == events

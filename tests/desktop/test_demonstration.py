@@ -199,3 +199,22 @@ def test_no_event_is_lost_where_an_action_has_few(game):
     env.close()
 
     assert [keysym(key) for key in "abccba"] == [event.key for event in done]
+
+
+def test_what_is_held_at_the_end_of_an_episode_is_let_go_of(game):
+    env = desktop(game, done=lambda frame: frame.max() > 0)
+    with (
+        Person(env, hz=500.0, end_pause=0.0) as person,
+        DesktopClient(*person.address) as viewer,
+    ):
+        viewer.key("a", True)
+        time_step = env.reset()
+        while not time_step.is_last():
+            time_step = env.step(person(time_step))
+        time_step = env.step(person(time_step))
+        first = time_step.is_first()
+    env.close()
+
+    assert first
+    pressed, released = (game.events.get(timeout=PATIENCE) for _ in range(2))
+    assert [(keysym("a"), True), (keysym("a"), False)] == [pressed, released]
