@@ -41,6 +41,7 @@ SCRIPTS = {
         1,
     ),
     "startup": (["--num-envs=2", "--without-tensorflow"], 4),
+    "torch_steps": (["--num-envs=2"], 5),
 }
 
 
@@ -59,6 +60,8 @@ def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.heavy
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_benchmark_shows_its_tables_and_writes_its_figures(script, tmp_path):
+    if script == "torch_steps":
+        pytest.importorskip("torch", reason="torch is not installed")
     least, ratios = SCRIPTS[script]
     path = tmp_path / "figures.json"
 

@@ -98,6 +98,11 @@ class RolloutBuffer:
         ]
         shown = env.empty(self.steps, self.rows)
         self._reward, self._discount = shown.reward, shown.discount
+        # By place, what is written at each step: views made once.
+        self._stand_at = [self._structure.flatten(given) for given in self._given]
+        self._earned = nest.flatten((self._reward, self._discount))
+        self._earned_at = _by_place(self._earned, self.steps)
+        self._kept_at: list[list[torch.Tensor]] = []
         # What decides about episodes, on the processor.
         self._acted_at = np.zeros((self.steps + 1, self.rows), np.int32)
         self._is_last = np.zeros((self.steps, self.rows), bool)
@@ -106,7 +111,7 @@ class RolloutBuffer:
         self._extras: dict[str, torch.Tensor] = {}
         self._finals: list[_Finals] = []
         # Whether there is a whole rollout, and what it is of.
-        self._is_full = False
+        self._is_full = self._has_acted = False
         self._source: Any = None
 
     # Collecting.
@@ -132,7 +137,7 @@ class RolloutBuffer:
             The time steps that came of the actions, which share the buffer's memory.
         """
         self._check_like(env)
-        self._is_full = False
+        self._is_full = self._has_acted = False
         self._finals = []
         with torch.no_grad():
             if env.is_async:
@@ -279,9 +284,8 @@ class RolloutBuffer:
 
     def _stand(self, place: int, standing: TimeStep, step_types: Array) -> None:
         # Hot: called once per step.
-        given = self._structure.flatten(self._given[place])
         leaves = self._structure.flatten(standing)
-        for leaf, value in zip(given, leaves, strict=True):
+        for leaf, value in zip(self._stand_at[place], leaves, strict=True):
             leaf.copy_(value)
         self._acted_at[place] = step_types
 
@@ -289,12 +293,10 @@ class RolloutBuffer:
         self, place: int, shown: TimeStep, step_types: Array, is_new: Array
     ) -> None:
         # Hot: called once per step.
-        nest.map_structure(
-            lambda leaf, value: leaf[place].copy_(value), self._reward, shown.reward
-        )
-        nest.map_structure(
-            lambda leaf, value: leaf[place].copy_(value), self._discount, shown.discount
-        )
+        # Between the step type and the observation.
+        leaves = self._structure.flatten(shown)[1 : 1 + len(self._earned)]
+        for leaf, value in zip(self._earned_at[place], leaves, strict=True):
+            leaf.copy_(value)
         self._is_last[place] = step_types == _LAST
         self._is_new[place] = is_new
 
@@ -311,12 +313,9 @@ class RolloutBuffer:
         moved = rows[stepped]
         picked = self._on_device(stepped.nonzero()[0])
         places = self._on_device(made[moved]), self._on_device(moved)
-
-        def write(leaf: torch.Tensor, value: torch.Tensor) -> None:
+        leaves = self._structure.flatten(shown)[1 : 1 + len(self._earned)]
+        for leaf, value in zip(self._earned, leaves, strict=True):
             leaf[places] = value[picked]
-
-        nest.map_structure(write, self._reward, shown.reward)
-        nest.map_structure(write, self._discount, shown.discount)
         self._is_last[made[moved], moved] = step_types[stepped] == _LAST
         self._is_new[made[moved], moved] = _is_new(pyenv)[moved]
 
@@ -372,31 +371,48 @@ class RolloutBuffer:
     def _act(self, policy: Policy, place: Any, given: tuple[Any, ...]) -> NestedArray:
         """Asks the policy, and keeps what it returns."""
         # Hot: called once per step.
-        rows = len(given[0].step_type)
-        action, extras = self._asked(policy, given, rows)
-        leaves = [
-            torch.as_tensor(leaf).to(self.device)
-            for leaf in flatten_as(
-                self._action, action, subject="The policy's action", root="action"
-            )
+        action, extras = self._asked(policy, given, len(given[0].step_type))
+        values = flatten_as(
+            self._action, action, subject="The policy's action", root="action"
+        )
+        values = [
+            value if type(value) is torch.Tensor else torch.as_tensor(value)
+            for value in values
         ]
-        if not self._actions:
-            self._actions = [self._like(leaf, self.steps) for leaf in leaves]
-            # With a place for the last time step, in which nothing is done.
-            self._extras = {
-                name: self._like(tensor, self.steps + 1)
-                for name, tensor in extras.items()
-            }
+        if not self._has_acted:
+            self._make_room(values, extras)
+            self._has_acted = True
         if extras.keys() != self._extras.keys():
             raise ValueError(
                 f"The policy must return the same names each time, got "
                 f"{listed(extras) or 'none'} after {listed(self._extras) or 'none'}."
             )
-        for kept, leaf in zip(self._actions, leaves, strict=True):
-            kept[place] = leaf
-        for name, tensor in extras.items():
-            self._extras[name][place] = tensor
+        values += [extras[name] for name in self._extras]
+        if type(place) is int:
+            for kept, value in zip(self._kept_at[place], values, strict=True):
+                kept.copy_(value)
+        else:
+            for kept, value in zip(
+                (*self._actions, *self._extras.values()), values, strict=True
+            ):
+                kept[place] = value.to(kept)
         return action
+
+    def _make_room(
+        self, actions: Sequence[torch.Tensor], extras: Mapping[str, torch.Tensor]
+    ) -> None:
+        """Makes tensors for what a policy returns, unless there are such already."""
+        given = [_kind_of(value) for value in (*actions, *extras.values())]
+        there = [_kind_of(kept[0]) for kept in (*self._actions, *self._extras.values())]
+        if given == there and list(extras) == list(self._extras):
+            return
+        self._actions = [self._like(value, self.steps) for value in actions]
+        # With a place for the last time step, in which nothing is done.
+        self._extras = {
+            name: self._like(value, self.steps + 1) for name, value in extras.items()
+        }
+        kept = [*self._actions, *self._extras.values()]
+        self._kept_at = _by_place(kept, self.steps)
 
     def _asked(
         self, policy: Policy, given: tuple[Any, ...], rows: int
@@ -406,12 +422,13 @@ class RolloutBuffer:
         is_pair = (
             type(answer) is tuple
             and len(answer) == 2
-            and isinstance(answer[1], Mapping)
+            and (type(answer[1]) is dict or isinstance(answer[1], Mapping))
         )
         action, found = answer if is_pair else (answer, {})
         extras = {name: torch.as_tensor(value) for name, value in found.items()}
         for name, tensor in extras.items():
-            if tensor.shape[:1] != (rows,) or (name == _VALUE and tensor.ndim != 1):
+            dims = tensor.shape
+            if not dims or dims[0] != rows or (name == _VALUE and len(dims) != 1):
                 shape = f"({rows},)" if name == _VALUE else f"({rows}, …)"
                 raise ValueError(
                     f"The policy's {name!r} must be a tensor of shape {shape}, with an "
@@ -564,6 +581,16 @@ class _Shown(Sequence[TimeStep]):
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         return self._buffer._shown_at(range(len(self))[index])
+
+
+def _by_place(tensors: Sequence[torch.Tensor], places: int) -> list[list[torch.Tensor]]:
+    """Returns for each place the views of these tensors there."""
+    return [[tensor[place] for tensor in tensors] for place in range(places)]
+
+
+def _kind_of(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
+    """Returns what of a tensor is the same for any number of rows."""
+    return tensor.dtype, tensor.shape[1:]
 
 
 def _as_numpy(tensor: torch.Tensor) -> Array:

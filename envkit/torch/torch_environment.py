@@ -40,6 +40,7 @@ class TorchEnvironment:
             environment.
         device: Where its tensors are.
         is_single: True if it was given a single environment.
+        is_async: True if rows answer `send` at their own pace; false if they `step`.
 
     Example:
         >>> import envkit
@@ -81,6 +82,7 @@ class TorchEnvironment:
             if is_ours:  # One that was given stays its owner's.
                 self.pyenv.close()
             raise
+        self.is_async = isinstance(self.pyenv, AsyncEnvironment)
         self._has_begun = False
         name = type(self.pyenv).__name__
         self._reset_name, self._step_name = f"{name}.reset()", f"{name}.step()"
@@ -97,11 +99,6 @@ class TorchEnvironment:
         return getattr(self.pyenv, name)
 
     # What it is.
-
-    @property
-    def is_async(self) -> bool:
-        """True if rows answer `send` at their own pace; false if they `step`."""
-        return isinstance(self.pyenv, AsyncEnvironment)
 
     @property
     def batch_size(self) -> int:
@@ -190,7 +187,7 @@ class TorchEnvironment:
         """
         # Hot: called once per step.
         pyenv = self.pyenv
-        if isinstance(pyenv, AsyncEnvironment):
+        if self.is_async:
             self._check_in_lockstep("step")
         arrays = self.arrays(action)
         if mask is None:

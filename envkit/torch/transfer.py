@@ -64,9 +64,14 @@ def _tensor_over(array: Array) -> torch.Tensor:
             array.flags.writeable = True
         except ValueError:  # Its owner cannot be written to, either.
             array = array.copy()
-    if any(stride < 0 for stride in array.strides):
-        array = array.copy()
-    return torch.from_numpy(array)
+    return _of_writeable(array)
+
+
+def _of_writeable(array: Array) -> torch.Tensor:
+    try:
+        return torch.from_numpy(array)
+    except ValueError:  # Its elements lie in the other direction.
+        return torch.from_numpy(array.copy())
 
 
 class _Kept:
@@ -86,7 +91,7 @@ class _Kept:
         if array is self._array:
             return self._tensor
         if array.flags.writeable:
-            return _tensor_over(array)
+            return _of_writeable(array)
         older, tensor = self._older
         if array is not older or tensor is None:
             tensor = _tensor_over(array)
@@ -138,6 +143,10 @@ class TimeSteps:
         self._kept = [_Kept() for _ in self.dtypes]
         self._device = device
         self._card = _Card(device, len(self.dtypes)) if device.type == "cuda" else None
+        # Of the two time steps that came last, whose arrays come again: these arrays,
+        # and their tensors.
+        self._slots: list[tuple[list[Array], list[torch.Tensor]]] = []
+        self._shares_memory = device.type == "cpu" and not self._casts
 
     def tensors(self, time_step: Any, call: str) -> Any:
         """Returns a time step of tensors.
@@ -146,7 +155,14 @@ class TimeSteps:
             SpecError: What `call` returned does not fit the specs.
         """
         # Hot: called once per step.
-        leaves = self._leaves(time_step, call)
+        leaves = self._flat(time_step, call)
+        for arrays, tensors in self._slots:
+            for leaf, array in zip(leaves, arrays, strict=True):
+                if leaf is not array:
+                    break
+            else:
+                return self.structure.unflatten(tensors)
+        leaves = self._checked(leaves, time_step, call)
         tensors = [
             kept.tensor(leaf) for kept, leaf in zip(self._kept, leaves, strict=True)
         ]
@@ -157,18 +173,24 @@ class TimeSteps:
                 tensors = [tensor.to(self._device) for tensor in tensors]
             for index, dtype in self._casts:
                 tensors[index] = tensors[index].to(dtype)
+        if self._shares_memory and not any(leaf.flags.writeable for leaf in leaves):
+            self._slots = [(leaves, tensors), *self._slots[:1]]
         return self.structure.unflatten(tensors)
 
-    def _leaves(self, time_step: Any, call: str) -> list[Array]:
+    def _flat(self, time_step: Any, call: str) -> list[Any]:
         try:
-            leaves = self.structure.flatten(time_step)
+            return self.structure.flatten(time_step)
         except SpecError:
             self._check(time_step, call)
             raise
+
+    def _checked(self, leaves: list[Any], time_step: Any, call: str) -> list[Array]:
+        """Returns the leaves as arrays of their specs' shapes and dtypes."""
+        # Hot: called once per step.
         for leaf, (dtype, shape, rank) in zip(leaves, self._fits, strict=True):
             if (
                 type(leaf) is not np.ndarray
-                or leaf.dtype != dtype
+                or (leaf.dtype is not dtype and leaf.dtype != dtype)
                 or leaf.shape[1:] != shape
                 or leaf.ndim != rank + 1
             ):
@@ -335,15 +357,19 @@ class Actions:
         # Hot: called once per step.
         subject = f"TorchEnvironment.{call}() was given an action that"
         leaves = flatten_as(self._structure, action, subject=subject, root="action")
-        cards = set()
+        cards = None
         for index, leaf in enumerate(leaves):
-            if isinstance(leaf, torch.Tensor):
-                leaf = leaf.detach()
-                if leaf.device.type == "cuda":
-                    cards.add(leaf.device)
+            # Asking for the class itself first is quicker.
+            if type(leaf) is torch.Tensor or isinstance(leaf, torch.Tensor):
+                if leaf.requires_grad:
+                    leaf = leaf.detach()
+                if leaf.is_cuda:
+                    cards = {*(cards or ()), leaf.device}
                     leaf = self._staged(index, leaf)
-                leaves[index] = leaf.cpu()
-        for card in cards:
+                elif not leaf.is_cpu:
+                    leaf = leaf.cpu()
+                leaves[index] = leaf
+        for card in cards or ():
             torch.cuda.current_stream(card).synchronize()
         return self._structure.unflatten(
             [
@@ -363,20 +389,19 @@ class Actions:
 
 def _as_array(leaf: Any, spec: ArraySpec) -> Array:
     # Hot: called for each leaf of an action.
-    if isinstance(leaf, torch.Tensor):
+    if type(leaf) is torch.Tensor or isinstance(leaf, torch.Tensor):
         if leaf.dtype == torch.bfloat16:  # NumPy has none.
             leaf = leaf.float()
         array: Array = leaf.numpy()
     else:
         array = as_array(leaf)
-    if array.dtype == spec.dtype or array.dtype.kind != spec.dtype.kind:
+    if array.dtype is spec.dtype or array.dtype == spec.dtype:
         return array
-    if spec.keeps_floats or spec.dtype.kind not in "iuf":
+    kind = spec.dtype.kind
+    if array.dtype.kind != kind or kind not in "iuf" or spec.keeps_floats:
         return array
     cast = array.astype(spec.dtype)
-    if spec.dtype.kind == "f" or np.array_equal(cast, array):
-        return cast
-    return array
+    return cast if kind == "f" or np.array_equal(cast, array) else array
 
 
 def checked_dtypes(dtypes: Any) -> dict[np.dtype[Any], torch.dtype]:

@@ -373,9 +373,21 @@ def test_what_fits_no_buffer_is_refused(message_of):
         "got only actions. For transitions without advantages call "
         "transitions(lam=None)."
     )
+    names = iter(["value", "values"])
     assert message_of(
-        ValueError, lambda: buffer.collect(env, lambda _: (zeros, {"value": zeros}))
-    ) == ("The policy must return the same names each time, got value after none.")
+        ValueError, lambda: buffer.collect(env, lambda _: (zeros, {next(names): zeros}))
+    ) == ("The policy must return the same names each time, got values after value.")
+
+
+def test_the_next_rollout_may_have_a_policy_that_returns_other_things():
+    env = TorchEnvironment(envkit.make("Catch", batch_size=3, seed=1))
+    buffer = RolloutBuffer(env, 4)
+    for kept in ({}, {"value": torch.ones(3)}, {"value": torch.ones(3).double()}):
+        buffer.collect(env, lambda _, kept=kept: (torch.zeros(3).long(), kept))
+        extras = buffer.transitions(lam=None).extras
+        assert {name: one.dtype for name, one in kept.items()} == {
+            name: one.dtype for name, one in extras.items()
+        }
 
 
 def test_a_rollout_that_was_given_up_is_none():
