@@ -47,6 +47,11 @@ _TAIL_BYTES = 1 << 15
 # What Ray has names of its own for among the options of an actor.
 _OPTIONS = {"GPU": "num_gpus", "memory": "memory"}
 _BY_NAME = ("SPREAD", "DEFAULT")
+_NO_CLIENT = (
+    "A pool cannot use Ray by Ray Client (ray://...), because its workers have to "
+    "reach it: run this program on a machine of the cluster, for example as a Ray job "
+    "(ray job submit)."
+)
 
 
 class RayBackend(LinkedBackend):
@@ -167,6 +172,10 @@ class RayLauncher:
         ray = self._ray
         was_connected = ray.is_initialized()
         if not was_connected:
+            # Where ray:// is the address, connecting takes the client's own packages,
+            # and a server of it that answers: all of that to be refused.
+            if os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
+                raise RuntimeError(_NO_CLIENT)
             try:
                 ray.init(include_dashboard=False, logging_level=logging.ERROR)
             except BaseException:
@@ -176,11 +185,7 @@ class RayLauncher:
         if ray.util.client.ray.is_connected():
             if not was_connected:
                 ray.shutdown()
-            raise RuntimeError(
-                "A pool cannot use Ray by Ray Client (ray://...), because its workers "
-                "have to reach it: run this program on a machine of the cluster, for "
-                "example as a Ray job (ray job submit)."
-            )
+            raise RuntimeError(_NO_CLIENT)
 
     def host(self) -> str:
         """Returns at which address workers find this machine."""

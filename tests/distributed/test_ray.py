@@ -229,6 +229,12 @@ class TestRay:
             "to reach it: run this program on a machine of the cluster"
         )
 
+    def test_ray_client_is_refused_before_it_connects(self, ray):
+        with program(CLIENT, address="ray://127.0.0.1:1") as driver:
+            told = driver.stdout.read()
+
+        assert told.startswith("A pool cannot use Ray by Ray Client (ray://...)")
+
     def test_workers_and_actors_end_when_the_driver_is_killed(self, ray):
         with program(DRIVER, address=address_of(ray)) as driver:
             workers = [int(word) for word in driver.stdout.readline().split()]
@@ -351,6 +357,15 @@ DRIVER = """
     env.reset()
     print(*(worker.pid for worker in env.statistics().workers), flush=True)
     sys.stdin.read()
+"""
+CLIENT = """
+    from envkit import ParallelPyEnvironment
+    from envkit.envs import CartPole
+
+    try:
+        ParallelPyEnvironment([CartPole], backend="ray")
+    except RuntimeError as error:
+        print(error)
 """
 INTERRUPTED = """
     import os, random, signal, threading
