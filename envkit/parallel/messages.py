@@ -104,6 +104,8 @@ class RemoteFailure(NamedTuple):
         pickled: The exception itself, if it can travel.
         pid: The process it comes from.
         host: The machine it comes from, if that may be another one.
+        inner_env: Where the environment is itself a pool, which of its environments it
+            was, or -1.
     """
 
     kind: str
@@ -115,6 +117,7 @@ class RemoteFailure(NamedTuple):
     pickled: bytes | None = None
     pid: int = 0
     host: str = ""
+    inner_env: int = -1
 
     @classmethod
     def of(
@@ -128,9 +131,11 @@ class RemoteFailure(NamedTuple):
     ) -> RemoteFailure:
         """Takes down everything about an exception that can travel."""
         # Where the environment is itself a pool, what its environment has raised is the
-        # news; which one that was stands in the traceback.
-        cause = error.__cause__ if isinstance(error, EnvironmentRaised) else None
-        raised = error if cause is None else cause
+        # news.
+        raised, inner_env = error, -1
+        if isinstance(error, EnvironmentRaised) and error.__cause__ is not None:
+            raised = error.__cause__
+            inner_env = error.envs[0] if len(error.envs) == 1 else -1
         return cls(
             kind=kind,
             env=env,
@@ -140,6 +145,7 @@ class RemoteFailure(NamedTuple):
             traceback=_traceback_of(error),
             pickled=packed(raised),
             pid=pid,
+            inner_env=inner_env,
         )
 
     def original(self) -> BaseException | None:

@@ -84,7 +84,14 @@ class PooledRunner(EnvRunner):
 
     def _spread(self, request: Request, method: str, argument: Any) -> Reply:
         reply = self._ask(request, method, argument)
-        return reply._replace(results=reply.results * len(request.envs))
+        results = tuple(map(self._located, reply.results))
+        return reply._replace(results=results * len(request.envs))
+
+    def _located(self, result: Any) -> Any:
+        """Names the row in a failure, which is the pool's otherwise."""
+        if not isinstance(result, RemoteFailure) or result.inner_env < 0:
+            return result
+        return result._replace(env=self._host.job.first_env + result.inner_env)
 
     def _of_pool(self, request: Request, rows: list[int]) -> tuple[Any, ...]:
         """Answers what the pool itself is asked of some of its rows."""
@@ -108,7 +115,8 @@ class PooledRunner(EnvRunner):
             )
         except Exception as error:
             failure = RemoteFailure.of(error, command=f"{request.method}()")
-            return tuple(failure._replace(env=env) for env in request.envs)
+            failures = (failure._replace(env=env) for env in request.envs)
+            return tuple(map(self._located, failures))
 
     def _keep_state(self, state: Any) -> bytes:
         name = secrets.token_bytes(16)

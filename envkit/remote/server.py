@@ -2,8 +2,9 @@
 
 ```
 listener ── a thread for each connection: TLS, greeting, proofs, what is asked for
-               ├─ a session: its environments are built, and stepped in this thread
-               ├─ a lost session: its thread gets the connection
+               ├─ a session: a process gets the connection and builds the environments,
+               │            or this thread does both (`--threads`)
+               ├─ a lost session: it gets the connection, too
                └─ an observer: the session shows it what it answers
 ```
 

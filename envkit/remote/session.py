@@ -1,6 +1,7 @@
 """`Session`: the environments of one client, and the link over which they are asked.
 
-A session is a thread of the server: it builds the environments, steps and answers.
+A session has one thread, that of its process or one of the server (`--threads`): it
+builds the environments, steps and answers.
 Where its link is lost it keeps them for a while, so that the client can take it up
 again over another link; each row then stands where it stood, because rows are asked and
 answered by number.

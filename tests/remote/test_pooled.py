@@ -100,8 +100,10 @@ def test_calls_are_those_of_their_row(told):
 def test_what_an_environment_raises_is_what_it_was(told):
     with pytest.raises(TypeError, match="unsupported operand"):
         told.call("add", "five")
-    with pytest.raises(LookupError, match="no seed 13"):
+    with pytest.raises(LookupError, match="env 2 raised LookupError: no seed 13"):
         told.seed([1, 2, 13, 4])
+    with pytest.raises(TypeError, match="env 3 raised"):
+        told.call("add", "five", env_ids=[3])
     told.reset()
     lost = told.step([0, 0, -1, 0])
     assert [False, False, True, False] == lost.is_last().tolist()
