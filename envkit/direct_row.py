@@ -28,8 +28,6 @@ _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 # An environment of which so many steps in turn were finished one after entering makes
 # time steps, because entering and leaving cost more than they do.
 _IN_VAIN = 4
-_ONE = np.ones((), np.float32)
-_ONE.flags.writeable = False
 _INTEGERS = frozenset({int, *(np.dtype(code).type for code in "bhilqBHILQ")})
 
 
@@ -55,6 +53,7 @@ class DirectRow(abc.ABC):
         choices: The library's action for each number; `None` if an action is the
             library's as it is.
         discount: The discount of each `MID`.
+        first_discount: That of each `FIRST`.
         last_discount: That of the `LAST` that was written last.
         step_type: What was written last.
         is_cut: Whether it is a `LAST` to the counter only.
@@ -86,6 +85,7 @@ class DirectRow(abc.ABC):
         "discount",
         "dtype",
         "finish",
+        "first_discount",
         "foreign",
         "forked",
         "is_cut",
@@ -132,6 +132,8 @@ class DirectRow(abc.ABC):
         spec = owner.observation_spec()
         self.dtype, self.shape = spec.dtype, None
         self._reward_dtype = owner.reward_spec().dtype
+        self.first_discount = np.ones((), owner.discount_spec().dtype)
+        self.first_discount.flags.writeable = False
         if spec.shape == ():
             self.classes: Collection[Any] = _INTEGERS
             self.key: Any = ()
@@ -171,6 +173,17 @@ class DirectRow(abc.ABC):
             `BEGUN` if it has been written as a `FIRST`, else what is to be written.
         """
         raise NotImplementedError(f"{type(self).__name__} leaves after each LAST.")
+
+    def can_show(self, observation: Any) -> bool:
+        """Returns True if an observation can be assigned to its place as it is."""
+        return (
+            not self.forked
+            and observation.__class__ in self.classes
+            and (
+                self.shape is None
+                or (observation.shape == self.shape and observation.dtype is self.dtype)
+            )
+        )
 
     def note_last(self, reward: Any, place: Any, is_over: bool, discount: Any) -> None:
         """Notes that the `LAST` of an episode has been written.
@@ -229,6 +242,15 @@ class DirectRow(abc.ABC):
             del layer._current_time_step
         return True
 
+    def finished_first(self, result: Any) -> TimeStep:
+        """Returns the time step of what the library's reset has returned, and leaves.
+
+        The layers make it, which have the time step that was before until then.
+        """
+        self.leave()
+        time_step: TimeStep = self.layers[-1]._finish_first(result)
+        return time_step
+
     def leave(self) -> None:
         """Gives every layer the current time step."""
         time_step = self.time_step()
@@ -251,7 +273,8 @@ class DirectRow(abc.ABC):
             return self._shown
         step_type, discount = self.step_type, self.discount
         if step_type is not _MID:
-            discount = _ONE if step_type is _FIRST else self.last_discount
+            is_first = step_type is _FIRST
+            discount = self.first_discount if is_first else self.last_discount
         return TimeStep(
             step_type,
             np.array(self.reward, self._reward_dtype),

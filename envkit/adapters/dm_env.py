@@ -44,10 +44,12 @@ from envkit.adapters.values import (
     Leaf,
     array_leaf,
     bounded_leaf,
+    few_numbers,
     integer_leaf,
     map_specs,
     map_with_paths,
 )
+from envkit.direct_row import BEGUN, ENDED, DirectRow, Turn, are_own
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -274,6 +276,37 @@ class DmEnvWrapper(ForeignEnvironment):
             observation,
         )
 
+    def _direct_row(self) -> DirectRow | None:
+        parts = self._observation_spec, self._reward_spec, self._discount_spec
+        seen, action = self._observation_spec, self._action_spec
+        if not (
+            all(isinstance(part, ArraySpec) for part in parts)
+            and isinstance(action, ArraySpec)
+            and seen.shape != ()
+            and are_own(self, _STEPPING)
+        ):
+            return None
+        choices: dict[int, Any] = {}
+        is_bounded = isinstance(action, BoundedArraySpec)
+        if is_bounded and action.shape == () and action.dtype.kind in "iu":
+            choices = few_numbers(action)  # type: ignore[arg-type]  # it is bounded
+        is_as_theirs = action.shape != () and (
+            np.dtype(self._foreign.action_spec().dtype) == action.dtype
+        )
+        if not (choices or is_as_theirs):
+            return None
+        return _DirectRow(self, self._foreign, choices or None, are_own(self, _TURNING))
+
+    def _finish_row(self, result: Any) -> TimeStep:
+        """Finishes a step that a `DirectRow` has begun."""
+        self._current_time_step = time_step = self._convert(result, "step")
+        return time_step
+
+    def _finish_first(self, result: Any) -> TimeStep:
+        """Finishes a reset that a `DirectRow` has begun."""
+        self._current_time_step = time_step = self._convert(result, "reset")
+        return time_step
+
     def _refuse(self, theirs: Any, call: str) -> NoReturn:
         if hasattr(theirs, "step_type"):
             raise SpecError(
@@ -322,6 +355,104 @@ class DmEnvWrapper(ForeignEnvironment):
         )
         for one, its_state in zip(physics, saved, strict=True):
             restore_physics(one, its_state)
+
+
+_STEPPING: dict[str, Callable[..., Any]] = {
+    "step": PyEnvironment.step,
+    "_step": DmEnvWrapper._step,
+    "_convert": DmEnvWrapper._convert,
+    "should_reset": PyEnvironment.should_reset,
+}
+_TURNING: dict[str, Callable[..., Any]] = {
+    "reset": PyEnvironment.reset,
+    "_reset": DmEnvWrapper._reset,
+    "get_info": DmEnvWrapper.get_info,
+}
+# Of numbers of these classes arrays are made without a look at their values.
+_FLOATS = frozenset([float, np.float64])
+
+
+class _DirectRow(DirectRow):
+    """Writes what an environment of dm_env returns."""
+
+    __slots__ = ("_discount_dtype", "_has_info")
+
+    def __init__(
+        self, owner: Any, foreign: Any, choices: dict[int, Any] | None, may_turn: bool
+    ) -> None:
+        self._discount_dtype = owner.discount_spec().dtype
+        has_own = are_own(owner, {"get_info": DmEnvWrapper.get_info})
+        self._has_info = owner._has("get_info") or not has_own
+        one = np.ones((), self._discount_dtype)
+        super().__init__(
+            owner, foreign, discount=one, choices=choices, may_turn=may_turn
+        )
+
+    def enter(self) -> bool:
+        return not self.owner._closed and super().enter()
+
+    def step(
+        self, action: Any, place: Any, rewards: Any, wants_info: bool
+    ) -> TimeStep | Turn | None:
+        # Hot: called once per row and step, and all that is called for most of them.
+        result = self.foreign.step(action)
+        try:
+            step_type, reward = result.step_type, result.reward
+            discount, observation = result.discount, result.observation
+            steps = self._steps + 1
+            if (
+                reward.__class__ in _FLOATS
+                and discount.__class__ in _FLOATS
+                and not (wants_info and self._has_info)
+                and self.can_show(observation)
+            ):
+                is_limited = steps >= self.most
+                if step_type == 1 and discount == 1.0 and not is_limited:
+                    place[self.key] = observation
+                    rewards[self.row] = reward
+                    self.place, self.reward = place, reward
+                    self.step_type = StepType.MID
+                    self._steps = self.counter._steps = steps
+                    return None
+                is_over = step_type == 2
+                # Of an end of both kinds there is an info.
+                is_told = is_limited and wants_info
+                if self.turns and not is_told and (is_over or step_type == 1):
+                    last_discount = np.array(discount, self._discount_dtype)
+                    if is_over or is_limited:
+                        place[self.key] = observation
+                        rewards[self.row] = reward
+                        self.note_last(reward, place, is_over, last_discount)
+                        return ENDED
+        except Exception:
+            # The time step is made where such results are converted or refused.
+            return self.finished(result)
+        return self.finished(result)
+
+    def can_begin(self) -> bool:
+        return self.owner._next_seed is None and not self.owner._closed
+
+    def begin(self, place: Any, rewards: Any, wants_info: bool) -> TimeStep | Turn:
+        try:
+            result = self.foreign.reset()
+        except BaseException:
+            self.leave()
+            raise
+        try:
+            observation = result.observation
+            if (
+                result.step_type == 0
+                and not (wants_info and self._has_info)
+                and self.can_show(observation)
+            ):
+                place[self.key] = observation
+                rewards[self.row] = 0.0
+                self.note_first(place)
+                return BEGUN
+        except Exception:
+            # The time step is made where such results are converted or refused.
+            return self.finished_first(result)
+        return self.finished_first(result)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import types
 import warnings
 
 import numpy as np
@@ -18,7 +19,7 @@ from envkit.wrappers import TimeLimit
 
 gymnasium = pytest.importorskip("gymnasium")
 
-from envkit.adapters import GymnasiumWrapper, GymWrapper  # noqa: E402
+from envkit.adapters import DmEnvWrapper, GymnasiumWrapper, GymWrapper  # noqa: E402
 
 BOX = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
 PICTURE = gymnasium.spaces.Box(0, 255, (2, 3), np.uint8)
@@ -148,9 +149,68 @@ class WithTimeSteps(GymnasiumWrapper):
         return super()._step(action)
 
 
+class DmOdd(Odd):
+    """The same as dm_env has it: a time step, whose discount tells how it ended."""
+
+    def observation_spec(self):
+        return dm_spec(self.observation_space)
+
+    def action_spec(self):
+        return dm_spec(self.action_space)
+
+    def reset(self):
+        if self.count % 7 == 3 and len(self.script) > 4:
+            return types.SimpleNamespace(step_type=0, observation=[1])
+        first = super().reset()[0]
+        return types.SimpleNamespace(
+            step_type=0, reward=None, discount=None, observation=first
+        )
+
+    def step(self, action):
+        result = super().step(action)
+        if len(result) == 4:
+            return result
+        observation, reward, terminated, truncated, info = result
+        discount = 0.0 if terminated else 0.5 if info == {"lives": 2} else 1.0
+        return types.SimpleNamespace(
+            step_type=2 if terminated or truncated else 1,
+            reward=reward,
+            discount=discount,
+            observation=observation,
+        )
+
+
+class DmOddWithInfo(DmOdd):
+    def get_info(self):
+        return {"count": self.count} if self.count % 3 else {}
+
+
+def dm_spec(space):
+    spec = types.SimpleNamespace(shape=space.shape, dtype=space.dtype, name=None)
+    if isinstance(space, gymnasium.spaces.Box):
+        spec.minimum, spec.maximum = space.low, space.high
+    elif isinstance(space, gymnasium.spaces.Discrete):
+        spec.minimum = space.start
+        spec.maximum = space.start + space.n - 1
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        spec.minimum, spec.maximum = 0, space.nvec - 1
+    return spec
+
+
+class DmWithTimeSteps(DmEnvWrapper):
+    """Overrides the step, so that nothing goes past it."""
+
+    def _step(self, action):
+        return super()._step(action)
+
+
 def made(kind, space, actions, script, limit, number):
-    game = OldOdd if issubclass(kind, GymWrapper) else Odd
-    env = kind(game(space, actions, script, number), discount=0.5)
+    if issubclass(kind, DmEnvWrapper):
+        game = DmOddWithInfo if len(script) % 2 else DmOdd
+        env = kind(game(space, actions, script, number))
+    else:
+        game = OldOdd if issubclass(kind, GymWrapper) else Odd
+        env = kind(game(space, actions, script, number), discount=0.5)
     return TimeLimit(env, limit) if limit else env
 
 
@@ -187,6 +247,7 @@ PLAIN = {
     "truncated": False,
     "info": {},
 }
+OVER = {**PLAIN, "truncated": True}
 ODD = [
     *({"how": how} for how in [*range(1, 15), "raise", "four"]),
     *({"reward": reward} for reward in REWARDS),
@@ -267,6 +328,9 @@ def done_to(env, what, how, space):
 
 NEW = GymnasiumWrapper, WithTimeSteps
 OLD = GymWrapper, OldWithTimeSteps
+DM = DmEnvWrapper, DmWithTimeSteps
+for direct, other in (NEW, OLD, DM):
+    other.__name__ = direct.__name__  # It stands in messages.
 
 
 def pools_of(space, actions, script, limit, kinds=NEW, **chosen):
@@ -302,6 +366,8 @@ def check_alike(pools, what, how, actions):
         (LINE, False, NEW),
         (NUMBER, True, NEW),
         (BOX, True, OLD),
+        (BOX, True, DM),
+        (PICTURE, False, DM),
     ],
     ids=str,
 )
@@ -391,6 +457,19 @@ def test_an_environment_whose_steps_must_all_be_finished_makes_time_steps(how):
         assert is_direct(env)
 
 
+def test_an_environment_of_dm_env_does_without_time_steps():
+    env = DmEnvWrapper(DmOdd(BOX, ACTIONS[1], [PLAIN, PLAIN, OVER], 0))
+    with ParallelPyEnvironment([lambda: env], backend="inline") as pool:
+        pool.reset()
+        pool.step([0])
+        pool.step([0])
+        types = []
+        for _ in range(5):
+            types.extend(pool.step([1]).step_type.tolist())
+            assert is_direct(env)
+        assert [0, 1, 2] == sorted(set(types))
+
+
 def is_direct(env):
     return env._direct is not None
 
@@ -402,14 +481,15 @@ def is_direct(env):
     limit=st.sampled_from([0, 1, 4]),
     order=st.sampled_from(["next_step", "same_step", "disabled"]),
     validate=st.sampled_from(["first", "first", "never", "always"]),
-    kinds=st.sampled_from([NEW, NEW, OLD]),
+    kinds=st.sampled_from([NEW, NEW, OLD, DM]),
     plan=st.lists(calls, min_size=8, max_size=40),
     wants_infos=st.booleans(),
 )
 def test_streams_are_those_of_time_steps(
     space, actions, script, limit, order, validate, kinds, plan, wants_infos
 ):
-    pools = pools_of(space, actions, script, limit, autoreset=order, validate=validate)
+    chosen = {"autoreset": order, "validate": validate}
+    pools = pools_of(space, actions, script, limit, kinds, **chosen)
     with pools[0], pools[1]:
         if wants_infos:
             for pool in pools:

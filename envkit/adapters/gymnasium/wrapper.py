@@ -410,15 +410,7 @@ class GymnasiumRow(DirectRow):
 
     def _is_plain(self, observation: Any, info: Any) -> bool:
         """Returns True if an observation with its info can be written as it is."""
-        return (
-            info.__class__ is dict
-            and not self.forked
-            and observation.__class__ in self.classes
-            and (
-                self.shape is None
-                or (observation.shape == self.shape and observation.dtype is self.dtype)
-            )
-        )
+        return info.__class__ is dict and self.can_show(observation)
 
     def can_begin(self) -> bool:
         """Returns True if nothing has been chosen for the next reset."""
@@ -452,13 +444,8 @@ class GymnasiumRow(DirectRow):
                 return BEGUN
         except Exception:
             # The time step is made where such results are converted or refused.
-            return self._finished_first(result)
-        return self._finished_first(result)
-
-    def _finished_first(self, result: Any) -> TimeStep:
-        self.leave()
-        time_step: TimeStep = self.layers[-1]._finish_first(result)
-        return time_step
+            return self.finished_first(result)
+        return self.finished_first(result)
 
 
 def known_to_reset(env: Any) -> dict[str, None]:
