@@ -24,7 +24,8 @@ help:
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
 	@echo "make check     formatting, lint, types and docs"
 	@echo "make bench     run the benchmarks, and write docs/performance.md: a quarter of an hour"
-	@echo "make soak      a million steps amid kills, pauses, forks and floods: minutes; all must hold"
+	@echo "make soak      a million steps amid kills, pauses, forks and floods, and another million"
+	@echo "               whose environments continue after kills: minutes; all must hold"
 	@echo "make clean     remove .venv and everything that was built"
 	@echo "Another interpreter: make PYTHON=python3.12 test"
 
@@ -97,7 +98,7 @@ docs: $(VENV)/.docs
 # In an order in which the quick ones come first; each writes benchmarks/results/NAME.json.
 BENCHMARKS := import_cost overhead batched_envs scaling parallel_step efficiency images links \
   stragglers startup tf_environment wrappers native_vectors adapters games realtime \
-  serving protocols desktop
+  serving protocols desktop recovery
 
 bench: $(VENV)/.test $(VENV)/.demo
 	@set -e; for name in $(BENCHMARKS); do "$(RUN)" "benchmarks/$$name.py"; done
@@ -107,6 +108,7 @@ bench: $(VENV)/.test $(VENV)/.demo
 
 soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py
+	@"$(RUN)" benchmarks/soak_replay.py
 
 clean:
 	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-openenv" docs/_build build *.egg-info

@@ -34,6 +34,7 @@ SCRIPTS = {
     "adapters": (["--rows=4"], 14),
     "native_vectors": (["--rows=4"], 5),
     "protocols": ([], 5),
+    "recovery": (["--num-envs=4"], 2),
     "realtime": (["--hz", "60", "--think=0.01"], 2),
     "desktop": (["--desktops", "1"], 3),
     "scaling": (
@@ -102,6 +103,23 @@ def test_the_soak_makes_all_kinds_of_trouble_and_finds_every_answer_right(tmp_pa
     for kind, facts in figures["troubles"].items():
         assert 0 < facts["tried"] == facts["held"], kind
         assert kind in finished.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.heavy
+@pytest.mark.skipif(sys.platform != "linux", reason="it kills processes")
+def test_the_soak_of_replays_kills_workers_and_finds_every_stream_equal(tmp_path):
+    path = tmp_path / "figures.json"
+
+    finished = run(
+        "soak_replay", "--steps=8400", "--kills=14", "--num-envs=4", "--workers=2",
+        f"--json={path}",
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    figures = json.loads(path.read_text())
+    assert figures["streams that differ"] == figures["fell back"] == 0
+    assert 7 <= figures["kills"] <= 14
+    assert figures["recovered"] >= figures["kills"]
 
 
 @pytest.fixture

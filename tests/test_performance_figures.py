@@ -113,3 +113,16 @@ def test_of_the_soak_a_page_has_what_was_tried_and_what_held(folder):
     )
     assert "| :--- | ---: | ---: | :--- |\n| forks | 1,060 | 1,059 | it ended |" in text
     assert "| 1,000,000 | 234 | 0 | 0 | 120.5 |" in text
+
+
+def test_of_the_soak_of_replays_a_page_has_each_pool(folder):
+    facts = {"steps": 500, "kills": 4, "recovered": 16, "fell back": 0}
+    facts["streams that differ"] = 0
+    result = {**facts, "seconds": 3.5, "pools": {"links": facts}}
+    (folder / "soak_replay.json").write_text(json.dumps(result))
+    text = written(
+        folder,
+        "docs/page.md",
+        "<!-- figures: soak_replay -->\n<!-- end of figures -->\n",
+    )
+    assert "| links | 500 | 4 | 16 | 0 | 0 |\n| all | 500 | 4 | 16 | 0 | 0 |" in text

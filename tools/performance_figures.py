@@ -48,8 +48,10 @@ def fill(results: Path, page: Path) -> None:
             text = _summary(result)
         elif "tables" in result:
             text = _report(name, result, page)
-        else:
+        elif "troubles" in result:
             text = _soak(result)
+        else:
+            text = _soak_replay(result)
         return f"{begin}\n{text}\n{end}"
 
     page.write_text(_PLACE.sub(figures, page.read_text("utf-8")), "utf-8")
@@ -139,6 +141,15 @@ def _soak(result: dict[str, Any]) -> str:
     headings = ("trouble", "tried", "held", "what was checked")
     troubles = _table(headings, rows).replace("---: |\n", ":--- |\n")
     return f"{troubles}\n{summary}"
+
+
+def _soak_replay(result: dict[str, Any]) -> str:
+    names = ("steps", "kills", "recovered", "fell back", "streams that differ")
+    rows = [
+        (pool, *(f"{facts[name]:,}" for name in names))
+        for pool, facts in {**result["pools"], "all": result}.items()
+    ]
+    return _table(("pool", *names), rows)
 
 
 def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -21,8 +21,9 @@ __all__ = ["Journal", "Moves"]
 
 _LARGEST = 2**32 - 1
 _TWO = np.uint32(2)
-# The command in the lower bits, the order of resets in the upper ones.
-_ORDER = 4
+# A request is kept as its number, in these bits; its command; and the order of resets.
+_COMMAND, _ORDER = 32, 36
+_BITS = 15
 
 
 class Moves(NamedTuple):
@@ -69,8 +70,7 @@ class Journal:
         self._slab, self._rows = slab, rows
         self._mask = length - 1
         self._times = np.full((length, rows), -1, np.int64)
-        self._numbers = np.zeros((length, rows), np.uint32)
-        self._commands = np.zeros((length, rows), np.uint8)
+        self._requests = np.zeros((length, rows), np.int64)
         self._actions = [
             np.empty((length, *array.shape), array.dtype) for array in slab.actions
         ]
@@ -80,6 +80,7 @@ class Journal:
         self._pairs = list(zip(self._actions, slab.actions, strict=True))
         self._sequence = view_of(slab.sequence)
         self._sequence_bytes = bytes_of(slab.sequence)
+        self._order = slab.order
 
     def note_all(self, command: int) -> bool:
         """Notes what all rows are about to be asked, if their numbers are the same.
@@ -94,8 +95,8 @@ class Journal:
             return False
         number = number + 2 & _LARGEST
         place = number >> 1 & self._mask
-        self._numbers[place] = number
-        self._commands[place] = command | self._slab.autoreset << _ORDER
+        order = self._order[0]
+        self._requests[place] = number | command << _COMMAND | order << _ORDER
         self._times[place] = self.time
         for ring, actions in self._pairs:
             ring[place] = actions
@@ -110,9 +111,10 @@ class Journal:
         numbers = slab.sequence[rows] + _TWO
         places = self._places(numbers)
         # A new environment is reset, and so will be the one that stands in for it.
-        plain = np.where(commands == REBUILD, RESET, commands)
-        self._numbers[places, rows] = numbers
-        self._commands[places, rows] = plain | slab.autoreset << _ORDER
+        plain = np.where(commands == REBUILD, RESET, commands).astype(np.int64)
+        self._requests[places, rows] = (
+            numbers | plain << _COMMAND | slab.autoreset << _ORDER
+        )
         self._times[places, rows] = self.time
         for leaf, (ring, actions) in enumerate(self._pairs):
             column = actions[rows]
@@ -140,7 +142,7 @@ class Journal:
             asked = (int(numbers[index]) + steps & _LARGEST).astype(np.uint32)
             places = self._places(asked)
             # The pool has moved rows to the other numbers without a request.
-            is_request = self._numbers[places, row] == asked
+            is_request = self._requests[places, row] & _LARGEST == asked
             places = places[is_request]
             found.append((places, np.full(len(places), row), asked[is_request]))
         places = np.concatenate([one[0] for one in found])
@@ -148,13 +150,13 @@ class Journal:
         asked = np.concatenate([one[2] for one in found])
         order = np.lexsort((owners, self._times[places, owners]))
         places, owners, asked = places[order], owners[order], asked[order]
-        commands = self._commands[places, owners]
+        requests = self._requests[places, owners]
         return Moves(
             self._times[places, owners],
             (owners - rows[0]).astype(np.int64),
             asked,
-            commands & (1 << _ORDER) - 1,
-            commands >> _ORDER,
+            (requests >> _COMMAND & _BITS).astype(np.uint8),
+            (requests >> _ORDER).astype(np.uint8),
             tuple(ring[places, owners] for ring in self._actions),
             self._widths[places, owners],
         )

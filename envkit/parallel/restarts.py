@@ -58,7 +58,7 @@ class RestartPolicy:
     within: float | None = 60.0
     backoff: float = field(default=0.5, kw_only=True)
     recover: str | None = field(default=None, kw_only=True)
-    anchor_every: int | None = field(default=500, kw_only=True)
+    anchor_every: int | None = field(default=1000, kw_only=True)
     max_replay: int = field(default=2000, kw_only=True)
 
     def __post_init__(self) -> None:

@@ -343,6 +343,7 @@ class Slab:
         command: What each row was last asked for.
         answered: The number each row has answered, with the bit `RAISED`.
         has_info: For each row, `SHOWN_INFO` and `BEGUN_INFO`, if infos are noted.
+        order: One number: what `autoreset` is.
         notes_infos: One number: whether workers look if environments have an info.
         meters: What each worker has counted.
         staff: What is known of each worker.
@@ -363,6 +364,7 @@ class Slab:
         modes, sequence, command, answered, *rest = layout.arrays(buffer)
         has_info, meters, staff, self.widths, *arrays = rest
         self._modes = modes
+        self.order = view_of(modes[0:1])
         self.notes_infos = view_of(modes[1:2])
         self.announcements = view_of(modes[8:16].view(np.uint64))
         self.asking = view_of(modes[16:24].view(np.uint64))

@@ -43,7 +43,7 @@ from tests.parallel.fake_backend import (
     Start,
 )
 from tests.parallel.streams import differences, row_of
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, is_running, until
 
 REPLAY = RestartPolicy(
     max_restarts=10_000,
@@ -682,7 +682,9 @@ def test_objects_are_played_again_as_they_were(tmp_path):
         word = ["a"]
         env.step([boxed(word), boxed("x")])
         word.append("b")  # The caller's own list may change.
-        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        pid = env.statistics().workers[0].pid
+        os.kill(pid, signal.SIGKILL)
+        assert until(lambda: not is_running(pid))
         shown = env.step([boxed(word), boxed("y")]).observation
         recovered = env.statistics().recovered
 

@@ -22,7 +22,7 @@ from envkit.parallel.messages import (
     Reply,
     Request,
 )
-from envkit.parallel.slab import RESET, Slab
+from envkit.parallel.slab import RESET, Slab, view_of
 from envkit.parallel.worker.seats import Seat, Seats
 from envkit.types import Array
 
@@ -100,6 +100,8 @@ class Stage:
             number = np.uint32(plan.number - 2 * left & _LARGEST)
             if (failure := self._move(block, number, RESET)) is not None:
                 return failure
+        if not seat.is_batch:
+            return self._play_single(seat, plan)
         notes = list(plan.notes)
         times, starts = np.unique(plan.times, return_index=True)
         stops = [*starts.tolist(), len(plan.times)][1:]
@@ -120,6 +122,37 @@ class Stage:
             failure = self._move(rows, numbers, plan.commands[moves])
             if failure is not None:
                 return failure
+        for _, method, argument in notes:
+            self._ask(seat, method, argument)
+        return None
+
+    def _play_single(self, seat: Seat, plan: ReplayPlan) -> RemoteFailure | None:
+        """Plays the moves of a single environment."""
+        # Hot: there may be thousands of moves.
+        slab, row = self._rows, seat.rows[0]
+        sequence, answered = view_of(slab.sequence), view_of(slab.answered)
+        command, has_widths = view_of(slab.command), slab.widths.size > 0
+        places = [array[row : row + 1] for array in slab.actions]
+        pairs = list(zip(places, plan.actions, strict=True))
+        notes, one, run = list(plan.notes), [row], self._run
+        columns = (plan.times, plan.numbers, plan.commands, plan.orders)
+        for move, (time, number, asked, order) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True)
+        ):
+            # Options belong to the number of the request that comes next.
+            sequence[row] = answered[row] = number - 2 & _LARGEST
+            while notes and notes[0][0] <= time:
+                self._ask(seat, *notes.pop(0)[1:])
+            slab.order[0] = order
+            for place, column in pairs:
+                place[0] = column[move]
+            if has_widths:
+                slab.widths[row] = plan.widths[move]
+            command[row] = asked
+            sequence[row] = number
+            run(one)
+            if self._failures:
+                return self._failures[-1]
         for _, method, argument in notes:
             self._ask(seat, method, argument)
         return None
