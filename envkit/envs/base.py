@@ -14,33 +14,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from envkit import nest
-from envkit.arguments import checked_flag, checked_size
-from envkit.envs.drawing import shaded
+from envkit.arguments import checked_flag
+from envkit.envs.batch_actions import DiscreteActions
 from envkit.envs.kernels import Kernels, compiled
-from envkit.envs.streams import RowStreams
-from envkit.errors import CallOrderError, SpecError
-from envkit.provenance import check_state_of
-from envkit.py_environment import SpecifiedEnvironment
-from envkit.seeding import seed_per_row
-from envkit.specs.arrays import BoundedArraySpec, as_array
-from envkit.specs.validation import check_fits, describe
-from envkit.text import listed
+from envkit.envs.row_batch import RowBatch
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.window import WINDOW
-from envkit.wrappers.pictures import tiled
 
 __all__ = ["BatchableEnvironment"]
 
 
-_NO_BATCH = ", or None for a single environment"
-_NO_LIMIT = ", or None for no limit"
-_SHOWN = 64  # rows in a window: more of them would be too small to see
-_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+_MID, _LAST = StepType.MID, StepType.LAST
 
 
-class BatchableEnvironment(SpecifiedEnvironment):
+class BatchableEnvironment(RowBatch):
     """An environment of one discrete action that steps many rows at once.
 
     Made without a batch size it is an ordinary single environment. With one it is a
@@ -74,19 +61,6 @@ class BatchableEnvironment(SpecifiedEnvironment):
         (3,)
     """
 
-    _takes_turns = True
-
-    # What `render` takes.
-    render_modes: ClassVar[tuple[str, ...]] = ("rgb_array", "human", "ansi")
-
-    # What the actions are called, for people; none where numbers say it all.
-    action_names: ClassVar[tuple[str, ...]] = ()
-
-    # The names of the attributes that hold a subclass's state, an array each. The
-    # arrays are written into and never replaced.
-    _state_arrays: ClassVar[tuple[str, ...]] = ()
-    # Along which axis of these arrays the rows lie.
-    _row_axis: ClassVar[int] = 0
     # What `compiled=True` compiles, if the class has it, and the names of the
     # attributes that these are given after the state's arrays: numbers.
     _kernels: ClassVar[Kernels | None] = None
@@ -116,30 +90,16 @@ class BatchableEnvironment(SpecifiedEnvironment):
             compiled: Whether numba compiles what steps a batch. Nothing else changes:
                 every number is the same.
         """
-        super().__init__()
-        if batch_size is not None:
-            batch_size = checked_size("batch_size", batch_size, hint=_NO_BATCH)
-        if max_episode_steps is not None:
-            max_episode_steps = checked_size(
-                "max_episode_steps", max_episode_steps, hint=_NO_LIMIT
-            )
-        self._batch_size = batch_size
-        self.autoreset = AutoReset.of(autoreset)
-        self._num_rows = 1 if batch_size is None else batch_size
-        self._actions = _DiscreteActions(type(self).__name__, num_actions, batch_size)
+        super().__init__(
+            observation_spec,
+            functools.partial(DiscreteActions, type(self).__name__, num_actions),
+            batch_size=batch_size,
+            max_episode_steps=max_episode_steps,
+            seed=seed,
+            autoreset=autoreset,
+        )
         self._num_actions = num_actions
-        self._max_episode_steps = max_episode_steps
-        self._observation_spec = observation_spec
-        self._observation = nest.Structure(observation_spec)
-        self._terminated = np.zeros(self._num_rows, bool)
-        self._truncated = np.zeros(self._num_rows, bool)
-        # How many steps the object has made, and at which of them each row's episode
-        # began. One comparison then finds the rows that have reached the limit.
-        self._clock = 0
-        self._began = np.zeros(self._num_rows, np.int64)
         self._loops = self._checked_loops(checked_flag("compiled", compiled))
-        # Not by seed(): a subclass may extend that by what it does not have yet.
-        self._make_streams(seed)
 
     def _checked_loops(self, compiled: bool) -> _Loops | None:
         """Returns what takes the place of the class's methods, if it is compiled."""
@@ -157,85 +117,6 @@ class BatchableEnvironment(SpecifiedEnvironment):
     def compiled(self) -> bool:
         """Whether numba has compiled what steps the batch."""
         return self._loops is not None
-
-    @property
-    def max_episode_steps(self) -> int | None:
-        """After how many steps an episode is truncated; `None` for no limit."""
-        return self._max_episode_steps
-
-    def action_spec(self) -> BoundedArraySpec:
-        """Returns the spec of one row's action: an integer from 0."""
-        return self._actions.spec
-
-    def seed(self, seed: Seed) -> None:
-        """Makes what is random from here on depend on `seed` alone.
-
-        One integer gives each row of a batch a stream of its own; a sequence has a seed
-        for each row. `None` takes fresh entropy.
-        """
-        self._make_streams(seed)
-
-    def _make_streams(self, seed: Seed) -> None:
-        seeds: Any = seed
-        if self._batch_size is None and np.ndim(seeds) == 0:
-            seeds = [seed]  # It is used as it is, like that of one row in a sequence.
-        self._noted_seed = seed
-        self._streams = RowStreams(seed_per_row(seeds, self._num_rows))
-
-    def _seed_rows(self, seeds: list[int | None]) -> None:
-        self._streams.seed_rows(seeds)
-
-    def render(self, mode: str = "rgb_array") -> Any:
-        """Returns a picture of each row as it is now, or shows it.
-
-        Args:
-            mode: "rgb_array" for a uint8 array `(height, width, 3)`; "ansi" for a
-                text; "human" to show the picture in a window, which needs pygame and
-                returns `None`. A batch has one picture or text for each row, and
-                shows the first 64 rows in one window. `close` closes the window.
-
-        Raises:
-            MissingDependencyError: For "human", pygame is not installed.
-            OSError: For "human", there is no display, or something else has it.
-        """
-        if mode not in self.render_modes:
-            raise NotImplementedError(
-                f"{type(self).__name__} does not render {mode!r}; its modes are: "
-                f"{listed(map(repr, self.render_modes))}."
-            )
-        self._check_begun("render")
-        is_batch = self._batch_size is not None
-        if mode == "ansi":
-            texts = [self._text(row) for row in range(self._num_rows)]
-            return texts if is_batch else texts[0]
-        rows = self._num_rows if mode == "rgb_array" else min(self._num_rows, _SHOWN)
-        pictures = [self._draw(row) for row in range(rows)]
-        if mode == "rgb_array":
-            return np.stack(pictures) if is_batch else pictures[0]
-        WINDOW.show(self, tiled(np.stack(pictures)) if rows > 1 else pictures[0])
-        return None
-
-    def close(self) -> None:
-        """Closes the window, if there is one; the environment can be used again."""
-        WINDOW.hide(self)
-
-    def get_info(self) -> dict[str, Array]:
-        """Returns what the time step does not say, an element for each row.
-
-        Both `terminated` and `truncated` are true where an episode ended both ways at
-        once; the time step then says terminated. `episode_steps` counts the steps of
-        the episode so far.
-        """
-        self._check_begun("get_info")
-        info = {
-            "terminated": self._terminated.copy(),
-            "truncated": self._truncated.copy(),
-            "episode_steps": self._clock - self._began,
-            **self._info(),
-        }
-        if self._batch_size is not None:
-            return info
-        return {name: _first_row(array) for name, array in info.items()}
 
     @abc.abstractmethod
     def _begin(self, rows: Array) -> None:
@@ -260,29 +141,6 @@ class BatchableEnvironment(SpecifiedEnvironment):
     def _observe(self) -> NestedArray:
         """Returns the rows' observations in new arrays."""
 
-    @abc.abstractmethod
-    def _draw(self, row: int) -> Array:
-        """Returns the picture of one row, a uint8 array `(height, width, 3)`."""
-
-    def _text(self, row: int) -> str:
-        """Returns one row as text, in lines."""
-        return shaded(self._draw(row))
-
-    def _info(self) -> dict[str, Array]:
-        """Returns more to put into `get_info`: new arrays, an element for each row."""
-        return {}
-
-    def _reset(self) -> TimeStep:
-        self._begin_rows(np.arange(self._num_rows))
-        time_step = self._first_time_step()
-        if self._batch_size is not None:
-            return time_step
-        return self._without_rows(_FIRST, time_step)
-
-    def _reset_rows(self, mask: Array) -> TimeStep:
-        self._begin_rows(mask.nonzero()[0])
-        return self._first_time_step()
-
     def _begin_rows(self, rows: Array) -> None:
         self._terminated[rows] = False
         self._truncated[rows] = False
@@ -296,21 +154,6 @@ class BatchableEnvironment(SpecifiedEnvironment):
             np.ones(self._num_rows, np.float32),
             self._seen(),
         )
-
-    def _step(self, action: NestedArray) -> TimeStep:
-        # Hot: called once per step.
-        if self._batch_size is not None:
-            ended = self._terminated | self._truncated
-            return self._step_all(self._actions.for_rows(action, ended), ended)
-        if self._terminated[0] or self._truncated[0]:
-            return self._reset()
-        return self._step_single(self._actions.one(action))
-
-    def _step_single(self, action: int) -> TimeStep:
-        """Steps a single environment."""
-        time_step = self._step_all(np.array([action]), np.zeros(1, bool))
-        ended = self._terminated[0] or self._truncated[0]
-        return self._without_rows(_LAST if ended else _MID, time_step)
 
     def _single_time_step(
         self, reward: float, terminated: bool, observation: NestedArray
@@ -327,15 +170,6 @@ class BatchableEnvironment(SpecifiedEnvironment):
             np.array(0.0 if terminated else 1.0, np.float32),
             observation,
         )
-
-    def _step_rows(
-        self, action: NestedArray, stepping: Array, beginning: Array
-    ) -> TimeStep:
-        still = ~(stepping | beginning)
-        # Rows that begin anew, and among them those whose episode has ended.
-        ended = beginning | (stepping & (self._terminated | self._truncated))
-        actions = self._actions.for_rows(action, ended | still)
-        return self._step_all(actions, ended, still)
 
     def _step_all(
         self, actions: Array, ended: Array, still: Array | None = None
@@ -461,59 +295,6 @@ class BatchableEnvironment(SpecifiedEnvironment):
             self._begin_in(begun)
         return TimeStep(step_type, reward, discount, self._seen())
 
-    def _without_rows(self, step_type: Array, time_step: TimeStep) -> TimeStep:
-        """Makes the time step of a single environment from that of its only row."""
-        return TimeStep(
-            step_type,
-            _first_row(time_step.reward),
-            _first_row(time_step.discount),
-            self._observation.map(_first_row, time_step.observation),
-        )
-
-    def _check_begun(self, call: str) -> None:
-        if self._current_time_step is None:
-            raise CallOrderError(
-                f"{type(self).__name__}.{call}() was called before the first episode. "
-                "Call reset() first."
-            )
-
-    def _get_state(self) -> dict[str, Any]:
-        return {"of": self._description(), "clock": self._clock, **self._arrays()}
-
-    def _set_state(self, state: Any) -> None:
-        check_state_of(self, state, self._description())
-        arrays = self._arrays()
-        # All of it, before anything changes.
-        for name, array in arrays.items():
-            saved = state.get(name)
-            if not isinstance(saved, np.ndarray) or (
-                (saved.shape, saved.dtype.kind) != (array.shape, array.dtype.kind)
-            ):
-                raise _broken(self, name, saved)
-        if type(state.get("clock")) is not int:
-            raise _broken(self, "clock", state.get("clock"))
-        self._clock = state["clock"]
-        for name, array in arrays.items():
-            array[...] = state[name]
-
-    def _arrays(self) -> dict[str, Array]:
-        """Returns all arrays that later steps depend on."""
-        names = ("_terminated", "_truncated", "_began", *self._state_arrays)
-        return {
-            "positions": self._streams.positions,
-            "keys": self._streams.keys,
-            **{name: getattr(self, name) for name in names},
-        }
-
-    def _description(self) -> str:
-        """Returns what a state must have in common with this environment."""
-        shapes = self._observation.map(lambda spec: spec.shape, self._observation_spec)
-        return (
-            f"{type(self).__name__} of batch_size {self._batch_size}, "
-            f"max_episode_steps {self._max_episode_steps}, {self._num_actions} actions "
-            f"and observations of shape {shapes}"
-        )
-
 
 def _count(
     ended: Array,
@@ -593,122 +374,3 @@ def _kernels_of(cls: type[BatchableEnvironment]) -> Kernels:
                 f"{owner.__name__} know nothing; make it without compiled=True."
             )
     return kernels
-
-
-class _DiscreteActions:
-    """Checks actions that count from 0, one at a time or one for each row.
-
-    Integers of every dtype pass, in whatever `numpy.asarray` takes: arrays, lists,
-    numbers, tensors.
-
-    Attributes:
-        spec: The spec of one action.
-
-    Example:
-        >>> _DiscreteActions("Game", 3).one(2)
-        2
-        >>> _DiscreteActions("Game", 3, 2).for_rows([2, 0], ended=np.zeros(2, bool))
-        array([2, 0])
-    """
-
-    def __init__(
-        self, environment: str, count: int, batch_size: int | None = None
-    ) -> None:
-        """Describes the actions.
-
-        Args:
-            environment: What the environment is called, for errors.
-            count: How many actions there are to choose from.
-            batch_size: How many rows there are; `None` for a single environment.
-        """
-        self.spec = BoundedArraySpec((), np.int64, 0, count - 1)
-        self._environment = environment
-        self._count = count
-        self._batch_size = batch_size
-        self._dims = () if batch_size is None else (batch_size,)
-
-    def one(self, action: Any) -> int:
-        """Returns the action of a single environment, or refuses it."""
-        given = self._integers(action)
-        number = int(given)
-        if not 0 <= number < self._count:
-            self._refuse_out_of_range(given, np.zeros(1, np.int64))
-        return number
-
-    def for_rows(self, action: Any, ended: Array) -> Array:
-        """Returns the actions of all rows in int64, or refuses them all.
-
-        Where `ended` is true the action is ignored, so it may be out of range.
-        """
-        # Hot: called once per batch step, with a single look at each action.
-        given = self._integers(action)
-        actions = given if given.dtype == np.int64 else given.astype(np.int64)
-        # As unsigned numbers, those below 0 are above the maximum too.
-        if np.maximum.reduce(actions.view(np.uint64)) < self._count:
-            return actions
-        outside = (actions < 0) | (actions >= self._count)
-        wrong = np.flatnonzero(outside & ~ended)
-        if wrong.size:
-            self._refuse_out_of_range(given, wrong)
-        return np.where(outside, 0, actions)
-
-    def _integers(self, action: Any) -> Array:
-        """Returns an action as an array of integers of the right shape."""
-        given = as_array(action)
-        if given.dtype.kind not in "iu" or given.shape != self._dims:
-            # Where it is not an array of numbers, the original tells more.
-            is_array = given.dtype.kind in "biuf" and not np.isscalar(action)
-            self._refuse(given if is_array else action)
-        return given
-
-    def _refuse(self, action: Any) -> None:
-        """Raises the error for an action of another shape or kind."""
-        if isinstance(action, np.ndarray | np.generic) and action.dtype.kind in "iu":
-            action = action.astype(np.int64)  # Any integers will do.
-        check_fits(
-            action,
-            self.spec,
-            subject=self._subject(),
-            root="action",
-            outer_dims=self._dims,
-            context=self._unmoved(),
-        )
-
-    def _refuse_out_of_range(self, given: Array, wrong: Array) -> None:
-        """Raises the error for actions out of range, in one row or several."""
-        value = given.reshape(-1)[wrong[0]]
-        row = "" if self._batch_size is None else f" of row {wrong[0]}"
-        bound = "below the minimum 0"
-        if value > 0:
-            bound = f"above the maximum {self._count - 1}"
-        others = ""
-        if wrong.size > 1:
-            others = f", and {wrong.size - 1} more of {given.size} are out of range"
-        raise SpecError.does_not_fit(
-            self._subject(),
-            path="action",
-            root="action",
-            expected=repr(self.spec.replace(shape=self._dims)),
-            got=describe(given),
-            reason=f"The action{row} is {value}, {bound}{others}.",
-            note=self._unmoved(),
-        )
-
-    def _subject(self) -> str:
-        return f"{self._environment}.step() was given an action that"
-
-    def _unmoved(self) -> str:
-        if self._batch_size is None:
-            return "The environment has not moved."
-        return "None of the rows has moved."
-
-
-def _broken(env: Any, name: str, saved: Any) -> ValueError:
-    return ValueError(
-        f"{type(env).__name__}.set_state() was given a state that is broken: its "
-        f"{name!r} is {describe(saved)}. It takes what get_state() returned."
-    )
-
-
-def _first_row(array: Array) -> Array:
-    return array.reshape(array.shape[1:])

@@ -1,0 +1,330 @@
+"""`RowBatch`: what batches have in common that step many rows in one object.
+
+It keeps the flags of episodes, random streams for each row and state tokens, draws
+pictures, and drops the dimension of rows where there is no batch. How rows begin and
+step, a subclass says.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from envkit import nest
+from envkit.arguments import checked_size
+from envkit.envs.drawing import shaded
+from envkit.envs.streams import RowStreams
+from envkit.errors import CallOrderError
+from envkit.provenance import check_state_of
+from envkit.py_environment import SpecifiedEnvironment
+from envkit.seeding import seed_per_row
+from envkit.specs.validation import describe
+from envkit.text import listed
+from envkit.time_step import AutoReset, StepType, TimeStep
+from envkit.types import Array, NestedArray, NestedSpec, Seed
+from envkit.window import WINDOW
+from envkit.wrappers.pictures import tiled
+
+__all__ = ["BatchActions", "RowBatch"]
+
+_NO_BATCH = ", or None for a single environment"
+_NO_LIMIT = ", or None for no limit"
+_SHOWN = 64  # rows in a window: more of them would be too small to see
+_FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+class BatchActions(Protocol):
+    """Checks the actions of a batch, or of a single environment.
+
+    Attributes:
+        spec: The spec of one action.
+        described: What there is to choose from, in words.
+    """
+
+    spec: Any
+    described: str
+
+    def one(self, action: Any) -> Any:
+        """Returns the action of a single environment, or refuses it."""
+
+    def for_rows(self, action: Any, ended: Array) -> Array:
+        """Returns the actions of all rows; those of rows that ended are ignored."""
+
+
+class RowBatch(SpecifiedEnvironment):
+    """An environment, or a batch of them, whose rows are elements of its arrays.
+
+    A subclass writes `_begin_rows`, `_step_all`, `_first_time_step` and `_draw`, and
+    lists in `_state_arrays` the attributes that hold its state.
+    """
+
+    _takes_turns = True
+
+    # What `render` takes.
+    render_modes: ClassVar[tuple[str, ...]] = ("rgb_array", "human", "ansi")
+
+    # What the actions are called, for people; none where numbers say it all.
+    action_names: ClassVar[tuple[str, ...]] = ()
+
+    # The names of the attributes that hold a subclass's state, an array each. The
+    # arrays are written into and never replaced.
+    _state_arrays: ClassVar[tuple[str, ...]] = ()
+    # Along which axis of these arrays the rows lie.
+    _row_axis: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        observation_spec: NestedSpec,
+        actions: Callable[[int | None], BatchActions],
+        *,
+        batch_size: int | None = None,
+        max_episode_steps: int | None = None,
+        seed: Seed = None,
+        autoreset: AutoReset | str = AutoReset.NEXT_STEP,
+    ) -> None:
+        """Prepares the base class.
+
+        Args:
+            observation_spec: The specs of one row's observation.
+            actions: Given the batch size, makes what checks actions.
+            batch_size: How many rows; `None` for a single environment.
+            max_episode_steps: After how many steps an episode is truncated; `None` for
+                no limit.
+            seed: What is random depends on it, as if given to `seed()`.
+            autoreset: When the episode of a row begins after a `LAST`.
+        """
+        super().__init__()
+        if max_episode_steps is not None:
+            max_episode_steps = checked_size(
+                "max_episode_steps", max_episode_steps, hint=_NO_LIMIT
+            )
+        if batch_size is not None:
+            batch_size = checked_size("batch_size", batch_size, hint=_NO_BATCH)
+        self._batch_size = batch_size
+        self.autoreset = AutoReset.of(autoreset)
+        self._num_rows = 1 if batch_size is None else batch_size
+        self._actions = actions(batch_size)
+        self._max_episode_steps = max_episode_steps
+        self._observation_spec = observation_spec
+        self._observation = nest.Structure(observation_spec)
+        self._terminated = np.zeros(self._num_rows, bool)
+        self._truncated = np.zeros(self._num_rows, bool)
+        # How many steps the object has made, and at which of them each row's episode
+        # began. One comparison then finds the rows that have reached the limit.
+        self._clock = 0
+        self._began = np.zeros(self._num_rows, np.int64)
+        # Not by seed(): a subclass may extend that by what it does not have yet.
+        self._make_streams(seed)
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """After how many steps an episode is truncated; `None` for no limit."""
+        return self._max_episode_steps
+
+    def action_spec(self) -> Any:
+        """Returns the spec of one row's action."""
+        return self._actions.spec
+
+    def seed(self, seed: Seed) -> None:
+        """Makes what is random from here on depend on `seed` alone.
+
+        One integer gives each row of a batch a stream of its own; a sequence has a seed
+        for each row. `None` takes fresh entropy.
+        """
+        self._make_streams(seed)
+
+    def _make_streams(self, seed: Seed) -> None:
+        seeds: Any = seed
+        if self._batch_size is None and np.ndim(seeds) == 0:
+            seeds = [seed]  # It is used as it is, like that of one row in a sequence.
+        self._noted_seed = seed
+        self._streams = RowStreams(seed_per_row(seeds, self._num_rows))
+
+    def _seed_rows(self, seeds: list[int | None]) -> None:
+        self._streams.seed_rows(seeds)
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        """Returns a picture of each row as it is now, or shows it.
+
+        Args:
+            mode: "rgb_array" for a uint8 array `(height, width, 3)`; "ansi" for a
+                text; "human" to show the picture in a window, which needs pygame and
+                returns `None`. A batch has one picture or text for each row, and
+                shows the first 64 rows in one window. `close` closes the window.
+
+        Raises:
+            MissingDependencyError: For "human", pygame is not installed.
+            OSError: For "human", there is no display, or something else has it.
+        """
+        if mode not in self.render_modes:
+            raise NotImplementedError(
+                f"{type(self).__name__} does not render {mode!r}; its modes are: "
+                f"{listed(map(repr, self.render_modes))}."
+            )
+        self._check_begun("render")
+        is_batch = self._batch_size is not None
+        if mode == "ansi":
+            texts = [self._text(row) for row in range(self._num_rows)]
+            return texts if is_batch else texts[0]
+        rows = self._num_rows if mode == "rgb_array" else min(self._num_rows, _SHOWN)
+        pictures = [self._draw(row) for row in range(rows)]
+        if mode == "rgb_array":
+            return np.stack(pictures) if is_batch else pictures[0]
+        WINDOW.show(self, tiled(np.stack(pictures)) if rows > 1 else pictures[0])
+        return None
+
+    def close(self) -> None:
+        """Closes the window, if there is one; the environment can be used again."""
+        WINDOW.hide(self)
+
+    def get_info(self) -> dict[str, Array]:
+        """Returns what the time step does not say, an element for each row.
+
+        Both `terminated` and `truncated` are true where an episode ended both ways at
+        once; the time step then says terminated. `episode_steps` counts the steps of
+        the episode so far.
+        """
+        self._check_begun("get_info")
+        info = {
+            "terminated": self._terminated.copy(),
+            "truncated": self._truncated.copy(),
+            "episode_steps": self._clock - self._began,
+            **self._info(),
+        }
+        if self._batch_size is not None:
+            return info
+        return {name: _first_row(array) for name, array in info.items()}
+
+    @abc.abstractmethod
+    def _begin_rows(self, rows: Array) -> None:
+        """Begins an episode in these rows, given by their indices."""
+
+    @abc.abstractmethod
+    def _first_time_step(self) -> TimeStep:
+        """Returns the time step of rows that have all begun."""
+
+    @abc.abstractmethod
+    def _step_all(
+        self, actions: Array, ended: Array, still: Array | None = None
+    ) -> TimeStep:
+        """Steps the rows that go on, and begins episodes in those that have ended.
+
+        Args:
+            actions: The action of each row, checked.
+            ended: Where an episode begins.
+            still: Rows that stay where they are; `None` for none.
+        """
+
+    @abc.abstractmethod
+    def _draw(self, row: int) -> Array:
+        """Returns the picture of one row, a uint8 array `(height, width, 3)`."""
+
+    def _text(self, row: int) -> str:
+        """Returns one row as text, in lines."""
+        return shaded(self._draw(row))
+
+    def _info(self) -> dict[str, Array]:
+        """Returns more to put into `get_info`: new arrays, an element for each row."""
+        return {}
+
+    def _reset(self) -> TimeStep:
+        self._begin_rows(np.arange(self._num_rows))
+        time_step = self._first_time_step()
+        if self._batch_size is not None:
+            return time_step
+        return self._without_rows(_FIRST, time_step)
+
+    def _reset_rows(self, mask: Array) -> TimeStep:
+        self._begin_rows(mask.nonzero()[0])
+        return self._first_time_step()
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        # Hot: called once per step.
+        if self._batch_size is not None:
+            ended = self._terminated | self._truncated
+            return self._step_all(self._actions.for_rows(action, ended), ended)
+        if self._terminated[0] or self._truncated[0]:
+            return self._reset()
+        return self._step_single(self._actions.one(action))
+
+    def _step_single(self, action: Any) -> TimeStep:
+        """Steps a single environment."""
+        time_step = self._step_all(np.array([action]), np.zeros(1, bool))
+        ended = self._terminated[0] or self._truncated[0]
+        return self._without_rows(_LAST if ended else _MID, time_step)
+
+    def _step_rows(
+        self, action: NestedArray, stepping: Array, beginning: Array
+    ) -> TimeStep:
+        still = ~(stepping | beginning)
+        # Rows that begin anew, and among them those whose episode has ended.
+        ended = beginning | (stepping & (self._terminated | self._truncated))
+        actions = self._actions.for_rows(action, ended | still)
+        return self._step_all(actions, ended, still)
+
+    def _without_rows(self, step_type: Array, time_step: TimeStep) -> TimeStep:
+        """Makes the time step of a single environment from that of its only row."""
+        return TimeStep(
+            step_type,
+            _first_row(time_step.reward),
+            _first_row(time_step.discount),
+            self._observation.map(_first_row, time_step.observation),
+        )
+
+    def _check_begun(self, call: str) -> None:
+        if self._current_time_step is None:
+            raise CallOrderError(
+                f"{type(self).__name__}.{call}() was called before the first episode. "
+                "Call reset() first."
+            )
+
+    def _get_state(self) -> dict[str, Any]:
+        return {"of": self._description(), "clock": self._clock, **self._arrays()}
+
+    def _set_state(self, state: Any) -> None:
+        check_state_of(self, state, self._description())
+        arrays = self._arrays()
+        # All of it, before anything changes.
+        for name, array in arrays.items():
+            saved = state.get(name)
+            if not isinstance(saved, np.ndarray) or (
+                (saved.shape, saved.dtype.kind) != (array.shape, array.dtype.kind)
+            ):
+                raise _broken(self, name, saved)
+        if type(state.get("clock")) is not int:
+            raise _broken(self, "clock", state.get("clock"))
+        self._clock = state["clock"]
+        for name, array in arrays.items():
+            array[...] = state[name]
+
+    def _arrays(self) -> dict[str, Array]:
+        """Returns all arrays that later steps depend on."""
+        names = ("_terminated", "_truncated", "_began", *self._state_arrays)
+        return {
+            "positions": self._streams.positions,
+            "keys": self._streams.keys,
+            **{name: getattr(self, name) for name in names},
+        }
+
+    def _description(self) -> str:
+        """Returns what a state must have in common with this environment."""
+        shapes = self._observation.map(lambda spec: spec.shape, self._observation_spec)
+        return (
+            f"{type(self).__name__} of batch_size {self._batch_size}, "
+            f"max_episode_steps {self._max_episode_steps}, {self._actions.described} "
+            f"and observations of shape {shapes}"
+        )
+
+
+def _broken(env: Any, name: str, saved: Any) -> ValueError:
+    return ValueError(
+        f"{type(env).__name__}.set_state() was given a state that is broken: its "
+        f"{name!r} is {describe(saved)}. It takes what get_state() returned."
+    )
+
+
+def _first_row(array: Array) -> Array:
+    return array.reshape(array.shape[1:])
