@@ -13,6 +13,8 @@ EnvkitError
 │   └── WorkerTimeout(TimeoutError)   alive, but past its deadline
 ├── RecordingError(ValueError)        a recording that cannot be written, read or played
 │   └── RecordingEnded                all its episodes have been played
+├── CompileError(TypeError)           rules that numba cannot compile
+├── RulesDiffer                       rules that compute another thing when compiled
 └── MissingDependencyError(ImportError)
 ```
 
@@ -41,12 +43,14 @@ from envkit.text import a_or_an
 __all__ = [
     "CallOrderError",
     "ClosedError",
+    "CompileError",
     "ConstructorError",
     "EnvironmentRaised",
     "EnvkitError",
     "MissingDependencyError",
     "RecordingEnded",
     "RecordingError",
+    "RulesDiffer",
     "SpecError",
     "SpecMismatchError",
     "WorkerCrashed",
@@ -322,6 +326,34 @@ class RecordingError(EnvkitError, ValueError):
 
 class RecordingEnded(RecordingError):
     """All episodes of a recording have been played."""
+
+
+class CompileError(EnvkitError, TypeError):
+    """The rules of a `CompiledEnvironment` have something that numba cannot compile.
+
+    Attributes:
+        rule: "reset", "step" or "observe"; empty if it is in a function they call.
+        file: The file of the line; empty if it is not known.
+        line: The line; 0 if it is not known.
+    """
+
+    rule: str = ""
+    file: str = ""
+    line: int = 0
+
+
+class RulesDiffer(EnvkitError):
+    """Rules compute one thing in plain Python and another when they are compiled.
+
+    Attributes:
+        row: The row in which they did.
+        step: After how many steps of the batch.
+        where: The field of the state, or the part of the time step.
+    """
+
+    row: int = 0
+    step: int = 0
+    where: str = ""
 
 
 class MissingDependencyError(EnvkitError, ImportError):

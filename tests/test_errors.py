@@ -11,12 +11,14 @@ from envkit import errors
 from envkit.errors import (
     CallOrderError,
     ClosedError,
+    CompileError,
     ConstructorError,
     EnvironmentRaised,
     EnvkitError,
     MissingDependencyError,
     RecordingEnded,
     RecordingError,
+    RulesDiffer,
     SpecError,
     SpecMismatchError,
     WorkerCrashed,
@@ -60,6 +62,8 @@ ONE_OF_EACH = [
     WorkerTimeout("what happened", worker=2, envs=(7,)),
     RecordingError("what happened"),
     RecordingEnded("what happened"),
+    CompileError("what happened"),
+    RulesDiffer("what happened"),
     MissingDependencyError.needed_by("X", package="gymnasium", extra="gymnasium"),
 ]
 
@@ -77,6 +81,8 @@ BASES = {
     WorkerTimeout: (WorkerError, TimeoutError),
     RecordingError: (EnvkitError, ValueError),
     RecordingEnded: (RecordingError,),
+    CompileError: (EnvkitError, TypeError),
+    RulesDiffer: (EnvkitError,),
     MissingDependencyError: (EnvkitError, ImportError),
 }
 

@@ -78,6 +78,21 @@ def test_q_learning_learns_to_catch():
     assert returns[0] < 0.0 < returns[-1]
 
 
+@pytest.mark.parametrize("how", ["compiled", "plain"])
+def test_the_lamplighter_learns_on_a_batch_of_rules(how):
+    few = ["--num_envs=8", "--updates=2"]
+    if how == "compiled":
+        pytest.importorskip("numba", reason="numba is not installed")
+        few = ["--num_envs=256", "--updates=91"]
+    output = run(
+        "examples/lamplighter.py", *few, *(["--plain"] if how == "plain" else [])
+    )
+    assert "million steps a second" in output
+    shares = [float(line.split()[2]) for line in output.splitlines()[1:]]
+    if how == "compiled":
+        assert shares[0] < 0.6 < shares[-1]
+
+
 def test_the_random_policy_in_parallel_ends_in_a_table_of_the_workers():
     output = run(
         "examples/parallel_random_policy.py",

@@ -40,6 +40,7 @@ class BatchableEnvironment(RowBatch):
     characters can show than shades of the picture do.
 
     Example:
+        >>> from envkit.specs.arrays import BoundedArraySpec
         >>> class Walk(BatchableEnvironment):
         ...     _state_arrays = ("_place",)
         ...     def __init__(self, batch_size=None, *, seed=None):

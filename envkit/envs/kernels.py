@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,7 +81,12 @@ def numba_for(what: str) -> Any:
     return numba
 
 
-def compiled(kernel: Callable[..., Any], *, bounds_checked: bool = False) -> Any:
+def compiled(
+    kernel: Callable[..., Any],
+    *,
+    bounds_checked: bool = False,
+    like_python: bool = False,
+) -> Any:
     """Returns a function compiled by numba, with the functions that it calls.
 
     These need no decorator: a plain function among the globals of a kernel, or around
@@ -90,30 +95,38 @@ def compiled(kernel: Callable[..., Any], *, bounds_checked: bool = False) -> Any
     Args:
         kernel: A function that numba can compile.
         bounds_checked: Whether an index outside of an array raises an IndexError.
+        like_python: Whether a division by zero raises a ZeroDivisionError, instead of
+            giving what NumPy gives.
     """
     key = fingerprint(kernel)
     # Without one it depends on objects of which bytes say nothing: on these very ones.
-    place = (kernel if key is None else key, bounds_checked)
+    manner = _Manner(bounds_checked, "python" if like_python else "numpy")
+    place = (kernel if key is None else key, manner)
     known = _COMPILED.get(place)
     if known is None:
-        known = _COMPILED[place] = _compiled_anew(kernel, bounds_checked, key)
+        known = _COMPILED[place] = _compiled_anew(kernel, manner, key)
     return known
 
 
-_COMPILED: dict[tuple[Any, bool], Any] = {}
+class _Manner(NamedTuple):
+    """The ways in which a kernel can be compiled."""
+
+    boundscheck: bool
+    error_model: str
 
 
-def _compiled_anew(kernel: Any, bounds_checked: bool, key: str | None) -> Any:
+_COMPILED: dict[tuple[Any, _Manner], Any] = {}
+
+
+def _compiled_anew(kernel: Any, manner: _Manner, key: str | None) -> Any:
     numba = numba_for("compiled()")
-    stub = (
-        None if key is None else _stub(f"{key}{'-checked' if bounds_checked else ''}")
-    )
+    checked = "_checked" if manner.boundscheck else ""
+    stub = None if key is None else _stub(f"{key}_{manner.error_model}{checked}")
     decorate = functools.partial(
         numba.njit,
         nogil=True,  # The arrays are those of one batch, which one thread steps.
         fastmath=False,
-        error_model="python" if bounds_checked else "numpy",
-        boundscheck=bounds_checked,
+        **manner._asdict(),
     )
     return _Binder(decorate, stub).bound(kernel)
 
@@ -237,6 +250,11 @@ def _parts(value: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _parts_of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
+    if function.__module__ not in sys.modules:
+        # numba loads the module together with what it has kept.
+        raise _Opaque(f"the module {function.__module__}, which is not there")
+    # Compiled code has the names in it.
+    yield f"{function.__module__} {function.__qualname__}"
     yield from _parts_of_code(function.__code__, seen)
     yield from _parts(function.__defaults__, seen)
     for name, default in (function.__kwdefaults__ or {}).items():
