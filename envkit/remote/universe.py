@@ -480,7 +480,16 @@ class _Game:
             discount = max(
                 float(np.max(leaf)) for leaf in nest.flatten(time_step.discount)
             )
-        return reward, discount, self._picture(time_step.observation)
+        try:
+            picture = self._picture(time_step.observation)
+        except Exception:
+            # An environment that has crashed is another one now, before its first
+            # episode, and has no picture of the end.
+            if discount is None:
+                raise
+            _log.debug("there is no picture of an end", exc_info=True)
+            picture = self.stamped_again()
+        return reward, discount, picture
 
     def close(self) -> None:
         self._env.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -68,6 +69,20 @@ class Fragile(Pad):
         if action == FIRE:
             raise RuntimeError("the fire is out")
         return super()._step(action)
+
+
+class Crashing(Pad):
+    """Crashes its process where `Pad` ends, and draws only in an episode."""
+
+    def _step(self, action):
+        if action == FIRE:
+            os.abort()
+        return super()._step(action)
+
+    def render(self, mode="rgb_array"):
+        if not self.resets:
+            raise ValueError("there is no picture before the first episode")
+        return super().render(mode)
 
 
 class Wheel(PyEnvironment):

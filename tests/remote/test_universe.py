@@ -486,6 +486,26 @@ def test_an_environment_that_breaks_ends_the_service_and_says_why():
         assert "RuntimeError: the fire is out" == remote.ended()
 
 
+def test_an_environment_that_crashes_in_its_process_begins_again():
+    offer = Offer("Pad=tests.remote.pad:Crashing", num_workers=1)
+    remote = universe.serve(Menu([offer]), ServeOptions(port=0, num_workers=1))
+    try:
+        with Client(remote) as client, viewer(remote) as screen:
+            client.reset()
+            client.described("running")
+            screen.key("space", True)
+            last = client.until(
+                lambda it: it.method == "v0.env.reward" and it.body["done"]
+            )
+            assert 1.0 == last.body["info"]["discount"]
+            client.described("running")
+            screen.key("space", False)
+            screen.key("Left", True)
+            client.reward(LEFT)
+    finally:
+        remote.close("the test is over")
+
+
 def test_clients_are_told_that_the_server_ends():
     with served() as remote, Client(remote) as client:
         remote.close("the shop is closed")
