@@ -336,6 +336,7 @@ KNOWN = {
     "pysc2": "MoveToBeacon",
     "universe": None,  # Remotes are known by their addresses alone.
     "vizdoom": "basic",
+    "vnc": None,
 }
 
 
