@@ -54,7 +54,7 @@ def test_a_crash_ends_one_session_and_says_how():
         assert before != pid_of(lasting)
         assert other.step([1, 0]).is_mid().all()
         pids = [pid_of(other), pid_of(lasting)]
-    assert not any(map(is_running, pids))
+    assert until(lambda: not any(map(is_running, pids)))
 
 
 def test_a_link_is_taken_up_and_watched_by_the_same_process():
