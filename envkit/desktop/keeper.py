@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 __all__ = ["Ended", "Keeper", "KeeperError"]
@@ -109,14 +109,15 @@ class Keeper:
     def start(
         self,
         command: Sequence[str],
-        environ: dict[str, str] | None = None,
+        environ: Mapping[str, str | None] | None = None,
         folder: str | None = None,
     ) -> int:
         """Starts a program, and returns a number for it.
 
         Args:
             command: The program and its arguments.
-            environ: Environment variables beside those of this process.
+            environ: Environment variables beside those of this process; `None` takes
+                one away.
             folder: The folder that it runs in.
 
         Raises:
@@ -124,7 +125,7 @@ class Keeper:
         """
         self._count += 1
         told = {"start": list(command), "number": self._count}
-        self._ask({**told, "environ": environ or {}, "cwd": folder})
+        self._ask({**told, "environ": dict(environ or {}), "cwd": folder})
         return self._count
 
     def ended(self, number: int) -> Ended | None:
@@ -311,13 +312,16 @@ class _Process:
         options: dict[str, Any],
         pass_fds: Sequence[int] = (),
     ) -> _Running:
+        environ = {**os.environ, **options.get("environ", {})}
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **options.get("environ", {})},
+                env={
+                    name: value for name, value in environ.items() if value is not None
+                },
                 cwd=options.get("cwd"),
                 start_new_session=True,
                 pass_fds=pass_fds,

@@ -29,6 +29,11 @@ _SHADOW = 2.0
 # Of its pixels, the part that a cursor covers at most.
 _CURSOR = 0.01
 _LOCAL = ("local", "xvnc", "xvfb")
+# Variables that let programs show themselves elsewhere, or nowhere.
+_OTHER_SCREENS = (
+    *("WAYLAND_DISPLAY", "WAYLAND_SOCKET", "SDL_VIDEODRIVER", "GDK_BACKEND"),
+    "QT_QPA_PLATFORM",
+)
 _XVNC = [
     *("Xvnc", "-displayfd", "{fd}", "-rfbunixpath", "{folder}/rfb", "-rfbport", "-1"),
     *("-SecurityTypes", "None", "-AlwaysShared", "-FrameRate", "120", "-depth", "24"),
@@ -153,9 +158,11 @@ class Machine:
         """The name of the X server's display, or the address."""
         return self._display if self._number is None else f":{self._number}"
 
-    def variables(self) -> dict[str, str]:
-        """Returns the environment variables of programs."""
-        return {} if self._number is None else {"DISPLAY": f":{self._number}"}
+    def variables(self) -> dict[str, str | None]:
+        """Returns the environment variables of programs; `None` for those without."""
+        if self._number is None:
+            return {}
+        return {**dict.fromkeys(_OTHER_SCREENS), "DISPLAY": f":{self._number}"}
 
     @property
     def has_program(self) -> bool:

@@ -151,6 +151,12 @@ def test_variables_and_the_folder_reach_the_program(keeper, tmp_path):
     assert f"{tmp_path}\nme" == until(lambda: keeper.ended(number)).words
 
 
+def test_a_variable_is_taken_away(keeper, monkeypatch):
+    monkeypatch.setenv("WHO", "me")
+    number = keeper.start(["sh", "-c", "echo ${WHO-none}"], {"WHO": None})
+    assert "none" == until(lambda: keeper.ended(number)).words
+
+
 def test_a_program_that_is_not_there_is_named(keeper):
     with pytest.raises(KeeperError, match="There is no program 'no-such-game'"):
         keeper.start(["no-such-game"])

@@ -30,6 +30,25 @@ OWNER = (
 )
 
 
+POOL = (
+    "import functools, sys\n"
+    "from envkit import AsyncParallelPyEnvironment\n"
+    "from envkit.desktop import Desktop\n"
+    "from envkit.realtime import RealTimeEnvironment\n"
+    "program = ['xterm', '-geometry', '80x40+0+0']\n"
+    "options = dict(display=sys.argv[1], size=(320, 240), keys=['a'])\n"
+    "game = functools.partial(Desktop, program, **options)\n"
+    "make = functools.partial(RealTimeEnvironment, game, 30, host='thread')\n"
+    "env = AsyncParallelPyEnvironment([make] * 2, num_workers=2)\n"
+    "env.reset_async()\n"
+    "batch = env.recv()\n"
+    "print(len(batch.info['realtime']['frame_age']), flush=True)\n"
+    "while True:\n"
+    "    env.send({'keys': batch.env_ids[:, None] > 9}, batch.env_ids)\n"
+    "    batch = env.recv(count=1)\n"
+)
+
+
 @pytest.fixture(params=SERVERS)
 def display(request):
     for command in (SERVERS[request.param], "xterm"):
@@ -56,9 +75,9 @@ def make(display, tmp_path):
 
 
 def below(pid):
-    """Returns the children of a process."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8")
-    return [int(child) for child in text.split()]
+    """Returns the children of a process, whichever of its threads has started them."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in found for child in file.read_text().split()]
 
 
 def typed(*names):
@@ -114,6 +133,23 @@ def test_a_program_or_a_display_that_dies_is_started_again(make, display, tmp_pa
     assert "B" == played(env, tmp_path, "B")[0]
 
 
+def test_a_program_shows_itself_on_its_screen_and_on_no_other(
+    display, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    script = (
+        'echo "$DISPLAY ${WAYLAND_DISPLAY-none} ${SDL_VIDEODRIVER-none}" > told\n'
+        "exec xterm -geometry 80x40+0+0"
+    )
+    program = ["sh", "-c", script]
+    options = {"display": display, "size": SIZE, "folder": str(tmp_path)}
+    with Desktop(program, keys=["a"], **options) as env:
+        env.reset()
+        told = (tmp_path / "told").read_text("utf-8").split()
+        assert [env.display, "none", "none"] == told
+
+
 def test_an_episode_begins_on_an_empty_screen(make):
     seen = []
 
@@ -147,3 +183,41 @@ def test_nothing_is_left_when_the_owner_is_killed(display, tmp_path):
     assert len(programs) == 2
     assert until(lambda: not any(map(is_running, [keeper, *programs])))
     assert [] == [path for path in [folder, *files] if path.exists()]
+
+
+def display_of(pid):
+    """Returns the number of the display that a process shows itself on."""
+    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    (display,) = [one for one in environ if one.startswith(b"DISPLAY=:")]
+    return int(display.removeprefix(b"DISPLAY=:"))
+
+
+def all_below(pid):
+    """Returns the processes below one, and those below these."""
+    return [one for child in below(pid) for one in (child, *all_below(child))]
+
+
+def test_nothing_is_left_when_the_owner_of_a_pool_in_real_time_is_killed(
+    display, tmp_path
+):
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", POOL, display]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)
+    assert b"2\n" == owner.stdout.readline()
+    folders = list(tmp_path.glob("envkit-desktop-*"))
+    processes = all_below(owner.pid)
+    terminals = [
+        pid for pid in processes if Path(f"/proc/{pid}/comm").read_text() == "xterm\n"
+    ]
+    numbers = {display_of(pid) for pid in terminals}
+    sockets = [Path(f"/tmp/.X11-unix/X{number}") for number in numbers]
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+
+    assert 2 == len(folders) == len(sockets)
+    locks = [Path(f"/tmp/.X{number}-lock") for number in numbers]
+    assert until(lambda: not any(map(is_running, processes)))
+    assert until(
+        lambda: not any(path.exists() for path in [*folders, *sockets, *locks])
+    )
