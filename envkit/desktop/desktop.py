@@ -9,6 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import numpy as np
 
@@ -89,9 +90,21 @@ def load(address: str, **options: Any) -> Desktop:
     """Connects with a VNC server: the loader of the scheme `vnc`.
 
     Without keys, pointer, buttons and actions, those of people are there: a keyboard,
-    a pointer and three buttons. Unless `reset` says so, nothing is reset.
+    a pointer and three buttons. Unless `reset` says so, nothing is reset. A password
+    may be in a file, `"vnc://box:5900?password_file=secret"`, because recordings keep
+    the address.
     """
-    path = address if address.startswith("//") else f"//{address}"
+    path, _, query = address.partition("?")
+    path = path if path.startswith("//") else f"//{path}"
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    if given.keys() - {"password_file"}:
+        raise ValueError(
+            "After ? an address must have password_file=PATH or nothing, got "
+            f"{', '.join(sorted(given))}."
+        )
+    if given:
+        with open(given["password_file"], encoding="utf-8") as file:
+            options = {**options, "password": file.readline().rstrip("\r\n")}
     if not options.keys() & {"keys", "pointer", "buttons", "actions"}:
         options = {"keys": KEYBOARD, "pointer": True, "buttons": 3, **options}
     return Desktop(display=f"vnc:{path}", **{"reset": None, **options})

@@ -12,6 +12,7 @@ import pytest
 
 from envkit import make
 from envkit.desktop import DesktopClient, DesktopError, DesktopServer
+from envkit.provenance import recipe_of
 from envkit.remote import vnc
 from envkit.remote.serving import Menu, Offer, ServeOptions
 from envkit.testing import CountingEnv
@@ -178,6 +179,20 @@ def test_the_scheme_has_a_keyboard_and_a_pointer_unless_told():
                 assert {"keys", "pointer", "buttons"} == set(spec)
                 assert len(spec["keys"].shape) == 1
                 assert env.reset().observation.shape == (48, 64, 3)
+
+
+def test_the_password_of_an_address_may_be_in_a_file(tmp_path, message_of):
+    secret = tmp_path / "secret"
+    secret.write_text("letmein\n", "ascii")
+    with DesktopServer((64, 48), password="letmein") as server:
+        where = "vnc://{}:{}".format(*server.address)
+        with make(f"{where}?password_file={secret}", keys=["a"]) as env:
+            assert "letmein" not in str(recipe_of(env))
+            assert env.reset().observation.shape == (48, 64, 3)
+        message = message_of(ValueError, lambda: make(f"{where}?password=secret"))
+    assert (
+        "After ? an address must have password_file=PATH or nothing, got password."
+    ) == message
 
 
 def test_the_command_serves_until_it_is_told_to_end(tmp_path):
