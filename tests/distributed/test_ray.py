@@ -148,6 +148,26 @@ class TestRay:
             assert_loss_is_repaired(env, 0)
             assert actor == actor_of(pid_of(env))
 
+    @pytest.mark.parametrize("what", ["worker", "actor"])
+    def test_environments_continue_after_a_loss(self, ray, what):
+        policy = RestartPolicy(max_restarts=9, backoff=0.0, recover="replay")
+        actions = np.zeros((4, 2), np.float32)
+        with (
+            pool_of([Walk] * 4, on_worker_failure=policy) as env,
+            ParallelPyEnvironment([Walk] * 4, backend="inline") as other,
+        ):
+            for each in (env, other):
+                each.seed(3)
+                each.reset()
+            for turn in range(12):
+                if turn == 5:
+                    pid = pid_of(env, 1)
+                    os.kill(pid if what == "worker" else actor_of(pid), signal.SIGKILL)
+                    assert until(lambda pid=pid: not is_running(pid))
+
+                assert str(other.step(actions)) == str(env.step(actions))
+            assert 2 == env.statistics().recovered
+
     @pytest.mark.parametrize(
         ("lose", "text"),
         [
