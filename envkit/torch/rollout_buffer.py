@@ -360,7 +360,7 @@ class RolloutBuffer:
         if _VALUE in self._extras:
             rows = tuple(map(self._on_device, ids))
             _, extras = self._asked(policy, (shown, *rows), len(shown.step_type))
-            value = extras[_VALUE][places].clone()
+            value = extras[_VALUE].to(self.device)[places]
         if isinstance(transitions, np.ndarray):
             transitions = self._on_device(transitions)
         rows_of_ends = self._on_device(ids[0][picked] if ids else picked)

@@ -18,6 +18,7 @@ Before the environment is stepped, `wait` waits until all that was read has been
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +32,14 @@ from envkit.specs.arrays import ArraySpec, as_array
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.types import Array, NestedArray, NestedSpec
 
-__all__ = ["Actions", "TimeSteps", "as_device", "checked_dtypes", "tensor_dtype"]
+__all__ = [
+    "Actions",
+    "TimeSteps",
+    "as_device",
+    "block_of",
+    "checked_dtypes",
+    "tensor_dtype",
+]
 
 
 def as_device(device: Any) -> torch.device:
@@ -301,7 +309,7 @@ class _Card:
         # Others come once, or are as many as there are calls.
         if array.flags.writeable or len(self._holds) >= 2 * len(self._staged):
             return False
-        is_locked = array.flags.c_contiguous and self._lock(*_block_of(array))
+        is_locked = array.flags.c_contiguous and self._lock(*block_of(array))
         self._holds[id(array)] = array, is_locked
         return is_locked
 
@@ -314,9 +322,12 @@ class _Card:
                 return True
             if first < other + length and other < stop:
                 return False
-        # There may be a limit; then it is staged.
         result = torch.cuda.cudart().cudaHostRegister(first, stop - first, 0)
         if int(result) != 0:
+            # There may be a limit, and then it is staged. CUDA tells of the error once
+            # more with the next thing it is asked to do, which had better be nothing.
+            with contextlib.suppress(RuntimeError):
+                torch.zeros(1, device=self._device)
             return False
         self._locked[first] = stop - first
         return True
@@ -329,8 +340,14 @@ class _Card:
         self._holds.clear()
 
 
-def _block_of(array: Array) -> tuple[int, int]:
-    """Returns address and size of the whole block of memory that an array lies in."""
+def block_of(array: Array) -> tuple[int, int]:
+    """Returns address and size of the whole block of memory that an array lies in.
+
+    Example:
+        >>> block = np.zeros(100, np.uint8)
+        >>> block_of(block[10:20]) == (block.ctypes.data, 100)
+        True
+    """
     while isinstance(array.base, np.ndarray):
         array = array.base
     if array.base is not None:

@@ -77,7 +77,7 @@ class Transitions:
         flat = self.flat() if self.valid.ndim > 1 else self
         for _ in range(checked_size("epochs", epochs)):
             order = torch.randperm(len(flat.valid), generator=generator)
-            for places in order.to(flat.valid.device).split(size):
+            for places in order.to(flat.valid.device).split(size) if len(order) else ():
                 yield flat._picked(functools.partial(_elements, places=places))
 
     def _picked(self, pick: Callable[[torch.Tensor], torch.Tensor]) -> Transitions:

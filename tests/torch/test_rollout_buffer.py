@@ -267,6 +267,15 @@ def test_minibatches_have_each_valid_transition_once_an_epoch():
         assert torch.allclose(batch.returns - batch.advantages, worth, atol=1e-4)
 
 
+def test_without_a_valid_transition_there_is_no_minibatch():
+    inside = batched([[Episode(1, TERMINATED)]])
+    with TorchEnvironment(EpisodeLimit(inside, episodes=1)) as env:
+        buffer = RolloutBuffer(env, 3)
+        for minibatches in (1, 0):
+            buffer.collect(env, policy)
+            assert minibatches == len(list(buffer.transitions().minibatches(4)))
+
+
 def test_rows_that_have_had_their_episodes_are_not_valid():
     inside = batched([[Episode(2, TERMINATED)], [Episode(5, TRUNCATED)]])
     with TorchEnvironment(EpisodeLimit(inside, episodes=1)) as env:

@@ -25,6 +25,7 @@ from tests.torch.torch_games import devices
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from envkit.torch import TorchEnvironment  # noqa: E402
+from envkit.torch.transfer import block_of  # noqa: E402
 
 
 class Recording(PyEnvironment):
@@ -121,6 +122,21 @@ def test_the_tensors_of_a_pool_without_copies_are_made_once():
     for one, other in zip(made, made[2:], strict=False):
         pairs = zip(nest.flatten(one), nest.flatten(other), strict=True)
         assert all(first is second for first, second in pairs)
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_the_memory_of_a_pool_without_copies_is_one_block(backend):
+    """That is what is locked for a graphics card, once."""
+    with ParallelPyEnvironment(
+        nested(), backend=backend, num_workers=1, zero_copy=True
+    ) as pool:
+        arrays = nest.flatten([pool.reset(), pool.step([0] * 3)])
+        blocks = {block_of(array) for array in arrays}
+        (address, size) = blocks.pop()
+        assert not blocks
+        for array in arrays:
+            assert address <= array.ctypes.data
+            assert array.ctypes.data + array.nbytes <= address + size
 
 
 def test_arrays_of_the_caller_are_not_copied_either():
