@@ -20,7 +20,7 @@ from envkit import TimeStep
 ROOT = Path(__file__).parent.parent
 # By script: the least it can be told to do, and how many ratios are asked of it.
 SCRIPTS = {
-    "batched_envs": (["--batch-size=16"], 3),
+    "batched_envs": (["--batch-size=16"], 5),
     "import_cost": ([], 1),
     "overhead": ([], 3),
     "parallel_step": (["--num-envs=2", "--sizes", "1", "2"], 8),
