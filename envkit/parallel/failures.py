@@ -474,7 +474,7 @@ def _after_start(steps: int) -> str:
 
 def _cause_of_crash(report: ExitReport, command: str | None) -> str:
     """Describes what usually ends a worker like this."""
-    if report.lost:
+    if report.lost or report.remedy:
         return report.remedy
     if report.signal in _NATIVE_SIGNALS:
         return f"Signal {report.signal} comes from native code."

@@ -260,7 +260,7 @@ class ExitReport(NamedTuple):
         resident: Its memory when last seen, in bytes.
         host: The machine it was on, if that may be another than its pool's.
         lost: Why its link has ended, if nothing is known of its process.
-        remedy: What a person can do about that, if the backend knows.
+        remedy: What a person can do about its end, if the backend knows.
     """
 
     worker: int

@@ -61,6 +61,10 @@ _TO_SEE = (
     "person, a batch system or for its memory: see whether that machine is up, and "
     "what it says of process {pid}."
 )
+_TO_RUN = (
+    "The program that starts it ended before it had connected, and no environment has "
+    "run: see its last words above, or run its command by hand."
+)
 _TO_CONNECT = (
     "See whether the job that the command has submitted has begun, and whether its "
     "machine reaches this one at {address} (host=, reach_as= and port= say where); if "
@@ -385,6 +389,9 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 lost=report.lost or known.lost,
                 remedy=report.remedy or known.remedy,
             )
+        has_connected = known.job is None
+        if report.exitcode and not (has_connected or known.is_killed or report.lost):
+            report = report._replace(remedy=_TO_RUN)
         self._drop(known)
         return report._replace(
             pid=known.pid or report.pid, host=known.host, resident=self._held(known)
