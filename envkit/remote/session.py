@@ -10,8 +10,6 @@ answered by number.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import os
 import secrets
 import select
@@ -46,13 +44,8 @@ from envkit.parallel.system.link import ASKED, HEAD, MESSAGE, Frame, Link
 from envkit.parallel.worker.environments import resident_bytes
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.provenance import (
-    PlainDataError,
-    dumped,
     envkit_version,
-    from_plain,
-    loaded,
     provenance_of,
-    to_plain,
 )
 from envkit.py_environment import PyEnvironment
 from envkit.remote.action_guard import ActionGuard
@@ -73,6 +66,7 @@ from envkit.remote.protocol import (
 )
 from envkit.remote.replays import plan_from_plain
 from envkit.remote.serving import Refusal, ServeOptions
+from envkit.remote.states import SignedStates
 from envkit.remote.wanted import Wanted
 from envkit.specs.environment_spec import common_info_spec
 from envkit.text import listed
@@ -82,7 +76,6 @@ __all__ = ["Session"]
 # How often a session that waits looks whether it is to end, in seconds.
 _GLANCE = 0.25
 _LOOK_NS = 1_000_000_000
-_KEY, _SIGNATURE = 32, 16
 _RESUME = 30.0
 # What a client may ask besides `call`, which is allowed by name.
 _METHODS = frozenset(
@@ -141,14 +134,14 @@ class Session:
             validate=wanted.validate,
             rings_each_row=wanted.rings,
         )
-        self._key = secrets.token_bytes(_KEY)
         self._runner: EnvRunner
         if wanted.make_pool is not None:
             self._runner = PooledRunner(job, wanted.make_pool, forked)
         else:
             self._runner = EnvRunner(job, forked=forked)
-            self._runner.dump_state = self._signed_state
-            self._runner.load_state = self._read_state
+            states = SignedStates()
+            self._runner.dump_state = states.dump
+            self._runner.load_state = states.load
         self._reason = ""
         self._changed = threading.Condition()
         self._next_sock: tuple[socket.socket, dict[str, Any]] | None = None
@@ -708,29 +701,6 @@ class Session:
             + (f"It allows {listed(allowed)}" if allowed else "It allows nothing")
             + " (envkit serve --allow-call NAME)."
         )
-
-    # States.
-
-    def _signed_state(self, state: Any) -> bytes:
-        try:
-            text = dumped(to_plain(state, "state")).encode()
-        except PlainDataError as error:
-            raise NotImplementedError(
-                f"The state of this environment does not leave its server: {error} "
-                "Nothing that is pickled goes over a network."
-            ) from error
-        return self._signature(text) + text
-
-    def _read_state(self, token: bytes) -> Any:
-        signature, text = token[:_SIGNATURE], token[_SIGNATURE:]
-        if not hmac.compare_digest(signature, self._signature(text)):
-            raise ValueError(
-                "it was not made by this session of the server, and no other is read"
-            )
-        return from_plain(loaded(text))
-
-    def _signature(self, text: bytes) -> bytes:
-        return hmac.new(self._key, text, hashlib.sha256).digest()[:_SIGNATURE]
 
 
 def _capabilities(env: Any, info: dict[str, Any]) -> list[str]:
