@@ -6,12 +6,10 @@ one of its modules raises a `MissingDependencyError`.
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from envkit.errors import MissingDependencyError
-from envkit.lazy_names import lazy_names
+from envkit.lazy_names import is_installed, lazy_names
 
 if TYPE_CHECKING:
     from envkit.tf import tensor_spec as tensor_spec
@@ -47,21 +45,8 @@ __all__ = [
 ]
 
 
-def _has_tensorflow() -> bool:
-    """Returns true if TensorFlow is installed; does not import it."""
-    if sys.modules.get("tensorflow") is not None:
-        return True
-    try:
-        found = find_spec("tensorflow")
-    except ImportError:  # A finder of modules refuses this one.
-        return False
-    # A folder without a module has the name, or was left by an uninstallation.
-    is_folder = found is not None and found.submodule_search_locations is not None
-    return found is not None and not (is_folder and found.origin is None)
-
-
 # It is found but not imported here, because a broken installation raises its own error.
-if not _has_tensorflow():
+if not is_installed("tensorflow"):
     raise MissingDependencyError.needed_by(__name__, package="tensorflow", extra="tf")
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

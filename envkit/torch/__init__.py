@@ -6,12 +6,10 @@ of its modules raises a `MissingDependencyError`.
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from envkit.errors import MissingDependencyError
-from envkit.lazy_names import lazy_names
+from envkit.lazy_names import is_installed, lazy_names
 
 if TYPE_CHECKING:
     from envkit.torch.returns import generalized_advantages, n_step_returns
@@ -39,21 +37,8 @@ __all__ = [
 ]
 
 
-def _has_torch() -> bool:
-    """Returns true if PyTorch is installed; does not import it."""
-    if sys.modules.get("torch") is not None:
-        return True
-    try:
-        found = find_spec("torch")
-    except ImportError:  # A finder of modules refuses this one.
-        return False
-    # A folder without a module has the name, or was left by an uninstallation.
-    is_folder = found is not None and found.submodule_search_locations is not None
-    return found is not None and not (is_folder and found.origin is None)
-
-
 # It is found but not imported here, because a broken installation raises its own error.
-if not _has_torch():
+if not is_installed("torch"):
     raise MissingDependencyError.needed_by(__name__, package="torch", extra="torch")
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)
