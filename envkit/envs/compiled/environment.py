@@ -90,7 +90,7 @@ class CompiledEnvironment(RowBatch):
             seed: What is random depends on it, as if given to `seed()`.
             autoreset: When the next episode of a row begins, in a batch.
             compiled: Whether numba compiles the rules. Otherwise they run in plain
-                Python, some hundred times as slow, to the same numbers.
+                Python, about a thousand times as slow, to the same numbers.
             num_threads: How many threads step the rows of a compiled batch. `None` is
                 one, or as many as there are CPUs from 16,384 rows on.
             bounds_checked: Whether an index outside of an array is an IndexError in
