@@ -46,7 +46,7 @@ AT_A_TIME := --dist=loadfile --no-loadscope-reorder --numprocesses
 # fork a worker, and every process loads what its run collects. What looks at all modules
 # of envkit, or at all that users write, loads TensorFlow, too.
 LOADING := architecture coming_from docs exported_names forgotten_imports typing_tests
-LARGE_TESTS := tests/tf tests/torch tests/adapters $(LOADING:%=tests/test_%.py)
+LARGE_TESTS := tests/tf tests/torch tests/jax tests/adapters $(LOADING:%=tests/test_%.py)
 LARGE := $(LARGE_TESTS) envkit docs README.md
 SMALL := tests $(LARGE_TESTS:%=--ignore=%)
 

@@ -56,7 +56,7 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 # The documentation builds without the packages that integrations are for.
 autodoc_mock_imports = ["dm_control", "dm_env", "gymnasium", "tensorflow"]
-autodoc_mock_imports += ["tensordict", "torch", "torchrl"]
+autodoc_mock_imports += ["jax", "tensordict", "torch", "torchrl"]
 # Signatures say `Seed`; what a seed may be, the page of envkit.types says once.
 autodoc_type_aliases = {name: name for name in types.__all__}
 autodoc_type_aliases["npt.ArrayLike"] = "numpy.typing.ArrayLike"

@@ -10,6 +10,7 @@ import envkit
 
 # What is beside TensorFlow too large for every run: `make test-all` has it.
 LIBRARIES = {
+    "envkit.jax": "jax",
     "envkit.torch": "torch",
     "envkit.torch.torchrl_environment": "torchrl",
 }

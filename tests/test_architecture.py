@@ -63,6 +63,7 @@ FLOORS: dict[int, set[str]] = {
     5: {"parallel", "desktop"},
     6: {
         "adapters",
+        "jax",
         "tf",
         "torch",
         "realtime",
@@ -74,12 +75,13 @@ FLOORS: dict[int, set[str]] = {
     8: {"cli", "__main__"},
 }
 # The packages of floor 6 do not know one another, and these do not know the engine.
-NO_ENGINE = {"adapters", "tf", "torch", "realtime", "recording", "desktop"}
+NO_ENGINE = {"adapters", "jax", "tf", "torch", "realtime", "recording", "desktop"}
 
 # Beside NumPy and the standard library: which package a part of envkit may import when
 # it is imported itself, and which only inside a function.
 AT_MODULE_LEVEL: dict[str, set[str]] = {
     "envkit.cli": {"rich"},
+    "envkit.jax": {"jax"},
     "envkit.tf": {"tensorflow"},
     "envkit.torch": {"torch"},
     "envkit.torch.torchrl_environment": {"tensordict", "torchrl"},

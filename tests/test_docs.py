@@ -24,6 +24,7 @@ PUBLIC = [
     "envkit.distributed",
     "envkit.envs",
     "envkit.errors",
+    "envkit.jax",
     "envkit.parallel",
     "envkit.realtime",
     "envkit.recording",
