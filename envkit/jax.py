@@ -85,8 +85,8 @@ class JitEnvironment:
     """Gives an environment of any kind arrays of JAX, in compiled programs and outside.
 
     `step_in_jit` makes one. Time steps are pytrees, of JAX's arrays, and an observation
-    keeps its nest. Public attributes that it does not have are those of
-    the environment. No gradients pass through an environment: to JAX an action is a
+    keeps its nest. Public attributes that it does not have are those of the
+    environment. No gradients pass through an environment: to JAX an action is a
     constant.
 
     Attributes:
