@@ -33,27 +33,47 @@ class Page:
         self._numbers = itertools.count(1)
         self.requested: list[str] = []
         self.errors: list[str] = []
+        self._loaded: set[str] = set()
 
     def do(self, method: str, **parameters: Any) -> Any:
         """Sends a command, and returns its result."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters}
         self._socket.send(json.dumps(message))
-        while True:
-            answer = json.loads(self._socket.recv(timeout=PATIENCE))
-            if answer.get("method") == "Network.requestWillBeSent":
-                self.requested.append(answer["params"]["request"]["url"])
-            elif answer.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
-                self.errors.append(json.dumps(answer["params"]))
-            if answer.get("id") == number:
-                assert "error" not in answer, answer
-                return answer["result"]
+        while (answer := self._receive()).get("id") != number:
+            pass
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def _receive(self) -> Any:
+        """Receives an answer or an event, and keeps what events tell."""
+        message = json.loads(self._socket.recv(timeout=PATIENCE))
+        method, told = message.get("method"), message.get("params", {})
+        if method == "Network.requestWillBeSent":
+            self.requested.append(told["request"]["url"])
+        elif method in ("Runtime.exceptionThrown", "Log.entryAdded"):
+            self.errors.append(json.dumps(told))
+        elif method == "Page.lifecycleEvent" and told["name"] == "load":
+            self._loaded.add(told["loaderId"])
+        return message
+
+    def _go_to(self, address: str) -> None:
+        """Goes to an address, and waits until what is there is loaded.
+
+        The document's own state tells nothing: for a moment, it is that of the page
+        before.
+        """
+        loader = self.do("Page.navigate", url=address)["loaderId"]
+        while loader not in self._loaded:
+            self._receive()
 
     def open(self, path: Path, width: int = 1200, fragment: str = "") -> None:
         """Opens a file in a window of a width, and waits until it is loaded."""
         self.do("Network.enable")
         self.do("Runtime.enable")
         self.do("Log.enable")
+        self.do("Page.enable")
+        self.do("Page.setLifecycleEventsEnabled", enabled=True)
         self.do(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -61,8 +81,9 @@ class Page:
             deviceScaleFactor=1,
             mobile=False,
         )
-        self.do("Page.navigate", url=path.as_uri() + fragment)
-        assert until(lambda: self.ask("document.readyState") == "complete")
+        # What differs by a fragment alone would not be loaded again.
+        self._go_to("about:blank")
+        self._go_to(path.as_uri() + fragment)
 
     def ask(self, expression: str) -> Any:
         """Returns the value of an expression of JavaScript."""

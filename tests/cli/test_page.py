@@ -303,7 +303,8 @@ def test_a_scrubber_and_a_plot_lead_to_a_time_step(browser, catch):
 def test_nothing_is_wider_than_the_window(browser, cart, width):
     browser.open(page_of(cart), width)
     assert browser.ask("document.documentElement.scrollWidth") <= width
-    assert browser.ask("picture.complete && picture.naturalWidth") == 640
+    width_drawn = "picture.complete && picture.naturalWidth"
+    assert until(lambda: browser.ask(width_drawn) == 640)
 
 
 @needs_chromium

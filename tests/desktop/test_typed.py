@@ -12,6 +12,7 @@ from envkit.desktop import Controls, Desktop, DesktopServer, Macros, keysym
 from envkit.desktop.typed import TypedKeys
 from envkit.key_map import key_map, pace_of
 from envkit.recording import Recording
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -31,15 +32,14 @@ def test_keys_that_are_typed_are_those_of_the_program(game, tmp_path, capsys):
     assert 0 == main(arguments)
     assert f"recorded in {path}" in capsys.readouterr().out
 
-    keys = []
-    while not game.events.empty():
-        event = game.events.get()
-        keys.append((event.key, event.down))
+    events = [game.events.get(timeout=PATIENCE) for _ in range(8)]
+    keys = [(event.key, event.down) for event in events]
     a, b, left = map(keysym, ["a", "b", "Left"])
     assert [(a, True), (a, False), (left, True), (left, False)] == keys[:4]
     assert {(a, True), (b, True)} == {*keys[4:6]}
     # What is still down is let go of in the end.
     assert {(a, False), (b, False)} == {*keys[6:]}
+    assert game.events.empty()
     episode = next(iter(Recording(path).episodes()))
     flags = [episode.action(step)["keys"].sum() for step in range(1, 4)]
     assert [1, 1, 2] == flags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import subprocess
 import sys
@@ -65,12 +66,18 @@ def test_keys_play_an_environment_and_the_title_tells_how_it_went():
         for _ in range(9):
             viewer.press("Left")
         assert has_title(viewer, r"Catch: episode 1, return -?1")
-        assert not np.array_equal(first, viewer.frame)
+
+        def has_changed():
+            viewer.update(timeout=0.1)
+            return not np.array_equal(first, viewer.frame)
+
+        assert until(has_changed)  # The title and the picture may come apart.
 
         def is_next():
             viewer.press("Left")
             viewer.update(timeout=0.1)
-            return viewer.name == "Catch: episode 2"
+            # Presses that came together may be the whole of an episode.
+            return re.match(r"Catch: episode (?!1\b)\d", viewer.name)
 
         assert until(is_next)
 
@@ -104,10 +111,10 @@ def test_each_environment_has_a_port_and_observers_their_own_password():
         watching.refresh()
         assert until(lambda: watching.update(0.1))
         assert np.array_equal(before, watching.frame)
-        for key in ("Left", "Right", "Up", "Down"):
-            playing.press(key)
+        around = itertools.cycle(("Left", "Up", "Right", "Down"))
 
         def has_changed():
+            playing.press(next(around))  # All of them may lead back.
             watching.update(timeout=0.1)
             return not np.array_equal(before, watching.frame)
 
