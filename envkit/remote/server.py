@@ -421,7 +421,10 @@ class Server:
             name = str(said.get("session"))
             session = self._sessions.get(name)
             crash = self._crashed.get(name)
-        if crash is not None:
+        # It may have ended just now, and its thread has not noted that yet.
+        if isinstance(session, SessionProcess) and session.ended:
+            crash = session.end
+        if crash:
             raise Refusal(f"The process of the session {crash}.")
         if session is None or session.ended:
             raise Refusal(
@@ -439,6 +442,7 @@ class Server:
             raise Refusal("The session is another client's.")
         wire.tell({**proof, "session": session.id})
         if not session.take_up(sock, said):
+            self._known(said)
             raise Refusal("The session has ended.")
         return True
 

@@ -243,11 +243,11 @@ class SessionProcess:
             self.cut()
             code = 0
             self._process.wait()
-        self.ended = True
         if code < 0:
             self.end = f"was killed by {signal.Signals(-code).name}"
         elif code:
             self.end = f"exited with code {code}"
+        self.ended = True  # Last, for threads that look how it ended when it has.
         # What its environments have started and left behind.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)

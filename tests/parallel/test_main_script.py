@@ -264,7 +264,7 @@ ParallelPyEnvironment([make_held])
 
     assert (
         "envkit.errors.ConstructorError: The specs of the environments cannot be sent "
-        "to another process: its element 1, element 0, element 0 is a Held object."
+        "to another process: its element 0 is a Held object."
         "\n\n  why    TypeError: cannot pickle '_thread.lock' object\n"
     ) in error
 
