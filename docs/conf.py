@@ -77,7 +77,7 @@ nitpick_ignore_regex = [
         r"(abc|argparse|collections|concurrent|cProfile|enum|np|npt|numpy|os|pathlib"
         r"|socket|ssl|tensorflow|torch|types|typing|zipfile)\..*",
     ),
-    (r"py:class", r"(.*\.)?(Self|Spec\w*T|Change|Ignored|Info|Method|Path)"),
+    (r"py:class", r"(.*\.)?(Self|Spec\w*T|AnyPool|Change|Ignored|Info|Method|Path)"),
 ]
 intersphinx_mapping = {}
 if tags.has("online"):  # noqa: F821  # Sphinx puts `tags` here

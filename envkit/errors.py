@@ -11,6 +11,7 @@ EnvkitError
 │   ├── EnvironmentRaised             an environment raised; of its class too
 │   ├── WorkerCrashed                 the process is gone
 │   └── WorkerTimeout(TimeoutError)   alive, but past its deadline
+├── CheckpointError(ValueError)       a checkpoint that cannot be read or does not fit
 ├── RecordingError(ValueError)        a recording that cannot be written, read or played
 │   └── RecordingEnded                all its episodes have been played
 ├── CompileError(TypeError)           rules that numba cannot compile
@@ -42,6 +43,7 @@ from envkit.text import a_or_an
 
 __all__ = [
     "CallOrderError",
+    "CheckpointError",
     "ClosedError",
     "CompileError",
     "ConstructorError",
@@ -318,6 +320,10 @@ class WorkerTimeout(WorkerError, TimeoutError):
     env: int | None = None
     timeout: float | None = None
     stderr_tail: str = ""
+
+
+class CheckpointError(EnvkitError, ValueError):
+    """A checkpoint of a pool cannot be read, or is one of other environments."""
 
 
 class RecordingError(EnvkitError, ValueError):

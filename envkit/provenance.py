@@ -374,8 +374,11 @@ def to_plain(value: Any, place: str = "value", other: Other | None = None) -> An
     if kind is tuple:
         return {"$tuple": _items(value, place, other)}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = zip(value._fields, _items(value, place, other), strict=True)
-        return {"$namedtuple": {"name": name_of(kind), "fields": dict(fields)}}
+        fields = {
+            name: to_plain(item, f"{place}.{name}", other)
+            for name, item in zip(value._fields, value, strict=True)
+        }
+        return {"$namedtuple": {"name": name_of(kind), "fields": fields}}
     if kind is dict:
         return _dict(value, place, other)
     if isinstance(value, np.ndarray | np.generic) and not value.dtype.fields:
@@ -415,9 +418,12 @@ def _dict(value: dict[Any, Any], place: str, other: Other | None) -> Any:
 
 
 def _array(array: Any) -> dict[str, Any]:
+    # Sums over an array in the other order may differ in the last bit.
+    order = {"order": "F"} if array.flags.fnc else {}
     return {
         "dtype": array.dtype.str,
         "shape": list(array.shape),
+        **order,
         "data": _text(array.tobytes()),
     }
 
@@ -458,7 +464,7 @@ def from_plain(data: Any, other: Callable[[str, Any], Any] | None = None) -> Any
 
 def _read_array(data: Any, _: Any) -> Any:
     content = np.frombuffer(_bytes(data["data"]), np.dtype(data["dtype"]))
-    return content.reshape(data["shape"]).copy()
+    return content.reshape(data["shape"]).copy(data.get("order", "C"))
 
 
 def _read_objects(data: Any, read: Callable[[Any], Any]) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from envkit import errors
 from envkit.errors import (
     CallOrderError,
+    CheckpointError,
     ClosedError,
     CompileError,
     ConstructorError,
@@ -61,6 +62,7 @@ ONE_OF_EACH = [
     worker_crashed(),
     WorkerTimeout("what happened", worker=2, envs=(7,)),
     RecordingError("what happened"),
+    CheckpointError("what happened"),
     RecordingEnded("what happened"),
     CompileError("what happened"),
     RulesDiffer("what happened"),
@@ -79,6 +81,7 @@ BASES = {
     EnvironmentRaised: (WorkerError,),
     WorkerCrashed: (WorkerError,),
     WorkerTimeout: (WorkerError, TimeoutError),
+    CheckpointError: (EnvkitError, ValueError),
     RecordingError: (EnvkitError, ValueError),
     RecordingEnded: (RecordingError,),
     CompileError: (EnvkitError, TypeError),

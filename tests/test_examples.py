@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 import envkit
 from envkit.testing import check_environment
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -76,6 +78,43 @@ def test_q_learning_learns_to_catch():
     output = run("examples/q_learning.py", "--steps=1200")
     returns = [float(line.split()[-1]) for line in output.splitlines()]
     assert returns[0] < 0.0 < returns[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("backend", ["process", "inline"])
+def test_a_run_that_is_stopped_by_signals_ends_as_one_that_is_not(tmp_path, backend):
+    options = ["--num_envs=8", "--steps=300", "--save_every=20"]
+    file = "examples/preempted.py"
+    whole = run(
+        file, *options, f"--checkpoint={tmp_path / 'whole'}", "--backend=inline"
+    )
+    command = [
+        *(sys.executable, "-u", file, *options),
+        *(f"--checkpoint={tmp_path / 'often'}", f"--backend={backend}"),
+    ]
+    # Stopped where it stands when so many lines have come: asked to, and not asked.
+    stops = [(1, signal.SIGTERM), (4, signal.SIGTERM), (3, signal.SIGKILL)]
+    said = ""
+    for lines, number in [*stops, (0, None)]:
+        with subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as program:
+            said = "".join(program.stdout.readline() for _ in range(lines))
+            if number is not None:
+                program.send_signal(number)
+            rest, errors = program.communicate(timeout=PATIENCE)
+        said += rest
+        # It may have come to the end before the signal came.
+        assert program.returncode in (0, -signal.SIGKILL), errors
+    last = said.splitlines()[-1]
+    assert last == whole.splitlines()[-1]
+    assert last.startswith("learned ")
 
 
 @pytest.mark.parametrize("how", ["compiled", "plain"])

@@ -761,6 +761,9 @@ def _restore_game(ple: Any, saved: _SavedGame) -> Any:
     name = type(ple.game).__qualname__
     if saved.game != name:
         raise ValueError(f"{name} was given the state of another game: {saved.game}.")
+    # Plain data may come from a file, and holds arrays but no bytes.
+    if type(saved.content) is not bytes:
+        raise ValueError(f"{name} was given a state whose content is not bytes.")
     staying = _staying(ple)
     loaded = _Unpickler(io.BytesIO(saved.content), staying).load()
     of_ple, of_game, shown, beside = loaded

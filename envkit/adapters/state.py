@@ -268,6 +268,11 @@ class _Staying:
         return buffer.getvalue()
 
     def loads(self, content: bytes) -> Any:
+        # Plain data may come from a file, and holds arrays but no bytes.
+        if type(content) is not bytes:
+            raise ValueError(
+                f"A snapshot's content must be bytes, got {type(content)}."
+            )
         value, held = _Unpickler(io.BytesIO(content), self._find).load()
         for function, what_it_held in held:
             bring_back(function, what_it_held)

@@ -161,7 +161,8 @@ class Request(NamedTuple):
         number: Which request of the pool this is; the reply repeats it.
         method: "call", "access", "set_attr", "env_is_wrapped", "get_state",
             "set_state", "seed", "seed_rows", "reset" for the options of one, "render",
-            "get_info", or "replay" with a `ReplayPlan`.
+            "get_info", "save" and "note_seed" for checkpoints, or "replay" with a
+            `ReplayPlan`.
         envs: The environments concerned, by their index in the pool.
         arguments: What the method needs, one entry for each environment; pickled
             while on its way to another process.

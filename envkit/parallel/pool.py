@@ -458,6 +458,24 @@ class Pool:
             ]
         )
 
+    def known_seeds(self) -> tuple[list[Any] | None, list[int]]:
+        """Returns what those that replace environments are seeded with.
+
+        Returns:
+            The seeds, if there are any, and for each environment how often its worker
+            was restarted.
+        """
+        restarts = [
+            self._workers.restarts_of(env, self._worker_of(env))
+            for env in range(len(self.rows_of_env))
+        ]
+        return self._workers.seeds, restarts
+
+    def continue_seeds(self, seeds: list[Any] | None, restarts: list[int]) -> None:
+        """Continues with what `known_seeds` of another pool returned."""
+        self._workers.seeds = seeds
+        self._workers.earlier_restarts = list(restarts)
+
     # Facts, and the end.
 
     def worker_facts(self) -> list[tuple[int, str, bool, int, tuple[int, int]]]:

@@ -41,6 +41,7 @@ from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
+    from envkit.parallel.checkpoint import Saved
     from envkit.parallel.pool import Pool
     from envkit.parallel.restarts import RestartPolicy
     from envkit.parallel.statistics import PoolStatistics
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["GRACE", "PoolEnvironment", "in_turn"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+AnyPool = TypeVar("AnyPool", bound="PoolEnvironment")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -84,6 +86,8 @@ class PoolEnvironment:
     _moves_plainly = False
     _begins_at_once = False
     _is_inherited = False
+    #: What `save` was given as `extra`, in a pool that `load` has made.
+    extra: Any = None
     # Whether close(), in any thread, ends the calls of others.
     _closes_at_once = True
 
@@ -672,8 +676,12 @@ class PoolEnvironment:
                     raise
             return pool.ask(method, envs, values)
 
-    def _state(self) -> PoolState:
-        """Saves where everything stands, when no row owes an answer."""
+    def _state(self, environments: tuple[bytes, ...] | None = None) -> PoolState:
+        """Saves where everything stands, when no row owes an answer.
+
+        Args:
+            environments: Their states, if they have been asked.
+        """
         slab, begun = self._pool.slab, self._pool.begun
         shown = standing = None
         if begun.any():
@@ -681,7 +689,7 @@ class PoolEnvironment:
             shown = self._structure.unflatten(slab.read(self._everyone))
             standing = self._structure.unflatten(slab.read_standing(self._everyone))
         return PoolState(
-            environments=self._states(),
+            environments=self._states() if environments is None else environments,
             time_step=shown,
             standing=standing,
             autoreset=self._order.value,
@@ -726,6 +734,115 @@ class PoolEnvironment:
             pool.rows.stand(flatten(shown), flatten(standing))
         pool.note_restored(state.begun, state.new_rows)
         return shown
+
+    @in_turn
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        extra: Any = None,
+        *,
+        pickle: bool = False,
+    ) -> None:
+        """Writes a checkpoint, from which `load` continues bit for bit.
+
+        A checkpoint that was there is replaced when the new one is whole and on the
+        disk; it stays where writing fails, and when the program is killed meanwhile.
+
+        Args:
+            path: The file.
+            extra: What to save beside, as the weights of a learner and the state of its
+                random generator: numbers, text, arrays, and lists, tuples and
+                dictionaries of them.
+            pickle: Whether what is not such plain data is pickled.
+
+        Raises:
+            TypeError: The state of an environment, or `extra`, is not plain data.
+            NotImplementedError: An environment cannot save its state.
+        """
+        from envkit.parallel.checkpoint import Saved, not_plain, write_checkpoint
+
+        self._check_idle("save")
+        self._settle()
+        results = self._ask_there("save", [pickle] * len(self._pool.rows_of_env))
+        self._pool.raise_failures(range(len(results)), results)
+        for env, (token, _) in enumerate(results):
+            if isinstance(token, str):
+                raise not_plain(f"in env {env}, {token}")
+        state = self._state(tuple(token for token, _ in results))
+        shown = standing = None
+        if state.standing is not None:
+            shown, standing = map(
+                self._structure.flatten, (state.time_step, state.standing)
+            )
+        seeds, restarts = self._pool.known_seeds()
+        saved = Saved(
+            state._replace(time_step=None, standing=None),
+            shown,
+            standing,
+            self._order_kept.value,
+            list(self._structure.paths),
+            self._noted_seed,
+            seeds,
+            restarts,
+            [known for _, known in results],
+            extra,
+        )
+        write_checkpoint(path, saved, pickle)
+
+    # A wrapper around the pool does not hand it on, because what the wrapper holds
+    # would be missing.
+    save.is_not_forwarded = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def load(
+        cls: type[AnyPool],
+        path: str | os.PathLike[str],
+        env_constructors: Any,
+        *,
+        pickle: bool = False,
+        **options: Any,
+    ) -> AnyPool:
+        """Makes a pool that continues where the one stood that `save` was called of.
+
+        The same actions give the same time steps as there, whatever the backend and the
+        number of workers. What `save` was given as `extra` is the pool's `extra`.
+
+        Args:
+            path: The checkpoint.
+            env_constructors: What builds the environments, as in the pool that was
+                saved.
+            pickle: Whether to read what is pickled in the file, which runs any code
+                that it holds. Without it, no file can run code.
+            **options: Other arguments of the class; `autoreset` is that of the pool
+                that was saved, unless it is given.
+
+        Raises:
+            CheckpointError: The file is not a checkpoint, was truncated or altered, or
+                is one of other environments. Then no pool is left running.
+        """
+        from envkit.parallel.checkpoint import load_pool
+
+        return load_pool(  # type: ignore[no-any-return]  # it makes one of `cls`
+            cls, path, env_constructors, pickle, options
+        )
+
+    def _continue(self, saved: Saved) -> None:
+        """Continues where the pool of a checkpoint stood."""
+        from envkit.parallel.checkpoint import check_paths
+
+        state, unflatten = saved.state, self._structure.unflatten
+        check_paths(saved, self._structure.paths)
+        if saved.time_step is not None and saved.standing is not None:
+            state = state._replace(
+                time_step=unflatten(saved.time_step),
+                standing=unflatten(saved.standing),
+            )
+        results = self._ask_there("note_seed", saved.known)
+        self._pool.raise_failures(range(len(results)), results)
+        self._pool.continue_seeds(saved.seeds, saved.restarts)
+        self._noted_seed = saved.noted_seed
+        cast("Any", self).set_state(state)  # Each kind of pool has its own.
+        self.extra = saved.extra
 
     # About the pool.
 

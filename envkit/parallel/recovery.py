@@ -302,6 +302,8 @@ class Recovery:
                     self._note_seed(known, method, argument)
             elif method == "set_state":
                 self._states[env] = argument
+            elif method == "note_seed":
+                known.seed, known.rebuilds = argument
         self._asked[worker] = _Asked(question, request, noted)
 
     def note_answered(self, worker: int) -> None:

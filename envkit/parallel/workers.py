@@ -240,6 +240,9 @@ class Workers:
         self._backend = backend
         self._options = options
         self.seeds: list[Any] | None = None
+        # How often each environment's worker was restarted in the run that a
+        # checkpoint continues, because seeds of later ones are counted on from there.
+        self.earlier_restarts = [0] * len(constructors)
         self.workers = _dealt(constructors, options.num_workers)
         self.restarts = [0] * len(self.workers)
         self.numbers = itertools.count(1)
@@ -522,9 +525,13 @@ class Workers:
         if self.seeds is None:
             return (None,) * len(self.workers[index].constructors)
         return tuple(
-            derived_seed(self.seeds[env], self.restarts[index])
+            derived_seed(self.seeds[env], self.restarts_of(env, index))
             for env in self._envs_of(index)
         )
+
+    def restarts_of(self, env: int, worker: int) -> int:
+        """Returns how often the worker of an environment was restarted, ever."""
+        return self.restarts[worker] + self.earlier_restarts[env]
 
     def _job(self, index: int) -> WorkerJob:
         worker = self.workers[index]

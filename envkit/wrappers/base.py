@@ -125,7 +125,16 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 name=name,
                 obj=self,
             )
-        return getattr(self._env, name)
+        found = getattr(self._env, name)
+        if name == "save" and hasattr(found, "is_not_forwarded"):
+            raise AttributeError(
+                f"{type(self).__name__!r} is around a pool, and a checkpoint of the "
+                "pool would lack what the wrapper holds. Let the constructors wrap "
+                "each environment, or save the pool and keep the rest in its extra.",
+                name=name,
+                obj=self,
+            )
+        return found
 
     def __repr__(self) -> str:
         shown = "".join(f", {name}={getattr(self, name)!r}" for name in self._shown)

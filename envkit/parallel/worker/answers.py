@@ -97,6 +97,10 @@ class Answers:
                 return self._dump_state(env.get_state())
             case "set_state":
                 return self._set_state(seat, *argument)
+            case "save":
+                return self._saved(env.get_state(), argument), self._host.known(index)
+            case "note_seed":
+                return self._host.note_seed(index, *argument)
         raise ValueError(f"The request {method!r} does not exist.")
 
     def _take_options(self, seat: Seat, options: Any, mask: Array | None) -> None:
@@ -109,9 +113,27 @@ class Answers:
         number = (self._sequence[row] + 2) & _LARGEST
         seat.options = SentOptions(seat.env, row, number, options, mask)
 
+    def _saved(self, state: Any, pickles: bool) -> bytes | str:
+        """Returns a state for a checkpoint, or why it cannot be in one."""
+        from envkit.parallel.worker.plain_states import plain_state  # few ever save
+        from envkit.provenance import PlainDataError
+
+        try:
+            return plain_state(state)
+        except PlainDataError as error:
+            return self._dump_state(state) if pickles else str(error)
+
+    def _read_state(self, state: bytes) -> Any:
+        from envkit.parallel.worker.plain_states import (
+            is_plain_state,
+            read_plain_state,
+        )
+
+        return (read_plain_state if is_plain_state(state) else self._load_state)(state)
+
     def _set_state(self, seat: Seat, state: bytes, ended: Sequence[bool]) -> None:
         try:
-            token = self._load_state(state)
+            token = self._read_state(state)
         except Exception as error:  # Broken bytes may raise anything.
             raise ValueError(
                 f"The state cannot be read: {type(error).__name__}: {error}"
