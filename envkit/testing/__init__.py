@@ -1,4 +1,4 @@
-"""The public test kit: a checker, example environments, a clock."""
+"""The public test kit: a checker, example environments, faults, a clock."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from envkit.testing.envs import (
     TracingEnv,
     check_trace,
 )
+from envkit.testing.faults import Chaos, Fault, chaos
 from envkit.testing.report import CheckFailed, EnvironmentReport, Outcome
 
 __all__ = [
+    "Chaos",
     "CheckFailed",
     "CountingEnv",
     "CrashingEnv",
     "EnvironmentReport",
     "EpisodeCountingEnv",
+    "Fault",
     "ManualClock",
     "NestedCountingEnv",
     "Outcome",
     "ScriptedEnv",
     "SlowEnv",
     "TracingEnv",
+    "chaos",
     "check_environment",
     "check_trace",
 ]

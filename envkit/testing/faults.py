@@ -1,0 +1,440 @@
+"""`chaos`: kills, stops and slows the workers of a pool, to test what uses it.
+
+Which worker is chosen, and what for, follows from a seed. A thread does it after random
+times, or each so many steps the thread that steps: then runs can be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import random
+import select
+import signal
+import socket
+import threading
+import time
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from envkit.arguments import checked_size, is_number
+from envkit.specs.validation import describe
+from envkit.text import a_or_an
+
+if TYPE_CHECKING:
+    from envkit.parallel.statistics import WorkerStatistics
+
+__all__ = ["Chaos", "Fault", "chaos"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_KILL, _HANG, _SLOW = "kill", "hang", "slow"
+_NAMES = {_KILL: "kills_per_minute", _HANG: "hangs", _SLOW: "slow"}
+# The longest that a slow worker stands still, in seconds.
+_LONGEST_PAUSE = 0.5
+# How long one hangs that no timeout ends, and how much longer than a timeout others do:
+# a question, or a reset without a timeout, would otherwise wait forever.
+_HANG_SECONDS = 5.0
+# A process ends a moment after SIGKILL, unless a disk or a driver holds it.
+_END_SECONDS = 10.0
+
+
+class Fault(NamedTuple):
+    """One thing that was done to a worker.
+
+    Attributes:
+        seconds: When, since the begin.
+        what: "kill", "hang" or "slow".
+        worker: The index of the worker.
+        pid: Its process.
+        rows: The rows that it runs.
+    """
+
+    seconds: float
+    what: str
+    worker: int
+    pid: int
+    rows: tuple[int, ...]
+
+
+class Chaos:
+    """Kills, stops and slows workers of a pool until it is closed; see `chaos`.
+
+    Attributes:
+        log: All that was done, in order.
+    """
+
+    def __init__(
+        self,
+        pool: Any,
+        *,
+        seed: int = 0,
+        kills_per_minute: float = 6.0,
+        hangs: float = 0.0,
+        slow: float = 0.0,
+        every_steps: int | None = None,
+    ) -> None:
+        """Begins; the arguments are those of `chaos`."""
+        self._rates = _checked_rates(
+            {_KILL: kills_per_minute, _HANG: hangs, _SLOW: slow}
+        )
+        if every_steps is not None:
+            every_steps = checked_size("every_steps", every_steps, hint=" or None")
+        self._environment = environment = _pool_in(pool)
+        self._host = socket.gethostname()
+        _check_has_processes(environment, self._host)
+        step_timeout = _check_survives(environment, self._rates)
+        self._hang_seconds = 2.0 * (step_timeout or 0.0) + _HANG_SECONDS
+        self.log: list[Fault] = []
+        self._random = random.Random(seed)
+        self._began = time.monotonic()
+        # Guards what follows. Those that are stopped, each with its pidfd, or -1, and
+        # the time at which it goes on.
+        self._turn = threading.Condition()
+        self._stopped: dict[int, tuple[int, float]] = {}
+        self._killed: set[int] = set()
+        self._is_over = False
+        self._next = math.inf
+        self._every, self._steps = every_steps, 0
+        self._before: dict[str, Any] = {}
+        if every_steps is None:
+            self._next = self._began + self._drawn_pause()
+        else:
+            self._hook(environment._pool)
+        self._thread = threading.Thread(
+            target=self._run, name="envkit-chaos", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each kind of fault was made, with the keys kill, hang and slow."""
+        found = Counter(fault.what for fault in list(self.log))
+        return {what: found[what] for what in _NAMES}
+
+    def __repr__(self) -> str:
+        counts = self.counts
+        return (
+            f"Chaos(kills={counts[_KILL]}, hangs={counts[_HANG]}, slow={counts[_SLOW]})"
+        )
+
+    def close(self) -> None:
+        """Ends it, and lets workers go on that are stopped; harmless when repeated."""
+        from envkit.parallel.system.ctrl_c import uninterrupted
+
+        with uninterrupted(), self._turn:
+            if not self._is_over:
+                self._is_over = True
+                self._unhook()
+                self._release(math.inf)
+                self._turn.notify_all()
+
+    def __enter__(self) -> Chaos:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # When.
+
+    def _drawn_pause(self) -> float:
+        return self._random.expovariate(sum(self._rates.values()) / 60.0)
+
+    def _run(self) -> None:
+        """Makes faults when their time has come, and ends those that pass."""
+        with self._turn:
+            while not self._is_over:
+                now = time.monotonic()
+                self._release(now)
+                if now >= self._next:
+                    if self._environment._closed:
+                        return
+                    self._strike()
+                    self._next = time.monotonic() + self._drawn_pause()
+                due = min([self._next, *(due for _, due in self._stopped.values())])
+                seconds = max(due - time.monotonic(), 0.0)
+                self._turn.wait(min(seconds, threading.TIMEOUT_MAX))
+
+    def _hook(self, engine: Any) -> None:
+        """Puts this in front of the two methods by which all steps are asked for."""
+        from envkit.parallel.slab import STEP
+
+        step_all, submit = engine.step_all, engine.submit
+
+        def counted_step_all() -> None:
+            self._note_step()
+            step_all()
+
+        def counted_submit(rows: Any, command: Any) -> None:
+            if rows.size and np.any(np.equal(command, STEP)):
+                self._note_step()
+            submit(rows, command)
+
+        self._before = {name: vars(engine).get(name) for name in ("step_all", "submit")}
+        engine.step_all, engine.submit = counted_step_all, counted_submit
+
+    def _unhook(self) -> None:
+        hooks = vars(self._environment._pool)
+        for name, before in self._before.items():
+            if before is None:
+                del hooks[name]
+            else:
+                hooks[name] = before  # That of another one, around the same pool.
+
+    def _note_step(self) -> None:
+        """Counts a step that is about to be asked for; at some a fault comes first."""
+        self._steps += 1
+        if self._every is None or self._steps % self._every:
+            return
+        with self._turn:
+            pid = None if self._is_over else self._strike()
+            self._turn.notify_all()  # One that is stopped may go on before all others.
+        if pid is not None:
+            _await_end(pid)
+
+    # What.
+
+    def _strike(self) -> int | None:
+        """Does something to a worker; returns the process if it was killed."""
+        # Each fault takes as many random numbers, whether it can be made or not.
+        (what,) = self._random.choices(
+            list(self._rates), weights=list(self._rates.values())
+        )
+        chosen, share = self._random.random(), self._random.random()
+        workers = _workers_of(self._environment, self._host)
+        if not workers:
+            return None
+        worker = workers[int(chosen * len(workers))]
+        pid = worker.pid
+        if not worker.is_alive or pid in self._killed:
+            return None  # It is being replaced.
+        if what != _KILL and pid in self._stopped:
+            return None
+        from envkit.parallel.system.ctrl_c import uninterrupted
+
+        with uninterrupted():
+            now = time.monotonic()
+            life = _life_of(pid)
+            if life is None:
+                return None  # It has ended by another cause.
+            if what == _KILL:
+                self._killed.add(pid)
+                done = _send(pid, signal.SIGKILL, life)
+                _close(life)
+            else:
+                seconds = self._hang_seconds
+                if what == _SLOW:
+                    seconds = share * _LONGEST_PAUSE
+                # Noted first, because only what is noted goes on in any case.
+                self._stopped[pid] = life, now + seconds
+                done = _send(pid, signal.SIGSTOP, life)
+            if done:
+                fault = Fault(now - self._began, what, worker.worker, pid, worker.envs)
+                self.log.append(fault)
+        if not done:
+            return None
+        _LOGGER.info("%s of worker %d (pid %d)", what, worker.worker, pid)
+        return pid if what == _KILL else None
+
+    def _release(self, now: float) -> None:
+        """Lets workers go on whose time has come."""
+        for pid, (life, due) in list(self._stopped.items()):
+            if due <= now:
+                _send(pid, signal.SIGCONT, life)
+                del self._stopped[pid]
+                _close(life)
+
+
+def chaos(
+    pool: Any,
+    *,
+    seed: int = 0,
+    kills_per_minute: float = 6.0,
+    hangs: float = 0.0,
+    slow: float = 0.0,
+    every_steps: int | None = None,
+) -> Chaos:
+    """Kills, stops and slows workers of a pool at random, until the block ends.
+
+    A worker that is killed gets SIGKILL. One that hangs gets SIGSTOP, and stays so
+    until the pool kills it because it exceeds `step_timeout`; at the latest it goes on
+    5 seconds after twice that time. A slow one stands still for up to half a second.
+
+    What is chosen follows from the seed, and so do the times. With `every_steps`, a
+    fault comes right before every so many steps of the batch, in the thread that
+    steps, and a killed worker has ended before the step is asked for: with at least 2,
+    a run can be repeated.
+
+    Args:
+        pool: A pool whose workers are processes of this machine, or a wrapper of one.
+        seed: From which the choices follow.
+        kills_per_minute: How many workers are killed in a minute, on the average.
+        hangs: How many hang in a minute.
+        slow: How many are slow in a minute.
+        every_steps: After how many steps one fault comes; the three numbers before are
+            then the weights by which its kind is drawn.
+
+    Returns:
+        A context manager with the `log` of what was done. Without a `with` statement,
+        call its `close()`.
+
+    Raises:
+        TypeError: `pool` is something else.
+        ValueError: A rate is negative, or all are 0, or no worker is a process of
+            this machine.
+
+    Example:
+        >>> from envkit import ParallelPyEnvironment, RestartPolicy
+        >>> from envkit.testing import CountingEnv, chaos
+        >>> policy = RestartPolicy(max_restarts=1000, recover="replay")
+        >>> env = ParallelPyEnvironment(
+        ...     [CountingEnv] * 2, num_workers=2, on_worker_failure=policy
+        ... )
+        >>> with env, chaos(env, every_steps=2) as trouble:
+        ...     _ = env.reset()
+        ...     for _ in range(4):
+        ...         time_step = env.step([0, 0])
+        >>> trouble, time_step.observation.tolist()
+        (Chaos(kills=2, hangs=0, slow=0), [4, 4])
+    """
+    return Chaos(
+        pool,
+        seed=seed,
+        kills_per_minute=kills_per_minute,
+        hangs=hangs,
+        slow=slow,
+        every_steps=every_steps,
+    )
+
+
+def _checked_rates(rates: dict[str, Any]) -> dict[str, float]:
+    for what, rate in rates.items():
+        if not is_number(rate) or not 0 <= rate < math.inf:
+            raise ValueError(
+                f"{_NAMES[what]} must be a number of at least 0, got {describe(rate)}."
+            )
+    if not any(rates.values()):
+        raise ValueError(
+            "One of kills_per_minute, hangs and slow must be larger than 0: otherwise "
+            "nothing happens to any worker."
+        )
+    return {what: float(rate) for what, rate in rates.items()}
+
+
+def _pool_in(env: Any) -> Any:
+    """Returns the pool inside of wrappers."""
+    from envkit.parallel.pool_environment import PoolEnvironment
+
+    inner = env
+    while not isinstance(inner, PoolEnvironment):
+        if hasattr(inner, "wrapped_env"):
+            inner = inner.wrapped_env()
+        elif hasattr(inner, "pyenv"):
+            inner = inner.pyenv
+        else:
+            raise TypeError(
+                "pool must be a ParallelPyEnvironment or an AsyncParallelPyEnvironment,"
+                f" or a wrapper of one, got {a_or_an(type(env).__name__)}."
+            )
+    return inner
+
+
+def _check_has_processes(environment: Any, host: str) -> None:
+    environment._check_open("chaos")
+    backend = environment._backend.name
+    name = type(environment).__name__
+    if not environment._backend.can_kill:
+        raise ValueError(
+            f"pool must have workers that are processes, but this {name} has "
+            f'backend="{backend}". Pass backend="process".'
+        )
+    if not _workers_of(environment, host):
+        raise ValueError(
+            f"pool must have workers on this machine ({host}), but all workers of this "
+            f"{name} are on others. Try it with links to this machine."
+        )
+
+
+def _check_survives(environment: Any, rates: dict[str, float]) -> float | None:
+    """Warns if the pool does not go on after such faults; returns its step_timeout."""
+    options = environment._pool._options
+    timeout: float | None = options.step_timeout
+    if rates[_HANG] and timeout is None:
+        warnings.warn(
+            "The pool has no step_timeout, so a worker that hangs is waited for: it "
+            f"goes on after {_HANG_SECONDS:g} seconds. To have it replaced, pass "
+            "step_timeout= to the pool.",
+            stacklevel=4,
+        )
+    is_lost = rates[_KILL] or (rates[_HANG] and timeout is not None)
+    if is_lost and options.policy is None:
+        warnings.warn(
+            "The pool has no RestartPolicy, so the first worker that is lost ends the "
+            "program with an error. To see it go on, pass "
+            "on_worker_failure=RestartPolicy(max_restarts=1000) to the pool.",
+            stacklevel=4,
+        )
+    return timeout
+
+
+def _workers_of(environment: Any, host: str) -> list[WorkerStatistics]:
+    """Returns the workers that are processes of this machine, none once it closes."""
+    try:
+        workers = environment.statistics().workers
+    except Exception:
+        if not environment._closed:  # by another thread
+            raise
+        return []
+    return [worker for worker in workers if worker.host in ("", host)]
+
+
+def _life_of(pid: int) -> int | None:
+    """Returns the pidfd of a process, -1 where there are none; `None` if it ended."""
+    if not hasattr(os, "pidfd_open"):
+        return -1
+    try:
+        life = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    if _ends(life, 0.0):
+        os.close(life)
+        return None
+    return life
+
+
+def _ends(life: int, seconds: float) -> bool:
+    """Waits at most so long until a process has ended; returns True if it has."""
+    poller = select.poll()
+    poller.register(life, select.POLLIN)
+    return bool(poller.poll(1000 * seconds))
+
+
+def _await_end(pid: int) -> None:
+    """Waits until a process has ended that was killed."""
+    life = _life_of(pid)
+    if life is not None and life >= 0:
+        try:
+            _ends(life, _END_SECONDS)
+        finally:
+            os.close(life)
+
+
+def _close(life: int) -> None:
+    if life >= 0:
+        os.close(life)
+
+
+def _send(pid: int, number: int, life: int) -> bool:
+    """Sends a signal; returns False if the process is gone."""
+    try:
+        if life >= 0:
+            signal.pidfd_send_signal(life, number)
+        else:
+            os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,234 @@
+"""`chaos`: workers of a pool are killed and stopped while it is used."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
+from envkit.errors import ClosedError, WorkerCrashed
+from envkit.parallel.backends.linked import linked
+from envkit.testing import CountingEnv, chaos, faults
+from envkit.wrappers import TimeLimit
+from tests.waiting import is_running, until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
+
+ENDLESS = RestartPolicy(max_restarts=10**6, within=None, backoff=0.0)
+REPLAY = RestartPolicy(max_restarts=10**6, within=None, backoff=0.0, recover="replay")
+
+
+def pool_of(kind=ParallelPyEnvironment, **options):
+    how = {"num_workers": 2, "on_worker_failure": ENDLESS, **options}
+    if "backend" in options:
+        del how["num_workers"]
+    return kind([CountingEnv] * 2, **how)
+
+
+def stepped(steps, **options):
+    """Returns what a run of so many steps shows, and which faults came."""
+    with pool_of() as pool, chaos(pool, **options) as trouble:
+        shown = [pool.reset()]
+        marks = []
+        for _ in range(steps):
+            shown.append(pool.step([0, 0]))
+            marks.append(pool.repaired.tolist())
+        faults = [(fault.what, fault.worker, fault.rows) for fault in trouble.log]
+        restarts = pool.statistics().restarts
+    stream = [(each.step_type.tolist(), each.observation.tolist()) for each in shown]
+    return stream, marks, faults, restarts
+
+
+# By steps.
+
+
+def test_the_same_seed_kills_the_same_workers_before_the_same_steps():
+    first = stepped(9, seed=3, every_steps=3)
+    stream, marks, faults, restarts = first
+    assert first == stepped(9, seed=3, every_steps=3)
+    assert [("kill", row, (row,)) for _, row, _ in faults] == faults
+    assert 3 == len(faults) == restarts
+    killed = [worker for _, worker, _ in faults]
+    expected = [[False, False] for _ in range(9)]
+    for step, row in zip((2, 5, 8), killed, strict=True):
+        expected[step][row] = True
+        assert 2 == stream[step + 1][0][row]  # a LAST
+    assert expected == marks
+
+
+@pytest.mark.parametrize("links", [False, True])
+def test_environments_that_recover_show_nothing_of_it(links):
+    where = {"backend": linked(["envkit worker {address}"] * 2)} if links else {}
+    with pool_of(on_worker_failure=REPLAY, **where) as pool:
+        pool.reset()
+        with chaos(pool, every_steps=2) as trouble:
+            shown = [pool.step([0, 0]).observation.tolist() for _ in range(6)]
+        assert {"kill": 3, "hang": 0, "slow": 0} == trouble.counts
+        assert [[step, step] for step in range(1, 7)] == shown
+        assert (3, 3) == (pool.statistics().restarts, pool.statistics().recovered)
+
+
+def test_a_worker_that_is_slow_is_waited_for_and_no_policy_is_needed():
+    with pool_of(on_worker_failure="raise") as pool:
+        pool.reset()
+        with chaos(pool, kills_per_minute=0, slow=1, every_steps=2) as trouble:
+            shown = [pool.step([0, 0]).observation.tolist() for _ in range(4)]
+        assert ["slow"] * 2 == [fault.what for fault in trouble.log]
+        assert [4, 4] == shown[-1]
+
+
+def test_a_worker_that_hangs_is_replaced_when_it_is_late():
+    with pool_of(step_timeout=0.5) as pool:
+        pool.reset()
+        with chaos(pool, kills_per_minute=0, hangs=1, every_steps=2) as trouble:
+            assert until(lambda: pool.step([0, 0]) and pool.repaired.any())
+        hung = trouble.log[0]
+        assert ("hang", (hung.worker,)) == (hung.what, hung.rows)
+        assert until(lambda: not is_running(hung.pid))
+
+
+def test_workers_that_hang_go_on_when_ctrl_c_ends_the_block():
+    def use(pool):
+        with chaos(pool, kills_per_minute=0, hangs=10_000) as trouble:
+            assert until(lambda: trouble.counts["hang"] == 2)
+            signal.raise_signal(signal.SIGINT)
+
+    with pool_of(step_timeout=100.0) as pool:
+        pool.reset()
+        with pytest.raises(KeyboardInterrupt):
+            use(pool)
+        assert [1, 1] == pool.step([0, 0]).observation.tolist()
+        assert 0 == pool.statistics().restarts
+
+
+def test_pools_that_are_not_in_lockstep_and_wrapped_ones_count_steps_as_well():
+    with pool_of(AsyncParallelPyEnvironment) as pool:
+        pool.reset_async()
+        pool.recv()
+        with chaos(pool, every_steps=2) as trouble:
+            for _ in range(2):
+                pool.send([0, 0])
+                batch = pool.recv()
+        assert 1 == len(trouble.log) == int(batch.time_step.is_last().sum())
+    with TimeLimit(pool_of(), 5) as env, chaos(env, every_steps=2) as trouble:
+        env.reset()
+        env.step([0, 0])
+        assert not trouble.log
+        env.step([0, 0])
+        assert 1 == len(trouble.log)
+
+
+def test_two_around_one_pool_leave_it_as_it_was():
+    with pool_of() as pool:
+        first = chaos(pool, every_steps=2)
+        second = chaos(pool, kills_per_minute=0, slow=1, every_steps=2)
+        pool.reset()
+        for _ in range(2):
+            pool.step([0, 0])
+        assert (1, 1) == (len(first.log), len(second.log))
+        for _ in range(2):
+            second.close()
+            first.close()
+        for _ in range(4):
+            pool.step([0, 0])
+        assert (1, 1) == (len(first.log), len(second.log))
+
+
+# By time.
+
+
+def test_workers_are_killed_and_replaced_until_the_block_ends():
+    with pool_of() as pool:
+        pool.reset()
+        with chaos(pool, seed=2, kills_per_minute=600) as trouble:
+            assert until(lambda: pool.step([0, 0]) and trouble.counts["kill"] > 2)
+        kills = trouble.counts["kill"]
+        assert until(lambda: pool.step([0, 0]) and pool.statistics().restarts >= kills)
+        assert f"Chaos(kills={kills}, hangs=0, slow=0)" == repr(trouble)
+        seconds = [fault.seconds for fault in trouble.log]
+        assert sorted(seconds) == seconds
+
+
+def test_nothing_of_it_is_left_when_the_pool_is_closed_first():
+    pool = pool_of(step_timeout=100.0)
+    trouble = chaos(pool, kills_per_minute=0, hangs=10_000)
+    assert until(lambda: trouble.log)
+    pool.close(0.0)
+    trouble.close()
+    trouble.close()
+    assert until(lambda: not any(is_running(fault.pid) for fault in trouble.log))
+    with pytest.raises(ClosedError):
+        chaos(pool)
+
+
+# What a pool must have.
+
+
+def test_without_a_policy_one_is_warned_and_sees_the_error():
+    with pool_of(on_worker_failure="raise") as pool:
+        pool.reset()
+        with pytest.warns(UserWarning, match="has no RestartPolicy, so the first"):
+            trouble = chaos(pool, every_steps=1)
+        with trouble, pytest.raises(WorkerCrashed):
+            pool.step([0, 0])
+
+
+def test_without_a_timeout_one_is_warned_and_who_hangs_goes_on(monkeypatch):
+    monkeypatch.setattr(faults, "_HANG_SECONDS", 0.2)
+    with pool_of(on_worker_failure="raise") as pool:
+        pool.reset()
+        with pytest.warns(UserWarning, match="has no step_timeout, so a worker that"):
+            trouble = chaos(pool, kills_per_minute=0, hangs=1, every_steps=1)
+        with trouble:
+            assert [1, 1] == pool.step([0, 0]).observation.tolist()
+        assert 1 == trouble.counts["hang"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"kills_per_minute": -1},
+            "kills_per_minute must be a number of at least 0, got -1 of type int.",
+        ),
+        (
+            {"slow": "often"},
+            "slow must be a number of at least 0, got the string 'often'.",
+        ),
+        (
+            {"hangs": np.inf},
+            "hangs must be a number of at least 0, got inf of type float.",
+        ),
+        (
+            {"kills_per_minute": 0},
+            "One of kills_per_minute, hangs and slow must be larger than 0: otherwise "
+            "nothing happens to any worker.",
+        ),
+        (
+            {"every_steps": 0},
+            "every_steps must be an integer of at least 1 or None, got 0.",
+        ),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(arguments, message, message_of):
+    with ParallelPyEnvironment([CountingEnv], backend="inline") as pool:
+        assert message == message_of(ValueError, lambda: chaos(pool, **arguments))
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_workers_must_be_processes(backend, message_of):
+    with ParallelPyEnvironment([CountingEnv], backend=backend) as pool:
+        assert (
+            "pool must have workers that are processes, but this ParallelPyEnvironment "
+            f'has backend="{backend}". Pass backend="process".'
+        ) == message_of(ValueError, lambda: chaos(pool))
+
+
+def test_it_must_be_a_pool(message_of):
+    assert (
+        "pool must be a ParallelPyEnvironment or an AsyncParallelPyEnvironment, or a "
+        "wrapper of one, got a CountingEnv."
+    ) == message_of(TypeError, lambda: chaos(CountingEnv()))
