@@ -82,7 +82,9 @@ def test_q_learning_learns_to_catch():
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("backend", ["process", "inline"])
+@pytest.mark.parametrize(
+    "backend", [pytest.param("process", marks=pytest.mark.heavy), "inline"]
+)
 def test_a_run_that_is_stopped_by_signals_ends_as_one_that_is_not(tmp_path, backend):
     options = ["--num_envs=8", "--steps=300", "--save_every=20"]
     file = "examples/preempted.py"

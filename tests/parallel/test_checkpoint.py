@@ -438,9 +438,13 @@ def test_a_whole_checkpoint_is_there_at_whichever_line_the_process_is_killed(tmp
                             os.kill(os.getpid(), signal.SIGKILL)
                     return count
 
-                sys.settrace(count)
-                checkpoint_module._replace(path, path.read_bytes()[::-1])
-                os._exit(0)
+                is_done = False
+                try:
+                    sys.settrace(count)
+                    checkpoint_module._replace(path, path.read_bytes()[::-1])
+                    is_done = True
+                finally:  # Whatever it raises, no second pytest goes on.
+                    os._exit(0 if is_done else 1)
             status = os.waitpid(child, 0)[1]
             content = path.read_bytes()
             results.add(content)

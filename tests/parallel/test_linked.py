@@ -741,6 +741,7 @@ def test_strangers_that_say_nothing_are_dropped_in_time(monkeypatch):
 def test_as_many_may_be_at_the_door_as_are_awaited(monkeypatch):
     """Workers that encrypt their links prove themselves once their process runs."""
     monkeypatch.setattr(module, "_MOST_STRANGERS", 2)
+    monkeypatch.setattr(module, "_TO_PROVE", PATIENCE)
     with awaiting_worker() as (backend, address):
         backend.start([WorkerJob(index, index, (Walk,)) for index in (1, 2, 3)])
         place = (address.host, address.port)
