@@ -31,6 +31,8 @@ if importlib.util.find_spec("openenv") is None:  # Then they cannot be imported.
     ]
 if importlib.util.find_spec("jax") is None:
     collect_ignore += ["envkit/jax.py", "docs/jax.md"]
+if importlib.util.find_spec("minari") is None:
+    collect_ignore += ["docs/adapters/minari.md"]
 if importlib.util.find_spec("torch") is None:
     collect_ignore += ["envkit/torch", "docs/pytorch.md", "docs/coming_from_cleanrl.md"]
 elif importlib.util.find_spec("torchrl") is None:

@@ -71,7 +71,7 @@ FLOORS: dict[int, set[str]] = {
         "remote",
         "distributed",
     },
-    7: {"testing"},
+    7: {"minari", "testing"},
     8: {"cli", "__main__"},
 }
 # The packages of floor 6 do not know one another, and these do not know the engine.
@@ -92,6 +92,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.desktop.tight": {"PIL"},
     "envkit.distributed": {"ray"},
     "envkit.envs": {"llvmlite", "numba"},
+    "envkit.minari": {"minari"},
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
     "envkit.remote": {"websockets"},

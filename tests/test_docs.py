@@ -25,6 +25,7 @@ PUBLIC = [
     "envkit.envs",
     "envkit.errors",
     "envkit.jax",
+    "envkit.minari",
     "envkit.parallel",
     "envkit.realtime",
     "envkit.recording",

@@ -77,6 +77,9 @@ _COMMANDS = {
         "envkit.cli.bench", "finds the fastest way to step an environment"
     ),
     "check": _Command("envkit.cli.check", "says which promises an environment breaks"),
+    "convert": _Command(
+        "envkit.cli.convert", "makes a Minari dataset of a recording, and back"
+    ),
     "describe": _Command(
         "envkit.cli.describe", "says what an environment takes, gives and can do"
     ),

@@ -47,7 +47,7 @@ class Replay(PyEnvironment):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Recording,
         *,
         row: int | None = None,
         episodes: Sequence[int] | None = None,
@@ -58,7 +58,8 @@ class Replay(PyEnvironment):
         """Opens a recording.
 
         Args:
-            path: The directory.
+            path: The directory, or a `Recording`, which says itself whether it reads
+                pickles.
             row: Which row of a batch to play; `None` for all.
             episodes: The numbers of the episodes to play; `None` for all.
             actions: Whether to "ignore" actions, or to "check" that they are those
@@ -74,7 +75,9 @@ class Replay(PyEnvironment):
             raise TypeError(
                 f"episodes must be a list of numbers, got {describe(episodes)}."
             )
-        self._recording = Recording(path, pickle=pickle)
+        if not isinstance(path, Recording):
+            path = Recording(path, pickle=pickle)
+        self._recording = path
         self._entries = [
             entry
             for entry in self._recording.of_kind("episode")

@@ -147,7 +147,7 @@ class Recording:
     def load(self, entry: Entry) -> Episode:
         """Reads a file."""
         with reading(repr(str(entry.path))), zipfile.ZipFile(entry.path) as archive:
-            return Episode(archive, entry, self.layout, self._unpack)
+            return Episode(*_content(archive), entry, self.layout, self._unpack)
 
     def episodes(
         self, row: int | None = None, numbers: Sequence[int] | None = None
@@ -184,7 +184,9 @@ class Recording:
         return again, (self._root,)
 
     def _facts(self) -> dict[str, Any]:
-        facts = self._json("recording.json")
+        return self._checked_facts(self._json("recording.json"))
+
+    def _checked_facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         if facts.get("format") != FORMAT:
             raise RecordingError(f"{str(self.path)!r} is not a recording of envkit.")
         version = facts.get("format_version")
@@ -243,37 +245,32 @@ class Episode:
     """
 
     def __init__(
-        self, archive: zipfile.ZipFile, entry: Entry, layout: Layout, unpack: Any
+        self,
+        facts: dict[str, Any],
+        columns: dict[str, Any],
+        entry: Entry,
+        layout: Layout,
+        unpack: Any,
     ) -> None:
-        """Reads it from an archive."""
-        facts = loaded(archive.read("episode.json"))
+        """Takes the content of a file.
+
+        Args:
+            facts: The facts of the episode.
+            columns: An array, or lines of JSON, for each column; `annotations` has a
+                line for each note.
+            entry: The file.
+            layout: The names of the columns that there must be.
+            unpack: Is called with values that are neither arrays nor JSON.
+        """
         self._file = repr(str(entry.path))
         check_keys(facts, _IN_FILE, f"{self._file}, episode.json,")
         self.row, self.number, self.kind = entry.row, entry.number, entry.kind
         self.last_number: int = facts["last_episode"]
         self.ended: str = facts["ended"]
         self._layout, self._unpack = layout, unpack
-        self._columns: dict[str, Any] = {}
         self._notes: dict[int, dict[str, Any]] = {}
-        if any(member.comment for member in archive.infolist()):
-            # Record writes none, so this one is the members that follow.
-            raise ValueError("a member of the archive has a comment")
-        for name in archive.namelist():
-            column, _, kind = name.rpartition(".")
-            if kind == "npy":
-                with archive.open(name) as member:
-                    array = np.lib.format.read_array(member, allow_pickle=False)
-                    # The archive compares the checksum at the end of the data alone.
-                    if member.read(1):
-                        raise ValueError(f"{name} is longer than it says")
-                self._columns[column] = array
-                continue
-            # Everything is read, because that is what finds out about a broken name.
-            lines = archive.read(name).splitlines()
-            if name == "annotations.jsonl":
-                self._read_notes(lines)
-            elif kind == "jsonl":
-                self._columns[column] = lines
+        self._columns = dict(columns)
+        self._read_notes(self._columns.pop("annotations", []))
         self._check(facts, entry)
         self.calls = self._columns["call"]
         self.step_types = self._columns["step_type"]
@@ -382,6 +379,30 @@ class Episode:
             with reading(self._file):
                 return from_plain(loaded(line), self._unpack)
         return column[step, ...].copy()
+
+
+def _content(archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the facts and the columns in the file of an episode."""
+    facts = loaded(archive.read("episode.json"))
+    if any(member.comment for member in archive.infolist()):
+        # Record writes none, so this one is the members that follow.
+        raise ValueError("a member of the archive has a comment")
+    columns: dict[str, Any] = {}
+    for name in archive.namelist():
+        column, _, kind = name.rpartition(".")
+        if kind == "npy":
+            with archive.open(name) as member:
+                array = np.lib.format.read_array(member, allow_pickle=False)
+                # The archive compares the checksum at the end of the data alone.
+                if member.read(1):
+                    raise ValueError(f"{name} is longer than it says")
+            columns[column] = array
+            continue
+        # Everything is read, because that is what finds out about a broken name.
+        lines = archive.read(name).splitlines()
+        if kind == "jsonl":
+            columns[column] = lines
+    return facts, columns
 
 
 def _put(info: Any, keys: tuple[str, ...], value: Any) -> None:

@@ -1,0 +1,107 @@
+"""`envkit convert SOURCE`: makes a Minari dataset of a recording, and back."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from envkit.cli.output import say, stdout_on_stderr
+from envkit.cli.terminal import add_json, print_json
+from envkit.minari import from_minari, to_minari
+from envkit.text import counted
+
+__all__ = ["EXAMPLE", "add_arguments", "run"]
+
+EXAMPLE = "envkit convert runs/catch --minari catch/random-v0"
+
+_SCHEME = "minari:"
+# The options that say something about the dataset, under Minari's names.
+_ABOUT = {
+    "author": "the name of its author",
+    "author_email": "an address of its author",
+    "algorithm_name": "what chose the actions",
+    "code_permalink": "where the code is",
+    "description": "what it is",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument(
+        "source", help="the directory of a recording, or minari:ID for a dataset"
+    )
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        help="the directory of the recording that a dataset becomes",
+    )
+    parser.add_argument(
+        "--minari", metavar="ID", help="the id of the dataset, such as catch/random-v0"
+    )
+    for name, text in _ABOUT.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            metavar="TEXT",
+            help=f"{text}, for the dataset",
+        )
+    parser.add_argument(
+        "--download",
+        action="store_true",
+        help="download a dataset that is not on this machine",
+    )
+    parser.add_argument(
+        "--pickle",
+        action="store_true",
+        help="read pickles, which may run any code: only of people that you trust",
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Converts one into the other."""
+    is_dataset = arguments.source.startswith(_SCHEME)
+    is_given = arguments.directory is not None, arguments.minari is not None
+    if is_given != (is_dataset, not is_dataset):
+        raise ValueError(
+            "convert takes a recording and --minari ID, or minari:ID and the directory "
+            "of a recording."
+        )
+    with stdout_on_stderr():
+        told = _from(arguments) if is_dataset else _to(arguments)
+    if arguments.json:
+        print_json(told)
+    else:
+        episodes = counted(told["episodes"], "episode")
+        steps = counted(told["steps"], "step")
+        say(f"{told['path']}: {episodes}, {steps}")
+    return 0
+
+
+def _to(arguments: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(arguments, name) for name in _ABOUT}
+    about = {name: text for name, text in given.items() if text is not None}
+    dataset = to_minari(
+        arguments.source, arguments.minari, pickle=arguments.pickle, **about
+    )
+    return {
+        "dataset": dataset.id,
+        "path": str(dataset.storage.data_path),
+        "episodes": int(dataset.total_episodes),
+        "steps": int(dataset.total_steps),
+    }
+
+
+def _from(arguments: argparse.Namespace) -> dict[str, Any]:
+    recording = from_minari(
+        arguments.source.removeprefix(_SCHEME),
+        arguments.directory,
+        download=arguments.download,
+        pickle=arguments.pickle,
+    )
+    lengths = [len(episode) - 1 for episode in recording.episodes()]
+    return {
+        "dataset": arguments.source.removeprefix(_SCHEME),
+        "path": str(recording.path),
+        "episodes": len(lengths),
+        "steps": sum(lengths),
+    }
