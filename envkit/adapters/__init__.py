@@ -54,8 +54,10 @@ if TYPE_CHECKING:
     from envkit.adapters.gymnasium.vectorize import vectorize
     from envkit.adapters.gymnasium.wrapper import GymnasiumWrapper
     from envkit.adapters.jax import gymnax as suite_gymnax
+    from envkit.adapters.jax.brax import BraxWrapper
     from envkit.adapters.jax.functional import FunctionalEnvironment
     from envkit.adapters.jax.gymnax import GymnaxWrapper
+    from envkit.adapters.jax.jumanji import JumanjiWrapper
     from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
     from envkit.adapters.pettingzoo import suite as suite_pettingzoo
     from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
@@ -75,6 +77,7 @@ _HOMES = {
     "AgentTimeSteps": "envkit.adapters.pettingzoo.agents",
     "AsyncEnvPool": "envkit.adapters.envpool.async_pool",
     "AtariVectorWrapper": "envkit.adapters.ale",
+    "BraxWrapper": "envkit.adapters.jax.brax",
     "DmControlWrapper": "envkit.adapters.dm_control",
     "DmEnvRpcError": "envkit.adapters.dm_env_rpc",
     "DmEnvRpcWrapper": "envkit.adapters.dm_env_rpc",
@@ -86,6 +89,7 @@ _HOMES = {
     "GymnasiumVectorWrapper": "envkit.adapters.gymnasium.vector",
     "GymnasiumWrapper": "envkit.adapters.gymnasium.wrapper",
     "GymnaxWrapper": "envkit.adapters.jax.gymnax",
+    "JumanjiWrapper": "envkit.adapters.jax.jumanji",
     "OneOf": "envkit.adapters.gymnasium.spaces",
     "OpenEnvError": "envkit.adapters.openenv",
     "OpenEnvWrapper": "envkit.adapters.openenv",
@@ -162,6 +166,7 @@ __all__ = [
     "AgentTimeSteps",
     "AsyncEnvPool",
     "AtariVectorWrapper",
+    "BraxWrapper",
     "DmControlWrapper",
     "DmEnvRpcError",
     "DmEnvRpcWrapper",
@@ -173,6 +178,7 @@ __all__ = [
     "GymnasiumVectorWrapper",
     "GymnasiumWrapper",
     "GymnaxWrapper",
+    "JumanjiWrapper",
     "OneOf",
     "OpenEnvError",
     "OpenEnvWrapper",

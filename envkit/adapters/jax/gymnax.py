@@ -20,6 +20,7 @@ import numpy as np
 
 from envkit.adapters.foreign import require
 from envkit.adapters.jax.functional import FunctionalEnvironment
+from envkit.adapters.jax.program import OfEnvironment
 from envkit.adapters.values import rebuilt
 from envkit.py_environment import PyEnvironment
 from envkit.registry import suggestion
@@ -147,26 +148,7 @@ def _params_of(env: Any, params: Any) -> Any:
     return default.replace(**params)  # type: ignore[union-attr]  # it has all of them
 
 
-class _OfEnvironment:
-    """A function of an environment, equal to another one of the very same.
-
-    What was compiled for one is thus found again for the other.
-    """
-
-    __slots__ = ("_env",)
-
-    def __init__(self, env: Any) -> None:
-        """Keeps the environment."""
-        self._env = env
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._env is other._env
-
-    def __hash__(self) -> int:
-        return hash((type(self), id(self._env)))
-
-
-class _GymnaxReset(_OfEnvironment):
+class _GymnaxReset(OfEnvironment):
     """Begins an episode."""
 
     __slots__ = ()
@@ -178,7 +160,7 @@ class _GymnaxReset(_OfEnvironment):
         return begin(key, params)
 
 
-class _GymnaxStep(_OfEnvironment):
+class _GymnaxStep(OfEnvironment):
     """Goes on with an episode, and begins no other."""
 
     __slots__ = ()

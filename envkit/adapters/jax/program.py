@@ -32,6 +32,7 @@ from envkit.time_step import StepType
 
 __all__ = [
     "Answer",
+    "OfEnvironment",
     "RowProgram",
     "Rows",
     "Shapes",
@@ -131,6 +132,25 @@ class Shapes(NamedTuple):
 
     observation: Any
     reward: Any
+
+
+class OfEnvironment:
+    """A function of an environment, equal to another one of the very same.
+
+    What was compiled for one is thus found again for the other.
+    """
+
+    __slots__ = ("_env",)
+
+    def __init__(self, env: Any) -> None:
+        """Keeps the environment."""
+        self._env = env
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._env is other._env
+
+    def __hash__(self) -> int:
+        return hash((type(self), id(self._env)))
 
 
 # An environment without state is worth keeping: what was compiled for it serves every

@@ -1,0 +1,142 @@
+"""`JumanjiWrapper`: an environment of Jumanji as a batch on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envkit.adapters.jax.functional import FunctionalEnvironment
+from envkit.adapters.jax.program import OfEnvironment
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.validation import describe
+from envkit.time_step import StepType
+from envkit.types import Seed
+
+__all__ = ["JumanjiWrapper"]
+
+_LAST = int(StepType.LAST)
+
+
+class JumanjiWrapper(FunctionalEnvironment):
+    """Makes an environment, or a batch, of an environment of Jumanji.
+
+    | Jumanji                                  | time step                          |
+    |------------------------------------------|------------------------------------|
+    | `FIRST`                                  | `FIRST`, reward 0, discount 1      |
+    | `MID`                                    | `MID`, discount as given           |
+    | `LAST`, discount 0 for all agents        | `LAST`, discount 0                 |
+    | `LAST`, another discount                 | `LAST`, discount as given          |
+
+    Observations keep their nest, with the mask of actions where there is one; the
+    extras are the info. Public attributes that the wrapper does not have are those of
+    the environment.
+
+    Example:
+        >>> import jumanji  # doctest: +SKIP
+        >>> env = JumanjiWrapper(jumanji.make("Snake-v1"), batch_size=64)
+        ... # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        batch_size: int | None = None,
+        seed: Seed = None,
+        discount: float = 1.0,
+        reward_dtype: Any = np.float32,
+    ) -> None:
+        """Wraps an environment, which has no state and may serve several wrappers.
+
+        Args:
+            env: The environment, for one row and without the beginnings of the next
+                episodes, as `jumanji.make` returns it.
+            batch_size: How many rows; `None` for a single environment.
+            seed: What is random depends on it, as if given to `seed()`.
+            discount: What later rewards are worth, after every step that does not
+                terminate the episode.
+            reward_dtype: What rewards become.
+        """
+        self._foreign = _checked(env)
+        super().__init__(
+            _Reset(env),
+            _Step(env),
+            _action_spec(env),
+            batch_size=batch_size,
+            seed=seed,
+            discount=discount,
+            reward_dtype=reward_dtype,
+            name=type(getattr(env, "unwrapped", env)).__name__,
+        )
+
+    @property
+    def jumanji(self) -> Any:
+        """The environment of Jumanji."""
+        return self._foreign
+
+
+def _checked(env: Any) -> Any:
+    needed = ("reset", "step", "action_spec", "observation_spec")
+    if isinstance(env, type) or not all(hasattr(env, name) for name in needed):
+        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        raise TypeError(
+            f"JumanjiWrapper was given {what}, which is not an environment of Jumanji. "
+            "jumanji.make(...) makes one."
+        )
+    layer = env
+    while layer is not None:
+        kind = type(layer).__name__
+        if "AutoReset" in kind or "Vmap" in kind:
+            raise TypeError(
+                f"JumanjiWrapper was given an environment in Jumanji's {kind}. envkit "
+                "begins episodes and maps rows itself: pass the environment that "
+                "jumanji.make(...) makes."
+            )
+        layer = vars(layer).get("_env")
+    return env
+
+
+def _action_spec(env: Any) -> ArraySpec:
+    spec = env.action_spec
+    if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
+        raise TypeError(
+            f"The action spec of {type(env).__name__} is {describe(spec)}. It must be "
+            "that of one array."
+        )
+    shape, dtype = tuple(spec.shape), np.dtype(spec.dtype)
+    if not hasattr(spec, "minimum"):
+        return ArraySpec(shape, dtype, "action")
+    low, high = np.asarray(spec.minimum), np.asarray(spec.maximum)
+    return BoundedArraySpec(shape, dtype, low, high, "action")
+
+
+class _Reset(OfEnvironment):
+    """Begins an episode."""
+
+    __slots__ = ()
+
+    def __call__(self, key: Any, params: Any) -> Any:
+        """Returns an observation and a state."""
+        state, time_step = self._env.reset(key)
+        return time_step.observation, state
+
+
+class _Step(OfEnvironment):
+    """Goes on with an episode."""
+
+    __slots__ = ()
+
+    def __call__(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        """Returns what a functional environment's step returns."""
+        state, time_step = self._env.step(state, action)
+        is_last = time_step.step_type == _LAST
+        terminated = is_last & (time_step.discount == 0.0).all()
+        return (
+            time_step.observation,
+            state,
+            time_step.reward,
+            terminated,
+            is_last & ~terminated,
+            time_step.extras or {},
+        )
