@@ -194,19 +194,20 @@ def test_an_episode_begins_on_an_empty_screen(make):
 def test_nothing_is_left_when_the_owner_is_killed(display, tmp_path):
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", OWNER, display]
-    owner = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)
-    number = owner.stdout.readline().decode().strip().removeprefix(":")
-    (folder,) = tmp_path.iterdir()
-    (keeper,) = below(owner.pid)
-    programs = below(keeper)
-    files = [Path(f"/tmp/.X11-unix/X{number}"), Path(f"/tmp/.X{number}-lock")]
-    assert files[0].exists()
-    files = identities(files)
-    owner.kill()
-    owner.wait()
-    owner.stdout.close()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as owner:
+        try:
+            number = owner.stdout.readline().decode().strip().removeprefix(":")
+            (folder,) = tmp_path.glob("envkit-desktop-*")
+            (keeper,) = below(owner.pid)
+            # A process that is about to run another program may be there as well.
+            assert until(lambda: len(below(keeper)) == 2)
+            programs = below(keeper)
+            socket = Path(f"/tmp/.X11-unix/X{number}")
+            assert until(socket.exists)
+            files = identities([socket, Path(f"/tmp/.X{number}-lock")])
+        finally:
+            owner.kill()
 
-    assert len(programs) == 2
     assert until(lambda: not any(map(is_running, [keeper, *programs])))
     assert until(lambda: not (folder.exists() or are_left(files)))
 
