@@ -77,7 +77,9 @@ def make(display, tmp_path):
 
 def below(pid):
     """Returns the children of a process, whichever of its threads has started them."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
+    found: list[Path] = []
+    with contextlib.suppress(OSError):  # It has ended meanwhile.
+        found += Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for file in found for child in words_of(file)]
 
 
