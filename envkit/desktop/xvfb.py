@@ -12,6 +12,7 @@ import mmap
 import os
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable
 
@@ -156,7 +157,12 @@ class _Link:
         # Which key codes have been given other keys, the oldest first.
         self._lent: dict[int, int] = {}
         try:
-            self._link.connect(f"/tmp/.X11-unix/X{number}")
+            path = f"/tmp/.X11-unix/X{number}"
+            # The file is gone if a server that had this number has ended just now.
+            if not sys.platform.startswith("linux") or self._link.connect_ex(
+                f"\0{path}"
+            ):
+                self._link.connect(path)
             self._greet()
         except OSError as error:
             self._link.close()
