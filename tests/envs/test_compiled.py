@@ -20,13 +20,13 @@ from envkit import (
     BoundedArraySpec,
     ParallelPyEnvironment,
     make,
-    nest,
 )
 from envkit.envs.compiled import CompiledEnvironment, Rng, Rules, check_rules
 from envkit.envs.kernels import compiled as compiled_kernel
 from envkit.envs.streams import RowStreams
 from envkit.errors import CompileError, MissingDependencyError, RulesDiffer, SpecError
 from envkit.testing import check_environment
+from tests.comparing import bits
 
 pytest.importorskip("numba", reason="numba is not installed")
 
@@ -142,15 +142,6 @@ def actions_for(env, seed, count):
     return [rng.integers(0, 3, shape) for _ in range(count)]
 
 
-def assert_equal(first, second):
-    ours, theirs = nest.flatten(first), nest.flatten(second)
-    assert len(ours) == len(theirs)
-    for one, other in zip(map(np.asarray, ours), map(np.asarray, theirs), strict=True):
-        assert one.dtype == other.dtype
-        assert one.shape == other.shape
-        assert one.tobytes() == other.tobytes()
-
-
 def whole(env):
     return [env.current_time_step(), env.get_info(), env.get_state().environment]
 
@@ -180,8 +171,8 @@ def test_every_bit_is_that_of_the_rules_in_plain_python(cls, seed, order, data):
                 env.reset(mask)
             else:
                 env.step(action, mask)
-        assert_equal(whole(plain), whole(native))
-        assert_equal(whole(plain), whole(threaded))
+        assert bits(whole(plain)) == bits(whole(native))
+        assert bits(whole(plain)) == bits(whole(threaded))
     threaded.close()
 
 
@@ -190,9 +181,9 @@ def test_a_batch_returns_what_single_environments_do(cls):
     batch = cls(3, seed=7)
     singles = BatchedPyEnvironment([cls() for _ in range(3)], multithreading=False)
     singles.seed(7)
-    assert_equal(batch.reset(), singles.reset())
+    assert bits(batch.reset()) == bits(singles.reset())
     for action in actions_for(batch, 1, 30):
-        assert_equal(batch.step(action), singles.step(action))
+        assert bits(batch.step(action)) == bits(singles.step(action))
 
 
 @of_each_class
@@ -204,7 +195,7 @@ def test_a_state_goes_from_plain_python_into_compiled_rows(cls):
         plain.step(action)
     native.set_state(pickle.loads(pickle.dumps(plain.get_state())))
     for action in actions:
-        assert_equal(plain.step(action), native.step(action))
+        assert bits(plain.step(action)) == bits(native.step(action))
 
 
 @of_each_class
@@ -217,7 +208,7 @@ def test_copies_go_on_alike_and_apart(cls, compiled):
     expected = [env.step(action) for action in actions]
     for each in copies:
         assert compiled == each.compiled
-        assert_equal(expected, [each.step(action) for action in actions])
+        assert bits(expected) == bits([each.step(action) for action in actions])
 
 
 @pytest.mark.slow
@@ -232,9 +223,9 @@ def test_worker_processes_give_the_same_streams():
     with ParallelPyEnvironment(makers, num_workers=2) as pool:
         pool.seed([4, 5, 6, 7])
         here = Hunt(4, seed=[4, 5, 6, 7])
-        assert_equal(pool.reset(), here.reset())
+        assert bits(pool.reset()) == bits(here.reset())
         for action in actions_for(here, 1, 10):
-            assert_equal(pool.step(action), here.step(action))
+            assert bits(pool.step(action)) == bits(here.step(action))
 
 
 def test_it_is_made_by_make():

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from envkit.adapters.jax.functional import FunctionalEnvironment
+from envkit.adapters.jax.functional import FunctionalEnvironment, check_single
 from envkit.adapters.jax.program import OfEnvironment
 from envkit.specs.arrays import BoundedArraySpec
-from envkit.specs.validation import describe
 from envkit.types import Seed
 
 __all__ = ["BraxWrapper"]
@@ -57,7 +56,15 @@ class BraxWrapper(FunctionalEnvironment):
                 terminate the episode.
             reward_dtype: What rewards become.
         """
-        self._foreign = _checked(env)
+        check_single(
+            env,
+            ("reset", "step", "action_size"),
+            inner="env",
+            wrapper="BraxWrapper",
+            library="Brax",
+            maker="brax.envs.get_environment(...)",
+        )
+        self._foreign = env
         size = int(env.action_size)
         super().__init__(
             _Reset(env),
@@ -74,27 +81,6 @@ class BraxWrapper(FunctionalEnvironment):
     def brax(self) -> Any:
         """The environment of Brax."""
         return self._foreign
-
-
-def _checked(env: Any) -> Any:
-    needed = ("reset", "step", "action_size")
-    if isinstance(env, type) or not all(hasattr(env, name) for name in needed):
-        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-        raise TypeError(
-            f"BraxWrapper was given {what}, which is not an environment of Brax. "
-            "brax.envs.get_environment(...) makes one."
-        )
-    layer = env
-    while layer is not None:
-        kind = type(layer).__name__
-        if "AutoReset" in kind or "Vmap" in kind:
-            raise TypeError(
-                f"BraxWrapper was given an environment in Brax's {kind}. envkit begins "
-                "episodes and maps rows itself: pass the environment that "
-                "brax.envs.get_environment(...) makes."
-            )
-        layer = vars(layer).get("env")
-    return env
 
 
 class _Reset(OfEnvironment):

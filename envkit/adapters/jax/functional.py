@@ -34,10 +34,11 @@ from envkit.provenance import check_state_of
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
+from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
-__all__ = ["FunctionalEnvironment", "spec_of_shapes"]
+__all__ = ["FunctionalEnvironment", "check_single", "spec_of_shapes"]
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 _SINGLE = ", or None for a single environment"
@@ -317,6 +318,47 @@ class FunctionalEnvironment(ForeignEnvironment):
 
         shapes = [leaf.shape[1:] for leaf in jax.tree.leaves(self._shapes_of_rows())]
         return f"{self._name} of batch_size {self._batch_size} and shapes {shapes}"
+
+
+def check_single(
+    env: Any,
+    needed: tuple[str, ...],
+    *,
+    inner: str,
+    wrapper: str,
+    library: str,
+    maker: str,
+) -> None:
+    """Raises unless this is a library's environment, of one row and one episode.
+
+    Args:
+        env: What a wrapper was given.
+        needed: The attributes that such environments have.
+        inner: The attribute in which the library's wrappers have what they wrap.
+        wrapper: The name of our wrapper, for messages.
+        library: The name of the library.
+        maker: The call that makes such an environment.
+
+    Raises:
+        TypeError: It is something else, or in a wrapper of its library that begins
+            episodes or maps rows.
+    """
+    if isinstance(env, type) or not all(hasattr(env, name) for name in needed):
+        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
+        raise TypeError(
+            f"{wrapper} was given {what}, which is not an environment of {library}. "
+            f"{maker} makes one."
+        )
+    layer = env
+    while layer is not None:
+        kind = type(layer).__name__
+        if "AutoReset" in kind or "Vmap" in kind:
+            raise TypeError(
+                f"{wrapper} was given an environment in {library}'s {kind}. envkit "
+                "begins episodes and maps rows itself: pass the environment that "
+                f"{maker} makes."
+            )
+        layer = vars(layer).get(inner)
 
 
 def _plain(spec: NestedSpec) -> NestedSpec:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.adapters.jax.functional import FunctionalEnvironment
+from envkit.adapters.jax.functional import FunctionalEnvironment, check_single
 from envkit.adapters.jax.program import OfEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
@@ -58,7 +58,15 @@ class JumanjiWrapper(FunctionalEnvironment):
                 terminate the episode.
             reward_dtype: What rewards become.
         """
-        self._foreign = _checked(env)
+        check_single(
+            env,
+            ("reset", "step", "action_spec", "observation_spec"),
+            inner="_env",
+            wrapper="JumanjiWrapper",
+            library="Jumanji",
+            maker="jumanji.make(...)",
+        )
+        self._foreign = env
         super().__init__(
             _Reset(env),
             _Step(env),
@@ -74,27 +82,6 @@ class JumanjiWrapper(FunctionalEnvironment):
     def jumanji(self) -> Any:
         """The environment of Jumanji."""
         return self._foreign
-
-
-def _checked(env: Any) -> Any:
-    needed = ("reset", "step", "action_spec", "observation_spec")
-    if isinstance(env, type) or not all(hasattr(env, name) for name in needed):
-        what = f"the class {env.__name__}" if isinstance(env, type) else describe(env)
-        raise TypeError(
-            f"JumanjiWrapper was given {what}, which is not an environment of Jumanji. "
-            "jumanji.make(...) makes one."
-        )
-    layer = env
-    while layer is not None:
-        kind = type(layer).__name__
-        if "AutoReset" in kind or "Vmap" in kind:
-            raise TypeError(
-                f"JumanjiWrapper was given an environment in Jumanji's {kind}. envkit "
-                "begins episodes and maps rows itself: pass the environment that "
-                "jumanji.make(...) makes."
-            )
-        layer = vars(layer).get("_env")
-    return env
 
 
 def _action_spec(env: Any) -> ArraySpec:
