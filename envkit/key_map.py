@@ -138,6 +138,21 @@ _PAIRS = (
 _SINGLE = tuple("0123456789zxcvbnmfghjkltyuioe-=[];',/")
 
 
+class Pointed(NamedTuple):
+    """What a player did with the pointer.
+
+    Attributes:
+        x: How far it is to the right on the picture, from 0 to 1.
+        y: How far down, from 0 to 1.
+        buttons: A bit for each button that is down: 1 left, 2 middle, 4 right, 8 and 16
+            the wheel up and down.
+    """
+
+    x: float
+    y: float
+    buttons: int
+
+
 class Binding(NamedTuple):
     """Keys that are pressed together, and the value that they set.
 

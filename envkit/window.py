@@ -118,8 +118,10 @@ def window_size(shape: tuple[int, ...]) -> tuple[int, int]:
     return int(width * times), int(height * times)
 
 
-def draw_picture(pygame: Any, canvas: Any, picture: Array, height: int) -> None:
+def draw_picture(pygame: Any, canvas: Any, picture: Array, height: int) -> Any:
     """Draws a picture into the middle of a surface, as large as there is room.
+
+    It returns pygame's rectangle with where that is.
 
     Args:
         pygame: The library.
@@ -133,7 +135,7 @@ def draw_picture(pygame: Any, canvas: Any, picture: Array, height: int) -> None:
     width, height = canvas.get_width(), max(1, height)
     size = _fitting(image.get_size(), (width, height))
     image = pygame.transform.scale(image, size)
-    canvas.blit(image, ((width - size[0]) // 2, (height - size[1]) // 2))
+    return canvas.blit(image, ((width - size[0]) // 2, (height - size[1]) // 2))
 
 
 def _fitting(size: tuple[int, int], room: tuple[int, int]) -> tuple[int, int]:

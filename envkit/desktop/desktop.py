@@ -310,7 +310,10 @@ class Desktop(PyEnvironment):
     def key_map(self) -> TypedKeys | None:
         """Returns the keys for `envkit play`, if actions have the program's keys."""
         keys = getattr(self._actions, "keys", None)
-        return TypedKeys(self._actions, keys) if keys else None
+        if not keys:
+            return None
+        points = {"pointer", "buttons"} & set(self._actions.spec())
+        return TypedKeys(self._actions, keys, self._size if points else None)
 
     @property
     def display(self) -> str:

@@ -1,12 +1,13 @@
-"""`TypedKeys`: what a player types goes to the program on the screen."""
+"""`TypedKeys`: what a player types and points at goes to the program on the screen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from envkit.desktop.keys import Event, KeyEvent, key_name, keysym
-from envkit.key_map import key_text
+from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
+from envkit.desktop.person import Inbox
+from envkit.key_map import Pointed, key_text
 from envkit.types import NestedArray
 
 __all__ = ["TypedKeys"]
@@ -19,7 +20,8 @@ _NAMES = {"return": "enter", "escape": "esc"}
 class TypedKeys:
     """The keys of a program, for `envkit play`: each is itself.
 
-    It stands in for an `envkit.key_map.KeyMap`.
+    It stands in for an `envkit.key_map.KeyMap`, and has a pointer besides, for players
+    who see the screen in a window.
 
     Attributes:
         keys: The names of the keys.
@@ -38,9 +40,16 @@ class TypedKeys:
     has_idle = True
     pace = 30.0
 
-    def __init__(self, actions: Any, keys: Sequence[str | int]) -> None:
-        """Takes an encoding of actions, and the keys that it has."""
+    def __init__(
+        self,
+        actions: Any,
+        keys: Sequence[str | int],
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        """Takes an encoding of actions, its keys, and the size of the screen."""
         self._actions = actions
+        self._size = size
+        self._inbox = Inbox()
         self._keysyms: dict[str, int] = {}
         for key in map(keysym, keys):
             name = key_name(key).lower()
@@ -62,23 +71,39 @@ class TypedKeys:
         """Returns the action for no key at all."""
         return self._held([])
 
+    def point(self, pointed: Sequence[Pointed]) -> None:
+        """Takes what the pointer did, for the next action."""
+        if self._size is None:
+            return
+        width, height = self._size
+        for x, y, down in pointed:
+            place = int(x * (width - 1) + 0.5), int(y * (height - 1) + 0.5)
+            self._inbox.put(PointerEvent(*place, down))
+
     def knows(self, key: str) -> bool:
         """True if a key is one of the program's."""
         return key in self._keysyms
 
     def table(self) -> list[tuple[str, str]]:
         """Returns the keys, for people."""
-        if len(self.keys) > _FEW:
-            return [("a b c …", "are pressed in the program")]
-        return [(key_text(key), "is pressed in the program") for key in self._keysyms]
+        rows = [(key_text(key), "is pressed in the program") for key in self._keysyms]
+        if len(rows) > _FEW:
+            rows = [("a b c …", "are pressed in the program")]
+        if self._size is not None:
+            rows.append(("pointer", "is that of the program, in a window"))
+        return rows
 
     def _held(self, down: list[int]) -> NestedArray:
-        events: list[Event] = [
-            KeyEvent(key, False) for key in self._down if key not in down
-        ]
-        events += [KeyEvent(key, True) for key in down if key not in self._down]
+        for key in self._down:
+            if key not in down:
+                self._inbox.put(KeyEvent(key, False))
+        for key in down:
+            if key not in self._down:
+                self._inbox.put(KeyEvent(key, True))
         self._down = down
-        return self._actions.array(events)
+        return self._actions.array(
+            self._inbox.take(getattr(self._actions, "limit", None))
+        )
 
 
 _FEW = 20

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from envkit.cli.main import main
-from envkit.desktop import Controls, Desktop, DesktopServer, Macros, keysym
+from envkit.desktop import Controls, Desktop, DesktopServer, Events, Macros, keysym
+from envkit.desktop.keys import PointerEvent
 from envkit.desktop.typed import TypedKeys
-from envkit.key_map import key_map, pace_of
+from envkit.key_map import Pointed, key_map, pace_of
 from envkit.recording import Recording
 from tests.waiting import PATIENCE
 
@@ -65,3 +69,67 @@ def test_escape_ends_the_game_and_is_no_key_of_the_program():
     assert {"x"} == typed.keys
     assert [False, True, False] == typed.action(["x"])["keys"].tolist()
     assert typed.action(["esc"]) is None
+
+
+@pytest.mark.parametrize("of", [Controls, Events], ids=lambda of: of.__name__)
+def test_the_pointer_is_that_of_the_program(of):
+    actions = of(["x"], size=(101, 51), **({"pointer": True} if of is Controls else {}))
+    typed = TypedKeys(actions, ["x"], (101, 51))
+    typed.point([Pointed(0.0, 0.0, 0), Pointed(0.5, 1.0, 0)])
+    assert [PointerEvent(50, 50)] == actions.events(typed.idle_action())
+    assert not actions.events(typed.idle_action())
+
+
+def test_what_does_not_fit_into_an_action_is_in_the_next_one():
+    actions = Events(["x"], size=(11, 11), limit=2)
+    typed = TypedKeys(actions, ["x"], (11, 11))
+    typed.point([Pointed(0.1, 0.1, buttons) for buttons in (1, 0, 1)])
+    taken = [actions.events(typed.idle_action()) for _ in range(3)]
+    assert [[1, 0], [1], []] == [[event.buttons for event in one] for one in taken]
+
+
+IN_A_WINDOW = """
+import pygame
+from envkit.cli.play.command import View, in_window
+from envkit.cli.play.game import Game
+from envkit.desktop import Desktop
+from envkit.key_map import key_map
+from envkit.window import window_size
+
+def told(kind, x, y, **more):
+    pygame.event.post(pygame.event.Event(kind, pos=(x, y), **more))
+
+_, height = window_size((12, 16, 3))
+
+def look(time_step):
+    # The picture is enlarged, and in the middle of a window of 480 pixels.
+    if not game.steps and not sent:
+        sent.append(True)
+        told(pygame.MOUSEMOTION, 1, 1)  # Beside the picture.
+        told(pygame.MOUSEBUTTONDOWN, 240, height // 2, button=3)
+        told(pygame.MOUSEBUTTONUP, 1, 1, button=3)
+    elif game.steps == 3:
+        pygame.event.post(pygame.event.Event(pygame.QUIT))
+    return env.render("rgb_array")
+
+sent = []
+with Desktop(display={where!r}, keys=["a"], pointer=True, buttons=3, reset=None) as env:
+    game = Game(env, key_map(env))
+    in_window(game, View(look, ""), 200.0, title="")
+"""
+
+
+@pytest.mark.slow
+def test_a_click_in_the_window_is_one_on_the_screen(game):
+    pytest.importorskip("pygame", reason="pygame is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_WINDOW.format(where=game.where)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"},
+    )
+    assert 0 == done.returncode, done.stderr
+    # The right button goes down in the middle, and is let go of at the edge.
+    assert PointerEvent(8, 6, 4) == game.events.get(timeout=PATIENCE)
+    assert PointerEvent(0, 0, 0) == game.events.get(timeout=PATIENCE)
+    assert game.events.empty()

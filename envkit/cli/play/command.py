@@ -255,11 +255,14 @@ def in_window(
             window.press(pressed)
         while not game.over:
             told = window.tick(fps) if fps else window.wait()
+            game.point(told.pointed)
             if fps:
                 game.tick(
                     tuple(dict.fromkeys([*told.down, *map(_last, told.chords)])),
                     [chord[-1] for chord in told.chords],
                 )
+            elif any(pointed.buttons for pointed in told.pointed):
+                game.tick(())
             for chord in told.chords if not fps else ():
                 if not game.over:
                     game.press(chord)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.key_map import PLAYING, Controls, KeyMap
+from envkit.key_map import PLAYING, Controls, KeyMap, Pointed
 from envkit.text import counted
 from envkit.time_step import TimeStep
 from envkit.types import Array
@@ -76,6 +76,12 @@ class Game:
         """Takes the keys that are pressed together, the newest last."""
         if not self._control(pressed[-1]) and not self.paused:
             self._act(self._keys.action(pressed))
+
+    def point(self, pointed: Sequence[Pointed]) -> None:
+        """Takes what the pointer did, for the next step, if it can act at all."""
+        point = getattr(self._keys, "point", None)
+        if point is not None and not (self.explaining or self.paused or self.ended):
+            point(pointed)
 
     def lines(self) -> tuple[str, str]:
         """Returns the lines below the picture."""

@@ -17,7 +17,7 @@ from rich.text import Text
 from envkit.cli.play.scene import Scene, columns_of, fitted, half_blocks, side_by_side
 from envkit.cli.terminal import SafeConsole
 from envkit.envs.drawing import shades
-from envkit.key_map import NAMED, as_key, decode
+from envkit.key_map import NAMED, Pointed, as_key, decode
 from envkit.window import (
     BACKGROUND,
     draw_picture,
@@ -177,6 +177,7 @@ _INK = (220, 220, 220)
 # Held keys come again, in milliseconds: after the first, and after each other.
 _REPEAT = 250, 60
 _WAIT = 200  # no longer, in milliseconds, so that Ctrl-C is noticed
+_BUTTONS = 5  # of the pointer, with those that the wheel stands for
 
 
 class Pressed(NamedTuple):
@@ -186,11 +187,13 @@ class Pressed(NamedTuple):
         chords: For each key that went down, all that were down with it, it last.
         down: The keys that are down now.
         closed: Whether the window has been closed.
+        pointed: Where the pointer went, and what its buttons did, on the picture.
     """
 
     chords: list[tuple[str, ...]]
     down: tuple[str, ...]
     closed: bool
+    pointed: list[Pointed]
 
 
 class Window:
@@ -210,6 +213,9 @@ class Window:
         self._font: Any = None
         self._names: dict[int, str] = {}
         self._down: list[str] = []
+        # Where the picture is, if the scene is one.
+        self._area: Any = None
+        self._buttons = 0
         self._clock = pygame.time.Clock()
 
     def show(self, scene: Scene, *lines: str) -> None:
@@ -219,12 +225,13 @@ class Window:
             self.open(scene, len(lines))
         room = self._surface.get_height() - len(lines) * _LINE - _MARGIN
         self._surface.fill(BACKGROUND)
+        self._area = None
         if isinstance(scene, str):
             left = _MARGIN
             for column in columns_of(scene, (room - _MARGIN) // _LINE):
                 left += self._write(column, left, _MARGIN) + 2 * _LINE
         else:
-            draw_picture(pygame, self._surface, scene, room)
+            self._area = draw_picture(pygame, self._surface, scene, room)
         self._write(lines, _MARGIN, room + _MARGIN // 2)
         pygame.display.flip()
 
@@ -256,7 +263,9 @@ class Window:
 
     def _read(self, events: Sequence[Any]) -> Pressed:
         pygame = self._pygame
-        chords, closed = [], False
+        chords: list[tuple[str, ...]] = []
+        pointed: list[Pointed] = []
+        closed = False
         for event in events:
             if event.type == pygame.QUIT:
                 closed = True
@@ -270,7 +279,28 @@ class Window:
                 self._down = [other for other in self._down if other != key]
             elif event.type == pygame.WINDOWFOCUSLOST:
                 self._down = []  # Their release is not reported to this window.
-        return Pressed(chords, tuple(self._down), closed)
+            elif self._area and event.type in (
+                pygame.MOUSEMOTION,
+                pygame.MOUSEBUTTONDOWN,
+                pygame.MOUSEBUTTONUP,
+            ):
+                pointed += self._point(event)
+        return Pressed(chords, tuple(self._down), closed, pointed)
+
+    def _point(self, event: Any) -> list[Pointed]:
+        """Returns what the pointer does, unless it is beside the picture."""
+        button = getattr(event, "button", 0)
+        is_down = event.type == self._pygame.MOUSEBUTTONDOWN
+        within = self._area.collidepoint(event.pos)
+        # Buttons go down on the picture alone, and are let go of anywhere.
+        if not within and (is_down or not self._buttons):
+            return []
+        if 0 < button <= _BUTTONS:
+            bit = 1 << button - 1
+            self._buttons = self._buttons & ~bit | bit * is_down
+        left, top, width, height = self._area
+        x, y = (event.pos[0] - left) / width, (event.pos[1] - top) / height
+        return [Pointed(min(max(x, 0.0), 1.0), min(max(y, 0.0), 1.0), self._buttons)]
 
     def _name(self, event: Any) -> str:
         typed = getattr(event, "unicode", "")
