@@ -22,6 +22,7 @@ __all__ = [
     "Binding",
     "Controls",
     "KeyMap",
+    "Pointed",
     "as_key",
     "button_names",
     "chord_of",
