@@ -21,7 +21,7 @@ from envkit.legal_actions import names_legal_actions, random_actions
 from envkit.parallel.system.cpus import available_cpus
 from envkit.specs.validation import describe
 from envkit.text import counted, listed
-from envkit.time_step import TimeStep
+from envkit.time_step import AutoReset, TimeStep
 from envkit.types import EnvConstructor, NestedArray
 
 __all__ = [
@@ -86,6 +86,10 @@ def chosen(
     tried = ways(backend, available_cpus(), len(constructors), inline=inline)
     if len(tried) == 1:
         return tried[0]
+
+    # Steps are refused after an end where rows stay as they are.
+    if AutoReset.of(options["autoreset"]) is AutoReset.DISABLED:
+        options = {**options, "autoreset": AutoReset.NEXT_STEP}
 
     def opened(backend: str, count: int) -> Any:
         return open_pool(constructors, backend=backend, num_workers=count, **options)

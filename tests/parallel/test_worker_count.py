@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 import numpy as np
 import pytest
 
-from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, make
+from envkit import AsyncParallelPyEnvironment, AutoReset, ParallelPyEnvironment, make
 from envkit.errors import ConstructorError
 from envkit.parallel import worker_count
 from envkit.parallel.worker_count import chosen, fastest, simplest_of, ways
@@ -20,6 +21,7 @@ USUAL = {
     "step_timeout": None,
     "worker_setup": None,
     "worker_env": None,
+    "autoreset": "next_step",
 }
 
 
@@ -110,6 +112,17 @@ def test_streams_do_not_depend_on_what_was_taken(backend, caplog):
     for mine, theirs in zip(*streams, strict=True):
         for leaf, other in zip(mine, theirs, strict=True):
             np.testing.assert_array_equal(leaf, other)
+
+
+@pytest.mark.parametrize("order", AutoReset)
+def test_every_order_of_resets_can_be_measured(order):
+    with ParallelPyEnvironment(
+        [functools.partial(CountingEnv, 2)] * 2,
+        backend="thread",
+        num_workers="auto",
+        autoreset=order,
+    ) as env:
+        assert order is env.autoreset
 
 
 def test_constructors_may_come_from_an_iterator():

@@ -55,7 +55,7 @@ def vectorize(
     *,
     infos: str = "all",
     backend: Any = "process",
-    num_workers: int | None = None,
+    num_workers: int | str | None = None,
     on_worker_failure: Any = "raise",
     start_timeout: float | None = None,
     reset_timeout: float | None = None,
@@ -93,7 +93,8 @@ def vectorize(
             have no info.
         backend: "process", "thread" or "inline".
         num_workers: How many workers share the environments; `None` for one per CPU
-            that this process may use.
+            that this process may use. "auto" tries some numbers, and no workers at all,
+            for about half a second each, and takes the fastest.
         on_worker_failure: "raise", or a `RestartPolicy`.
         start_timeout: Seconds that building all environments may take.
         reset_timeout: Seconds that a reset may take.
@@ -123,6 +124,39 @@ def vectorize(
     order = as_order(autoreset_mode)
     _check_observation_mode(observation_mode)
     makers = _as_makers(env_fns)
+    options = {
+        "autoreset": order,
+        "start_method": "spawn" if context is None else context,
+        "on_worker_failure": on_worker_failure,
+        "start_timeout": start_timeout,
+        "reset_timeout": reset_timeout,
+        "step_timeout": step_timeout,
+        "worker_setup": worker_setup,
+        "worker_env": worker_env,
+        "zero_copy": not copy,
+    }
+    opened = functools.partial(_opened, max_concurrency, observation_mode, infos)
+    if isinstance(num_workers, str) and num_workers == "auto":
+        from envkit.adapters.gymnasium.vector import GymnasiumVectorWrapper
+
+        def tried(makers: Any, **options: Any) -> GymnasiumVectorWrapper:
+            # It has what measuring asks for: specs, and which actions are legal.
+            return GymnasiumVectorWrapper(opened(makers, **options))
+
+        choose = _load("envkit.parallel.worker_count:chosen")
+        backend, num_workers = choose(tried, makers, backend, options)
+    return opened(makers, backend=backend, num_workers=num_workers, **options)
+
+
+def _opened(
+    max_concurrency: int | None,
+    observation_mode: Any,
+    infos: str,
+    makers: Sequence[Callable[[], Any]],
+    *,
+    num_workers: Any,
+    **options: Any,
+) -> VectorizedEnvs:
     blocks = _blocks(len(makers), num_workers, max_concurrency)
     pool = _load("envkit.parallel:ParallelPyEnvironment")(
         [
@@ -134,18 +168,10 @@ def vectorize(
             for block in blocks
         ],
         start_serially=False,
-        backend=backend,
         num_workers=len(blocks),
-        autoreset=order,
-        start_method="spawn" if context is None else context,
-        on_worker_failure=on_worker_failure,
-        start_timeout=start_timeout,
-        reset_timeout=reset_timeout,
-        step_timeout=step_timeout,
-        worker_setup=worker_setup,
-        worker_env=worker_env,
-        zero_copy=not copy,
+        **options,
     )
+    order = options["autoreset"]
     try:
         return VectorizedEnvs(pool, blocks, order, observation_mode, infos)
     except BaseException:
@@ -332,8 +358,9 @@ def _blocks(
         if given is None:
             continue
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
+            allowed = ", 'auto' or None" if name == "num_workers" else " or None"
             raise TypeError(
-                f"{name} must be an integer or None, got {describe(given)}."
+                f"{name} must be an integer{allowed}, got {describe(given)}."
             )
         if given < 1:
             raise ValueError(f"{name} must be at least 1, got {given}.")
