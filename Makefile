@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-openenv test-sb3 check lint types docs bench soak clean
+.PHONY: help demo test test-all test-openenv test-rllib test-sb3 check lint types docs bench soak clean
 
 help:
 	@echo "make demo      step environments, kill a worker, and learn to balance a pole"
@@ -71,11 +71,16 @@ test-all: $(VENV)/.test-all
 	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME)=4 $(SMALL)
 	@"$(RUN)" -m pytest --nothing-missing $(AT_A_TIME)=3 $(if $(PLE),--ple="$(PLE)") $(LARGE)
 	@$(MAKE) --no-print-directory VENV="$(VENV)-sb3" test-sb3
+	@$(MAKE) --no-print-directory VENV="$(VENV)-rllib" test-rllib
 	@$(MAKE) --no-print-directory VENV="$(VENV)-openenv" test-openenv
 
 # What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.
 test-sb3: $(VENV)/.test-sb3
 	@"$(RUN)" -m pytest tests/adapters/sb3_checks.py
+
+# Nor is the one version of Gymnasium that RLlib asks for.
+test-rllib: $(VENV)/.test-rllib
+	@"$(RUN)" -m pytest tests/adapters/rllib_checks.py
 
 # Nor what OpenEnv's package asks for: gradio, openai and many others.
 test-openenv: $(VENV)/.test-openenv
@@ -111,7 +116,7 @@ soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak_replay.py
 
 clean:
-	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-openenv" docs/_build build *.egg-info
+	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
 # A folder that was moved or copied takes its .venv along, with paths that point back;
@@ -153,6 +158,13 @@ $(VENV)/.test-all: $(VENV)/.test
 $(VENV)/.test-sb3: $(VENV)/.python pyproject.toml
 	@echo "Installing Stable-Baselines3, with PyTorch"
 	@"$(RUN)" -m pip install -q -e ".[test-sb3]"
+	@touch "$@"
+
+$(VENV)/.test-rllib: $(VENV)/.python pyproject.toml
+	@echo "Installing RLlib, with PyTorch"
+	@"$(RUN)" -m pip install -q --index-url "$(TORCH_INDEX)" "torch>=2.4" || \
+	  echo "PyTorch comes with CUDA then, which takes longer"
+	@"$(RUN)" -m pip install -q -e ".[test-rllib]"
 	@touch "$@"
 
 $(VENV)/.test-openenv: $(VENV)/.python pyproject.toml

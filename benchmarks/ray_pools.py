@@ -8,7 +8,9 @@ environment runners. These choose actions themselves and return a sample with ea
 of one step, as the others do, or of 50, which leaves out the way to a learner and back.
 They draw their actions at random, and once more from their network, two layers of 256
 units; then the pool's caller has such a network, too. Once more both have environments
-that are batches themselves. The cluster is one that is started here.
+that are batches themselves. One of RLlib's runners steps the vector environment that it
+makes itself, and a pool that `to_rllib` makes, of the same environments. The cluster is
+one that is started here.
 """
 
 from __future__ import annotations
@@ -21,21 +23,34 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import ray
 from environments import Working
 from side_by_side import Contender, Report, opened, options, take_turns
 
 from envkit import ParallelPyEnvironment, PyEnvironment, RestartPolicy
+from envkit.adapters import GymnasiumWrapper, to_rllib
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.envs import CartPole
 from envkit.parallel.backends.linked import linked
 from envkit.testing import CountingEnv
 
 WORKERS = 2
+# RLlib itself comes with Ray; what it imports does not.
+HAS_RLLIB = all(map(importlib.util.find_spec, ("torch", "tensorboardX")))
+# The numbers that an environment adds up in each step.
+COUNT = 5000
 POOL, CALLS, RLLIB = "pool on Ray", "two actors, a call a step", "RLlib's runners"
 POOL_ACTS, RLLIB_ACTS = f"{POOL}, with a network", f"{RLLIB}, with their network"
 POOL_BATCHES, RLLIB_BATCHES = f"{POOL}, two batches", f"{RLLIB}, two batches"
+OWN_VECTOR, OWN_POOL = "its own vector", f"a pool, {WORKERS} workers"
+# How RLlib makes each of them: its gym_env_vectorize_mode.
+VECTORS = {
+    OWN_VECTOR: "sync",
+    f"{OWN_VECTOR}, processes": "async",
+    OWN_POOL: "vector_entry_point",
+}
 # How many steps of each row a sample of RLlib's has.
 STEP, SAMPLE = "a step a call", "50 steps a call"
 SAMPLES = {STEP: 1, SAMPLE: 50}
@@ -170,6 +185,67 @@ def runners(
     return Contender(close=close, measure=measure)
 
 
+class Counted(gymnasium.Env):
+    """Counts to a number in each step, which takes a tenth of a millisecond or so."""
+
+    observation_space = gymnasium.spaces.Box(0.0, np.inf, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict]:
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        return np.full(4, sum(range(COUNT)), np.float32), 1.0, False, False, {}
+
+
+def env_runner(make: Callable[[], Any], rows: int, mode: str) -> Contender:
+    """Returns one env runner of RLlib in this process as a contender."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+    is_pool = mode == "vector_entry_point"
+    creator = to_rllib(functools.partial(gymnasium_env, make), num_workers=WORKERS)
+    config = (
+        PPOConfig()
+        .environment(creator if is_pool else lambda _: make())
+        .env_runners(num_envs_per_env_runner=rows, gym_env_vectorize_mode=mode)
+    )
+    runner = SingleAgentEnvRunner(config=config, worker_index=1)
+
+    def measure(seconds: float) -> float:
+        count, began = 0, time.perf_counter()
+        while (taken := time.perf_counter() - began) < seconds or not count:
+            sample = runner.sample(num_timesteps=50 * rows, random_actions=True)
+            count += sum(map(len, sample))
+        return 1e6 * taken * rows / count
+
+    measure(0.0)
+    return Contender(close=runner.stop, measure=measure)
+
+
+def gymnasium_env(make: Callable[[], Any]) -> PyEnvironment:
+    return GymnasiumWrapper(make())
+
+
+def compare_env_runners(report: Report, told: Any) -> None:
+    """Adds how long an env runner takes with its own vector, and with a pool."""
+    cartpole = functools.partial(gymnasium.make, "CartPole-v1")
+    kinds = {"CartPoles": cartpole, "environments that count": Counted}
+    for name, make in kinds.items():
+        makers = {
+            way: functools.partial(env_runner, make, told.num_envs, mode)
+            for way, mode in VECTORS.items()
+        }
+        with opened(makers) as contenders:
+            figures = take_turns(contenders, told.rounds, told.seconds)
+        report.table(f"an env runner of RLlib, {told.num_envs} {name}", figures)
+        report.ratio(
+            f"{name}: an env runner with a pool is as fast as with its own vector",
+            figures[OWN_VECTOR],
+            figures[OWN_POOL],
+        )
+
+
 def compare(
     report: Report,
     name: str,
@@ -185,8 +261,6 @@ def compare(
         CALLS: functools.partial(actors, make, rows),
     }
     if make is CartPole:
-        # RLlib itself comes with Ray; what it imports does not.
-        has_rllib = all(map(importlib.util.find_spec, ("torch", "tensorboardX")))
         ways: dict[str, Callable[[], Contender]] = {
             POOL_ACTS: functools.partial(pool_with_network, make, rows),
             POOL_BATCHES: functools.partial(pool_of_batches, rows),
@@ -196,7 +270,7 @@ def compare(
             ways[f"{RLLIB}, {sample}"] = play
             ways[f"{RLLIB_ACTS}, {sample}"] = functools.partial(play, is_random=False)
         ways[f"{RLLIB_BATCHES}, {SAMPLE}"] = functools.partial(play, are_batches=True)
-        makers |= {name: way if has_rllib else None for name, way in ways.items()}
+        makers |= {name: way if HAS_RLLIB else None for name, way in ways.items()}
     with opened(makers) as contenders:
         figures = take_turns(contenders, told.rounds, told.seconds)
     report.table(f"{rows} {name}, {WORKERS} workers", figures)
@@ -262,6 +336,8 @@ def main() -> None:
         compare(report, "CartPoles", CartPole, told)
         compare(report, "environments that do nothing", nothing, told)
         compare(report, "environments that show 84 x 84 bytes", pictures, told)
+        if HAS_RLLIB:
+            compare_env_runners(report, told)
     finally:
         ray.shutdown()
     report.finish(told.json)

@@ -44,7 +44,7 @@ import importlib
 import operator
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.errors import ConstructorError, MissingDependencyError
@@ -80,6 +80,7 @@ __all__ = [
     "registered",
     "schemes",
     "suggestion",
+    "without_pool_options",
 ]
 
 
@@ -341,16 +342,29 @@ def make(
     """
     if num_envs is None:
         return constructor(target, **kwargs)()
-    import inspect
-
     count = _as_count(num_envs)
     whole = constructor(target, **kwargs, num_envs=count)
     if makes_batches(whole._build, whole._kwargs):
         return whole()
+    own, options = without_pool_options(kwargs)
     pool = load("num_envs", _POOL)
-    _, *known = inspect.signature(pool).parameters
-    options = {name: kwargs.pop(name) for name in known if name in kwargs}
-    return pool([constructor(target, **kwargs)] * count, **options)
+    return pool([constructor(target, **own)] * count, **options)
+
+
+def without_pool_options(
+    kwargs: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits keyword arguments into those of an environment and those of a pool.
+
+    Example:
+        >>> without_pool_options({"size": 5, "num_workers": 2})
+        ({'size': 5}, {'num_workers': 2})
+    """
+    import inspect
+
+    _, *known = inspect.signature(load("num_envs", _POOL)).parameters
+    options = {name: kwargs[name] for name in known if name in kwargs}
+    return {name: kwargs[name] for name in kwargs if name not in options}, options
 
 
 def _as_count(num_envs: Any) -> int:

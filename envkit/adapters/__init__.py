@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from envkit.adapters.pettingzoo.to_pettingzoo import to_pettingzoo
     from envkit.adapters.ple import PLEWrapper
     from envkit.adapters.pysc2.wrapper import PySC2Wrapper
+    from envkit.adapters.rllib import to_rllib
     from envkit.adapters.sb3 import to_sb3
     from envkit.adapters.tf_agents import from_tf_agents, to_tf_agents
     from envkit.adapters.to_dm_env import PyToDMWrapper
@@ -111,6 +112,7 @@ _HOMES = {
     "space_from_spec": "envkit.adapters.gymnasium.spaces",
     "spec_from_gym_space": "envkit.adapters.gymnasium.spaces",
     "to_pettingzoo": "envkit.adapters.pettingzoo.to_pettingzoo",
+    "to_rllib": "envkit.adapters.rllib",
     "to_sb3": "envkit.adapters.sb3",
     "to_tf_agents": "envkit.adapters.tf_agents",
     "to_urnai": "envkit.adapters.urnai",
@@ -213,6 +215,7 @@ __all__ = [
     "suite_ple",
     "suite_vizdoom",
     "to_pettingzoo",
+    "to_rllib",
     "to_sb3",
     "to_tf_agents",
     "to_urnai",
