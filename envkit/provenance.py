@@ -162,8 +162,18 @@ def _unknown(value: Any, _: str) -> Any:
 
 def origin_of(env: Any) -> Origin | None:
     """Returns what a `Constructor` has left on an environment."""
-    origin = getattr(env, "__dict__", {}).get("_made_from")
+    origin = own_attribute(env, "_made_from")
     return origin if isinstance(origin, Origin) else None
+
+
+def own_attribute(env: Any, name: str) -> Any:
+    """Returns an attribute of an environment, not of one in it; `None` without one."""
+    # Not from its `__dict__`: in Python 3.11 and 3.12 an object whose dictionary has
+    # been looked at finds its attributes more slowly ever after.
+    try:
+        return object.__getattribute__(env, name)
+    except AttributeError:
+        return None
 
 
 def recipe_of(env: Any) -> dict[str, Any]:
@@ -181,7 +191,7 @@ def plain_recipe(env: Any) -> dict[str, Any]:
     """Returns the recipe of an environment that is made of no other."""
     origin = origin_of(env)
     kind = name_of(type(env))
-    seed = getattr(env, "__dict__", {}).get("_noted_seed")
+    seed = own_attribute(env, "_noted_seed")
     return {
         "id": kind if origin is None else origin.id,
         "version": None if origin is None else version_of(origin.id),

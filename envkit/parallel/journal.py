@@ -68,7 +68,11 @@ class Journal:
         self.time = 0
         rows = slab.layout.rows
         self._slab, self._rows = slab, rows
+        self._private = slab.private_actions
         self._mask = length - 1
+        # Requests of all rows together stand in one line for all, of single rows apart.
+        self._all_times = np.full(length, -1, np.int64)
+        self._all_requests = np.zeros(length, np.int64)
         self._times = np.full((length, rows), -1, np.int64)
         self._requests = np.zeros((length, rows), np.int64)
         self._actions = [
@@ -76,8 +80,15 @@ class Journal:
         ]
         self._widths = np.zeros((length, *slab.widths.shape), np.uint8)
         self._has_widths = slab.widths.size > 0
-        self._private = slab.private_actions
         self._pairs = list(zip(self._actions, slab.actions, strict=True))
+        # The same as bytes: with the size of a line, where it goes and where it is.
+        self._lines = [
+            (array.nbytes, bytes_of(ring), bytes_of(array))
+            for ring, array in self._pairs
+            if array.nbytes and not self._private
+        ]
+        self._time_views = view_of(self._all_times)
+        self._request_views = view_of(self._all_requests)
         self._sequence = view_of(slab.sequence)
         self._sequence_bytes = bytes_of(slab.sequence)
         self._order = slab.order
@@ -91,15 +102,16 @@ class Journal:
         # Hot: called once per batch step.
         number = self._sequence[0]
         same = number.to_bytes(4, sys.byteorder) * self._rows
-        if self._private or self._sequence_bytes != same:
+        if self._private or self._sequence_bytes.tobytes() != same:
             return False
         number = number + 2 & _LARGEST
         place = number >> 1 & self._mask
-        order = self._order[0]
-        self._requests[place] = number | command << _COMMAND | order << _ORDER
-        self._times[place] = self.time
-        for ring, actions in self._pairs:
-            ring[place] = actions
+        self._request_views[place] = (
+            number | command << _COMMAND | self._order[0] << _ORDER
+        )
+        self._time_views[place] = self.time
+        for size, ring, actions in self._lines:
+            ring[place * size : (place + 1) * size] = actions
         if self._has_widths:
             self._widths[place] = self._slab.widths
         self.time += 1
@@ -133,7 +145,7 @@ class Journal:
 
         `None` if that is not all there any more.
         """
-        found: list[tuple[Array, Array, Array]] = []
+        found: list[tuple[Array, Array, Array, Array]] = []
         for index, row in enumerate(rows):
             span = (int(self._sequence[row]) - int(numbers[index]) & _LARGEST) >> 1
             if span > self.length:
@@ -141,22 +153,32 @@ class Journal:
             steps = np.arange(1, span + 1, dtype=np.int64) * 2
             asked = (int(numbers[index]) + steps & _LARGEST).astype(np.uint32)
             places = self._places(asked)
+            requests, times = self._noted(places, row)
             # The pool has moved rows to the other numbers without a request.
-            is_request = self._requests[places, row] & _LARGEST == asked
+            is_request = requests & _LARGEST == asked
             places = places[is_request]
-            found.append((places, np.full(len(places), row), asked[is_request]))
-        places = np.concatenate([one[0] for one in found])
-        owners = np.concatenate([one[1] for one in found])
-        asked = np.concatenate([one[2] for one in found])
-        order = np.lexsort((owners, self._times[places, owners]))
-        places, owners, asked = places[order], owners[order], asked[order]
-        requests = self._requests[places, owners]
+            owners = np.full(len(places), row)
+            found.append((times[is_request], owners, places, requests[is_request]))
+        times, owners, places, requests = map(np.concatenate, zip(*found, strict=True))
+        order = np.lexsort((owners, times))
+        owners, places, requests = owners[order], places[order], requests[order]
         return Moves(
-            self._times[places, owners],
+            times[order],
             (owners - rows[0]).astype(np.int64),
-            asked,
+            (requests & _LARGEST).astype(np.uint32),
             (requests >> _COMMAND & _BITS).astype(np.uint8),
             (requests >> _ORDER).astype(np.uint8),
             tuple(ring[places, owners] for ring in self._actions),
             self._widths[places, owners],
+        )
+
+    def _noted(self, places: Array, row: int) -> tuple[Array, Array]:
+        """Returns the requests of a row at some places, and their times."""
+        times, requests = self._times[places, row], self._requests[places, row]
+        of_all = self._all_times[places]
+        # The later request has taken the place: one of the row alone, or of all rows.
+        is_of_all = of_all > times
+        return (
+            np.where(is_of_all, self._all_requests[places], requests),
+            np.where(is_of_all, of_all, times),
         )

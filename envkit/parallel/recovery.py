@@ -32,7 +32,14 @@ from envkit.parallel.journal import Journal, Moves
 from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan, Request
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.rows import Rows
-from envkit.parallel.slab import REBUILD, SAME_STEP_ORDER, STEP
+from envkit.parallel.slab import (
+    REBUILD,
+    SAME_STEP_ORDER,
+    STEP,
+    bytes_of,
+    slot_of,
+    view_of,
+)
 from envkit.parallel.workers import Question
 from envkit.seeding import derived_seed
 from envkit.text import counted
@@ -44,6 +51,9 @@ __all__ = ["Recovery", "may_change", "same_bits"]
 _LOGGER = logging.getLogger(__name__)
 
 _LARGEST = 2**32 - 1
+# In the bytes of step types only a LAST has the one, in those of flags only False the
+# other.
+_LAST, _FALSE = bytes([int(StepType.LAST)]), bytes([False])
 # How often new anchors are looked for, in parts of the time for which each is to do.
 _LOOKS = 8
 # A worker that ends so often while environments are played again does so because of it.
@@ -185,8 +195,13 @@ class Recovery:
         # Whether an environment has none, or may have none.
         self._has_void = True
         self._all = np.arange(rows.layout.rows)
+        # By row, the number of the newest anchor, and whether there can be another.
+        self._anchored = rows.slab.sequence.copy()
+        self._saves = np.ones(rows.layout.rows, bool)
         # Whether resets are counted, for environments that cannot save their state.
         self._counts_resets = True
+        self._sequence, self._begun = view_of(rows.slab.sequence), bytes_of(rows.begun)
+        self._types = [bytes_of(types) for types in rows.slab.steps[0][:2]]
         self._asked: dict[int, _Asked] = {}
         self._states: dict[int, tuple[bytes, Sequence[bool]]] = {}
         for env in range(len(self._known)):
@@ -197,9 +212,15 @@ class Recovery:
     def note_all(self) -> None:
         """Notes that all rows are about to step."""
         # Hot: called once per batch step.
-        if self._counts_resets or not self._journal.note_all(STEP):
-            self.note(self._all, STEP)
-            return
+        is_noted = self._journal.note_all(STEP)
+        if self._counts_resets:
+            slot = slot_of(self._sequence[0])
+            if _FALSE in self._begun.tobytes():
+                self._count_resets(self._all, np.full(self._all.shape, STEP))
+            elif _LAST in self._types[slot].tobytes():
+                self._count_ends(slot)
+        if not is_noted:
+            self._journal.note(self._all, np.full(self._all.shape, STEP))
         self._left -= 1
 
     def note(self, rows: Array, command: int | Array) -> None:
@@ -258,6 +279,7 @@ class Recovery:
     def _add(self, known: _Known, anchor: _Anchor) -> None:
         """Adds an anchor, and forgets what none needs any more."""
         known.anchors = [*known.anchors[-1:], anchor]
+        self._anchored[known.rows.start : known.rows.stop] = anchor.numbers
         oldest = min(
             each.time for each in (*known.anchors, known.new) if each is not None
         )
@@ -278,14 +300,23 @@ class Recovery:
             ended[begins].tolist(),
             strict=True,
         ):
-            known = self._known[self._rows.env_of_row[row]]
-            number = int(self._slab.sequence[row])
+            number = self._sequence[row]
             if is_same and has_ended:
-                known.resets += 1
-                known.begun = number
+                self._count_reset(row, number)
             if command != STEP or not is_same or not has_ended:
-                known.resets += 1
-                known.begun = number + 2 & _LARGEST
+                self._count_reset(row, number + 2 & _LARGEST)
+
+    def _count_ends(self, slot: int) -> None:
+        """Counts the resets of rows that all step, of which some show a `LAST`."""
+        later = 0 if self._slab.autoreset == SAME_STEP_ORDER else 2
+        for row in np.flatnonzero(self._slab.steps[0][slot] == _LAST[0]).tolist():
+            self._count_reset(row, self._sequence[row] + later & _LARGEST)
+
+    def _count_reset(self, row: int, number: int) -> None:
+        """Counts the reset that a row has, or will have, under a number."""
+        known = self._known[self._rows.env_of_row[row]]
+        known.resets += 1
+        known.begun = number
 
     # What environments are asked besides.
 
@@ -381,10 +412,8 @@ class Recovery:
             ask: Asks some environments something.
         """
         self._left = self._every
-        is_by_episode = self._policy.anchor_every is None and not self._has_void
-        if is_by_episode and not self._stand_at_first(self._all).any():
+        if not self._has_void and not self._may_need_anchors():
             return
-        self._has_void = False
         for worker in list(self._asked):
             self._settle(worker)
         idle = ~self._slab.owing_rows()
@@ -395,14 +424,25 @@ class Recovery:
             for env in self._envs_of[worker]
             if self._needs_anchor(self._known[env])
         ]
-        if not envs:
-            return
+        if envs:
+            self._ask_for_states(envs, ask)
+        self._has_void = any(
+            known.can_save is None or (known.can_save and not known.anchors)
+            for known in self._known
+        )
+
+    def _ask_for_states(
+        self,
+        envs: Sequence[int],
+        ask: Callable[[str, Sequence[int], Sequence[Any]], Sequence[Any]],
+    ) -> None:
         # A worker that ends meanwhile is a matter of the call that comes next.
         with contextlib.suppress(WorkerError):
             answers = ask("get_state", envs, [None] * len(envs))
             for env, answer in zip(envs, answers, strict=True):
                 known = self._known[env]
                 known.can_save = not isinstance(answer, RemoteFailure)
+                self._saves[known.rows.start : known.rows.stop] = known.can_save
                 if known.can_save:
                     ended = tuple(self._rows.has_ended(row) for row in known.rows)
                     known.void = ""
@@ -410,6 +450,14 @@ class Recovery:
         self._counts_resets = any(
             known.can_save is not True and not known.is_batch for known in self._known
         )
+
+    def _may_need_anchors(self) -> bool:
+        """True if an environment may need an anchor; quick, as it mostly is not."""
+        every = self._policy.anchor_every
+        if every is None:
+            return bool(self._stand_at_first(self._all).any())
+        away = (self._slab.sequence - self._anchored) >> 1
+        return bool(((away >= every) & self._saves).any())
 
     def _needs_anchor(self, known: _Known) -> bool:
         rows = known.rows

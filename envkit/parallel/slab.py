@@ -323,8 +323,12 @@ def view_of(array: Array) -> memoryview:
 
 
 def bytes_of(array: Array) -> memoryview:
-    """Returns the bytes of an array."""
-    return view_of(array).cast("B")
+    """Returns a view of the bytes of an array that lies in one piece.
+
+    To compare views, compare copies of them: `view.tobytes()` and the comparison of
+    two of these take a tenth of the time in which views compare their elements.
+    """
+    return view_of(array.reshape(-1).view(np.uint8))
 
 
 class Slab:
@@ -384,7 +388,7 @@ class Slab:
         self.action_dtype = self.actions[0].dtype if self.actions else None
         # The command that every row has, or IDLE if they differ.
         self._command_of_all = IDLE
-        # Comparing bytes is three times as fast as comparing two small arrays.
+        # Copying and comparing bytes is quicker than comparing two small arrays.
         self._sequence_bytes = bytes_of(sequence)
         self._answered_bytes = bytes_of(answered)
 
@@ -449,7 +453,7 @@ class Slab:
     def all_answered(self) -> bool:
         """True if no row owes an answer."""
         # Hot: called at every wake-up of the parent.
-        if self._sequence_bytes == self._answered_bytes:
+        if self._sequence_bytes.tobytes() == self._answered_bytes.tobytes():
             fence()
             return True
         return False
