@@ -162,11 +162,11 @@ def _unknown(value: Any, _: str) -> Any:
 
 def origin_of(env: Any) -> Origin | None:
     """Returns what a `Constructor` has left on an environment."""
-    origin = own_attribute(env, "_made_from")
+    origin = _own_attribute(env, "_made_from")
     return origin if isinstance(origin, Origin) else None
 
 
-def own_attribute(env: Any, name: str) -> Any:
+def _own_attribute(env: Any, name: str) -> Any:
     """Returns an attribute of an environment, not of one in it; `None` without one."""
     # Not from its `__dict__`: in Python 3.11 and 3.12 an object whose dictionary has
     # been looked at finds its attributes more slowly ever after.
@@ -191,7 +191,7 @@ def plain_recipe(env: Any) -> dict[str, Any]:
     """Returns the recipe of an environment that is made of no other."""
     origin = origin_of(env)
     kind = name_of(type(env))
-    seed = own_attribute(env, "_noted_seed")
+    seed = _own_attribute(env, "_noted_seed")
     return {
         "id": kind if origin is None else origin.id,
         "version": None if origin is None else version_of(origin.id),
