@@ -1,4 +1,4 @@
-"""What envkit itself costs: around an environment's `_step`, and for a nest.
+"""What envkit itself costs: around an environment's `_step`, in a worker, for a nest.
 
 python benchmarks/overhead.py
 """
@@ -6,15 +6,22 @@ python benchmarks/overhead.py
 from __future__ import annotations
 
 import functools
+import time
 import timeit
 from collections.abc import Callable
 
+import gymnasium
 import numpy as np
 import tree
+from gymnasium import spaces
 from side_by_side import Contender, Figures, Report, opened, options, take_turns
 
 from envkit import ArraySpec, PyEnvironment, TimeStep, restart, transition
+from envkit.adapters import GymnasiumWrapper
 from envkit.nest import Structure
+from envkit.parallel.messages import Hello, WorkerJob
+from envkit.parallel.slab import RESET, STEP, Slab, SlabLayout
+from envkit.parallel.worker.runner import EnvRunner
 
 OBSERVATION = np.zeros(4, np.float32)
 TIME_STEP = transition(OBSERVATION, reward=0.0)
@@ -83,6 +90,86 @@ def step_contenders() -> dict[str, Callable[[], object]]:
     }
 
 
+class Idle(gymnasium.Env):
+    """Does nothing, so that what remains is the loop around it."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+
+    def __init__(self, action_space: spaces.Space) -> None:
+        self.action_space = action_space
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> object:
+        return OBSERVATION, {}
+
+    def step(self, action: object) -> object:
+        return OBSERVATION, 1.0, False, False, {}
+
+
+ROWS = 32
+SPACES = {
+    "Discrete": spaces.Discrete(2),
+    "Box": spaces.Box(-1.0, 1.0, (2,), np.float32),
+}
+
+
+def cpu_of_a_row(step: Callable[[], object]) -> Contender:
+    """Times the CPU of one row, of which others that use the CPU take nothing."""
+
+    def measure(seconds: float) -> float:
+        best, end = float("inf"), time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            begun = time.thread_time_ns()
+            step()
+            best = min(best, time.thread_time_ns() - begun)
+        return best / 1000 / ROWS
+
+    return Contender(measure=measure)
+
+
+def a_loop(space: spaces.Space) -> Contender:
+    """The loop over environments of Gymnasium that a user writes."""
+    envs = [Idle(space) for _ in range(ROWS)]
+    actions = np.stack([np.asarray(space.sample()) for _ in range(ROWS)])
+
+    def step() -> None:
+        rows = actions.tolist() if actions.ndim == 1 else actions
+        for env, action in zip(envs, rows, strict=True):
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+
+    return cpu_of_a_row(step)
+
+
+def a_worker(space: spaces.Space) -> Contender:
+    """What a worker does between two bells: it reads, steps, writes and marks rows."""
+    runner = EnvRunner(WorkerJob(0, 0, (lambda: GymnasiumWrapper(Idle(space)),) * ROWS))
+    hello = runner.build()
+    assert isinstance(hello, Hello), hello
+    layout = SlabLayout(hello.specs[0], ((0, ROWS),))
+    slab = Slab(layout, bytearray(layout.size))
+    runner.bind(slab, 0)
+    slab.request_all(RESET)
+    runner.run_pending()
+    slab.write_actions([np.stack([np.asarray(space.sample()) for _ in range(ROWS)])])
+    own = cpu_of_a_row(lambda: slab.request_all(STEP)).measure
+    both = cpu_of_a_row(lambda: (slab.request_all(STEP), runner.run_pending())).measure
+    assert own is not None
+    assert both is not None
+    # The parent asks, and a request that is not answered counts for nothing.
+    asking = own(0.01)
+    slab.answered[:] = slab.sequence
+    return Contender(measure=lambda seconds: both(seconds) - asking)
+
+
+def row_contenders() -> dict[str, Callable[[], Contender]]:
+    return {
+        f"{who}, {name}": functools.partial(make, space)
+        for name, space in SPACES.items()
+        for who, make in (("a loop over Gymnasium's", a_loop), ("a worker", a_worker))
+    }
+
+
 def nest_contenders() -> dict[str, Callable[[], object]]:
     structure = Structure(NEST)
     leaves = structure.flatten(NEST)
@@ -106,6 +193,22 @@ def main() -> None:
         added = np.subtract(step[name], step[bare])
         report.ratio(
             f"{name}: us added to a bare method", list(added), [1.0] * len(added)
+        )
+
+    with opened(row_contenders()) as contenders:
+        rows = take_turns(contenders, told.rounds, told.seconds)
+    report.table(
+        f"a row of {ROWS} environments of Gymnasium that do nothing", rows, "us of CPU"
+    )
+    for name, bar in (("Discrete", 0.5), ("Box", 0.8)):
+        added = np.subtract(
+            rows[f"a worker, {name}"], rows[f"a loop over Gymnasium's, {name}"]
+        )
+        report.ratio(
+            f"a worker's row, {name}: us added to a loop",
+            list(added),
+            [1.0] * len(added),
+            at_most=bar,
         )
 
     nests = measured(nest_contenders(), told.rounds, told.seconds)

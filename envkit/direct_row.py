@@ -15,14 +15,30 @@ from __future__ import annotations
 import abc
 import enum
 import sys
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
 from envkit.time_step import StepType, TimeStep
 
-__all__ = ["BEGUN", "ENDED", "CurrentTimeStep", "DirectRow", "Turn", "are_own"]
+__all__ = [
+    "AMID",
+    "ASIDE",
+    "BEGUN",
+    "ENDED",
+    "Aside",
+    "CountedSteps",
+    "CurrentTimeStep",
+    "DirectRow",
+    "Marks",
+    "Moves",
+    "Outcome",
+    "Trail",
+    "Turn",
+    "are_own",
+]
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
 # An environment of which so many steps in turn were finished one after entering makes
@@ -36,16 +52,91 @@ class Turn(enum.Enum):
 
     BEGUN = "a FIRST"
     ENDED = "a LAST"
+    AMID = "a MID, and the row is the last"
+    ASIDE = "nothing, because the row is stepped in another way"
 
 
 BEGUN: Final = Turn.BEGUN
 ENDED: Final = Turn.ENDED
+AMID: Final = Turn.AMID
+ASIDE: Final = Turn.ASIDE
+
+# The result of a step: `None` if it has been written as a `MID`, the exception that
+# was raised, else what is to be written.
+Outcome = TimeStep | Turn | BaseException | None
+# Rows to step: the number of each, its direct row or `Aside`, its action, and the place
+# of its observation.
+Moves = Iterator[tuple[int, Any, Any, Any]]
+
+
+class Marks(NamedTuple):
+    """How rows are marked as answered.
+
+    Attributes:
+        answered: By row: the number that it has answered.
+        last: The row that the caller marks.
+        has_info: By row: 0 if it has no info; `None` if infos are not wanted.
+        fence: Called before a row is marked; `None` where stores keep their order.
+    """
+
+    answered: Any
+    last: int
+    has_info: Any
+    fence: Callable[[], None] | None
+
+
+class Trail:
+    """The turns that rows have taken together, of which they keep no notes themselves.
+
+    In a turn each row has written a `MID`, but for those that note that they have not.
+
+    Attributes:
+        turns: How many there were.
+        places: Where each row has written its observation in the last of them.
+        rewards: The column of rewards there.
+    """
+
+    __slots__ = ("places", "rewards", "turns")
+    places: Any
+    rewards: Any
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+
+class Aside:
+    """Takes the place of a direct row in moves where a row is stepped in another way.
+
+    Attributes:
+        foreign: Has a `step` with a result that makes `step_rows` conclude.
+
+    Example:
+        >>> aside = Aside((None, 0.0, True))
+        >>> aside.foreign.step(1)
+        (None, 0.0, True)
+        >>> aside.conclude()
+        <Turn.ASIDE: ...>
+    """
+
+    __slots__ = ("foreign",)
+
+    def __init__(self, result: Any = None) -> None:
+        """Takes the result."""
+        self.foreign = types.SimpleNamespace(step=lambda _: result)
+
+    def step(self, *_: Any) -> Turn:
+        """Returns `ASIDE`."""
+        return ASIDE
+
+    conclude = step
 
 
 class DirectRow(abc.ABC):
     """Steps the layers of a single environment as one; they share its time step.
 
-    A subclass implements `step`, and `begin` if `may_turn` may be true.
+    A subclass implements `step`, and `begin` if `may_turn` may be true. One that
+    overrides `step_rows`, to step many rows faster than one after the other, sets
+    `takes_turns`: what it leaves out is caught up from the `trail` when it is needed.
 
     Attributes:
         owner: The innermost layer, which has the library's environment.
@@ -68,11 +159,19 @@ class DirectRow(abc.ABC):
             that, and the dtype.
         dtype: The dtype of observations.
         most: The number at which the limit ends an episode.
-        counter: The layer that limits the number of steps; itself if none does.
+        counter: The layer that counts steps to limit them; itself if none does.
+        trail: The turns that it has taken together with others.
+        since: How many of these it knows of.
+        index: Its index among the rows of the trail.
         place: The observation that was written last; `None` since `enter`.
         reward: The reward that was written last.
         finish: Makes the time step of what the library has returned.
     """
+
+    # What stands for a row that is stepped in another way.
+    aside: ClassVar[Aside] = Aside()
+    # Whether `step_rows` leaves it to the trail to note what rows have written.
+    takes_turns: ClassVar[bool] = False
 
     __slots__ = (
         "_reward_dtype",
@@ -88,6 +187,7 @@ class DirectRow(abc.ABC):
         "first_discount",
         "foreign",
         "forked",
+        "index",
         "is_cut",
         "key",
         "last_discount",
@@ -99,7 +199,9 @@ class DirectRow(abc.ABC):
         "reward",
         "row",
         "shape",
+        "since",
         "step_type",
+        "trail",
         "turns",
     )
     forked: Collection[int]
@@ -129,6 +231,7 @@ class DirectRow(abc.ABC):
         self.step_type, self.is_cut = _MID, False
         self.may_turn = self.turns = may_turn
         self._vain = 0
+        self.trail, self.since, self.index = Trail(), 0, 0
         spec = owner.observation_spec()
         self.dtype, self.shape = spec.dtype, None
         self._reward_dtype = owner.reward_spec().dtype
@@ -159,6 +262,63 @@ class DirectRow(abc.ABC):
             `None` if it has been written as a `MID`, `ENDED` if as a `LAST`, else what
             is to be written.
         """
+
+    def step_rows(
+        self, moves: Moves, rewards: Any, number: int, marks: Marks
+    ) -> tuple[int, Outcome] | None:
+        """Steps rows of this kind, and marks those that have written a `MID`.
+
+        Args:
+            moves: The rows; those that are left go on with the next call.
+            rewards: The column of rewards.
+            number: What to mark them with.
+            marks: How to do so.
+
+        Returns:
+            The first row that has not been marked, with the result of its step; `None`
+            if there is no such row.
+        """
+        # Hot: each line in the loop runs once per row and step.
+        answered, last, has_info, fence = marks
+        row, wants_info = last, has_info is not None
+        try:
+            for row, env, action, place in moves:
+                outcome = env.step(action, place, rewards, wants_info)
+                if outcome is not None or row == last:
+                    return row, outcome
+                if wants_info:
+                    has_info[row] = 0
+                if fence is not None:
+                    fence()
+                answered[row] = number
+        except BaseException as error:
+            return row, error
+        return None
+
+    def catch_up(self) -> None:
+        """Notes what was written in the turns that were taken together since."""
+        # Hot in asynchronous use: called once per row and step.
+        trail = self.trail
+        missed = trail.turns - self.since
+        if missed > 0:
+            self.since = trail.turns
+            self._steps += missed
+            self.place, self.reward = trail.places[self.index], trail.rewards[self.row]
+            self.step_type, self.is_cut = _MID, False
+
+    def note_apart(self) -> None:
+        """Notes that it takes no part in the turn that is being taken."""
+        self.catch_up()
+        self.since = self.trail.turns + 1
+
+    def due(self) -> int:
+        """Returns the turn in which the limit ends the episode."""
+        return self.since + self.most - self._steps
+
+    def kind(self) -> tuple[Any, ...]:
+        """Returns what rows must have in common to be stepped by one `step_rows`."""
+        choices = self.choices and [(type(one), one) for one in self.choices.values()]
+        return type(self), choices, self.classes, self.key, self.shape, self.dtype
 
     def can_begin(self) -> bool:
         """Returns True if the next reset is the usual one, so that `begin` does it."""
@@ -200,7 +360,6 @@ class DirectRow(abc.ABC):
         self._steps += 1
         counter = self.counter
         if counter is not self:
-            counter._steps = self._steps
             counter._limited = self._steps >= self.most
             counter._cut = self.is_cut
 
@@ -208,17 +367,18 @@ class DirectRow(abc.ABC):
         """Notes that the `FIRST` of an episode has been written."""
         self.place, self.reward = place, 0.0
         self.step_type, self.is_cut = _FIRST, False
+        self._steps = 0
         counter = self.counter
-        self._steps = counter._steps = 0
         if counter is not self:
             counter._limited = counter._cut = False
 
     def limit(self, layer: Any, most: int, may_turn: bool) -> None:
-        """Adds a layer that counts steps in `_steps`, and ends an episode at `most`.
+        """Adds a layer that counts steps, and ends an episode at `most`.
 
         Args:
-            layer: The layer, which notes in `_limited` that it was the limit, and in
-                `_cut` that it was nothing else.
+            layer: The layer, which counts in `_steps`, has `CountedSteps` there, notes
+                in `_limited` that it was the limit, and in `_cut` that it was nothing
+                else.
             most: The number of steps.
             may_turn: Whether ends and begins of episodes can be written.
         """
@@ -236,7 +396,9 @@ class DirectRow(abc.ABC):
             return False
         self._shown, self.place = shown, None
         self.step_type, self.is_cut = _MID, False
-        self._steps = self.counter._steps
+        self.since = self.trail.turns
+        if self.counter is not self:
+            self._steps = self.counter.__dict__.pop("_steps")
         for layer in self.layers:
             layer._direct = self
             del layer._current_time_step
@@ -254,6 +416,8 @@ class DirectRow(abc.ABC):
     def leave(self) -> None:
         """Gives every layer the current time step."""
         time_step = self.time_step()
+        if self.counter is not self:
+            self.counter._steps = self._steps
         for layer in self.layers:
             layer._current_time_step, layer._direct = time_step, None
         if self.is_cut:
@@ -269,6 +433,7 @@ class DirectRow(abc.ABC):
 
     def time_step(self) -> TimeStep:
         """Returns the current time step."""
+        self.catch_up()
         if self.place is None:
             return self._shown
         step_type, discount = self.step_type, self.discount
@@ -289,15 +454,24 @@ class DirectRow(abc.ABC):
             return time_step._replace(step_type=_MID)
         return time_step
 
+    def count(self) -> int:
+        """Returns how many steps the episode has had."""
+        self.catch_up()
+        return self._steps
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Standing, (self.time_step(), type(self.owner) if self.is_cut else None)
+        time_step, amid = self.time_step(), type(self.owner) if self.is_cut else None
+        return _Standing, (time_step, amid, self._steps)
 
 
 class _Standing:
     """Stands for a `DirectRow` in a copy of its environment."""
 
-    def __init__(self, time_step: TimeStep, amid: Any) -> None:
-        self._time_step, self._amid = time_step, amid
+    def __init__(self, time_step: TimeStep, amid: Any, steps: int) -> None:
+        self._time_step, self._amid, self._steps = time_step, amid, steps
+
+    def count(self) -> int:
+        return self._steps
 
     def time_step_of(self, env: Any) -> TimeStep:
         if type(env) is self._amid:
@@ -314,6 +488,17 @@ class CurrentTimeStep:
     def __get__(self, env: Any, owner: type) -> TimeStep | None:
         direct: DirectRow | None = None if env is None else env._direct
         return None if direct is None else direct.time_step_of(env)
+
+
+class CountedSteps:
+    """Reads the number of steps of a layer that leaves it to its `DirectRow` to count.
+
+    An attribute of the same name of the object goes before it.
+    """
+
+    def __get__(self, env: Any, owner: type) -> Any:
+        direct: DirectRow | None = None if env is None else env._direct
+        return None if direct is None else direct.count()
 
 
 def are_own(env: Any, methods: Mapping[str, Callable[..., Any]]) -> bool:

@@ -412,7 +412,7 @@ class _DirectRow(DirectRow):
                     rewards[self.row] = reward
                     self.place, self.reward = place, reward
                     self.step_type = StepType.MID
-                    self._steps = self.counter._steps = steps
+                    self._steps = steps
                     return None
                 is_over = step_type == 2
                 # Of an end of both kinds there is an info.

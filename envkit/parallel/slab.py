@@ -288,11 +288,9 @@ def is_private(dtype: np.dtype[Any]) -> bool:
 
 
 def _narrowed(column: Array, width: int) -> Array:
-    """Gives floats the width in which they came."""
-    if width == 0:
-        return column
+    """Returns a copy of floats, of the width in which they came."""
     if width == _PYTHON:
-        return column.view(PythonNumbers)
+        return column.copy().view(PythonNumbers)
     return column.astype(FLOATS[width])
 
 
@@ -662,17 +660,20 @@ class Slab:
         Where a leaf keeps the width of floats and that differs from row to row, its
         column has an array for each row.
         """
-        # Hot: called once per request. What is chosen by a list is a copy already.
-        is_view = isinstance(rows, slice)
-        columns: list[Any] = [
-            array[rows].copy() if is_view else array[rows] for array in self.actions
-        ]
+        # Hot: called once per request.
+        columns: list[Any] = [array[rows] for array in self.actions]
+        if isinstance(rows, slice):  # A list of rows makes copies of them.
+            kept = self.layout.kept_floats
+            columns = [
+                column if leaf in kept else column.copy()
+                for leaf, column in enumerate(columns)
+            ]
         for place, leaf in enumerate(self.layout.kept_floats):
-            widths = self.widths[rows, place].tolist()
-            if len(set(widths)) == 1:
-                columns[leaf] = _narrowed(columns[leaf], widths[0])
+            wide, widths = columns[leaf], self.widths[rows, place].tobytes()
+            if widths == widths[:1] * len(widths):
+                columns[leaf] = _narrowed(wide, widths[0])
             else:
-                wide, columns[leaf] = columns[leaf], np.empty(len(widths), object)
+                columns[leaf] = np.empty(len(widths), object)
                 for row, width in enumerate(widths):
                     columns[leaf][row] = _narrowed(wide[row, ...], width)
         return columns

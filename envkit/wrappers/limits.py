@@ -13,7 +13,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.arguments import checked_size
-from envkit.direct_row import DirectRow, are_own
+from envkit.direct_row import CountedSteps, DirectRow, are_own
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits, describe
@@ -56,6 +56,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     """
 
     _kept = ("_steps", "_cut", "_limited")
+    _steps: Any = CountedSteps()
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         # When the episode of each row began.
         self._began: Any = np.full(self._dims, now() if seconds is not None else 0.0)
         self._check_resets_rows()
-        self._steps: Any = np.zeros(self._dims, np.int64)
+        self._steps = np.zeros(self._dims, np.int64)
         # Where the current time step is a LAST only here. Of a single environment it
         # is a Python bool, as its steps are a Python int.
         self._cut: Any = np.zeros(self._dims, bool)

@@ -470,6 +470,35 @@ def test_an_environment_of_dm_env_does_without_time_steps():
         assert [0, 1, 2] == sorted(set(types))
 
 
+@pytest.mark.parametrize("limit", [4, 100])
+def test_an_environment_that_is_held_knows_how_far_it_is(limit):
+    """Between two steps of the pool it is as if it had made every time step."""
+    pairs = []
+    for kind in NEW:
+        envs = [
+            made(kind, BOX, ACTIONS[1], [PLAIN] * 7 + [OVER], limit, number)
+            for number in range(2)
+        ]
+        held = [lambda env=env: env for env in envs]
+        pairs.append((envs, ParallelPyEnvironment(held, backend="inline")))
+    (direct, pool), (others, other_pool) = pairs
+    with pool, other_pool:
+        for step in range(24):
+            for each in (pool, other_pool):
+                each.step([1, 0], [True, step % 5 > 0])
+            for env, other in zip(direct, others, strict=True):
+                assert env._steps == other._steps
+                assert same(copy.deepcopy(env)._steps, other._steps)
+                assert same(env.current_time_step(), other.current_time_step())
+        assert all(is_direct(env) for env in direct)
+        for env, other in zip(direct, others, strict=True):
+            state = env.get_state()
+            other.set_state(other.get_state())
+            env.set_state(state)
+            for _ in range(2 * limit if limit < 9 else 9):
+                assert same(env.step(1), other.step(1))
+
+
 def is_direct(env):
     return env._direct is not None
 
@@ -478,7 +507,7 @@ def is_direct(env):
     space=st.sampled_from(OBSERVATIONS),
     actions=st.sampled_from(ACTIONS),
     script=st.lists(steps, min_size=6, max_size=30),
-    limit=st.sampled_from([0, 1, 4]),
+    limit=st.sampled_from([0, 1, 4, 9]),
     order=st.sampled_from(["next_step", "same_step", "disabled"]),
     validate=st.sampled_from(["first", "first", "never", "always"]),
     kinds=st.sampled_from([NEW, NEW, OLD, DM]),

@@ -8,12 +8,22 @@ when it stands within an episode.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
 
-from envkit.direct_row import DirectRow, Turn
+from envkit.actions import FLOATS
+from envkit.direct_row import (
+    Aside,
+    DirectRow,
+    Marks,
+    Moves,
+    Outcome,
+    Trail,
+    Turn,
+)
 from envkit.nest import is_nested
 from envkit.parallel.slab import SAME_STEP_ORDER, Slab, is_private, view_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -27,6 +37,9 @@ Step = Callable[[Any], TimeStep]
 # Steps a row, as `DirectRow.step` does.
 DirectStep = Callable[[Any, Any, Any, bool], TimeStep | Turn | None]
 
+# Steps rows, as `DirectRow.step_rows` does.
+StepRows = Callable[[Moves, Any, int, Marks], tuple[int, Outcome] | None]
+
 
 class DirectRows:
     """Holds the direct rows of one worker, by place in its block.
@@ -35,6 +48,8 @@ class DirectRows:
         are_offered: True if any environment can do without time steps.
         steps: For each row what its next step does; `None` for those that make time
             steps.
+        rows: For each row what `step_rows` moves: one that is direct, unless its next
+            step begins an episode.
     """
 
     def __init__(
@@ -52,22 +67,47 @@ class DirectRows:
         self._slab, self._rows, self._forked = slab, rows, forked
         self.are_offered = False
         self.steps: list[DirectStep | None] = [None] * len(rows)
+        self._aside = Aside()
+        self.rows: list[DirectRow | Aside] = [self._aside] * len(rows)
         self._inside: list[DirectRow | None] = [None] * len(rows)
         self._offered: list[DirectRow | None] = [None] * len(rows)
         # Those to ask before they enter, as something has happened to them.
         self._doubted: set[int] = set()
         self._turns = False
+        self._trail = Trail()
+        # Before this turn no episode ends by its limit.
+        self._due = 0
+        # Whether the rows take the turn that is being taken together.
+        self._together = False
+        # One of those that are offered, which are all of one kind.
+        self._any: DirectRow | None = None
         self._kind: Any = None
         self._choices: Any = None
         if not self._is_possible:
             return
         self._action: ArraySpec = slab.layout.action.leaves[0]
+        self._block = slice(rows.start, rows.stop)
+        self._given = slab.actions[0][self._block]
+        # Of floats that keep their width: which one each has, and must have.
+        self._widths = slab.widths[self._block]
+        self._width = b""
+        if slab.layout.kept_floats and self._action.dtype in FLOATS:
+            self._width = bytes([FLOATS.index(self._action.dtype)]) * len(rows)
+        one: tuple[Array | None, Array | None] = (None, None)
+        if isinstance(self._action, BoundedArraySpec):
+            one = self._action.minimum, self._action.maximum
+        # For each row, because NumPy compares arrays of one shape faster.
+        shape = (len(rows), *self._action.shape)
+        self._bounds_of_one, self._bounds = one, [_repeated(b, shape) for b in one]
         self._discounts = np.zeros(len(rows), slab.steps[2].dtype)
         types, rewards, discounts, observations = slab.steps
-        block = slice(rows.start, rows.stop)
-        self._columns = [
-            (types[slot, block], discounts[slot, block]) for slot in (0, 1)
+        # Views, because they take numbers and copies in less time than arrays do.
+        self._columns: list[tuple[Any, Any]] = [
+            (view_of(types[slot, self._block]), view_of(discounts[slot, self._block]))
+            for slot in (0, 1)
         ]
+        self._amid = view_of(np.full(len(rows), _MID, types.dtype))
+        self._usual = view_of(self._discounts)
         self._rewards = [view_of(rewards[slot]) for slot in (0, 1)]
         self._places = [
             [_place_of(observations[slot, row, ...]) for row in rows] for slot in (0, 1)
@@ -80,12 +120,15 @@ class DirectRows:
         ask = getattr(env, "_direct_row", None) if self._is_possible else None
         offered: DirectRow | None = None if ask is None else ask()
         if offered is not None:
-            # One look at the actions has to do for all rows.
-            kind = type(offered), _kinds_of(offered.choices)
-            if self._kind is None:
-                self._kind, self._choices = kind, offered.choices
+            # One look at the actions, and one loop, have to do for all rows.
+            kind = offered.kind()
+            if self._any is None:
+                self._any, self._kind = offered, kind
+                self._choices, self._aside = offered.choices, offered.aside
+                self.rows = [self._aside] * len(self.rows)
             if kind == self._kind:
                 offered.row, offered.forked = self._rows.start + place, self._forked
+                offered.trail, offered.index = self._trail, place
                 self._discounts[place] = offered.discount
                 offered.may_turn &= not env.repeats_last
                 offered.turns = offered.may_turn and self._turns
@@ -104,7 +147,9 @@ class DirectRows:
             self.ask(place, env)
         offered = self._offered[place]
         if offered is not None and offered.enter():
-            self._inside[place], self.steps[place] = offered, offered.step
+            self._inside[place] = self.rows[place] = offered
+            self.steps[place] = offered.step
+            self._due = min(self._due, offered.due())
 
     def leave(self, place: int) -> None:
         """Lets an environment go on with time steps."""
@@ -118,37 +163,43 @@ class DirectRows:
     def forget(self, place: int) -> None:
         """Notes that an environment has left."""
         self._inside[place] = self.steps[place] = None
+        self.rows[place] = self._aside
 
     def heed_order(self) -> None:
         """Lets rows write ends of episodes unless these must be finished."""
         # Hot: called once per request.
-        turns = self._slab.autoreset != SAME_STEP_ORDER
+        turns = self._slab.order[0] != SAME_STEP_ORDER
         if turns is not self._turns:
             self._turns = turns
             for row in self._offered:
                 if row is not None:
                     row.turns = row.may_turn and turns
 
-    def actions(self, column: Any) -> Iterable[Any] | None:
-        """Returns the actions of a column as libraries take them.
+    def actions(self) -> Iterable[Any] | None:
+        """Returns the actions of all rows as libraries take them.
 
         `None` if one of them is to be converted, or refused, by its environment.
         """
         # Hot: called once per batch.
-        spec = self._action
-        if column.__class__ is not np.ndarray or column.dtype != spec.dtype:
-            return None
-        if spec.shape == ():
+        if self._choices is not None:
             try:
-                return list(map(self._choices.__getitem__, column.tolist()))
+                return list(map(self._choices.__getitem__, self._given.tolist()))
             except KeyError:
                 return None
-        if (
-            isinstance(spec, BoundedArraySpec)
-            and not ((column >= spec.minimum) & (column <= spec.maximum)).all()
-        ):
+        if self._widths.tobytes() != self._width:
             return None
-        return column
+        column = self._given.astype(self._action.dtype)
+        return column if self._are_as_theirs(column, *self._bounds) else None
+
+    def _are_as_theirs(self, actions: Any, least: Any, most: Any) -> bool:
+        """Returns True if arrays are actions as they are: by their dtype and bounds."""
+        # Hot: called once per batch.
+        if actions.__class__ is not np.ndarray or actions.dtype != self._action.dtype:
+            return False
+        if least is None:
+            return True
+        within = (actions >= least) & (actions <= most)
+        return bool(np.count_nonzero(within) == within.size)
 
     def step(
         self, place: int, slot: int, action: Any, wants_info: bool, step: Step
@@ -166,6 +217,7 @@ class DirectRows:
             `None` if it has been written, else what is to be written.
         """
         # Hot in asynchronous use: called once per row and step.
+        self._due = 0
         inside = self.steps[place]
         own = self._action_of(action)
         if inside is None or own is None:
@@ -177,9 +229,9 @@ class DirectRows:
         return inside(own, *where, wants_info)
 
     def _action_of(self, action: Any) -> Any:
-        if self._choices is None:
-            return self.actions(action)
-        return self._choices.get(action) if np.ndim(action) == 0 else None
+        if self._choices is not None:
+            return self._choices.get(action) if np.ndim(action) == 0 else None
+        return action if self._are_as_theirs(action, *self._bounds_of_one) else None
 
     def end(self, place: int, slot: int, begin: DirectStep) -> None:
         """Writes that a row is a `LAST`, which the next step follows with a `FIRST`.
@@ -193,7 +245,7 @@ class DirectRows:
         assert inside is not None  # because it has ended the episode
         types, discounts = self._columns[slot]
         types[place], discounts[place] = _LAST, inside.last_discount
-        self.steps[place] = begin
+        self.steps[place], self.rows[place] = begin, self._aside
 
     def begin(self, place: int, slot: int) -> None:
         """Writes that a row is a `FIRST`."""
@@ -201,20 +253,66 @@ class DirectRows:
         assert inside is not None  # because it has begun the episode
         types, discounts = self._columns[slot]
         types[place], discounts[place] = _FIRST, 1.0
-        self.steps[place] = inside.step
+        self.steps[place], self.rows[place] = inside.step, inside
+        self._due = min(self._due, inside.due())
 
     def to_begin(self, place: int) -> DirectRow | None:
         """Returns the row that is to be begun, if it can do so without a time step."""
         inside = self._inside[place]
         return inside if inside is not None and inside.can_begin() else None
 
-    def begun(self, slot: int) -> tuple[list[Any], Any]:
-        """Writes into a slot that every row is a `MID`; returns where the rest goes."""
+    def place_of(self, place: int, slot: int) -> Any:
+        """Returns where the observation of a row is to be written."""
+        return self._places[slot][place]
+
+    # Turns, in which all rows are stepped.
+
+    def begin_turn(self, slot: int) -> tuple[StepRows, Any, Any]:
+        """Writes into a slot that every row is a `MID`.
+
+        Returns:
+            What steps the `rows`, the places of their observations, and the column of
+            their rewards.
+        """
         # Hot: called once per batch.
         types, discounts = self._columns[slot]
-        types[...] = _MID
-        discounts[...] = self._discounts
-        return self._places[slot], self._rewards[slot]
+        types[:], discounts[:] = self._amid, self._usual
+        any_row = self._any
+        assert any_row is not None  # because some are offered
+        turn = self._trail.turns + 1
+        if any_row.takes_turns and turn >= self._due:
+            dues = [row.due() for row in self.rows if isinstance(row, DirectRow)]
+            self._due = min(dues, default=turn)
+        self._together = any_row.takes_turns and turn < self._due
+        if self._together:
+            step_rows = any_row.step_rows
+        else:
+            # Each of them looks for its limit.
+            step_rows = functools.partial(DirectRow.step_rows, any_row)
+            self._due = 0
+        return step_rows, self._places[slot], self._rewards[slot]
+
+    def note_apart(self, place: int) -> None:
+        """Notes that a row has not taken the turn together with the others."""
+        inside = self._inside[place]
+        if self._together and inside is not None:
+            inside.note_apart()
+
+    def end_turn(self, slot: int) -> None:
+        """Notes that the rows have taken the turn."""
+        # Hot: called once per batch.
+        if self._together:
+            trail = self._trail
+            trail.places, trail.rewards = self._places[slot], self._rewards[slot]
+            trail.turns += 1
+
+    def break_turn(self, slot: int, answered: Any, number: int) -> None:
+        """Notes which rows have taken the turn, of which some will not."""
+        for place, inside in enumerate(self._inside):
+            is_amid = inside is not None and inside.since <= self._trail.turns
+            if is_amid and answered[self._rows[place]] != number:
+                self.note_apart(place)
+        self.end_turn(slot)
 
 
 def _is_plain(slab: Slab) -> bool:
@@ -240,5 +338,5 @@ def _place_of(row: Array) -> Any:
     return view_of(row) if row.ndim < 2 else row
 
 
-def _kinds_of(choices: Any) -> Any:
-    return choices and [(type(one), one) for one in choices.values()]
+def _repeated(bound: Array | None, shape: tuple[int, ...]) -> Array | None:
+    return None if bound is None else np.broadcast_to(bound, shape).copy()

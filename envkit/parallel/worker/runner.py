@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.direct_row import Turn
+from envkit.direct_row import AMID, ASIDE, BEGUN, ENDED, Marks, Outcome, Turn
 from envkit.parallel.messages import (
     Hello,
     RemoteFailure,
@@ -162,6 +162,12 @@ class EnvRunner:
         self._sequence = view_of(slab.sequence)
         self._command = view_of(slab.command)
         self._answered = view_of(slab.answered)
+        order = None if KEEPS_ORDER else fence
+        # By whether infos are wanted.
+        self._marks = [
+            Marks(self._answered, stop - 1, has_info, order)
+            for has_info in (None, self._has_info)
+        ]
         self._messages = slab.messages
         self._block_sequence = bytes_of(slab.sequence[first:stop])
         self._block_answered = bytes_of(slab.answered[first:stop])
@@ -218,19 +224,20 @@ class EnvRunner:
 
     def _all_step_to(self, number: int) -> bool:
         """Returns whether all rows are to step, and answer with this number."""
-        # Read in this order for the reasons that `Slab.pending` has.
+        # Read in this order for the reasons that `Slab.pending` has. Bytes are compared
+        # all at once, those of a view one by one.
         sequence = _repeated(number, len(self._rows))
-        if self._block_sequence != sequence:
+        if self._block_sequence.tobytes() != sequence:
             return False
         fence()
-        if self._block_command != self._all_step:
+        if self._block_command.tobytes() != self._all_step:
             return False
         fence()
         answered = _repeated((number - 2) & _LARGEST, len(self._rows))
-        if self._block_answered != answered:
+        if self._block_answered.tobytes() != answered:
             return False
         fence()
-        return self._block_sequence == sequence
+        return self._block_sequence.tobytes() == sequence
 
     def run(self, rows: Sequence[int]) -> None:
         """Executes the command in each row and writes the answer beside it."""
@@ -312,42 +319,67 @@ class EnvRunner:
     def _run_directly(self, number: int) -> None:
         """Does the same, without time steps in the rows that can do so."""
         # Hot: each line in the loop runs once per environment and step.
-        seats = self._seats
         direct, first, slot = self._direct, self._first, slot_of(number)
-        (column,) = self._slab.read_actions(slice(first, self._stop))
-        actions = direct.actions(column)
+        actions = direct.actions()
         if actions is None:
             for place in range(len(self._rows)):
                 direct.leave(place)
             self._run_lockstep(number)
             return
         direct.heed_order()
-        places, rewards = direct.begun(slot)
-        steppers, has_info = direct.steps, self._has_info
-        wants_info = bool(self._notes_infos[0])
+        step_rows, places, rewards = direct.begin_turn(slot)
         answered, last = self._answered, self._last_row
-        for row, stepper, action, place in zip(
-            self._rows, steppers, actions, places, strict=True
-        ):
-            time_step: TimeStep | Turn | None
-            try:
-                if stepper is None:
-                    time_step = self._steps[row - first](column[row - first])
-                else:
-                    time_step = stepper(action, place, rewards, wants_info)
-                if time_step is not None:
-                    self._show(row, slot, time_step)
-                elif wants_info:
-                    has_info[row] = 0
-            except BaseException as error:
-                seats.let_through(seats.all[row - first], error)
-                self._fail(seats.all[row - first], [row], error)
-                continue
-            if row == last:
-                self.before_last_mark()
-            if not KEEPS_ORDER:
-                fence()
-            answered[row] = number
+        marks = self._marks[bool(self._notes_infos[0])]
+        moves = zip(self._rows, direct.rows, actions, places, strict=True)
+        row = last
+        try:
+            while True:
+                try:
+                    met = step_rows(moves, rewards, number, marks)
+                    if met is None:
+                        break
+                    row, outcome = met
+                    if outcome is not AMID:
+                        self._finish_move(row, slot, rewards, marks, outcome)
+                except BaseException as error:
+                    direct.note_apart(row - first)
+                    seat = self._seat_of_row[row - first]
+                    self._seats.let_through(seat, error)
+                    self._fail(seat, [row], error)
+                    continue
+                if row == last:
+                    self.before_last_mark()
+                if marks.fence is not None:
+                    marks.fence()
+                answered[row] = number
+        except BaseException:
+            direct.break_turn(slot, answered, number)
+            raise
+        direct.end_turn(slot)
+
+    def _finish_move(
+        self, row: int, slot: int, rewards: Any, marks: Marks, outcome: Outcome
+    ) -> None:
+        """Finishes a step of a row that is not done like most of them."""
+        place, direct = row - self._first, self._direct
+        if outcome is ASIDE:
+            step, wants_info = direct.steps[place], marks.has_info is not None
+            if step is None:
+                (action,) = self._actions([row])
+                outcome = self._steps[place](action)
+            else:
+                where = direct.place_of(place, slot)
+                outcome = step(None, where, rewards, wants_info)
+        if outcome is ENDED or outcome is BEGUN:
+            self._seats.note_turn(place, slot, outcome)
+            self._has_info[row] = 0
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        elif outcome is not None:
+            self._show(row, slot, outcome)
+        elif marks.has_info is not None:
+            marks.has_info[row] = 0
+        direct.note_apart(place)
 
     def _show(self, row: int, slot: int, time_step: TimeStep | Turn) -> None:
         """Writes a time step, and lets its environment do without the next one."""

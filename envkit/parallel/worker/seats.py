@@ -173,6 +173,8 @@ class Seats:
         self.ended = np.ones(len(rows), bool)
         self.doubted = np.zeros(len(rows), bool)
         self.is_in_reset = False
+        self._ended = view_of(self.ended)
+        self._resets = [self._resetting(seat) for seat in self.of_row]
         self._begins: list[DirectStep] = [
             functools.partial(self.begin_directly, seat) for seat in self.of_row
         ]
@@ -244,8 +246,11 @@ class Seats:
     def let_begin_after_last(self, seat: Seat) -> None:
         """Lets the next step of an environment begin an episode."""
         if not seat.repeats_last:
-            # Whatever the action is, it resets.
-            self.steps[seat.place] = lambda action: self.begin(seat, RESET)
+            self.steps[seat.place] = self._resets[seat.place]
+
+    def _resetting(self, seat: Seat) -> Step:
+        """Returns the step that resets an environment, whatever the action is."""
+        return lambda action: self.begin(seat, RESET)
 
     def _begin_at_once(self, seat: Seat, row: int, last: TimeStep) -> None:
         """Begins the next episode in the step that ended the one before."""
@@ -295,12 +300,12 @@ class Seats:
     def note_turn(self, place: int, slot: int, turn: Turn) -> None:
         """Notes that a direct row has begun or ended an episode."""
         if turn is ENDED:
-            seat = self.of_row[place]
-            self.ended[place] = True
-            self.let_begin_after_last(seat)
+            self._ended[place] = True
+            # None that is direct repeats its `LAST`.
+            self.steps[place] = self._resets[place]
             self.direct.end(place, slot, self._begins[place])
         else:
-            self.ended[place] = False
+            self._ended[place] = False
             self.direct.begin(place, slot)
 
     def reset(self, seat: Seat) -> TimeStep:
