@@ -128,8 +128,10 @@ def bare_sockets(down: int, up: int, workers: int = WORKERS) -> Contender:
 def bytes_of_a_step(rows: int, observation: int) -> tuple[int, int]:
     """Returns how many bytes go to a worker in lockstep, and how many come back."""
     # The frame's head; for each row its number, command and info, and an action; the
-    # meters, and for each row number, info, step type, reward and discount.
-    return 16 + rows * (6 + 8), 16 + 64 + rows * (5 + 12 + observation)
+    # meters, and for each row number, info, step type, reward and discount; the padding
+    # that lets the largest of these begin at a multiple of 64.
+    down, up = 16 + rows * (6 + 8), 16 + 64 + rows * (5 + 12 + observation)
+    return down, up + -(16 + 64 + rows * (5 + 12)) % 64
 
 
 def compare(

@@ -5,12 +5,13 @@ ASKED     sequence, has_info       of all rows of the worker
           [which rows]             unless all are asked
           command, widths, actions of the rows that are asked
 BEGUN     [which rows], leaves of the FIRST that follows a LAST in the same step
-ANSWERED  meters, [which rows], answered, has_info, leaves of one slot
+ANSWERED  meters, [which rows], answered, has_info, [padding], leaves of one slot
 ```
 
 Arrays follow each other as they lie in the slab. Where all rows of a worker travel,
-what is sent is a view of the slab, and what comes is read into one. Leaves of dtype
-object are no part of it: they are messages, and come before.
+what is sent is a view of the slab, and what comes is read into one; the padding then
+lets the largest leaf begin with a line of the processor's cache on its whole way.
+Leaves of dtype object are no part of it: they are messages, and come before.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from envkit.parallel.slab import IDLE, SAME_STEP_ORDER, Slab, is_private, slot_of
+from envkit.parallel.slab import (
+    IDLE,
+    SAME_STEP_ORDER,
+    Slab,
+    is_private,
+    slot_of,
+    view_of,
+)
 from envkit.parallel.system.link import ANSWERED, ASKED, BEGUN, HEAD, Frame, FrameError
 from envkit.parallel.system.shared_memory import fence
 from envkit.time_step import StepType
@@ -32,6 +40,7 @@ __all__ = ["ALL_ROWS", "Freight"]
 # Of the flags of ASKED, the lowest two bits are the order, those of others the slot.
 _ORDER, _NOTES_INFOS, ALL_ROWS = 3, 4, 8
 _SLOT = 3
+_LINE = 64
 _TWO = np.uint32(2)
 _RAISED = np.uint32(1)
 _LARGEST = 2**32 - 1
@@ -76,15 +85,11 @@ class Freight:
         self._numbers_views = _views([self._sequence, self._has_info])
         self._asked_views = [*self._numbers_views, *_views(self._asked)]
         self._leaf_views = [_views(leaves) for leaves in self._leaves]
-        control = [self._meters, self._answered, self._has_info]
-        self._answer_views = [
-            [*_views(control), *leaves] for leaves in self._leaf_views
-        ]
         self._numbers_size = _size(self._numbers_views)
         self._asked_size = _row_size(self._asked)
         self._leaf_sizes = [_row_size(leaves) for leaves in self._leaves]
         # A memory of its own for what is looked at before it is believed.
-        self._control = np.zeros(64 + 9 * self.size, np.uint8)
+        self._control = np.zeros(64 + 9 * self.size + _LINE, np.uint8)
         self._everyone = np.arange(self.size)
         self._trash = bytearray()
         # Of the answer that is being read: the rows, numbers, which are accepted.
@@ -93,8 +98,10 @@ class Freight:
         self._infos: Array = np.zeros(0, np.uint8)
         self._accepted: Array = np.zeros(0, bool)
         # For each row, the number that was sent and not answered, with its lowest bit
-        # set; 0 for none. In lockstep the number of all of them stands in `_together`.
+        # set; 0 for none. In lockstep the number of all of them stands in `_together`,
+        # and here nothing but 0, unless `_may_be_apart`.
         self._outstanding = np.zeros(self.size, np.uint32)
+        self._may_be_apart = False
         self._together = 0
         self._prepare_lockstep()
 
@@ -104,32 +111,48 @@ class Freight:
         self._head = memoryview(bytearray(HEAD.size))
         self._asked_frames: dict[int, Frame] = {}
         size = 64 + 5 * self.size
-        control = _view(self._control)[:size]
+        # The memory of slots begins with such a line, and each page of a socket does.
+        sizes = [len(view) for view in self._leaf_views[0]]
+        largest = sizes.index(max(sizes, default=0)) if sizes else 0
+        self._padding = -(HEAD.size + size + sum(sizes[:largest])) % _LINE
+        control = _view(self._control)[: size + self._padding]
         numbers = slice(64, 64 + 4 * self.size)
         self._control_meters = self._control[:64].view(np.int64)
         self._control_numbers = self._control[numbers].view(np.uint32)
         self._control_infos = self._control[numbers.stop : size]
+        # Bytes are compared and copied several times as fast as arrays.
+        self._control_views = _views(
+            [self._control_meters, self._control_infos, self._control_numbers]
+        )
+        self._own_views = _views([self._meters, self._has_info, self._answered])
         self._sequence_view, self._answered_view = _views(
             [self._sequence, self._answered]
         )
+        self._first_number = view_of(self._sequence[:1])
+        self._asked_numbers = b""
         self._none_out = bytes(4 * self.size)
         self._expected_answers: list[Frame] = []
         self._answers: list[Frame] = []
+        own = _views([self._meters, self._answered, self._has_info])
         for slot in (0, 1):
-            length = size + self.size * self._leaf_sizes[slot]
+            leaves = self._leaf_views[slot]
+            length = len(control) + _size(leaves)
             head = HEAD.pack(ANSWERED, slot | ALL_ROWS, 0, self.size, length)
-            leaves, whole = self._leaf_views[slot], HEAD.size + length
+            whole = HEAD.size + length
             self._expected_answers.append(
                 Frame(head, [self._head, control, *leaves], whole)
             )
-            self._answers.append(Frame(head, [head, *self._answer_views[slot]], whole))
+            parts = [head, *own, bytes(self._padding), *leaves]
+            self._answers.append(Frame(head, parts, whole))
         # What system calls take at once; and objects come in frames of their own.
         self._is_plain = len(self._leaf_views[0]) < 1000 and not (
             self._slab.layout.private_steps or self._slab.private_actions
         )
 
     def _flags(self) -> int:
-        return self._slab.autoreset | (_NOTES_INFOS if self._slab.notes_infos[0] else 0)
+        slab = self._slab
+        order: int = slab.order[0]
+        return order | _NOTES_INFOS if slab.notes_infos[0] else order
 
     def ask_together(self) -> Frame | None:
         """Returns the frame that asks all rows.
@@ -137,16 +160,21 @@ class Freight:
         That is `None` if they are not in lockstep, and then `due` tells which to `ask`.
         """
         # Hot: called once per worker and batch step.
-        number = int(self._sequence[0])
+        number: int = self._first_number[0]
+        numbers = self._sequence_view.tobytes()
         if (
             not self._is_plain
             or self._together
-            or self._outstanding.tobytes() != self._none_out
-            or self._sequence_view.tobytes() != _repeated(number, self.size)
+            or not number
+            or numbers != _repeated(number, self.size)
             or self._answered_view.tobytes() != _repeated(number - 2, self.size)
         ):
             return None
-        self._together = number
+        if self._may_be_apart:
+            if self._outstanding.tobytes() != self._none_out:
+                return None
+            self._may_be_apart = False
+        self._together, self._asked_numbers = number, numbers
         flags = self._flags()
         frame = self._asked_frames.get(flags)
         if frame is None:
@@ -166,23 +194,24 @@ class Freight:
     def accept_together(self) -> None:
         """Takes in the frame that was expected."""
         # Hot: called once per worker and batch step.
-        number = self._together
-        if self._control_numbers.tobytes() != _repeated(number, self.size):
+        meters, infos, numbers = self._control_views
+        if not self._together or numbers.tobytes() != self._asked_numbers:
             self._count_apart()
             self._look_at(self._everyone, self._control_numbers, self._control_infos)
             self._accept_in_place()
             return
-        self._meters[:] = self._control_meters
-        self._has_info[:] = self._control_infos
+        own_meters, own_infos, answered = self._own_views
+        own_meters[:] = meters
+        own_infos[:] = infos
         fence()
-        self._answered.fill(number)
+        answered[:] = numbers
         self._together = 0
 
     def _count_apart(self) -> None:
         """Notes for each row that it was asked, as `ask_together` has for all."""
         if self._together:
             self._outstanding.fill(self._together | 1)
-            self._together = 0
+            self._may_be_apart, self._together = True, 0
 
     # The pool's side.
 
@@ -200,6 +229,7 @@ class Freight:
         """Returns the frame that asks some rows, which are due."""
         # Hot in asynchronous use: called for every few rows.
         self._outstanding[rows] = self._sequence[rows] | _RAISED
+        self._may_be_apart = True
         if rows.size == self.size:
             return [*self._asked_frame(self._flags()).parts]
         return self._asked_some(rows)
@@ -211,7 +241,7 @@ class Freight:
             answered: For each row, the number that the other end has answered, which
                 is on its way again.
         """
-        self._together = 0
+        self._may_be_apart, self._together = True, 0
         numbers = self._sequence | _RAISED
         is_owed = numbers != self._answered | _RAISED
         comes = is_owed & (numbers == answered | _RAISED)
@@ -239,7 +269,7 @@ class Freight:
             FrameError: There is no such answer.
         """
         slot, is_all = flags & _SLOT, bool(flags & ALL_ROWS)
-        size = 64 + count * (5 if is_all else 9)
+        size = 64 + (5 * count + self._padding if is_all else 9 * count)
         if (
             count > self.size
             or (is_all and count != self.size)
@@ -355,10 +385,14 @@ class Freight:
         """Makes the rows pending that are asked, and no others."""
         # Hot: called once per request.
         slab = self._slab
-        slab.autoreset = flags & _ORDER
+        slab.order[0] = flags & _ORDER
         slab.notes_infos[0] = bool(flags & _NOTES_INFOS)
         if flags & ALL_ROWS:
-            np.subtract(self._sequence, _TWO, out=self._answered)
+            number: int = self._first_number[0]
+            if self._sequence_view.tobytes() == _repeated(number, self.size):
+                self._answered_view[:] = _repeated(number - 2, self.size)
+            else:
+                np.subtract(self._sequence, _TWO, out=self._answered)
             return
         self._answered[:] = self._sequence
         self._command.fill(IDLE)
@@ -375,10 +409,10 @@ class Freight:
         That is `None` if they are not in lockstep, and then it is for `answer`.
         """
         # Hot: called once per request.
-        number = int(self._sequence[0])
+        number: int = self._first_number[0]
         slot = slot_of(number)
         if self._sequence_view.tobytes() != _repeated(number, self.size) or (
-            self._slab.autoreset == SAME_STEP_ORDER
+            self._slab.order[0] == SAME_STEP_ORDER
             and (self._step_types[slot] == StepType.LAST).any()
         ):
             return None

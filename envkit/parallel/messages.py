@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 
 class WorkerJob(NamedTuple):

@@ -329,6 +329,16 @@ def bytes_of(array: Array) -> memoryview:
     return view_of(array.reshape(-1).view(np.uint8))
 
 
+def _aligned(size: int) -> memoryview:
+    """Returns memory of zeros that begins with a line of the processor's cache.
+
+    The system copies rows into a socket faster from there.
+    """
+    memory = np.zeros(size + _CACHE_LINE, np.uint8)
+    place = -memory.__array_interface__["data"][0] % _CACHE_LINE
+    return view_of(memory)[place : place + size]
+
+
 class Slab:
     """The arrays of a layout over one buffer; both sides have one.
 
@@ -362,7 +372,7 @@ class Slab:
         self.layout = layout
         self.private_actions = layout.private_actions
         if buffer is None:
-            buffer = bytearray(max(layout.size, 1))
+            buffer = _aligned(max(layout.size, 1))
         modes, sequence, command, answered, *rest = layout.arrays(buffer)
         has_info, meters, staff, self.widths, *arrays = rest
         self._modes = modes

@@ -92,7 +92,7 @@ class Inbox:
                 break
             patience = self.patience
             poll(patience if timeout is None else min(timeout, patience))
-            if self.is_ending:
+            if self.is_ending or (owing == 0 and self._has_all()):
                 break
             now = time.monotonic()
             look(now)
@@ -101,6 +101,11 @@ class Inbox:
                 if timeout <= 0:
                     break
         return queue
+
+    def _has_all(self) -> bool:
+        # Hot: called once per batch step.
+        slab = self.slab
+        return slab is not None and not self._has_raised and slab.all_answered()
 
     def _has_come(self, owing: int) -> bool:
         """True if at most `owing` rows owe an answer, or a row is marked as raised."""

@@ -37,7 +37,7 @@ class uninterrupted:  # it is used like a function
         # Because Python runs handlers in the main thread only, other threads need no
         # protection, and they may not change handlers. A handler that is not a function
         # of Python stays as it is.
-        if threading.current_thread() is threading.main_thread():
+        if threading.get_ident() == threading.main_thread().ident:
             before = _signal.getsignal(signal.SIGINT)
             if callable(before):
                 self._came: list[tuple[Any, ...]] = []

@@ -515,6 +515,8 @@ class Link:
             if self.is_tls:
                 parts = [b"".join(parts)]
             count = self._send_some(parts)
+            if count == size:
+                return
             missing = (size or sum(map(len, parts))) - count
             while missing and self._is_blocking:
                 parts = _without(parts, count)
@@ -552,7 +554,9 @@ class Link:
         try:
             if self.is_tls:
                 return self._sock.send(parts[0])
-            return self._sock.sendmsg(parts[:_MOST_PIECES])
+            if len(parts) > _MOST_PIECES:
+                parts = parts[:_MOST_PIECES]
+            return self._sock.sendmsg(parts)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
 

@@ -42,11 +42,12 @@ class BatchRows:
         time_step = self._steps[seat.place](self._batch_of_actions(seat))
         end_fork(self._host.forked)
         self._writer.write_batch(seat.block, time_step, slot)
-        everyone = np.ones(len(seat.rows), bool)
-        self._note(seat, everyone, time_step)
+        if self._notes_infos[0]:
+            self._note(seat, np.ones(len(seat.rows), bool), time_step)
         # Most steps neither begin nor end an episode: there is nothing to turn then.
         types = self._slab.steps[0][slot, seat.block].tobytes()
         if types != seat.all_mid or 1 in self._seats.ended_of(seat).tobytes():
+            everyone = np.ones(len(seat.rows), bool)
             self._turn(seat, time_step, everyone, ~everyone)
 
     def move(self, seat: Seat, rows: Sequence[int]) -> None:
