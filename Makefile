@@ -16,14 +16,16 @@ unexport PYTHONDONTWRITEBYTECODE
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-openenv test-rllib test-sb3 check lint types docs bench soak clean
+.PHONY: help demo test test-all test-openenv test-rllib test-sb3 check lint types docs bench \
+  measure tf-agents soak clean
 
 help:
 	@echo "make demo      step environments, kill a worker, and learn to balance a pole"
 	@echo "make test      run the test suite"
 	@echo "make test-all  the same, and what needs torch, JAX and others, which are large"
 	@echo "make check     formatting, lint, types and docs"
-	@echo "make bench     run the benchmarks, and write docs/performance.md: a quarter of an hour"
+	@echo "make bench     run the benchmarks on a quiet machine, beside other libraries, and write"
+	@echo "               docs/performance.md: half an hour with what there is to install"
 	@echo "make soak      a million steps amid kills, pauses, forks and floods, and another million"
 	@echo "               whose environments continue after kills: minutes; all must hold"
 	@echo "make clean     remove .venv and everything that was built"
@@ -100,23 +102,26 @@ docs: $(VENV)/.docs
 	@"$(RUN)" -m sphinx -q -W --keep-going -b html docs docs/_build
 	@echo "docs/_build/index.html"
 
-# In an order in which the quick ones come first; each writes benchmarks/results/NAME.json.
-BENCHMARKS := import_cost overhead batched_envs scaling parallel_step efficiency images links \
-  stragglers startup tf_environment wrappers native_vectors adapters games realtime \
-  serving protocols desktop recovery
+# In environments of its own, with the libraries that envkit is compared with; those that
+# do not install are named. ONLY="startup games" runs some, BUSY=1 writes the figures of
+# a machine that does other things, too.
+bench:
+	@$(MAKE) --no-print-directory VENV="$(VENV)-bench-tf-agents" tf-agents || \
+	  echo "TF-Agents does not install here, and is left out: it needs Python 3.11 or older"
+	@$(MAKE) --no-print-directory VENV="$(VENV)-bench" measure
 
-bench: $(VENV)/.test $(VENV)/.demo
-	@set -e; for name in $(BENCHMARKS); do "$(RUN)" "benchmarks/$$name.py"; done
-	@"$(RUN)" tools/performance_figures.py benchmarks/results docs/performance.md README.md
-	@"$(RUN)" tools/choosing_figures.py
-	@echo "docs/performance.md, docs/pictures and README.md have the figures now"
+measure: $(VENV)/.bench
+	@"$(RUN)" tools/run_benchmarks.py $(if $(BUSY),--busy) $(ONLY)
+
+tf-agents: $(VENV)/.tf-agents
 
 soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py
 	@"$(RUN)" benchmarks/soak_replay.py
 
 clean:
-	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" docs/_build build *.egg-info
+	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)"-bench*
+	rm -rf docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
 # A folder that was moved or copied takes its .venv along, with paths that point back;
@@ -180,4 +185,14 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml
 $(VENV)/.docs: $(VENV)/.python pyproject.toml
 	@echo "Installing what builds the documentation"
 	@"$(RUN)" -m pip install -q -e ".[docs]"
+	@touch "$@"
+
+$(VENV)/.bench: $(VENV)/.python pyproject.toml tools/install_peers.py
+	@echo "Installing envkit and what it is compared with: PyTorch, TensorFlow, Ray, others"
+	@"$(RUN)" tools/install_peers.py
+	@touch "$@"
+
+$(VENV)/.tf-agents: $(VENV)/.python pyproject.toml
+	@echo "Installing TF-Agents, with the older TensorFlow that it needs"
+	@"$(RUN)" -m pip install -q -e ".[bench-tf-agents]" 2>/dev/null
 	@touch "$@"

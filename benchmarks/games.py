@@ -3,8 +3,9 @@
     python benchmarks/games.py
 
 Acrobot integrates four equations in Python; Pong is an Atari game, of four frames a
-step and a picture of 210 by 160 pixels. Those are what a pool of workers is for; the
-other end, an environment of a few microseconds, is in parallel_step.py.
+step and a picture of 210 by 160 pixels, of 84 by 84 with EnvPool's own. Those are what
+a pool of workers is for; the other end, an environment of a few microseconds, is in
+parallel_step.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import peers
 from apart import apart
 from peers import installed
-from side_by_side import Contender, Report, opened, options, take_turns
+from side_by_side import Contender, Report, best, opened, options, take_turns
 
 from envkit import ParallelPyEnvironment
 
@@ -41,7 +42,10 @@ OTHERS: dict[str, Callable[..., Contender]] = {
     "a loop over Gymnasium's": peers.loop,
     "Gymnasium AsyncVectorEnv": peers.gymnasium_async,
     "Stable-Baselines3 SubprocVecEnv": peers.stable_baselines3,
+    "TorchRL ParallelEnv": peers.torchrl,
 }
+PUFFERS = ["PufferLib, 1 worker", "PufferLib, 2 workers"]
+ENVPOOL = "EnvPool (its own, in C++)"
 
 
 def ours(game: Game, actions: list[np.ndarray]) -> Contender:
@@ -65,17 +69,20 @@ def compare(report: Report, game: Game, rounds: int, seconds: float) -> None:
     }
     for name, play in OTHERS.items():
         contenders[name] = installed(play, makers, actions)
+    for workers, name in enumerate(PUFFERS, 1):
+        contenders[name] = installed(peers.pufferlib, makers, actions, workers=workers)
+    name = game.target.rpartition("/")[2]
+    contenders[ENVPOOL] = installed(peers.envpool, makers, actions, name=name)
     with opened(contenders) as players:
         figures = take_turns(players, rounds, seconds)
-    name = game.target.rpartition("/")[2]
     report.table(f"one step of {game.num_envs} of {name}, {WORKERS} workers", figures)
-    for other in (*OTHERS, IDEAL):
+    for other in (*OTHERS, best(figures, PUFFERS), ENVPOOL, IDEAL):
         claim = f"as fast as {other}, {game.num_envs} of {name}"
         report.ratio(claim, figures[other], figures["envkit"])
 
 
 def main() -> None:
-    told = options(__doc__, rounds=7, seconds=0.6).parse_args()
+    told = options(__doc__, rounds=7, seconds=0.5).parse_args()
     report = Report("games")
     for game in GAMES:
         compare(report, game, told.rounds, told.seconds)

@@ -244,9 +244,22 @@ _PACKAGES = {
 
 def installed(
     peer: Callable[..., Contender], *args: Any, **kwargs: Any
-) -> Callable[[], Contender] | None:
-    """Returns what opens the peer with these arguments; `None` if it is not there."""
+) -> Callable[[], Contender | None] | None:
+    """Returns what opens the peer with these arguments; `None` if it is not there.
+
+    One that does not run here is named, and the others are measured without it.
+    """
     package = _PACKAGES.get(peer)
-    if package and importlib.util.find_spec(package) is None:
+    if package is None:
+        return functools.partial(peer, *args, **kwargs)
+    if importlib.util.find_spec(package) is None:
         return None
-    return functools.partial(peer, *args, **kwargs)
+
+    def open_peer() -> Contender | None:
+        try:
+            return peer(*args, **kwargs)
+        except Exception as error:
+            print(f"{package} does not run here: {type(error).__name__}: {error}")
+            return None
+
+    return open_peer

@@ -28,10 +28,15 @@ from rich.progress import track
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = [
-    "numpy", "gymnasium", "stable-baselines3", "pufferlib", "envpool", "torchrl",
-    "ale-py", "tf-agents", "tensorflow", "tensorflow-cpu",
-]  # fmt: skip
+# By the module that is imported.
+PACKAGES = {
+    "numpy": "numpy", "numba": "numba", "gymnasium": "gymnasium",
+    "stable_baselines3": "stable-baselines3", "pufferlib": "pufferlib",
+    "envpool": "envpool", "torch": "torch", "torchrl": "torchrl", "ale_py": "ale-py",
+    "ray": "ray", "rtgym": "rtgym", "openenv": "openenv", "dm_env_rpc": "dm-env-rpc",
+    "asyncvnc": "asyncvnc", "vncdotool": "vncdotool", "tf_agents": "tf-agents",
+    "tensorflow": "tensorflow",
+}  # fmt: skip
 
 # A figure for each round; none where the package is not installed.
 Figures = dict[str, list[float]]
@@ -67,7 +72,7 @@ class Contender:
 
 @contextlib.contextmanager
 def opened(
-    makers: Mapping[str, Callable[[], Contender] | None],
+    makers: Mapping[str, Callable[[], Contender | None] | None],
 ) -> Iterator[dict[str, Contender | None]]:
     """Opens the contenders one after the other, and closes them all at the end."""
     with contextlib.ExitStack() as stack:
@@ -152,9 +157,11 @@ class Report:
 
     Attributes:
         name: The script's, and so the file's.
+        imported_elsewhere: Modules that are imported by processes that it starts alone.
     """
 
     name: str
+    imported_elsewhere: Sequence[str] = ()
     console: Console = field(default_factory=Console)
     tables: dict[str, Any] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
@@ -175,7 +182,7 @@ class Report:
                     name, _number(median), f"{_number(low)} … {_number(high)}"
                 )
             else:
-                table.add_row(name, "not installed", "", style="dim")
+                table.add_row(name, "not measured", "", style="dim")
         self.console.print(table)
 
     def ratio(
@@ -259,7 +266,7 @@ class Report:
             "command": f"python benchmarks/{self.name}.py",
             "arguments": _arguments(),
             "date": datetime.date.today().isoformat(),
-            "machine": _machine(),
+            "machine": _machine(self.imported_elsewhere),
             "tables": self.tables,
             "curves": self.curves,
             "ratios": self.ratios,
@@ -282,7 +289,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
         else ""
     )
     if row["ratio"] is None:
-        return "not installed", "", bar, ""
+        return "not measured", "", bar, ""
     low, high = row["middle_half"]
     mark = ("[green]yes" if row["reached"] else "[bold red]no") if bar else ""
     return f"{row['ratio']:.3g}", f"{low:.3g} … {high:.3g}", bar, mark
@@ -293,11 +300,16 @@ def _arguments() -> list[str]:
     return [word for word in sys.argv[1:] if os.sep not in word and word != "--json"]
 
 
-def _machine() -> dict[str, Any]:
+def _machine(imported_elsewhere: Sequence[str]) -> dict[str, Any]:
     versions = {}
-    for package in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
+    for module, package in PACKAGES.items():
+        if module not in sys.modules and module not in imported_elsewhere:
+            continue
+        # The builds of TensorFlow have names of their own.
+        for name in (package, f"{package}-cpu"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(name)
+                break
     return {
         "python": platform.python_version(),
         "system": platform.platform(),

@@ -5,7 +5,8 @@
 Each start has a fresh interpreter, which imports TensorFlow first if there is one, as a
 training program does. Everyone starts processes in the way that is its own default, and
 Gymnasium once more with "forkserver", which is what remains where forking a process
-with threads is not to be risked.
+with threads is not to be risked. The least that two workers can take is two
+interpreters that import NumPy.
 """
 
 from __future__ import annotations
@@ -74,6 +75,18 @@ def start_gymnasium(num_envs: int, context: str | None = None) -> dict[str, Any]
     return {"seconds": seconds, "private": private}
 
 
+def start_floor(num_envs: int) -> dict[str, Any]:
+    """Starts two interpreters that import NumPy, and waits for their end."""
+    start = time.perf_counter()
+    # As workers do, they leave out the threads of linear algebra.
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", "import numpy"]
+    processes = [subprocess.Popen(command, env=env) for _ in range(min(2, num_envs))]
+    for process in processes:
+        process.wait()
+    return {"seconds": time.perf_counter() - start}
+
+
 def start_tf_agents(num_envs: int) -> dict[str, Any]:
     import peers
     import tf_agents.environments.parallel_py_environment  # noqa: F401
@@ -89,6 +102,7 @@ def start_tf_agents(num_envs: int) -> dict[str, Any]:
     return {"seconds": seconds}
 
 
+FLOOR = "floor: two interpreters that import NumPy"
 STARTERS: dict[str, Callable[[int], dict[str, Any]]] = {
     "envkit": start_envkit,
     "envkit, start_serially=False": functools.partial(
@@ -99,6 +113,7 @@ STARTERS: dict[str, Callable[[int], dict[str, Any]]] = {
         start_gymnasium, context="forkserver"
     ),
     "TF-Agents ParallelPyEnvironment": start_tf_agents,
+    FLOOR: start_floor,
 }
 
 
@@ -170,6 +185,7 @@ def compare(report: Report, told: argparse.Namespace) -> None:
     ours = seconds["envkit"]
     for name, bar in BARS.items():
         report.ratio(f"starts as fast as {name}", seconds[name], ours, at_least=bar)
+    report.ratio("starting takes this much of the floor", ours, seconds[FLOOR])
     report.ratio(
         "private memory of a worker, MiB",
         memory["envkit"],
@@ -192,7 +208,7 @@ def main() -> None:
             result = STARTERS[told.start](told.num_envs)
         print(json.dumps(result))
         return
-    report = Report("startup")
+    report = Report("startup", ["gymnasium", "tensorflow"])
     compare(report, told)
     report.finish(told.json)
 

@@ -9,11 +9,13 @@ replaced:
     <!-- figures: parallel_step -->
     <!-- end of figures -->
 
-With `ratios` instead of `figures` there are only the ratios, without what was asked.
+With `ratios` instead of `figures` there are only the ratios, without what was asked,
+and `picture: speed` is the picture of the README and its table of two environments.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import os
@@ -26,10 +28,12 @@ from typing import Any
 import performance_pictures as pictures
 
 _PLACE = re.compile(
-    r"(<!-- (figures|ratios): (\S+) -->\n).*?(<!-- end of figures -->)", re.S
+    r"(<!-- (figures|ratios|picture): (\S+) -->\n).*?(<!-- end of figures -->)", re.S
 )
 _FASTER = "as fast as "
 _PICTURES = Path("docs/pictures")
+# The README is shown on other sites, too.
+_RAW = "https://raw.githubusercontent.com/envkit/envkit/main"
 # Which tables are drawn, too: of whom each step is one of so many environments.
 _BARS = re.compile(r"one step of (\d+) environments, ")
 
@@ -39,6 +43,9 @@ def fill(results: Path, page: Path) -> None:
 
     def figures(match: re.Match[str]) -> str:
         begin, kind, name, end = match.groups()
+        if kind == "picture":
+            text = _speed(results, page)
+            return f"{begin}\n{text}\n{end}" if text else match[0]
         path = results / f"{name}.json"
         if not path.exists():
             print(f"{path} is not there; what {page} says stays")
@@ -66,6 +73,8 @@ def _report(name: str, result: dict[str, Any], page: Path) -> str:
             if values
         ]
         parts.append(_table((title, f"median {table['unit']}", "middle half"), rows))
+        if missing := [name for name, values in table["figures"].items() if not values]:
+            parts.append(f"Not measured here: {'; '.join(missing)}.\n")
         if found := _BARS.match(title):
             parts.append(_bars(name, result, title, int(found[1]), page))
     for index, (title, facts) in enumerate(result.get("curves", {}).items()):
@@ -100,6 +109,109 @@ def _summary(result: dict[str, Any]) -> str:
     ]
     heading = "envkit's speed over that of", "ratio"
     return f"{_table(heading, rows)}\n{_source(result)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Environment:
+    """One of the environments in the picture of the README.
+
+    Attributes:
+        result: The benchmark that steps it.
+        title: How the title of its table begins.
+        name: What it is called.
+        rows: How many of them are stepped.
+        ending: How the claims of its ratios end.
+    """
+
+    result: str
+    title: str
+    name: str
+    rows: int
+    ending: str = ""
+
+
+# A step of the one takes a few microseconds, of the other hundreds.
+_SPEED = (
+    _Environment("parallel_step", "one step of 64 env", "Gymnasium's CartPole-v1", 64),
+    _Environment(
+        "games", "one step of 16 of", "Atari's Pong-v5", 16, ", 16 of Pong-v5"
+    ),
+)
+_ALONE = "a loop over Gymnasium's"
+# What needs other libraries than the rest runs with those, so of it there is the ratio.
+_APART = {"parallel_step": ("tf_agents", "TF-Agents ParallelPyEnvironment")}
+# Beside copies of arrays there is no room for a second bar of ours.
+_NOT_DRAWN = {"envkit, zero_copy", "a loop over envkit's"}
+
+
+def _speed(results: Path, page: Path) -> str:
+    """Draws two environments in all libraries; returns the picture and the ratios."""
+    panels, ratios, sources = {}, [], []
+    for each in _SPEED:
+        path = results / f"{each.result}.json"
+        if not path.exists():
+            print(f"{path} is not there; what {page} says stays")
+            return ""
+        result = json.loads(path.read_text("utf-8"))
+        sources.append(_source(result))
+        (figures,) = (
+            table["figures"]
+            for title, table in result["tables"].items()
+            if title.startswith(each.title)
+        )
+        times = {
+            name: statistics.median(values)
+            for name, values in figures.items()
+            if values and name not in _NOT_DRAWN
+        }
+        title = (
+            f"{each.rows} of {each.name}, {times[_ALONE] / each.rows:,.0f} us a step"
+        )
+        speeds = {name: each.rows * 1e6 / time for name, time in times.items()}
+        claims = {
+            row["claim"].removeprefix(_FASTER).removesuffix(each.ending): row["ratio"]
+            for row in result["ratios"]
+            if row["claim"].startswith(_FASTER) and row["claim"].endswith(each.ending)
+        }
+        ratios.append({name: claims[name] for name in claims if name not in _NOT_DRAWN})
+        _add_what_runs_apart(results, each.result, speeds, ratios[-1])
+        panels[title] = _one_of_each(speeds)
+    pictures.panels(panels, "environment steps per second", _PICTURES / "speed.svg")
+    names = list(dict.fromkeys(name for found in ratios for name in found))
+    rows = [
+        (name, *(_number(r) if (r := found.get(name)) else "" for found in ratios))
+        for name in names
+        if any(found.get(name) for found in ratios)
+    ]
+    heading = "envkit's speed over that of", *(f"{e.rows} of {e.name}" for e in _SPEED)
+    text = "Steps per second of " + " and of ".join(panels)
+    picture = f"![{text}]({_RAW}/docs/pictures/speed.svg)\n"
+    missing = [name for name in names if not all(found.get(name) for found in ratios)]
+    missing = [name for name in missing if name != _APART["parallel_step"][1]]
+    parts = [picture, _table(heading, rows)]
+    if missing:
+        parts.append(f"Empty is what was not measured: {'; '.join(missing)}.\n")
+    return "\n".join([*parts, *sources])
+
+
+def _add_what_runs_apart(
+    results: Path, name: str, speeds: dict[str, float], ratios: dict[str, float | None]
+) -> None:
+    """Adds a contender that was measured beside envkit in a run of its own."""
+    apart, contender = _APART.get(name, ("", ""))
+    path = results / f"{apart}.json"
+    if apart and path.exists():
+        for row in json.loads(path.read_text("utf-8"))["ratios"]:
+            if row["claim"] == _FASTER + contender and row["ratio"]:
+                ratios[contender] = row["ratio"]
+                speeds[contender] = speeds["envkit"] / row["ratio"]
+
+
+def _one_of_each(speeds: dict[str, float]) -> dict[str, float]:
+    """Returns the speeds with the better number of PufferLib's workers alone."""
+    puffers = [name for name in speeds if name.startswith("PufferLib")]
+    best = max(puffers, key=speeds.__getitem__, default=None)
+    return {n: s for n, s in speeds.items() if n == best or n not in puffers}
 
 
 def _bars(name: str, result: dict[str, Any], title: str, rows: int, page: Path) -> str:

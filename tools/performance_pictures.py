@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt  # asks for a display before that
 # The same figures give the same files.
 plt.rcParams["svg.hashsalt"] = "envkit"
 _OURS, _OTHERS, _IDEAL = "#0b7a75", "#8d99ae", "#444444"
+_BOUND = "#dfe3ea"  # what a second CPU could give at most
 _LABELS = plt.rcParams["axes.prop_cycle"].by_key()["color"]
 
 
@@ -55,6 +56,34 @@ def bars(title: str, speeds: dict[str, float], unit: str, path: Path) -> None:
     axes.set(title=title, xlabel=unit, xlim=(0, 1.18 * max(speeds.values())))
     axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
+
+
+def panels(parts: dict[str, dict[str, float]], unit: str, path: Path) -> None:
+    """Draws bars of several measurements, below each other, each with its own scale."""
+    heights = [len(speeds) for speeds in parts.values()]
+    figure, every = plt.subplots(
+        len(parts),
+        figsize=(7.6, 0.32 * sum(heights) + 1.0 * len(parts)),
+        height_ratios=heights,
+        layout="constrained",
+    )
+    for axes, (title, speeds) in zip(every, parts.items(), strict=True):
+        names = sorted(speeds, key=speeds.__getitem__)
+        values = [speeds[name] for name in names]
+        drawn = axes.barh(names, values, color=[_colour(name) for name in names])
+        axes.bar_label(drawn, [f"{value:,.0f}" for value in values], padding=4)
+        axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+        axes.set(xlim=(0, 1.16 * max(values)), xticks=[])
+        axes.tick_params(left=False)
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+    every[-1].set_xlabel(unit)
+    _save(figure, path)
+
+
+def _colour(name: str) -> str:
+    if name.startswith("envkit"):
+        return _OURS
+    return _BOUND if name.startswith("ideal") else _OTHERS
 
 
 def _quarters(values: list[float]) -> tuple[float, float]:
