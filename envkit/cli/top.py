@@ -34,6 +34,7 @@ from envkit.parallel.slab import (
     CLOSED,
     ELSEWHERE,
     IDLE,
+    METERS,
     NO_PROCESS,
     PROCESS,
     RAISED,
@@ -447,12 +448,12 @@ class Onlooker:
 
     def _look(self) -> _Sight:
         modes = self._array("modes", np.uint64, 8)
-        meters = self._array("meters", np.int64, 8 * self._workers)
+        meters = self._array("meters", np.int64, METERS * self._workers)
         return _Sight(
             at=time.monotonic(),
             calls=int(modes[1]),
             sequence=self._array("sequence", np.uint32, self._rows),
-            meters=meters.reshape(self._workers, 8),
+            meters=meters.reshape(self._workers, METERS),
         )
 
     def _staff(self) -> Array:

@@ -62,6 +62,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         worker_env: Mapping[str, str] | None = None,
         validate: str = "first",
         specs: str = "equal",
+        eager_resets: bool = False,
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -81,6 +82,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             "worker_env": worker_env,
             "validate": validate,
             "specs": specs,
+            "eager_resets": eager_resets,
         }
         if num_workers == "auto":
             env_constructors, backend, num_workers = self._choose_workers(

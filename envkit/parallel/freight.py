@@ -24,6 +24,7 @@ import numpy as np
 
 from envkit.parallel.slab import (
     IDLE,
+    METERS,
     SAME_STEP_ORDER,
     Slab,
     is_private,
@@ -41,6 +42,7 @@ __all__ = ["ALL_ROWS", "Freight"]
 _ORDER, _NOTES_INFOS, ALL_ROWS = 3, 4, 8
 _SLOT = 3
 _LINE = 64
+_METERS_SIZE = 8 * METERS
 _TWO = np.uint32(2)
 _RAISED = np.uint32(1)
 _LARGEST = 2**32 - 1
@@ -89,7 +91,7 @@ class Freight:
         self._asked_size = _row_size(self._asked)
         self._leaf_sizes = [_row_size(leaves) for leaves in self._leaves]
         # A memory of its own for what is looked at before it is believed.
-        self._control = np.zeros(64 + 9 * self.size + _LINE, np.uint8)
+        self._control = np.zeros(_METERS_SIZE + 9 * self.size + _LINE, np.uint8)
         self._everyone = np.arange(self.size)
         self._trash = bytearray()
         # Of the answer that is being read: the rows, numbers, which are accepted.
@@ -110,14 +112,14 @@ class Freight:
     def _prepare_lockstep(self) -> None:
         self._head = memoryview(bytearray(HEAD.size))
         self._asked_frames: dict[int, Frame] = {}
-        size = 64 + 5 * self.size
+        size = _METERS_SIZE + 5 * self.size
         # The memory of slots begins with such a line, and each page of a socket does.
         sizes = [len(view) for view in self._leaf_views[0]]
         largest = sizes.index(max(sizes, default=0)) if sizes else 0
         self._padding = -(HEAD.size + size + sum(sizes[:largest])) % _LINE
         control = _view(self._control)[: size + self._padding]
-        numbers = slice(64, 64 + 4 * self.size)
-        self._control_meters = self._control[:64].view(np.int64)
+        numbers = slice(_METERS_SIZE, _METERS_SIZE + 4 * self.size)
+        self._control_meters = self._control[:_METERS_SIZE].view(np.int64)
         self._control_numbers = self._control[numbers].view(np.uint32)
         self._control_infos = self._control[numbers.stop : size]
         # Bytes are compared and copied several times as fast as arrays.
@@ -269,7 +271,7 @@ class Freight:
             FrameError: There is no such answer.
         """
         slot, is_all = flags & _SLOT, bool(flags & ALL_ROWS)
-        size = 64 + (5 * count + self._padding if is_all else 9 * count)
+        size = _METERS_SIZE + (5 * count + self._padding if is_all else 9 * count)
         if (
             count > self.size
             or (is_all and count != self.size)
@@ -283,7 +285,7 @@ class Freight:
         """Returns the memory for the leaves of an answer whose control has come."""
         # Hot in asynchronous use: called once per answer.
         self._count_apart()
-        control, slot, place = self._control, flags & _SLOT, 64
+        control, slot, place = self._control, flags & _SLOT, _METERS_SIZE
         rows: Any = self._everyone
         if not flags & ALL_ROWS:
             rows = control[place : place + 4 * count].view(np.uint32).astype(np.intp)
@@ -435,7 +437,7 @@ class Freight:
         return parts
 
     def _answer_some(self, rows: Array, slot: int) -> list[Any]:
-        length = 64 + rows.size * (9 + self._leaf_sizes[slot])
+        length = _METERS_SIZE + rows.size * (9 + self._leaf_sizes[slot])
         head = HEAD.pack(ANSWERED, slot, 0, rows.size, length)
         arrays = [self._answered, self._has_info, *self._leaves[slot]]
         body = [self._meters, rows.astype(np.uint32), *(each[rows] for each in arrays)]

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 
 class WorkerJob(NamedTuple):
@@ -53,6 +53,7 @@ class WorkerJob(NamedTuple):
         pads: Whether environments are to be padded to the specs of the batch.
         following: How many workers are going to start once this one has built its
             environments.
+        resets_eagerly: Whether environments are reset right after a `LAST`.
     """
 
     worker: int
@@ -64,6 +65,7 @@ class WorkerJob(NamedTuple):
     rings_each_row: bool = False
     pads: bool = False
     following: int = 0
+    resets_eagerly: bool = False
 
 
 class Hello(NamedTuple):

@@ -156,6 +156,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         zero_copy: bool = False,
         validate: str = "first",
         specs: str = "equal",
+        eager_resets: bool = False,
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -188,6 +189,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
                 "first" (the first reset and step of each) or "never".
             specs: What may differ between the environments: nothing ("equal"), bounds
                 ("union"), or bounds and the shapes of observations ("pad").
+            eager_resets: Whether an environment is reset right after its `LAST`, while
+                the caller does something else. Then what it is asked between the two
+                comes after the reset.
         """
         super().__init__()
         self._blocking = bool(blocking)
@@ -204,6 +208,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             "worker_env": worker_env,
             "validate": validate,
             "specs": specs,
+            "eager_resets": eager_resets,
         }
         if num_workers == "auto":
             open_pool = functools.partial(ParallelPyEnvironment, blocking=blocking)

@@ -17,13 +17,17 @@ import numpy as np
 
 from envkit import nest
 from envkit.actions import ActionRows, OwnActionRows, action_rows
+from envkit.arguments import checked_flag
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
 from envkit.parallel import arguments
 from envkit.parallel.arguments import check_name
 from envkit.parallel.slab import (
+    AWAITED_NS,
     BUSY_NS,
     DECLARED_INFO,
+    HIDDEN_NS,
+    HIDDEN_RESETS,
     ONLY_DECLARED_INFO,
     RESETS,
     STEPS,
@@ -108,6 +112,7 @@ class PoolEnvironment:
         worker_env: Mapping[str, str] | None,
         validate: str,
         specs: str,
+        eager_resets: bool,
         rings_each_row: bool,
     ) -> None:
         """Checks what was given, and starts the pool."""
@@ -137,6 +142,7 @@ class PoolEnvironment:
             validate=arguments.as_validate(validate),
             specs=as_specs(specs),
             rings_each_row=rings_each_row,
+            eager_resets=checked_flag("eager_resets", eager_resets),
         )
         try:
             # After everything else has been checked, because it opens files.
@@ -875,6 +881,9 @@ class PoolEnvironment:
                 is_alive=alive,
                 host=host,
                 recovered=self._pool.recovered[index],
+                hidden_resets=meters[index][HIDDEN_RESETS],
+                hidden_seconds=meters[index][HIDDEN_NS] / 1e9,
+                awaited_seconds=meters[index][AWAITED_NS] / 1e9,
             )
             for index, (pid, host, alive, resident, rows) in enumerate(
                 self._pool.worker_facts()

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from envkit.parallel.slab import METERS
 from envkit.provenance import envkit_version
 from envkit.registry import recipe_of_constructor
 
@@ -128,7 +129,7 @@ class Nameplate:
         firsts = [*self.first_rows, self.rows]
         arrays = {
             "modes": 64,
-            "meters": 64 * len(self.blocks),
+            "meters": 8 * METERS * len(self.blocks),
             "staff": 16 * len(self.blocks),
             "sequence": 4 * self.rows,
             "command": self.rows,

@@ -6,7 +6,7 @@ sequence   uint32[N]             parent writes   the number of a row's last requ
 command    uint8 [N]             parent writes   IDLE STEP RESET REBUILD
 answered   uint32[N]             worker writes   the number it has answered
 has_info   uint8 [N]             worker writes   whether there is an info to ask for
-meters     int64 [W, 8]          worker writes   steps, resets, nanoseconds …
+meters     int64 [W, 16]         worker writes   steps, resets, nanoseconds …
 staff      int64 [W, 2]          parent writes   process, restarts
 widths     uint8 [N, L]          parent writes   in which width floats were given
 actions    one array [N, *shape] for each leaf of an action
@@ -51,14 +51,18 @@ from envkit.types import Array
 
 __all__ = [
     "ANY_INFO",
+    "AWAITED_NS",
     "BEGUN_INFO",
     "BUSY_NS",
     "CLOSED",
     "DECLARED_INFO",
     "DISABLED_ORDER",
     "ELSEWHERE",
+    "HIDDEN_NS",
+    "HIDDEN_RESETS",
     "IDLE",
     "LAST_CPU",
+    "METERS",
     "NEXT_STEP_ORDER",
     "NO_PROCESS",
     "ONLY_DECLARED_INFO",
@@ -114,8 +118,13 @@ _LARGEST = 0xFFFFFFFF
 _CACHE_LINE = 64
 
 # What a worker counts before it marks the last row of a run, by place in its line of
-# `meters`; where it last ran; the memory of one that may be on another machine.
+# `meters`; where it last ran; the memory of one that may be on another machine; how
+# many resets were over before their rows were asked, how long these took, and how long
+# the others.
 STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, RESIDENT = range(7)
+HIDDEN_RESETS, HIDDEN_NS, AWAITED_NS = range(7, 10)
+# How many places a line has.
+METERS = 16
 
 # What the parent notes of a worker, for those who look on from another process: its
 # process, how often it was replaced. In place of a process: there is none at the
@@ -209,7 +218,7 @@ class SlabLayout:
             ((rows,), np.dtype(np.uint8)),
             ((rows,), np.dtype(np.uint32)),
             ((rows,), np.dtype(np.uint8)),
-            ((len(self.blocks), 8), np.dtype(np.int64)),
+            ((len(self.blocks), METERS), np.dtype(np.int64)),
             ((len(self.blocks), 2), np.dtype(np.int64)),
             ((rows, len(self.kept_floats)), np.dtype(np.uint8)),
         ]

@@ -24,6 +24,10 @@ class WorkerStatistics:
         is_alive: Whether it is there.
         host: The machine it is on, if that may be another than its pool's.
         recovered: How many environments have continued where they were lost.
+        hidden_resets: How many of the resets were over before their rows were asked.
+            The caller has waited for the others.
+        hidden_seconds: How long the caller would have waited for these.
+        awaited_seconds: How long the other resets took, where some are hidden.
     """
 
     worker: int
@@ -38,6 +42,9 @@ class WorkerStatistics:
     is_alive: bool
     host: str = ""
     recovered: int = 0
+    hidden_resets: int = 0
+    hidden_seconds: float = 0.0
+    awaited_seconds: float = 0.0
 
     @property
     def seconds_per_step(self) -> float:
@@ -80,6 +87,21 @@ class PoolStatistics:
         return sum(worker.recovered for worker in self.workers)
 
     @property
+    def hidden_resets(self) -> int:
+        """How many resets were over before their rows were asked to begin."""
+        return sum(worker.hidden_resets for worker in self.workers)
+
+    @property
+    def hidden_seconds(self) -> float:
+        """How long the caller would have waited for these."""
+        return sum(worker.hidden_seconds for worker in self.workers)
+
+    @property
+    def awaited_seconds(self) -> float:
+        """How long the other resets took, where some are hidden."""
+        return sum(worker.awaited_seconds for worker in self.workers)
+
+    @property
     def resident_bytes(self) -> int:
         """The memory of all workers together."""
         return sum(worker.resident_bytes for worker in self.workers)
@@ -89,7 +111,8 @@ class PoolStatistics:
             "worker     pid   envs       steps  resets  restarts  us/step  busy  memory"
         ]
         has_hosts = any(worker.host for worker in self.workers)
-        rows[0] += "  host" * has_hosts
+        has_hidden = self.hidden_resets > 0
+        rows[0] += "  hidden" * has_hidden + "  host" * has_hosts
         for worker in self.workers:
             total = worker.stepping + worker.waiting
             busy = worker.stepping / total if total else 0.0
@@ -99,7 +122,7 @@ class PoolStatistics:
                 f"{worker.resets:>6}  {worker.restarts:>8}  "
                 f"{worker.seconds_per_step * 1e6:>7.1f}  {busy:>4.0%}  "
                 f"{worker.resident_bytes / 2**20:>4.0f} MB"
-                + f"  {worker.host}"
-                * has_hosts
+                + f"  {worker.hidden_resets:>6}" * has_hidden
+                + f"  {worker.host}" * has_hosts
             )
         return "\n".join(rows)

@@ -71,6 +71,7 @@ class PoolOptions:
     validate: str = "first"
     specs: str = "equal"
     rings_each_row: bool = False
+    eager_resets: bool = False
 
     def timeout_of(self, command: int) -> float | None:
         """Returns how long a row may take to answer a command."""
@@ -551,6 +552,7 @@ class Workers:
             validate=self._options.validate,
             pads=self._options.specs == "pad",
             rings_each_row=self._options.rings_each_row,
+            resets_eagerly=self._options.eager_resets,
         )
 
     def _envs_of(self, worker: int) -> range:

@@ -231,6 +231,15 @@ class FakeBackend:
         if worker in self._workers:
             self._die(worker, answers)
 
+    def reset_ahead(self, most: int = 2**31) -> int:
+        """Lets idle workers reset environments ahead, this many; returns how many."""
+        count = 0
+        for worker in self._workers.values():
+            while worker.runner.due and count < most:
+                worker.runner.reset_ahead()
+                count += 1
+        return count
+
     @property
     def unanswered(self) -> list[int]:
         """The rows that were asked and have not answered, in the order of asking."""

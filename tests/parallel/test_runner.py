@@ -297,7 +297,7 @@ def test_it_counts_what_it_has_done():
     assert 16 == steps
     # Those whose episode had ended began anew, in the batch, too.
     assert 4 + 1 + 1 + 1 == resets
-    assert [0] * 8 == pool.slab.meters[0].tolist()
+    assert not pool.slab.meters[0].any()
 
 
 # The end of an episode.

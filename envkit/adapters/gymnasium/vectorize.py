@@ -62,6 +62,7 @@ def vectorize(
     step_timeout: float | None = None,
     worker_setup: Any = None,
     worker_env: Mapping[str, str] | None = None,
+    eager_resets: bool = False,
 ) -> VectorizedEnvs:
     """Makes a vector environment of functions that make single environments.
 
@@ -101,6 +102,8 @@ def vectorize(
         step_timeout: Seconds that a step may take.
         worker_setup: A callable, or "module:function", that runs first in each worker.
         worker_env: Environment variables of the workers.
+        eager_resets: Whether an environment is reset right after its episode has ended,
+            while the caller does something else.
 
     Example:
         >>> import gymnasium
@@ -134,6 +137,7 @@ def vectorize(
         "worker_setup": worker_setup,
         "worker_env": worker_env,
         "zero_copy": not copy,
+        "eager_resets": eager_resets,
     }
     opened = functools.partial(_opened, max_concurrency, observation_mode, infos)
     if isinstance(num_workers, str) and num_workers == "auto":
@@ -494,6 +498,11 @@ class GymnasiumRows(PyEnvironment):
         # By row: what every reset is passed, and what the next one is.
         self._known_to_reset = [known_to_reset(env) for env in self._envs]
         self._arguments: dict[int, dict[str, Any]] = {}
+        # By row: what a reset has returned, or raised, that was made ahead; and those
+        # rows of which it was thrown away, because a seed or options came with the
+        # reset.
+        self._ahead: dict[int, Any] = {}
+        self._in_vain: set[int] = set()
 
     def _check_alike(self) -> None:
         for name in ("observation_space", "action_space"):
@@ -562,10 +571,43 @@ class GymnasiumRows(PyEnvironment):
             self._begin(row)
         return self._time_step()
 
+    # What a worker may call although it has been made to reset rows ahead.
+    _same_ahead = frozenset({"row_infos", "row_spaces", "set_reset_options"})
+
+    def _reset_ahead(self) -> int:
+        """Resets the rows whose episode has ended, before a step does; counts them."""
+        rows = [
+            row
+            for row, step_type in enumerate(self._step_types)
+            if step_type == _LAST and not {row} & (self._in_vain | self._ahead.keys())
+        ]
+        for row in rows:
+            # The environment may write to its arrays again, which the row still shows.
+            self._infos[row] = copied_arrays(self._infos[row])
+            try:
+                result = self._envs[row].reset(**self._known_to_reset[row])
+                self._ahead[row] = copied_arrays(result)
+            except Exception as error:
+                self._ahead[row] = error
+        return len(rows)
+
+    def _result_of_reset(self, row: int) -> Any:
+        """Returns what the reset of a row returns, or has returned ahead."""
+        told, ahead = self._arguments.pop(row, {}), self._ahead.pop(row, None)
+        if ahead is not None and not told:
+            if isinstance(ahead, Exception):
+                raise ahead
+            return ahead
+        # Where every reset is told something, those ahead would be in vain.
+        if not told:
+            self._in_vain.discard(row)
+        elif ahead is not None:
+            self._in_vain.add(row)
+        return self._envs[row].reset(**{**self._known_to_reset[row], **told})
+
     def _begin(self, row: int) -> None:
         with self._telling(row, "raised in reset()"):
-            arguments = {**self._known_to_reset[row], **self._arguments.pop(row, {})}
-            result = self._envs[row].reset(**arguments)
+            result = self._result_of_reset(row)
             try:
                 observation, info = result
             except (TypeError, ValueError):

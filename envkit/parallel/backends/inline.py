@@ -103,6 +103,10 @@ class InlineBackend:
             if ran:
                 self._slab.meters[worker, BUSY_NS] += clock() - began
                 self._slab.meters[worker, RUNS] += 1
+            # What rows show afterwards, and environments are like, is the same with
+            # every backend.
+            while runner.due:
+                runner.reset_ahead(is_hidden=False)
 
     def wait_events(self, timeout: float | None, owing: int = -1) -> deque[Event]:
         """Returns what has happened: all there is, for nothing happens meanwhile."""

@@ -265,6 +265,9 @@ class _WorkerThread(threading.Thread):
 
         runner.before_last_mark = count
         while True:
+            while runner.due and self._orders.empty():
+                runner.reset_ahead()
+                before = clock()
             order = self._orders.get()
             if self._is_given_up:
                 return

@@ -66,7 +66,10 @@ class Answers:
         return result
 
     def _answer(self, method: str, seat: Seat, argument: Any) -> Any:
-        env, index, infos = seat.env, seat.index, self._seats.infos
+        index, infos, ahead = seat.index, self._seats.infos, self._seats.ahead
+        if ahead.due and _may_tell_apart(method, seat, argument):
+            ahead.settle(seat)
+        env = seat.env
         if method != "get_info":
             infos.note_question(index, seat.block)
             if not seat.is_batch:
@@ -84,21 +87,25 @@ class Answers:
             case "render":
                 return rendered(env, argument)
             case "seed":
+                ahead.note_seed(seat)
                 return self._host.seed(index, argument)
             case "seed_rows":
+                ahead.note_seed(seat)
                 return self._host.seed_rows(index, argument)
             case "reset":
                 return self._take_options(seat, *argument)
             case "get_info":
-                return infos.answer(index, seat.rows.start)
+                return ahead.answer_info(seat)
             case "get_state":
                 # Bytes, so that nothing that happens later changes it, and that only
                 # an environment has to know what is in it.
-                return self._dump_state(env.get_state())
+                state = ahead.state_of(seat, env.get_state(), self._dump_state)
+                return self._dump_state(state)
             case "set_state":
                 return self._set_state(seat, *argument)
             case "save":
-                return self._saved(env.get_state(), argument), self._host.known(index)
+                state = ahead.state_of(seat, env.get_state(), _as_text)
+                return self._saved(state, argument), self._host.known(index)
             case "note_seed":
                 return self._host.note_seed(index, *argument)
         raise ValueError(f"The request {method!r} does not exist.")
@@ -131,6 +138,13 @@ class Answers:
 
         return (read_plain_state if is_plain_state(state) else self._load_state)(state)
 
+    def _read_info(self, info: bytes | str) -> Any:
+        from envkit.parallel.worker.plain_states import read_plain_state
+
+        if isinstance(info, str):
+            return read_plain_state(info.encode())
+        return self._load_state(info)
+
     def _set_state(self, seat: Seat, state: bytes, ended: Sequence[bool]) -> None:
         try:
             token = self._read_state(state)
@@ -138,9 +152,23 @@ class Answers:
             raise ValueError(
                 f"The state cannot be read: {type(error).__name__}: {error}"
             ) from error
-        seat.env.set_state(token)
+        self._seats.ahead.restore(seat, token, self._read_info)
         self._seats.ended_of(seat)[:] = ended
         self._seats.infos.forget(seat.index)
         self._seats.steps[seat.place] = seat.own_step
         if any(ended) and not seat.is_batch:
             self._seats.let_begin_after_last(seat)
+
+
+def _as_text(info: Any) -> str:
+    from envkit.parallel.worker.plain_states import plain_state
+
+    return plain_state(info).decode()
+
+
+def _may_tell_apart(method: str, seat: Seat, argument: Any) -> bool:
+    """Returns True if an answer may depend on a reset that was made ahead."""
+    if method == "call":
+        return argument[0] not in getattr(seat.env, "_same_ahead", ())
+    # An info is kept, and a state takes the place of everything.
+    return method not in ("get_info", "set_state")

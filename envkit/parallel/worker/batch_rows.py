@@ -9,7 +9,7 @@ import numpy as np
 from envkit.errors import CallOrderError
 from envkit.parallel.slab import REBUILD, RESETS, SAME_STEP_ORDER, SAME_STEP_SLOT, STEP
 from envkit.parallel.worker.environments import end_fork
-from envkit.parallel.worker.seats import Seat, Seats, raising
+from envkit.parallel.worker.seats import Seat, Seats
 from envkit.text import listed
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
@@ -130,8 +130,11 @@ class BatchRows:
         last &= stepping
         ended[moved] = False
         ended |= last
-        if self._slab.autoreset == SAME_STEP_ORDER and last.any():
-            self._begin_at_once(seat, last, time_step)
+        if last.any():
+            if self._slab.autoreset == SAME_STEP_ORDER:
+                self._begin_at_once(seat, last, time_step)
+            else:
+                self._seats.ahead.note_ends(seat)
 
     def _reset(self, seat: Seat, mask: Array) -> TimeStep:
         self._meters[RESETS] += int(mask.sum())
@@ -158,9 +161,8 @@ class BatchRows:
         except BaseException as error:
             self._host.let_through(error)
             # As with a single environment: the next step raises it.
-            self._seats.is_in_reset = False
+            self._seats.fail_next(seat, error)
             time_step = last
-            self._steps[seat.place] = raising(error)
         self._writer.write_batch(seat.block, time_step, SAME_STEP_SLOT, ended)
         if self._notes_infos[0]:
             rows = seat.rows.start + np.flatnonzero(ended)

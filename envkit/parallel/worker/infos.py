@@ -124,10 +124,18 @@ class InfoNotes:
             row: Its first row.
         """
         number = self._sequence[row]
+        self._final[index] = number, self.final(index, number)
+
+    def final(self, index: int, number: int) -> Any:
+        """Returns the info of an environment that is about to begin anew, to be kept.
+
+        Args:
+            index: The environment.
+            number: The request that has ended its episode.
+        """
         noted, info = self._noted.get(index, (-1, None))
-        final = info if noted == number else self._ask(index)
         # What comes next may write to the arrays in it.
-        self._final[index] = number, copied_arrays(final)
+        return copied_arrays(info if noted == number else self._ask(index))
 
     def note_begun(self, index: int, rows: Any, time_step: TimeStep) -> None:
         """Notes whether there is an info for what has begun in the same step.
@@ -171,7 +179,11 @@ class InfoNotes:
             if not isinstance(info, BaseException):
                 # Only once, because the caller may change it.
                 self._noted.pop(index, None)
-        if number != self._sequence[row] or info is _NOTHING:
+        return self.told(index, info if number == self._sequence[row] else _NOTHING)
+
+    def told(self, index: int, info: Any) -> Any:
+        """Returns an info that was kept; raises what the environment has raised."""
+        if info is _NOTHING:
             return self._host.envs[index].get_info()
         if isinstance(info, BaseException):
             raise info

@@ -140,13 +140,16 @@ class _LinkedWorker:
         slab = Slab(bind.layout)
         self._bind(slab, bind.first_row, answers_each_row)
         freight, link, runner = self._freight, self._link, self._runner
-        clock = self._clock
+        clock, due = self._clock, runner.due
         everyone = [*range(freight.size)]
         lingers = may_linger(bind.on_machine) and not link.is_tls
         expected: Frame | None = None
         flags = 0
         while True:
             # Hot: once per request.
+            while due and not link.is_readable():
+                runner.reset_ahead()
+                clock.before = time.perf_counter_ns()
             link.expect(expected)
             if link.expects and link.fetch():
                 rows = freight.size

@@ -223,7 +223,7 @@ class _Worker:
         runner = self._runner
         clock, now = RunClock(view_of(slab.meters[worker])), time.perf_counter_ns
         runner.before_last_mark = clock.count
-        run_pending = runner.run_pending
+        run_pending, due = runner.run_pending, runner.due
         if slab.private_actions:
             self._slab = slab
             # By row: the number of the request whose objects have come.
@@ -243,6 +243,9 @@ class _Worker:
             if is_awake:
                 # The ring for these rows is read later, when nothing is pending.
                 clock.woken, is_awake = now(), False
+            elif due:
+                runner.reset_ahead()
+                clock.before = clock.woken = now()
             else:
                 rings = bell.wait() if owed <= 0 else self._wait_for_either(bell)
                 clock.woken = now()

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,8 @@ class EnvRunner:
     Attributes:
         is_single: Whether each environment is one row; the others are batches.
         messages_seen: What `Slab.messages` was when the carrier last looked for some.
+        due: The environments that the carrier is to reset when nothing else is to be
+            done, by `reset_ahead`.
         dump_state: Turns the state of an environment into bytes.
         load_state: Turns these bytes into the state.
     """
@@ -92,6 +94,7 @@ class EnvRunner:
         # Of the run that is going on: the row that is marked last.
         self._last_row = -1
         self.messages_seen = 0
+        self.due: Mapping[int, Any] = {}
         self.dump_state: Callable[[Any], bytes] = _pickled
         self.load_state: Callable[[bytes], Any] = _unpickled
 
@@ -134,7 +137,7 @@ class EnvRunner:
         )
         self._seat_of_row, self._steps = seats.of_row, seats.steps
         self._ended, self._meters = seats.ended, seats.meters
-        self._direct = seats.direct
+        self._direct, self.due = seats.direct, seats.ahead.due
         self._batches = BatchRows(seats, first_row)
         self._answers = Answers(seats, self.dump_state, self.load_state)
         self.is_single = not any(seat.is_batch for seat in seats.all)
@@ -254,6 +257,14 @@ class EnvRunner:
             self._run_batch(seat, own)
             if self.after_row is not None:
                 self.after_row()
+
+    def reset_ahead(self, *, is_hidden: bool = True) -> None:
+        """Resets the environment that has been due for the longest time.
+
+        Args:
+            is_hidden: Whether the caller of the pool does something else meanwhile.
+        """
+        self._seats.ahead.reset_next(is_hidden)
 
     # Rows of single environments.
 

@@ -25,6 +25,7 @@ from envkit.parallel.slab import (
     Slab,
     view_of,
 )
+from envkit.parallel.worker.ahead import Ahead
 from envkit.parallel.worker.direct_rows import DirectRows, DirectStep
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.infos import InfoNotes
@@ -138,6 +139,9 @@ class Seats:
         writer: Writes time steps into rows.
         infos: Keeps and marks infos.
         meters: What the worker counts.
+        ahead: The episodes that have begun before their rows were asked.
+        sequence: The number of each row's last request.
+        answered: The number that each row has answered.
     """
 
     def __init__(
@@ -175,6 +179,7 @@ class Seats:
         self.is_in_reset = False
         self._ended = view_of(self.ended)
         self._resets = [self._resetting(seat) for seat in self.of_row]
+        self.ahead = Ahead(self, self._job.resets_eagerly)
         self._begins: list[DirectStep] = [
             functools.partial(self.begin_directly, seat) for seat in self.of_row
         ]
@@ -185,7 +190,8 @@ class Seats:
         self.writer = RowWriter(slab, send_objects, may_write, self.name_of, first_row)
         self.infos = InfoNotes(slab, host, may_write, self.name_of)
         self.meters = view_of(slab.meters[worker])
-        self._sequence, self._command = view_of(slab.sequence), view_of(slab.command)
+        self.sequence, self._command = view_of(slab.sequence), view_of(slab.command)
+        self.answered = view_of(slab.answered)
 
     def name_of(self, row: int) -> str:
         """Names the environment of a row."""
@@ -204,6 +210,7 @@ class Seats:
 
     def rebuild(self, seat: Seat) -> None:
         """Makes an environment anew."""
+        self.ahead.drop(seat)
         self.host.rebuild(seat.index)
         self._renew(seat)
 
@@ -219,6 +226,7 @@ class Seats:
         else:  # It raises what has kept an episode from beginning.
             self.steps[seat.place] = step
         self.infos.adopt(seat.index, other.infos)
+        self.ahead.adopt(seat, other.ahead, twin.place)
         if not seat.is_batch:
             self.direct.doubt(seat.place)
 
@@ -242,6 +250,7 @@ class Seats:
         else:
             self.ended[place] = True
             self.let_begin_after_last(seat)
+            self.ahead.note_end(seat)
 
     def let_begin_after_last(self, seat: Seat) -> None:
         """Lets the next step of an environment begin an episode."""
@@ -266,8 +275,7 @@ class Seats:
             # The end of the episode is an answer all the same; the next step raises
             # what kept the next episode from beginning.
             self.writer.write(row, SAME_STEP_SLOT, last)
-            self.is_in_reset = False
-            self.steps[seat.place] = raising(error)
+            self.fail_next(seat, error)
         if self.infos.wanted[0]:
             self.infos.note_begun(seat.index, row, first)
 
@@ -277,7 +285,8 @@ class Seats:
         self.infos.forget(seat.index)
         if command == REBUILD:
             self.rebuild(seat)
-        time_step = self.reset(seat)
+        begin = self.ahead.begin if self.ahead.is_used else self.reset
+        time_step = begin(seat)
         # Not before: if the reset raises, the episode before has ended all the same.
         self.steps[seat.place] = seat.own_step
         return time_step
@@ -287,7 +296,8 @@ class Seats:
     ) -> TimeStep | Turn | None:
         """Does the same for one of the direct rows after a `LAST`."""
         row = self.direct.to_begin(seat.place)
-        if row is None or seat.options is not None or not seat.is_reset_checked:
+        is_usual = seat.options is None and seat.is_reset_checked
+        if row is None or not is_usual or self.ahead.is_used:
             return self.begin(seat, RESET)
         self.meters[RESETS] += 1
         self.infos.forget(seat.index)
@@ -304,6 +314,8 @@ class Seats:
             # None that is direct repeats its `LAST`.
             self.steps[place] = self._resets[place]
             self.direct.end(place, slot, self._begins[place])
+            if self.ahead.is_used:
+                self.ahead.note_end(self.of_row[place])
         else:
             self._ended[place] = False
             self.direct.begin(place, slot)
@@ -329,8 +341,7 @@ class Seats:
         sent, seat.options = seat.options, None
         if sent is None:
             return reset()
-        is_meant = self._sequence[sent.row] == sent.number
-        if self._command[sent.row] == STEP or not is_meant:
+        if not self._are_meant(sent):
             hand_options(seat.env, None)  # The reset that they were for never came.
         elif seat.env is not sent.env:  # It has been rebuilt since.
             hand_options(seat.env, sent.options, sent.mask)
@@ -338,6 +349,19 @@ class Seats:
             return reset()
         finally:
             hand_options(seat.env, None)
+
+    def has_options(self, seat: Seat) -> bool:
+        """True if options were sent for the reset that a row is asked for now."""
+        return seat.options is not None and self._are_meant(seat.options)
+
+    def _are_meant(self, sent: SentOptions) -> bool:
+        is_reset = self._command[sent.row] != STEP
+        return is_reset and self.sequence[sent.row] == sent.number
+
+    def fail_next(self, seat: Seat, error: BaseException) -> None:
+        """Lets the next step of an environment raise an error."""
+        self.is_in_reset = False
+        self.steps[seat.place] = raising(error)
 
     # Checks.
 

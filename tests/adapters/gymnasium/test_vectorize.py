@@ -43,6 +43,7 @@ from tests.adapters.vector_games import (
     makers,
     transitions,
 )
+from tests.waiting import until
 
 inline = functools.partial(vectorize, backend="inline", num_workers=2)
 
@@ -133,6 +134,70 @@ def test_members_of_all_spaces_are_as_with_gymnasiums_own(mode):
     envs = inline([Everything] * 3, autoreset_mode=mode)
     assert_same_game(expected, envs, steps=9)
     envs.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_eager_resets_change_nothing(mode):
+    for name in ("CartPole-v1", "FrozenLake-v1"):
+        envs = inline(makers(name), autoreset_mode=mode, eager_resets=True)
+        expected = SyncVectorEnv(makers(name), autoreset_mode=mode)
+        with closing(envs):
+            assert_same_game(expected, envs, steps=25)
+
+
+def test_rows_are_reset_while_the_caller_does_something_else():
+    options = {"backend": "thread", "num_workers": 1, "eager_resets": True}
+    with closing(vectorize(makers("CartPole-v1"), **options)) as envs:
+        statistics = envs.wrapped_env().statistics
+        envs.reset(seed=1)
+        while not np.logical_or(*envs.step(np.array([1, 0, 1]))[2:4]).any():
+            pass
+        assert until(lambda: statistics().hidden_resets > 0)
+
+
+class Worn(Frail):
+    """Ends each episode at once, and cannot be reset a second time."""
+
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.resets += 1
+        if self.resets == 2:
+            raise ValueError("Worn out.")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        return *super().step(action)[:2], True, False, {"resets": self.resets}
+
+
+def test_what_a_reset_ahead_raises_is_raised_by_the_step_that_begins():
+    def told(eager):
+        with closing(inline([Frail, Worn], num_workers=1, eager_resets=eager)) as envs:
+            envs.reset()
+            *_, ended, _, infos = envs.step([0, 0])
+            with pytest.raises(ValueError, match="Worn out") as caught:
+                envs.step([0, 0])
+            first = str(caught.value).partition("\n")[0]
+            return ended.tolist(), infos["resets"].tolist(), first
+
+    assert told(False) == told(True)
+    assert ([False, True], [0, 1]) == told(True)[:2]
+
+
+def test_rows_that_are_seeded_or_told_something_are_reset_again():
+    def resets(eager, **told):
+        with closing(inline([Worn], num_workers=1, eager_resets=eager)) as envs:
+            envs.reset()
+            envs.set_attr("resets", 5)
+            envs.step([0])
+            envs.reset(**told)
+            envs.step([0])
+            envs.reset(**told)
+            return envs.get_attr("resets")
+
+    assert (7,) == resets(False, seed=3) == resets(True)
+    # One was made in vain, and then no other.
+    assert (8,) == resets(True, seed=3) == resets(True, options={"far": 1})
 
 
 def calls_that_are_waited_for(envs):
