@@ -114,6 +114,7 @@ measure: $(VENV)/.bench
 	@"$(RUN)" tools/run_benchmarks.py $(if $(BUSY),--busy) $(ONLY)
 
 tf-agents: $(VENV)/.tf-agents
+	@:
 
 soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak.py
