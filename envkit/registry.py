@@ -487,12 +487,12 @@ _SCHEMES = {
     "ale": _Scheme("envkit.adapters.ale:load", "ale_py", "atari", "vectorization"),
     "bsuite": _Scheme("envkit.adapters.bsuite:load_by_id", "bsuite", "bsuite"),
     "dm_control": _Scheme(
-        "envkit.adapters.dm_control:load_by_path", "dm_control", "dm_control"
+        "envkit.adapters.dm_control:load_by_path", "dm_control", "dm-control"
     ),
     "dm_env_rpc": _Scheme(
         "envkit.adapters.dm_env_rpc:load",
         "dm_env_rpc",
-        "dm_env_rpc",
+        "dm-env-rpc",
         address="localhost:9000",
     ),
     "envpool": _Scheme(

@@ -113,7 +113,7 @@ def test_the_links_of_the_readme_are_absolute_and_lead_to_files_that_are_there()
     links = re.findall(r"\]\(([^)]+)\)", readme)
 
     for link in links:
-        path = re.sub(f"^({home}/(blob|tree)/main/|{raw})", "", link)
+        path = re.sub(f"^({home}/(blob|tree)/main/|{raw})", "", link).partition("#")[0]
         assert path != link, f"{link} does not begin with {home}"
         assert (root / path).exists(), link
 
@@ -123,7 +123,7 @@ def test_every_library_of_the_readme_has_an_extra():
     readme = (root / "README.md").read_text("utf-8")
     project = (root / "pyproject.toml").read_text("utf-8")
     rows = re.findall(r"^\|[^|]+\|[^|]*\|([^|]+)\|[^|]+\|$", readme, re.M)[2:]
-    extras = {extra for cell in rows for extra in re.findall(r"`(\w+)`", cell)}
+    extras = {extra for cell in rows for extra in re.findall(r"`([\w-]+)`", cell)}
     assert extras
     for extra in extras:
         assert re.search(f"^{extra} = \\[", project, re.M), extra

@@ -209,7 +209,7 @@ def _load(
 
 
 def _require(needed_by: str) -> None:
-    require("dm_control", needed_by=needed_by, extra="dm_control")
+    require("dm_control", needed_by=needed_by, extra="dm-control")
 
 
 def _as_dict(kwargs: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -99,7 +99,7 @@ class DmEnvRpcWrapper(DmEnvWrapper):
         Raises:
             DmEnvRpcError: The server cannot be reached, or has refused.
         """
-        require("dm_env_rpc", needed_by="DmEnvRpcWrapper", extra="dm_env_rpc")
+        require("dm_env_rpc", needed_by="DmEnvRpcWrapper", extra="dm-env-rpc")
         self._door = _Door(
             _checked_address(address),
             dict(settings or {}),

@@ -99,7 +99,7 @@ class PyToDMWrapper(LateBase):
 
     @classmethod
     def _load_base(cls) -> type:
-        require("dm_env", needed_by="PyToDMWrapper", extra="dm_env")
+        require("dm_env", needed_by="PyToDMWrapper", extra="dm-env")
         import dm_env
 
         return dm_env.Environment  # type: ignore[no-any-return]  # it has no types

@@ -575,5 +575,5 @@ def _key_and_cert(options: ServeOptions) -> tuple[bytes, bytes]:
 def _require() -> None:
     if importlib.util.find_spec("dm_env_rpc") is None:
         raise MissingDependencyError.needed_by(
-            "Serving by dm_env_rpc's protocol", package="dm_env_rpc", extra="dm_env_rpc"
+            "Serving by dm_env_rpc's protocol", package="dm_env_rpc", extra="dm-env-rpc"
         )

@@ -118,12 +118,12 @@ def test_an_unknown_name_is_an_attribute_error():
         (
             "envkit.make('dm_control:cartpole/swingup')",
             "The environment 'dm_control:cartpole/swingup' needs the package "
-            'dm_control, which is not installed. pip install "envkit[dm_control]"',
+            'dm_control, which is not installed. pip install "envkit[dm-control]"',
         ),
         (
             "envkit.adapters.suite_dm_control.load('cartpole', 'swingup')",
             "The environment 'cartpole/swingup' needs the package dm_control, which "
-            'is not installed. pip install "envkit[dm_control]"',
+            'is not installed. pip install "envkit[dm-control]"',
         ),
     ],
 )
