@@ -96,16 +96,33 @@ def run(folder, *words, beside=(), order=()):
     return finished.returncode, finished.stdout, results
 
 
-def test_every_benchmark_that_reports_is_run():
-    reporting = {
-        name
-        for path in (ROOT / "benchmarks").glob("*.py")
-        for name in re.findall(r'Report\("(\w+)"', path.read_text("utf-8"))
-    }
+def test_every_benchmark_that_reports_is_run(folder):
+    script = folder / "benchmarks/newest.py"
+    script.write_text(f'# report = Report("newest")\n{WRITES}')
+    code, _, results = run(folder, "newest")
+    assert (0, ["newest"]) == (code, results)
+    (folder / "benchmarks/helpers.py").write_text("")
+    assert "There is no helpers" in refused(folder, "helpers")
+
+
+def test_what_is_named_is_there():
     text = (ROOT / "tools/run_benchmarks.py").read_text("utf-8")
-    named = set(re.findall(r'Benchmark\(\s*"(\w+)"', text))
-    # vectors.py is for environments of users.
-    assert reporting - {"vectors"} == named - {"tf_agents"}
+    for name in set(re.findall(r'Benchmark\(\s*"(\w+)"', text)) - {"tf_agents"}:
+        assert (ROOT / f"benchmarks/{name}.py").exists()
+
+
+def test_a_page_that_cannot_be_written_is_named(folder):
+    (folder / "tools/choosing_figures.py").write_text("raise SystemExit(1)")
+    names = {"names": ["links"], "words": ["links"], "beside": {}}
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(**names)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 1
+    assert "FAILED: choosing_figures.py, whose pages" in finished.stdout
 
 
 def test_the_figures_and_the_pages_are_written(folder):
@@ -156,16 +173,21 @@ def test_figures_of_a_busy_machine_are_written_if_that_is_asked(folder):
     assert "BUSY: beside links" in said
 
 
-def test_a_name_that_is_none_is_refused(folder):
+def refused(folder, name):
     finished = subprocess.run(
-        [sys.executable, "tools/run_benchmarks.py", "chess"],
+        [sys.executable, "tools/run_benchmarks.py", name],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
     assert finished.returncode == 1
-    assert finished.stderr.startswith("There is no chess; there are import_cost, ")
+    return finished.stderr
+
+
+def test_a_name_that_is_none_is_refused(folder):
+    said = refused(folder, "chess")
+    assert said.startswith("There is no chess; there are import_cost, ")
 
 
 def test_a_process_of_others_that_computes_is_seen_and_named(quiet, monkeypatch):

@@ -106,6 +106,20 @@ BENCHMARKS = [
     Benchmark("desktop"),
     Benchmark("ray_pools", needs="ray"),
 ]
+# It steps an environment that one names.
+_FOR_USERS = {"vectors"}
+
+
+def benchmarks() -> list[Benchmark]:
+    """Returns those above, and whatever else in benchmarks/ writes a report."""
+    named = {each.script or each.name for each in BENCHMARKS} | _FOR_USERS
+    scripts = sorted((ROOT / "benchmarks").glob("*.py"))
+    others = [
+        path.stem
+        for path in scripts
+        if path.stem not in named and f'Report("{path.stem}"' in path.read_text("utf-8")
+    ]
+    return [*BENCHMARKS, *map(Benchmark, others)]
 
 
 @dataclass
@@ -200,8 +214,13 @@ def _ended(command: list[str]) -> str:
     return f"exit status {code}" if code else ""
 
 
-def write(measured: Iterable[Path]) -> None:
-    """Puts the figures where the pages come from, and writes the pages."""
+def write(measured: Iterable[Path]) -> list[str]:
+    """Puts the figures where the pages come from, and writes the pages.
+
+    Returns:
+        The tools that could not write theirs.
+    """
+    failed = []
     for path in measured:
         shutil.copy(path, RESULTS)
     for words in (
@@ -209,7 +228,10 @@ def write(measured: Iterable[Path]) -> None:
         ["choosing_figures.py"],
     ):
         tool = ROOT / "tools" / words[0]
-        subprocess.run([sys.executable, tool, *words[1:]], cwd=ROOT, check=True)
+        command = [sys.executable, str(tool), *words[1:]]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            failed.append(words[0])
+    return failed
 
 
 def not_measured(measured: Mapping[str, Path]) -> dict[str, set[str]]:
@@ -247,7 +269,9 @@ def finish(outcome: Outcome, *, needs_quiet: bool) -> int:
         )
         return 2
     if outcome.measured:
-        write(outcome.measured.values())
+        if unwritten := write(outcome.measured.values()):
+            print(f"FAILED: {' and '.join(unwritten)}, whose pages are as they were")
+            return 1
         print("docs/performance.md, docs/pictures and README.md have the figures now")
     return 1 if outcome.failed else 0
 
@@ -257,13 +281,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="which to run")
     parser.add_argument("--busy", action="store_true", help="write in any case")
     told = parser.parse_args()
-    known = {each.name: each for each in BENCHMARKS}
+    known = {each.name: each for each in benchmarks()}
     if unknown := [name for name in told.names if name not in known]:
         sys.exit(f"There is no {', '.join(unknown)}; there are {', '.join(known)}.")
     if not quiet.CAN_LOOK:
         print("What else uses the machine cannot be seen on this system.")
     quiet.adopt_orphans()
-    chosen = [known[name] for name in told.names] or BENCHMARKS
+    chosen = [known[name] for name in told.names or known]
     outcome = run_all(chosen, FIGURES, needs_quiet=not told.busy)
     sys.exit(finish(outcome, needs_quiet=not told.busy))
 
