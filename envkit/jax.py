@@ -26,6 +26,7 @@ from envkit.async_environment import AsyncEnvironment
 from envkit.errors import MissingDependencyError, SpecError
 from envkit.lazy_names import is_installed
 from envkit.py_environment import PyEnvironment
+from envkit.rows import rely_on_size
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.text import foreign, listed
@@ -105,6 +106,7 @@ class JitEnvironment:
         self._time_steps = _TimeSteps(env.time_step_spec(), dims, name, dtypes)
         self._actions = _Actions(env.action_spec(), dims)
         self._rows = rows
+        rely_on_size(self, env)
         # What the environment raised in a program that has not ended yet.
         self._raised: BaseException | None = None
         # Compiled, so that a call outside of a program goes the same way.

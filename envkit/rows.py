@@ -30,6 +30,7 @@ __all__ = [
     "options_copy",
     "options_per_row",
     "refuse_ended",
+    "rely_on_size",
 ]
 
 # What the mask of a step says.
@@ -400,6 +401,7 @@ class MaskedRows(abc.ABC):
 
     def _take_order_of(self, env: Any) -> None:
         """Prepares to keep the order of a batch inside, whichever it is or becomes."""
+        rely_on_size(self, env)
         keeper = getattr(env, "_order_keeper", None) or env
         if hasattr(type(keeper), "_move_plainly"):
             self._order_keeper, self._has_order = keeper, True
@@ -741,6 +743,14 @@ def options_per_row(options: Any, rows: int) -> list[Mapping[str, Any] | None]:
             "None, for each row, or one dictionary for all."
         )
     return [_checked_options(own) for own in options]
+
+
+def rely_on_size(holder: Any, env: Any) -> None:
+    """Notes that something relies on the number of a batch's rows while it lives."""
+    keeper = getattr(env, "_order_keeper", None) or env
+    note = getattr(type(keeper), "_note_reliance", None)
+    if note is not None:
+        note(keeper, holder)
 
 
 def hand_options(env: Any, options: Any, rows: Array | None = None) -> None:

@@ -35,6 +35,7 @@ from envkit.parallel.slab import (
     ELSEWHERE,
     IDLE,
     METERS,
+    MOVED,
     NO_PROCESS,
     PROCESS,
     RAISED,
@@ -63,6 +64,8 @@ __all__ = [
 EXAMPLE = "envkit top train.py"
 
 _FOUND, _NOT_FOUND = 0, 1
+# How many seconds a pool may take to show that its rows have moved.
+_TO_MOVE = 10.0
 # Between two glances at which environments run.
 _PAUSE = 0.005
 
@@ -146,6 +149,8 @@ def _show_live(onlookers: list[Onlooker], interval: float) -> int:
     try:
         with Live(_as_tables(views), console=console, auto_refresh=False) as live:
             while onlookers:
+                for each in onlookers:
+                    each.follow()
                 views = _watched(onlookers, interval)
                 if ended := [each for each in onlookers if each.has_ended()]:
                     # What it did last stays on the screen.
@@ -286,10 +291,16 @@ class Onlooker:
         Raises:
             ProcessLookupError: The pool has just ended.
         """
+        self._fd = -1
+        self._open(pool)
+
+    def _open(self, pool: FoundPool) -> None:
         self.pool = pool
         self._plate = pool.plate
+        self._lost_since: float | None = None
         self._workers, self._rows = len(pool.plate.blocks), pool.plate.rows
         self._is_whole = True
+        self.close()
         try:
             self._fd = os.open(pool.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -308,8 +319,23 @@ class Onlooker:
             os.close(self._fd)
             self._fd = -1
 
+    def follow(self) -> None:
+        """Looks at the new memory of a pool whose number of rows has changed."""
+        if (self._staff()[:, PROCESS] != MOVED).any():
+            return
+        known = self.pool
+        for pool in running_pools():
+            if (pool.pid, pool.plate.began) == (known.pid, known.plate.began):
+                self._open(pool)
+                return
+        if self._lost_since is None:
+            self._lost_since = time.monotonic()
+
     def has_ended(self) -> str | None:
         """Returns a sentence about the end of the pool; `None` while it runs."""
+        since = self._lost_since
+        if since is not None and time.monotonic() - since > _TO_MOVE:
+            return f"The pool of {self.pool} was closed."
         if not processes.exists(self.pool.pid):
             return f"{self.pool} has ended, and its pool with it."
         if not self._is_whole:

@@ -95,10 +95,19 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             rings_each_row=True,
             **options,
         )
+        self._looked_at = np.zeros(0, bool)
+        self._note_size()
+
+    def _note_size(self) -> None:
+        super()._note_size()
         self._actions = self._action_rows("send")
         self._has_batches = any(self._pool.is_batch)
-        self._looks_at_bounds = self._looks_always or validate != "never"
-        self._looked_at = np.zeros(self._rows, bool)
+        known = self._looked_at[: self._rows]
+        new = np.zeros(self._rows - len(known), bool)
+        self._looked_at = np.concatenate([known, new])
+        self._looks_at_bounds = self._looks_always or (
+            self._validate != "never" and not self._looked_at.all()
+        )
 
     @property
     def num_envs(self) -> int:
@@ -153,6 +162,8 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             self._take_options(by_row, mask)
         if seed is not None:
             self._seed_rows(self._among_all(self._seeds_of(seed, rows), rows))
+            if rows.size == self._rows and np.ndim(seed) == 0:  # type: ignore[arg-type]  # as below
+                self._noted_seed = seed
         self._pool.submit(rows, RESET)
 
     def _seeds_of(self, seed: ResetSeed, rows: Array) -> list[int | None]:

@@ -111,6 +111,16 @@ class Events:
         self._has_limits = self._has_timeouts or options.start_timeout is not None
         self._is_closed = False
 
+    def move(self, rows: Rows, recovery: Recovery | None) -> None:
+        """Goes on with other rows, some of which are those that there were."""
+        gone = self._rows.worker_of_row[rows.layout.rows :].tolist()
+        for worker in set(gone).difference(rows.layout.workers):
+            self._restarts.forget(("worker", worker))
+        for env in range(len(rows.rows_of_env), len(self._rows.rows_of_env)):
+            self._restarts.forget(("env", env))
+        self._rows, self._recovery = rows, recovery
+        self.note_plain()
+
     # Waiting.
 
     def wait(
@@ -166,7 +176,7 @@ class Events:
             timeout = waiting.timeout(self._now(), until)
             queue = self._backend.wait_events(timeout, self._may_owe(rows, spare))
             lost = waiting.standstill(self._now())
-            self._take_in(queue)
+            self.take_in(queue)
             self.check_open()
             if lost:
                 moment = self._now()
@@ -300,7 +310,7 @@ class Events:
 
     # What events mean.
 
-    def _take_in(self, queue: deque[Event]) -> None:
+    def take_in(self, queue: deque[Event]) -> None:
         """Carries out what events mean, after what has been answered before them."""
         if queue:
             self._look()
@@ -486,7 +496,7 @@ class Events:
         if self._has_timeouts and rows.late(self._now()).size:
             # An answer that has come is in time, however long it was not looked at.
             while queue := self._backend.wait_events(0.0):
-                self._take_in(queue)
+                self.take_in(queue)
             self._look()
             late = rows.late(self._now())
             for worker in np.unique(rows.worker_of_row[late]).tolist():

@@ -16,6 +16,7 @@ from envkit.errors import (
     ClosedError,
     ConstructorError,
     EnvironmentRaised,
+    SpecMismatchError,
     WorkerCrashed,
     WorkerError,
     WorkerTimeout,
@@ -38,6 +39,7 @@ __all__ = [
     "raised",
     "refuse_elsewhere",
     "timeout",
+    "too_wide",
 ]
 
 # What a caller is told that uses a pool in a fork of its process.
@@ -348,6 +350,21 @@ def no_room(error: OSError) -> WorkerError | None:
         return None
     text = str(error).rstrip(".")
     return WorkerError(f"The pool could not be started: {text}. {_ROOM}")
+
+
+def too_wide(how: str, part: str, text: str) -> SpecMismatchError:
+    """Returns the error for new environments that would change the batch's specs.
+
+    Args:
+        how: What may differ between the environments.
+        part: The part of the specs.
+        text: How it would change.
+    """
+    return SpecMismatchError(
+        f"The new environments would change the {part} spec of the batch, which "
+        f"resize() keeps as it is. {text} With specs={how!r} a pool takes its specs "
+        "from the environments that it is made of: make one with all of them."
+    )
 
 
 # The parts of sentences.

@@ -93,6 +93,20 @@ class Journal:
         self._sequence_bytes = bytes_of(slab.sequence)
         self._order = slab.order
 
+    def take_over(self, other: Journal) -> None:
+        """Continues another journal, of rows of which this one has some or more."""
+        self.time, places = other.time, np.arange(self.length)
+        # Requests of all rows become those of each: here there may be further rows.
+        for row in range(min(self._rows, other._rows)):
+            requests, times = other._noted(places, row)
+            self._requests[:, row], self._times[:, row] = requests, times
+            for mine, theirs in zip(
+                (self._widths, *self._actions),
+                (other._widths, *other._actions),
+                strict=True,
+            ):
+                mine[:, row] = theirs[:, row]
+
     def note_all(self, command: int) -> bool:
         """Notes what all rows are about to be asked, if their numbers are the same.
 

@@ -297,7 +297,9 @@ class Packed(NamedTuple):
 
 
 class Bind(NamedTuple):
-    """The layout; memory and bells come along as descriptors.
+    """The layout; memory and, with the first one, bells come along as descriptors.
+
+    Another one later says that the number of rows has changed.
 
     Attributes:
         layout: Where rows lie in the memory.
@@ -305,12 +307,14 @@ class Bind(NamedTuple):
         first_row: Which of the pool's rows is the first of the layout.
         on_machine: How many workers of the pool are on its machine, and the pool
             itself, if it is there.
+        fds: How many descriptors come along.
     """
 
     layout: SlabLayout
     lingers: bool = False
     first_row: int = 0
     on_machine: int = 1
+    fds: int = 0
 
 
 class Close(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit import nest
-from envkit.errors import CallOrderError
+from envkit.errors import CallOrderError, ClosedError
 from envkit.parallel.arguments import as_constructors, check_name
 from envkit.parallel.pool_environment import (
     GRACE,
@@ -244,20 +244,38 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             return
         opening, self._opening = self._opening, None
         opening()
+        self._has_advised = False
+        # By row: what a handle has promised and was not asked for yet.
+        self._promises: dict[int, Promise] = {}
+        # The number of row 0 in the current time step; it changes when all rows move.
+        self._shown = 0
+        self._looks_at_bounds = self._validate != "never"
+        self._note_size()
+
+    def _note_size(self) -> None:
+        super()._note_size()
         self._actions = self._action_rows("step")
-        self._looks_at_bounds = self._looks_always or self._validate != "never"
+        self._looks_at_bounds |= self._looks_always
         slab = self._pool.slab
         # Where actions go that are one array.
         is_one = not nest.is_nested(self._pool.spec.action)
         self._one_action = slab.actions[0] if is_one else None
         self._sequence = view_of(slab.sequence)
         self._views = [slab.views(slot) for slot in (0, 1)]
-        self._has_advised = False
-        # By row: what a handle has promised and was not asked for yet.
-        self._promises: dict[int, Promise] = {}
-        # The number of row 0 in the current time step; it changes when all rows move.
-        self._shown = 0
         self._unflatten = self._structure.unflatten
+        if self._current_time_step is not None:
+            self._note_current()
+
+    def _has_begun(self) -> bool:
+        return self._current_time_step is not None
+
+    def _begin_new(self, rows: Array) -> None:
+        if self._has_begun():
+            # Not by `run`, which would bring them into the slot of the others before.
+            self._pool.submit(rows, RESET)
+            self._pool.finish(rows)
+            self._note_current()
+            self._raise_failures()
 
     def _refuse_overridden_template(self) -> None:
         """Allows `reset` and `step` to be what they are here, where they know masks."""
@@ -757,7 +775,14 @@ class _OneEnvironment:
 
     @property
     def _own_rows(self) -> range:
-        return self._facade._pool.rows_of_env[self._env]
+        rows_of_env = self._facade._pool.rows_of_env
+        if self._env >= len(rows_of_env):
+            raise ClosedError(
+                f"env {self._env} was closed by resize(): the pool has "
+                f"{counted(len(rows_of_env), 'environment')} now. Take another handle "
+                "from envs."
+            )
+        return rows_of_env[self._env]
 
     def observation_spec(self) -> NestedSpec:
         """Returns the specs of an observation."""
@@ -791,6 +816,7 @@ class _OneEnvironment:
         """Asks the environment; the promise waits for the answer."""
         self._facade._check_open(method)
         pool, envs = self._facade._pool, [self._env]
+        _ = self._own_rows  # There is one.
         numbers = pool.post(method, envs, [argument])
 
         def wait() -> Any:

@@ -15,19 +15,28 @@ the interrupted one has asked, and waits for it before it goes on.
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from envkit.errors import WorkerError
+from envkit.errors import SpecMismatchError, WorkerError
 from envkit.parallel import failures
-from envkit.parallel.backends.base import Backend
+from envkit.parallel.backends.base import Backend, Event
 from envkit.parallel.events import Events
-from envkit.parallel.messages import RemoteFailure, Request, question_text
+from envkit.parallel.messages import Hello, RemoteFailure, Request, question_text
 from envkit.parallel.recovery import Recovery, may_change
 from envkit.parallel.rows import Rows
-from envkit.parallel.slab import CLOSED, PROCESS, STEP, Slab, shareable
+from envkit.parallel.slab import (
+    CLOSED,
+    MOVED,
+    PROCESS,
+    STEP,
+    Slab,
+    shareable,
+)
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.worker.environments import with_seeds
 from envkit.parallel.workers import (
@@ -39,12 +48,15 @@ from envkit.parallel.workers import (
     standstill,
 )
 from envkit.specs.environment_spec import common_info_spec
+from envkit.text import listed
 from envkit.types import Array, EnvConstructor
 
 __all__ = ["Pool"]
 
 # How long workers have to end if the pool could not be started, or was not to be.
 _START_GRACE, _HASTY_GRACE = 1.0, 0.1
+# How long the environments of rows that go have to close.
+_SHRINK_GRACE = 5.0
 
 
 class Pool:
@@ -96,15 +108,22 @@ class Pool:
             info_spec = common_info_spec(
                 [spec for hello in hellos for spec in hello.info_specs or [{}]]
             )
-            self._bind(Rows(self._workers.spec, sizes, shareable(info_spec)))
+            rows = Rows(self._workers.spec, sizes, shareable(info_spec))
+            self._take(rows, backend.bind(rows.layout))
+            self._recovery = self._recovery_of(rows)
+            self._events = Events(
+                backend, self._workers, rows, options, self._now, self._recovery
+            )
+            timeout = options.step_timeout
+            self._patience = FIRST_NOTICE if timeout is None else min(timeout, LOOK)
         except BaseException as error:
             # A person waits, and what is being built could not use the time.
             in_haste = isinstance(error, KeyboardInterrupt | SystemExit)
             backend.close(_HASTY_GRACE if in_haste else _START_GRACE)
             raise
 
-    def _bind(self, rows: Rows) -> None:
-        """Makes the slab, and what of the rows is read at every step."""
+    def _take(self, rows: Rows, slab: Slab) -> None:
+        """Takes rows and their slab, and what of these is read at every step."""
         self.layout = rows.layout
         self.spec = rows.layout.spec
         self.own_specs = self._workers.specs
@@ -113,28 +132,17 @@ class Pool:
         self.rows_of_env = rows.rows_of_env
         self.env_of_row = rows.env_of_row
         self.worker_of_row = rows.worker_of_row
-        self.slab: Slab = self._backend.bind(rows.layout)
+        self.slab = slab
         self.slab.staff[:, PROCESS] = [
             worker.process for worker in self._workers.workers
         ]
-        rows.bind(self.slab)
+        rows.bind(slab)
         self.repaired = rows.repaired
         self.errors = rows.errors
         self.begun = rows.begun
         self.rows = rows
         self._all_rows = np.arange(self.num_rows)
-        self._recovery = self._recovery_of(rows)
-        self._events = Events(
-            self._backend,
-            self._workers,
-            rows,
-            self._options,
-            self._now,
-            self._recovery,
-        )
         self.is_regular = True
-        timeout = self._options.step_timeout
-        self._patience = FIRST_NOTICE if timeout is None else min(timeout, LOOK)
         self._has_objects = bool(self.layout.private_steps)
 
     def _recovery_of(self, rows: Rows) -> Recovery | None:
@@ -313,6 +321,127 @@ class Pool:
             self._events.note_plain()
             self.is_regular = self._events.is_plain and self.rows.are_aligned()
 
+    # Another number of rows.
+
+    def grow(
+        self, constructors: Sequence[EnvConstructor], workers: int, rows: int, lag: int
+    ) -> None:
+        """Adds environments behind the others, in new workers, or changes nothing.
+
+        Args:
+            constructors: What builds them.
+            workers: How many new workers there are to be.
+            rows: How many rows the pool is to have then.
+            lag: By how many requests the new rows are behind the first.
+
+        Raises:
+            WorkerError: They cannot be built.
+            ValueError: They have another number of rows.
+        """
+        self._await_workers()
+        envs, first = len(self.rows_of_env), len(self._workers.workers)
+        others: deque[Event] = deque()
+        has_moved = False
+        try:
+            hellos = self._workers.start_more(constructors, workers, self._now, others)
+            grown = self._grown(hellos, rows)
+            with uninterrupted():
+                self._move(grown, lag)
+                has_moved = True
+        except BaseException:
+            if has_moved:
+                self.shrink(envs)
+            else:
+                gone = range(first, len(self._workers.workers))
+                self._workers.cut(envs)
+                self._backend.retire(gone, _HASTY_GRACE)
+            raise
+        finally:
+            self._events.take_in(others)
+
+    def _grown(self, hellos: Sequence[Hello], count: int) -> Rows:
+        """Returns the rows with those of new workers behind the others."""
+        sizes = [hello.batch_sizes for hello in hellos]
+        rows = Rows(
+            self.spec, [*self.rows.batch_sizes, *sizes], dict(self.layout.info_spec)
+        )
+        if rows.layout.rows != count:
+            raise ValueError(
+                f"num_envs must be {rows.layout.rows}, as many rows as there are with "
+                f"the {rows.layout.rows - self.num_rows} of the new environments, got "
+                f"{count}."
+            )
+        known = self.layout.info_spec
+        declared = [spec for hello in hellos for spec in hello.info_specs or [{}]]
+        if shareable(common_info_spec([known, *declared])) != known:
+            raise SpecMismatchError(
+                "The new environments declare less of their infos than those that the "
+                f"pool has: info_spec() must have {listed(known)}, in the same specs. "
+                "Make a pool with all of them."
+            )
+        return rows
+
+    def shrink(self, envs: int) -> None:
+        """Keeps the first environments, and ends the others and their workers."""
+        self._await_workers()
+        sizes, left = [], envs
+        for worker in self.rows.batch_sizes:
+            if left > 0:
+                sizes.append(worker[:left])
+            left -= len(worker)
+        rows = Rows(self.spec, sizes, dict(self.layout.info_spec))
+        count = len(self._workers.workers)
+        last = len(sizes) - 1
+        is_cut = sizes[last] != self.rows.batch_sizes[last]
+        has_moved = False
+        try:
+            with uninterrupted():
+                self._move(rows)
+                has_moved = True
+        finally:
+            if has_moved:
+                self._backend.retire(range(len(sizes), count), _SHRINK_GRACE)
+        if is_cut:
+            self._await_close(last)
+
+    def _await_workers(self) -> None:
+        """Waits until no worker is on its way in the place of another."""
+        workers = self._workers.workers
+        self._events.wait(
+            lambda: all(each.is_ready or each.crash is not None for each in workers)
+        )
+
+    def _move(self, rows: Rows, lag: int = 0) -> None:
+        """Goes on with another number of rows, of which none owes an answer."""
+        before, old = self.rows, self.slab
+        slab = self._backend.bind(rows.layout)
+        # Nothing that can fail comes after this.
+        self._workers.cut(len(rows.rows_of_env))
+        count = before.layout.rows
+        if rows.layout.rows > count:
+            number = slab.sequence[0] - np.uint32(2 * lag)
+            slab.stand_at(slice(count, None), number)
+        self._take(rows, slab)
+        rows.take_over(before)
+        recovery = self._recovery_of(rows)
+        if recovery is not None and self._recovery is not None:
+            recovery.take_over(self._recovery)
+        self._recovery = recovery
+        self._events.move(rows, recovery)
+        self.is_regular = self._events.is_plain and rows.are_aligned()
+        old.staff[:, PROCESS] = MOVED
+        before.close()
+
+    def _await_close(self, worker: int) -> None:
+        """Waits until a worker has closed the environments without rows."""
+        number = next(self._workers.numbers)
+        question = Question(number, "resize()", ())
+        self._workers.workers[worker].question = question
+        self._backend.request(worker, Request(number, "access", (), ()))
+        # One that ends over it is a matter of the call that comes next.
+        with contextlib.suppress(WorkerError):
+            self.answers([question], [])
+
     # Questions to environments.
 
     def ask(
@@ -445,6 +574,11 @@ class Pool:
     def note_seeds(self, seeds: Sequence[Any]) -> None:
         """Remembers what environments were seeded with, for those that replace them."""
         self._workers.note_seeds(seeds)
+
+    def note_new_seeds(self, first: int, seeds: Sequence[Any]) -> None:
+        """Remembers the same of the environments from some on."""
+        known = self._workers.seeds or [None] * len(self.rows_of_env)
+        self.note_seeds([*known[:first], *seeds])
 
     def note_seeds_of_rows(self, seeds: Sequence[int | None]) -> None:
         """Remembers the same of some rows; the seed of the others is `None`."""

@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,6 +91,7 @@ class PoolEnvironment:
     _moves_plainly = False
     _begins_at_once = False
     _is_inherited = False
+    _noted_seed: Any
     #: What `save` was given as `extra`, in a pool that `load` has made.
     extra: Any = None
     # Whether close(), in any thread, ends the calls of others.
@@ -120,7 +122,6 @@ class PoolEnvironment:
         # worker imports, has no use for it.
         from envkit.parallel.failures import no_room
         from envkit.parallel.pool import Pool
-        from envkit.parallel.published import put_up_nameplate
         from envkit.parallel.workers import PoolOptions
         from envkit.specs.batching import as_specs
 
@@ -164,21 +165,21 @@ class PoolEnvironment:
             raise refusal from error
         self._validate = options.validate
         self._specs = options.specs
-        self._structure = pool.layout.time_step
-        self._rows = pool.num_rows
-        self._everyone = np.arange(pool.num_rows)
+        PoolEnvironment._note_size(self)
         self._keep_order(order)
         # Failures that have been raised already, by row.
         self._told: dict[int, WorkerError] = {}
         self._thread_turn = Turn()
         self._calls = 0
         self._elapsed = 0.0
+        self._began = time.time()
+        self._relying_refs: list[weakref.ref[Any]] = []
         self._closed = False
         self._finalizer = weakref.finalize(self, _forgotten, name, pool)
         if self._backend.can_kill:  # Its workers are processes.
             _tell_slow_leaves(pool)
             _disown_in_forks(self)
-            put_up_nameplate(name, constructors, self._backend, pool)
+            self._publish()
 
     def _choose_workers(
         self,
@@ -637,6 +638,97 @@ class PoolEnvironment:
             for leaf, part in zip(leaves, parts, strict=True):
                 leaf[mine] = part[rows[mine] - block.start]
 
+    # How many rows there are.
+
+    @in_turn
+    def resize(
+        self,
+        num_envs: int,
+        constructors: Sequence[EnvConstructor | str] | None = None,
+        *,
+        num_workers: int | None = None,
+    ) -> None:
+        """Changes the number of rows; those that stay go on as if nothing were.
+
+        New rows come behind the others, in new workers, and are what they would be in
+        a pool that had been of this size when it was seeded last. In a lockstep pool
+        that has begun, they have begun, too: `current_time_step()` has their `FIRST`.
+        Where the number gets smaller the last rows go: their environments are closed,
+        and workers that have none any more end.
+
+        It changes nothing if it raises.
+
+        Args:
+            num_envs: How many rows there are to be. An environment that is a batch
+                comes or goes as a whole.
+            constructors: What builds the new environments. It may be left out where
+                all environments have the same constructor.
+            num_workers: How many new workers the new environments are dealt to; `None`
+                for as many as keep the share of each.
+
+        Raises:
+            CallOrderError: Rows owe an answer, or a wrapper relies on their number.
+            ValueError: The number cannot be, or the constructors are not clear.
+            WorkerError: New environments cannot be built, or have not begun.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> with ParallelPyEnvironment([CountingEnv] * 2, backend="inline") as env:
+            ...     _ = env.reset(), env.step([0, 0])
+            ...     env.resize(3)
+            ...     env.current_time_step().observation.tolist(), env.batch_size
+            ([1, 1, 0], 3)
+        """
+        from envkit.parallel.resizing import resize
+
+        self._check_idle("resize")
+        self._settle()
+        resize(self, num_envs, constructors, num_workers)
+
+    # Why a wrapper around the pool does not hand it on.
+    resize.is_not_forwarded = (  # type: ignore[attr-defined]
+        "has been made for as many rows as there are. Let the constructors wrap each "
+        "environment, or resize the pool before it is wrapped."
+    )
+
+    def _publish(self) -> None:
+        """Tells other processes whose the rows are."""
+        from envkit.parallel.published import put_up_nameplate
+
+        if self._backend.can_kill:  # Its workers are processes.
+            put_up_nameplate(
+                type(self).__name__,
+                self._constructors,
+                self._backend,
+                self._pool,
+                self._began,
+            )
+
+    def _has_begun(self) -> bool:
+        """True if new rows are to begin at once."""
+        return False
+
+    def _begin_new(self, rows: Array) -> None:
+        """Begins new rows, if all others have begun."""
+
+    def _note_reliance(self, holder: Any) -> None:
+        """Notes what relies on the number of rows for as long as it lives."""
+        self._relying_refs = [ref for ref in self._relying_refs if ref() is not None]
+        self._relying_refs.append(weakref.ref(holder))
+
+    def _relying(self) -> list[str]:
+        """Returns the classes of what relies on the number of rows."""
+        known = [ref() for ref in self._relying_refs]
+        return [type(one).__name__ for one in known if one is not None]
+
+    def _note_size(self) -> None:
+        """Takes from the pool what depends on how many rows there are."""
+        pool = self._pool
+        self._structure = pool.layout.time_step
+        self._rows = pool.num_rows
+        self._everyone = np.arange(pool.num_rows)
+
     # Where it comes from.
 
     def _made_of(self) -> dict[str, Any]:
@@ -795,9 +887,12 @@ class PoolEnvironment:
         )
         write_checkpoint(path, saved, pickle)
 
-    # A wrapper around the pool does not hand it on, because what the wrapper holds
-    # would be missing.
-    save.is_not_forwarded = True  # type: ignore[attr-defined]
+    # Why a wrapper around the pool does not hand it on.
+    save.is_not_forwarded = (  # type: ignore[attr-defined]
+        "a checkpoint of the pool would lack what the wrapper holds. Let the "
+        "constructors wrap each environment, or save the pool and keep the rest in its "
+        "extra."
+    )
 
     @classmethod
     def load(

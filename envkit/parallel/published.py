@@ -13,7 +13,6 @@ import math
 import os
 import struct
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -150,7 +149,7 @@ class Nameplate:
 
 
 def put_up_nameplate(
-    kind: str, constructors: Sequence[Any], backend: Backend, pool: Pool
+    kind: str, constructors: Sequence[Any], backend: Backend, pool: Pool, began: float
 ) -> None:
     """Tells whose pool this is, if the backend has a place for that."""
     # Most constructors are one and the same.
@@ -165,7 +164,7 @@ def put_up_nameplate(
         first_rows=[rows.start for rows in pool.rows_of_env],
         places=pool.layout.places,
         are_linked=not backend.keeps_answers,
-        began=time.time(),
+        began=began,
         envkit=envkit_version(),
     )
     backend.publish(plate.packed(pool.layout.size))

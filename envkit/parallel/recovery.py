@@ -207,6 +207,20 @@ class Recovery:
         for env in range(len(self._known)):
             self._note_new(env)
 
+    def take_over(self, other: Recovery) -> None:
+        """Goes on with what is known of environments that stay, in idle workers."""
+        for worker in list(other._asked):
+            other._settle(worker)
+        self._journal.take_over(other._journal)
+        count = min(len(self._all), len(other._all))
+        self._anchored[:count] = other._anchored[:count]
+        self._saves[:count] = other._saves[:count]
+        known, workers = len(other._known), len(other._ends)
+        self._known[:known] = other._known[: len(self._known)]
+        self.recovered[:workers] = other.recovered[: len(self.recovered)]
+        for env in range(known, len(self._known)):
+            self._note_new(env)
+
     # What happens to rows, before they are asked.
 
     def note_all(self) -> None:

@@ -179,6 +179,10 @@ class Restarts:
         book.total += 1
         return Replace(after=pause)
 
+    def forget(self, subject: Hashable) -> None:
+        """Forgets a subject that has ended; another may take its place."""
+        self._books.pop(subject, None)
+
     def restarts(self, subject: Hashable) -> int:
         """Returns how many restarts this subject was granted in all."""
         book = self._books.get(subject)

@@ -62,6 +62,8 @@ class Rows:
 
     Attributes:
         layout: Where the rows are, with a block for each worker.
+        batch_sizes: For each worker, the batch size of each of its environments,
+            `None` for a single one.
         is_batch: For each environment, whether it is a batch itself.
         rows_of_env: For each environment, its rows.
         env_of_row: For each row, the index of its environment.
@@ -99,6 +101,7 @@ class Rows:
                 `None` for a single one.
             info_spec: What all environments declare of their infos.
         """
+        self.batch_sizes = [list(worker) for worker in batch_sizes]
         of_envs = [size for worker in batch_sizes for size in worker]
         sizes = [size or 1 for size in of_envs]
         stops = np.cumsum(sizes).tolist()
@@ -144,6 +147,19 @@ class Rows:
         # Which rows finished before which.
         self._order = np.zeros(rows, np.int64)
         self._next_order = 0
+
+    def take_over(self, other: Rows) -> None:
+        """Lets rows be as far as they are among other rows, where none is asked.
+
+        The slab has taken over what is there.
+        """
+        count = min(self.layout.rows, other.layout.rows)
+        for name in ("repaired", "begun", "begin", "_begin_at", "_cut", "_order"):
+            getattr(self, name)[:count] = getattr(other, name)[:count]
+        self._next_order = other._next_order
+        self.errors.update(
+            (row, error) for row, error in other.errors.items() if row < count
+        )
 
     # What the numbers say.
 

@@ -63,6 +63,7 @@ __all__ = [
     "IDLE",
     "LAST_CPU",
     "METERS",
+    "MOVED",
     "NEXT_STEP_ORDER",
     "NO_PROCESS",
     "ONLY_DECLARED_INFO",
@@ -128,9 +129,10 @@ METERS = 16
 
 # What the parent notes of a worker, for those who look on from another process: its
 # process, how often it was replaced. In place of a process: there is none at the
-# moment; the pool is closed; it is on another machine, where its number belongs.
+# moment; the pool is closed; it is on another machine, where its number belongs; the
+# rows have moved to another slab, because their number has changed.
 PROCESS, RESTARTS = range(2)
-NO_PROCESS, CLOSED, ELSEWHERE = 0, -1, -2
+NO_PROCESS, CLOSED, ELSEWHERE, MOVED = 0, -1, -2, -3
 
 
 def slot_of(number: int) -> int:
@@ -168,6 +170,11 @@ class SlabLayout:
         """
         first, stop = self.blocks[worker]
         return SlabLayout(self.spec, ((0, stop - first),), self.info_spec)
+
+    @property
+    def workers(self) -> range:
+        """The workers that have rows."""
+        return range(len(self.blocks))
 
     @property
     def worker_of_row(self) -> Array:
@@ -408,6 +415,26 @@ class Slab:
         # Copying and comparing bytes is quicker than comparing two small arrays.
         self._sequence_bytes = bytes_of(sequence)
         self._answered_bytes = bytes_of(answered)
+
+    def take_over(self, other: Slab) -> None:
+        """Lets the rows that another slab has, too, be as they are there.
+
+        None of them owes an answer. Further rows show nothing yet.
+        """
+        rows = min(self.layout.rows, other.layout.rows)
+        workers = min(len(self.layout.blocks), len(other.layout.blocks))
+        self._modes[:] = other._modes
+        for name in ("meters", "staff"):
+            getattr(self, name)[:workers] = getattr(other, name)[:workers]
+        for name in ("command", "has_info", "widths", "sequence", "answered"):
+            getattr(self, name)[:rows] = getattr(other, name)[:rows]
+        for mine, theirs in zip(self.actions, other.actions, strict=True):
+            mine[:rows] = theirs[:rows]
+        for mine, theirs in zip(
+            (*self.steps, *self.infos), (*other.steps, *other.infos), strict=True
+        ):
+            mine[:, :rows] = theirs[:, :rows]
+        self.action_dtype = other.action_dtype
 
     # What the parent does.
 

@@ -8,13 +8,21 @@ import logging
 import operator
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from envkit.errors import WorkerError
 from envkit.parallel import failures
-from envkit.parallel.backends.base import Backend, Event, Exited, Started
+from envkit.parallel.backends.base import (
+    Backend,
+    Event,
+    Exited,
+    Raised,
+    Replied,
+    Started,
+)
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
@@ -254,10 +262,68 @@ class Workers:
 
     def start(self, now: Callable[[], float]) -> list[Hello]:
         """Starts all workers and waits for them; their environments are alike."""
+        in_order = self._start(range(len(self.workers)), now, deque())
+        self._compare(in_order)
+        return in_order
+
+    def start_more(
+        self,
+        constructors: Sequence[EnvConstructor],
+        count: int,
+        now: Callable[[], float],
+        others: deque[Event],
+    ) -> list[Hello]:
+        """Starts workers behind those that there are, and waits for them.
+
+        Args:
+            constructors: What builds their environments.
+            count: How many there are to be.
+            now: Returns the time.
+            others: Where events go that are about other workers.
+
+        Raises:
+            WorkerError: They cannot be started; `cut` forgets them.
+            SpecMismatchError: Their environments do not belong into the batch.
+        """
+        first = len(self.workers)
+        self.workers += _dealt(constructors, count, len(self.earlier_restarts))
+        self.restarts += [0] * count
+        self.earlier_restarts += [0] * len(constructors)
+        if self.seeds is not None:
+            self.seeds += [None] * len(constructors)
+        hellos = self._start(range(first, first + count), now, others)
+        specs = [spec for hello in hellos for spec in hello.specs]
+        makers = [self.maker(env) for env in range(self._envs)]
+        found = common_spec([*self.specs, *specs], makers, self._options.specs)
+        unlike = self.spec.difference(found)
+        if unlike is not None:
+            raise failures.too_wide(self._options.specs, *unlike)
+        self.specs += specs
+        return hellos
+
+    def cut(self, envs: int) -> None:
+        """Forgets all but the first environments, and workers without any."""
+        self.workers[:] = [each for each in self.workers if each.first_env < envs]
+        last = self.workers[-1]
+        last.constructors = last.constructors[: envs - last.first_env]
+        del self.restarts[len(self.workers) :], self.earlier_restarts[envs:]
+        del self.specs[envs:]
+        if self.seeds is not None:
+            del self.seeds[envs:]
+
+    @property
+    def _envs(self) -> int:
+        """How many environments there are."""
+        return len(self.earlier_restarts)
+
+    def _start(
+        self, workers: range, now: Callable[[], float], others: deque[Event]
+    ) -> list[Hello]:
+        """Starts workers; events that are about others go into `others`."""
         timeout = self._options.start_timeout
         deadline = None if timeout is None else now() + timeout
         hellos: dict[int, Hello] = {}
-        waves = [[index] for index in range(len(self.workers))]
+        waves = [[index] for index in workers]
         if not self._options.start_serially:
             waves = [functools.reduce(operator.iadd, waves, [])]
         for wave in waves:
@@ -270,12 +336,12 @@ class Workers:
                 deadline += now() - began
             for worker in wave:
                 self.workers[worker].is_starting = True
-            problems, deadline = self._await_hellos(wave, hellos, deadline, now)
+            problems, deadline = self._await_hellos(
+                wave, hellos, deadline, now, workers.start, others
+            )
             if problems:
                 raise failures.joined(problems)
-        in_order = [hellos[worker] for worker in range(len(self.workers))]
-        self._compare(in_order)
-        return in_order
+        return [hellos[worker] for worker in workers]
 
     def _await_hellos(
         self,
@@ -283,8 +349,10 @@ class Workers:
         hellos: dict[int, Hello],
         deadline: float | None,
         now: Callable[[], float],
+        first: int,
+        others: deque[Event],
     ) -> tuple[list[WorkerError], float | None]:
-        """Waits for workers that start.
+        """Waits for workers that start; events of those before the first are put aside.
 
         Returns:
             What went wrong, and the deadline, which has moved if nothing ran for long.
@@ -300,7 +368,12 @@ class Workers:
             if deadline is not None:
                 deadline += lost
             while queue:
-                problem = self._note_start(queue[0], hellos)
+                event = queue[0]
+                problem = None
+                if isinstance(event, Raised) or event.worker < first:
+                    others.append(event)
+                else:
+                    problem = self._note_start(event, hellos)
                 queue.popleft()
                 if problem is not None:
                     problems.append(problem)
@@ -321,9 +394,11 @@ class Workers:
         problems.sort(key=lambda problem: problem.worker or 0)
         return problems, deadline
 
-    def _note_start(self, event: Event, hellos: dict[int, Hello]) -> WorkerError | None:
+    def _note_start(
+        self, event: Started | Replied | Exited, hellos: dict[int, Hello]
+    ) -> WorkerError | None:
         """Takes in an event of a worker that starts for the first time."""
-        worker = self.workers[event.worker]  # type: ignore[union-attr]  # no rows yet
+        worker = self.workers[event.worker]
         if isinstance(event, Started) and isinstance(event.hello, Hello):
             hellos[event.worker] = event.hello
             worker.meet(event.hello)
@@ -571,13 +646,16 @@ class Workers:
         return [self.maker(env) for env in self._envs_of(worker)]
 
 
-def _dealt(constructors: Sequence[EnvConstructor], workers: int) -> list[Worker]:
+def _dealt(
+    constructors: Sequence[EnvConstructor], workers: int, first_env: int = 0
+) -> list[Worker]:
     """Deals environments to workers: consecutive ones, as evenly as can be."""
     share, more = divmod(len(constructors), workers)
     dealt, first = [], 0
     for index in range(workers):
         count = share + (index < more)
-        dealt.append(Worker(first, tuple(constructors[first : first + count])))
+        own = tuple(constructors[first : first + count])
+        dealt.append(Worker(first_env + first, own))
         first += count
     return dealt
 

@@ -87,6 +87,9 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
 
     name: ClassVar[str] = "remote"
     keeps_states: ClassVar[bool] = False
+    # A session is what the server was asked for.
+    cuts_workers: ClassVar[bool] = False
+    is_told_once: ClassVar[bool] = True
     far_end: ClassVar[str] = "server"
     longest: ClassVar[int] = MOST_MESSAGE
     takes_names: ClassVar[bool] = True
@@ -209,7 +212,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             self._note_unopened(known, _not_opened(error, known))
             return
         self._connect(known, sock)
-        if self._slab is not None:
+        if self._slab is not None and known.worker in self._slab.layout.workers:
             self._bind(known)
         self._inbox.queue.append(Started(known.worker, hello))
 
@@ -488,9 +491,9 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                 self._tell(known, {"close": True})
                 self._end(known, "")
 
-    def _end_all(self, grace: float) -> list[ExitReport]:
+    def _end_some(self, leaving: Sequence[_Session], grace: float) -> list[ExitReport]:
         # Every server is told that the session is over, and none is waited for.
-        for known in list(self._workers.values()):
+        for known in leaving:
             if known.link is not None:
                 known.link.send(frame_of({"close": True}))
                 known.link.push(min(grace, 1.0))

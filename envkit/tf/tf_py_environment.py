@@ -26,6 +26,7 @@ from envkit.batched_py_environment import BatchedPyEnvironment, with_rows
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
+from envkit.rows import rely_on_size
 from envkit.specs.validation import describe
 from envkit.text import foreign
 from envkit.tf import tensor_spec
@@ -113,6 +114,7 @@ class TFPyEnvironment(
                 self._thread.run("close", env.close)
             raise
         self.pyenv = env
+        rely_on_size(self, env)
         self._alone = env if isinstance(env, _BatchOfOne) else None
         self._is_isolated = not isinstance(self._thread, CallersThread)
         self._picture_shape: tf.TensorShape | None = None

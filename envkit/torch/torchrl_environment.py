@@ -15,6 +15,7 @@ import torch
 from envkit import nest
 from envkit.errors import MissingDependencyError, SpecError
 from envkit.legal_actions import moderate
+from envkit.rows import rely_on_size
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.validation import describe
 from envkit.time_step import FLAGS, AutoReset, TimeStep
@@ -100,6 +101,7 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
             )
         self_rows = () if source.is_single else (source.batch_size,)
         super().__init__(device=source.device, batch_size=torch.Size(self_rows))
+        rely_on_size(self, source.pyenv)
         source.autoreset = AutoReset.DISABLED
         self.source = source
         self._place: Any = 0 if source.is_single else ...

@@ -126,11 +126,10 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
                 obj=self,
             )
         found = getattr(self._env, name)
-        if name == "save" and hasattr(found, "is_not_forwarded"):
+        if name in ("save", "resize") and hasattr(found, "is_not_forwarded"):
+            why = found.is_not_forwarded
             raise AttributeError(
-                f"{type(self).__name__!r} is around a pool, and a checkpoint of the "
-                "pool would lack what the wrapper holds. Let the constructors wrap "
-                "each environment, or save the pool and keep the rest in its extra.",
+                f"{type(self).__name__!r} is around a pool, and {why}",
                 name=name,
                 obj=self,
             )

@@ -353,6 +353,26 @@ def on_a_terminal(*arguments):
         os.close(ours)
 
 
+def test_a_pool_that_changes_its_size_is_looked_at_as_it_is_then(program):
+    training = program("[ParallelPyEnvironment([CountingEnv] * 4, num_workers=2)]")
+    training.do("pools[0].reset()")
+    (pool,) = wanted_pools(training.pid)
+
+    with contextlib.closing(Onlooker(pool)) as onlooker:
+        training.do("pools[0].resize(6)")
+        training.do("pools[0].step([0] * 6)")
+        onlooker.follow()
+        view = onlooker.view()
+        assert [worker.rows for worker in view.workers] == [(0, 2), (2, 4), (4, 6)]
+        assert [worker.is_there for worker in view.workers] == [True] * 3
+        assert [worker.steps for worker in view.workers] == [4, 4, 4]
+        training.do("pools[0].resize(1)")
+        onlooker.follow()
+        assert [worker.rows for worker in onlooker.view().workers] == [(0, 1)]
+        assert onlooker.has_ended() is None
+    assert [found.plate.envs for found in wanted_pools(training.pid)] == [1]
+
+
 ENDINGS = {
     "closed": (
         lambda training: training.do("pools[0].close()"),

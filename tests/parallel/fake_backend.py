@@ -13,7 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from envkit.parallel.backends.base import Event, Exited, Raised, Replied
+from envkit.parallel.backends.base import (
+    Event,
+    Exited,
+    Raised,
+    Replied,
+    drop_events_of,
+)
 from envkit.parallel.backends.base import Started as _Started
 from envkit.parallel.messages import (
     ExitReport,
@@ -184,6 +190,7 @@ class FakeBackend:
     can_kill: ClassVar[bool] = True
     keeps_answers: ClassVar[bool] = True
     keeps_states: ClassVar[bool] = True
+    cuts_workers: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -274,9 +281,12 @@ class FakeBackend:
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in ordinary memory."""
-        self._slab = Slab(layout)
-        for worker in self._workers.values():
-            worker.bind(self._slab, self._queue)
+        before, self._slab = self._slab, Slab(layout)
+        if before is not None:
+            self._slab.take_over(before)
+        for index, worker in self._workers.items():
+            if index in layout.workers:
+                worker.bind(self._slab, self._queue)
         return self._slab
 
     def publish(self, plate: bytes) -> None:
@@ -372,6 +382,15 @@ class FakeBackend:
         self._starting.clear()
         return reports
 
+    def retire(self, workers: Sequence[int], grace: float) -> None:
+        """Closes the environments of workers that are not needed any more."""
+        for index in workers:
+            self._starting.pop(index, None)
+            worker = self._workers.pop(index, None)
+            if worker is not None:
+                worker.runner.close()
+        drop_events_of(workers, self._queue)
+
     def forget(self) -> None:
         """Holds nothing that a fork of the parent would have to close."""
 
@@ -456,7 +475,7 @@ class FakeBackend:
         if isinstance(hello, Hello):
             hello = hello._replace(pid=pid, resident=0, heavy_modules=())
             self._workers[worker] = built = _FakeWorker(job, pid, runner, hello)
-            if self._slab is not None:
+            if self._slab is not None and worker in self._slab.layout.workers:
                 built.bind(self._slab, self._queue)
         self._queue.append(_Started(worker, hello))
 
@@ -574,12 +593,16 @@ class _FakeWorker:
         def note(rows: Sequence[int], failure: RemoteFailure) -> None:
             queue.append(Raised(tuple(rows), failure._replace(pid=self.pid)))
 
-        self.runner.bind(slab, self.index)
+        if self.runner.is_bound:
+            self.runner.move(slab, self.index)
+        else:
+            self.runner.bind(slab, self.index)
         self.runner.tell_failure = note
-        first = slab.layout.blocks[self.index][0]
+        first, stop = slab.layout.blocks[self.index]
         self._envs: list[range] = []
         for size in self._hello.batch_sizes:
-            self._envs.append(range(first, first + (size or 1)))
+            if first < stop:
+                self._envs.append(range(first, first + (size or 1)))
             first += size or 1
 
     def rows_with(self, row: int) -> range:

@@ -112,7 +112,7 @@ class Peer:
         self.slab = Slab(layout, self.block.buffer)
         self.bell, self.done = Doorbell.create(blocking=True), Doorbell.create()
         fds = (self.block.fd, *self.bell.fds, *self.done.fds)
-        bind = Packed(serialize.dump_value(Bind(layout, lingers)))
+        bind = Packed(serialize.dump_value(Bind(layout, lingers, fds=len(fds))))
         self.process.channel.send(bind, fds)
         return self
 

@@ -30,7 +30,7 @@ from envkit.adapters.gymnasium.to_env import (
 )
 from envkit.adapters.values import map_specs
 from envkit.errors import EnvkitError
-from envkit.rows import MaskedRows
+from envkit.rows import MaskedRows, rely_on_size
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
 from envkit.text import counted, listed
@@ -121,6 +121,7 @@ class PyToGymnasiumVector(LateBase):
         self._outcomes = _Outcomes(env, self._order, rows, type(self).__name__)
         self.closed = False
         self.num_envs = int(env.batch_size)
+        rely_on_size(self, env)
         self._has_begun = False
         # The call that was begun and not waited for.
         self._pending: _PendingCall | _BegunStep | None = None

@@ -17,7 +17,15 @@ from envkit.parallel.messages import (
 from envkit.parallel.slab import Slab, SlabLayout
 from envkit.types import Array
 
-__all__ = ["Backend", "Event", "Exited", "Raised", "Replied", "Started"]
+__all__ = [
+    "Backend",
+    "Event",
+    "Exited",
+    "Raised",
+    "Replied",
+    "Started",
+    "drop_events_of",
+]
 
 
 class Started(NamedTuple):
@@ -58,6 +66,17 @@ class Exited(NamedTuple):
 Event: TypeAlias = Started | Raised | Replied | Exited
 
 
+def drop_events_of(workers: Sequence[int], queue: deque[Event]) -> None:
+    """Drops the events of workers that are gone, but what rows have raised."""
+    others = [
+        event
+        for event in queue
+        if isinstance(event, Raised) or event.worker not in workers
+    ]
+    queue.clear()
+    queue.extend(others)
+
+
 class Backend(Protocol):
     """Carries rows between a pool and its runners, wherever they live.
 
@@ -78,12 +97,14 @@ class Backend(Protocol):
         can_kill: Whether `kill` ends a worker that hangs.
         keeps_answers: Whether what a worker had answered survives its death.
         keeps_states: Whether a worker can read the states that another has saved.
+        cuts_workers: Whether a worker can go on with the first of its environments.
     """
 
     name: ClassVar[str]
     can_kill: ClassVar[bool]
     keeps_answers: ClassVar[bool]
     keeps_states: ClassVar[bool]
+    cuts_workers: ClassVar[bool]
 
     def now(self) -> float:
         """Returns the time in seconds, of a clock that never goes back."""
@@ -98,7 +119,14 @@ class Backend(Protocol):
         """Begins to start workers; each will be an event `Started` or `Exited`."""
 
     def bind(self, layout: SlabLayout) -> Slab:
-        """Makes the slab and lets every worker have it."""
+        """Makes the slab and lets every worker have it.
+
+        It is called again, while no row owes an answer, when the number of rows
+        changes: new workers have been started behind the others, or the last rows go.
+        Rows that stay are as they were in the slab before, and their environments go
+        on; those of a worker that have no rows any more are closed. Workers beyond the
+        layout are told nothing, because `retire` is going to end them.
+        """
 
     def publish(self, plate: bytes) -> None:
         """Shows other processes whose the rows are, if these can read the rows."""
@@ -128,6 +156,13 @@ class Backend(Protocol):
 
     def kill(self, worker: int) -> None:
         """Ends a worker at once, if that can be done; it will be an event `Exited`."""
+
+    def retire(self, workers: Sequence[int], grace: float) -> None:
+        """Ends workers that are not needed any more, within about `grace` seconds.
+
+        They close their environments. No event tells of their end, and none of them
+        is there afterwards, whatever is raised here.
+        """
 
     def pid(self, worker: int) -> int:
         """Returns the process of a worker, 0 if it has none now."""

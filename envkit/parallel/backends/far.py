@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from envkit.parallel.backends.base import Event
+from envkit.parallel.backends.base import Event, drop_events_of
 from envkit.parallel.backends.inbox import Inbox
 from envkit.parallel.freight import Freight
 from envkit.parallel.messages import ExitReport, WorkerJob
@@ -103,12 +103,14 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
     Attributes:
         longest: How many bytes a message may have.
         far_end: What people call the other end of a link.
+        is_told_once: Whether a worker is told of its rows only when these change.
     """
 
     can_kill: ClassVar[bool] = True
     keeps_answers: ClassVar[bool] = False
     longest: ClassVar[int]
     far_end: ClassVar[str]
+    is_told_once: ClassVar[bool] = False
     now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
@@ -178,8 +180,11 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         """Forgets a worker; one that is still there is cut off."""
 
     @abc.abstractmethod
-    def _end_all(self, grace: float) -> list[ExitReport]:
-        """Ends the workers that are left, within about so many seconds."""
+    def _end_some(self, leaving: Sequence[Worker], grace: float) -> list[ExitReport]:
+        """Ends workers within about so many seconds; none of them is there then."""
+
+    def _end_launched(self) -> None:
+        """Ends what is left of that which has started workers."""
 
     # Starting.
 
@@ -215,13 +220,20 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab, where `envkit top` finds it, and tells workers of theirs."""
+        before, old = self._slab, self._block
         self._block = SharedBlock.create(layout.size)
         self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
+        if before is not None:
+            slab.take_over(before)
         self._worker_of_row = layout.worker_of_row
         for known in list(self._workers.values()):
             with uninterrupted():
-                if known.link is not None:
+                is_told = known.link is not None or known.freight is not None
+                if is_told and known.worker in layout.workers:
                     self._bind(known)
+        if old is not None:
+            old.write_nothing_behind()
+            old.close()
         return slab
 
     def publish(self, plate: bytes) -> None:
@@ -233,9 +245,11 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         slab = self._slab
         assert slab is not None
         first, stop = slab.layout.blocks[known.worker]
+        has_same = known.freight is not None and known.rows == slice(first, stop)
         known.first, known.rows = first, slice(first, stop)
         known.freight = Freight(slab, known.worker)
-        self._tell_layout(known, slab.layout)
+        if known.link is not None and not (has_same and self.is_told_once):
+            self._tell_layout(known, slab.layout)
 
     # Rows.
 
@@ -414,6 +428,15 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
 
     # The end.
 
+    def retire(self, workers: Sequence[int], grace: float) -> None:
+        """Ends workers that are not needed any more."""
+        leaving = [self._workers[each] for each in workers if each in self._workers]
+        try:
+            with uninterrupted():
+                self._end_some(leaving, grace)
+        finally:
+            drop_events_of(workers, self._inbox.queue)
+
     def _unlink(self, known: Worker) -> None:
         link, known.link = known.link, None
         known.is_pushed = False
@@ -439,8 +462,9 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         self._closed = True
         with self._inbox.closing(_FOR_OTHERS):
             try:
-                return self._end_all(grace)
+                return self._end_some(list(self._workers.values()), grace)
             finally:
+                self._end_launched()
                 self._release()
 
     def forget(self) -> None:

@@ -9,7 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from envkit.parallel.backends.base import Event, Raised, Replied, Started
+from envkit.parallel.backends.base import (
+    Event,
+    Raised,
+    Replied,
+    Started,
+    drop_events_of,
+)
 from envkit.parallel.messages import ObjectRow, RemoteFailure, Reply, RowsRaised
 from envkit.parallel.slab import Slab
 from envkit.parallel.system.doorbell import linger
@@ -152,13 +158,7 @@ class Inbox:
 
     def forget(self, worker: int) -> None:
         """Drops the events of a worker that is replaced, but what rows have raised."""
-        others = [
-            event
-            for event in self.queue
-            if isinstance(event, Raised) or event.worker != worker
-        ]
-        self.queue.clear()
-        self.queue.extend(others)
+        drop_events_of([worker], self.queue)
 
     @contextlib.contextmanager
     def closing(self, patience: float) -> Iterator[None]:

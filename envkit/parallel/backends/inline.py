@@ -19,7 +19,7 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.slab import BUSY_NS, RUNS, Slab, SlabLayout
 from envkit.parallel.system.cpus import available_cpus
-from envkit.parallel.worker.environments import EnvironmentHost, lines_at_close
+from envkit.parallel.worker.environments import EnvironmentHost, log_at_close
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.types import Array
 
@@ -39,6 +39,7 @@ class InlineBackend:
     can_kill: ClassVar[bool] = False
     keeps_answers: ClassVar[bool] = True
     keeps_states: ClassVar[bool] = True
+    cuts_workers: ClassVar[bool] = True
     now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
@@ -63,20 +64,26 @@ class InlineBackend:
             hello = runner.build()
             if isinstance(hello, Hello):
                 self._runners[job.worker] = runner
-                if self._slab is not None:
+                slab = self._slab
+                if slab is not None and job.worker in slab.layout.workers:
                     self._bind(job.worker)
             self._queue.append(Started(job.worker, hello))
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in ordinary memory."""
-        self._slab = Slab(layout)
-        for worker in self._runners:
+        before, self._slab = self._slab, Slab(layout)
+        if before is not None:
+            self._slab.take_over(before)
+        for worker in layout.workers:
             self._bind(worker)
         return self._slab
 
     def _bind(self, worker: int) -> None:
         assert self._slab is not None  # since bind()
         runner = self._runners[worker]
+        if runner.is_bound:
+            log_at_close(_LOGGER, runner.move(self._slab, worker))
+            return
         runner.bind(self._slab, worker)
         runner.tell_failure = self._note_failure
 
@@ -142,9 +149,14 @@ class InlineBackend:
         """Closes the environments."""
         runners, self._runners = self._runners, {}
         for runner in runners.values():
-            for line in lines_at_close(runner.close()):
-                _LOGGER.warning("%s", line)
+            log_at_close(_LOGGER, runner.close())
         return []
+
+    def retire(self, workers: Sequence[int], grace: float) -> None:
+        """Closes the environments of workers that are not needed any more."""
+        runners = [self._runners.pop(w) for w in workers if w in self._runners]
+        for runner in runners:
+            log_at_close(_LOGGER, runner.close())
 
     def forget(self) -> None:
         """Does nothing: a fork of this process inherits no descriptors."""

@@ -168,6 +168,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
 
     name: ClassVar[str] = "linked"
     keeps_states: ClassVar[bool] = True
+    cuts_workers: ClassVar[bool] = True
     far_end: ClassVar[str] = "worker"
     longest: ClassVar[int] = 1 << 40
 
@@ -334,7 +335,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             case Hello():
                 known.pid, known.host = message.pid, message.host
                 known.resident = message.resident
-                if self._slab is not None:
+                if self._slab is not None and worker in self._slab.layout.workers:
                     self._bind(known)
                 self._inbox.queue.append(Started(worker, message))
             case ObjectRow() if not (freight and freight.is_outstanding(message.row)):
@@ -420,35 +421,45 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                 self._door.revoke(known.token)
                 self._launcher.kill(worker)
 
-    def _end_all(self, grace: float) -> list[ExitReport]:
+    def _end_some(
+        self, leaving: Sequence[_Incarnation], grace: float
+    ) -> list[ExitReport]:
         try:
-            for known in self._workers.values():
+            for known in leaving:
                 if known.link is None:
                     self.kill(known.worker)
                 else:
                     self._tell(known, Close())
-            reports = self._await_ends(grace)
-            for known in self._workers.values():
+            reports = self._await_ends(leaving, grace)
+            for known in leaving:
                 if known.link is not None:
                     known.is_killed = True
                     known.link.shut()
-            reports += self._await_ends(1.0)
-            for known in list(self._workers.values()):
-                reports.append(self._see_off(known))
+            reports += self._await_ends(leaving, 1.0)
+            for known in leaving:
+                if self._is_there(known):
+                    reports.append(self._see_off(known))
             return reports
         finally:
             # A second Ctrl-C: no more patience.
-            for known in list(self._workers.values()):
+            for known in leaving:
                 self._drop(known)
-            self._launcher.close()
 
-    def _await_ends(self, patience: float) -> list[ExitReport]:
-        """Waits until the workers have ended; what they still say is dropped."""
+    def _end_launched(self) -> None:
+        self._launcher.close()
+
+    def _is_there(self, known: _Incarnation) -> bool:
+        return self._workers.get(known.worker) is known
+
+    def _await_ends(
+        self, leaving: Sequence[_Incarnation], patience: float
+    ) -> list[ExitReport]:
+        """Waits until workers have ended; what they still say is dropped."""
         deadline = time.monotonic() + patience
         reports = []
         waste = memoryview(bytearray(1 << 16))
-        while self._workers:
-            for known in list(self._workers.values()):
+        while left := [known for known in leaving if self._is_there(known)]:
+            for known in left:
                 has_ended = known.link is None
                 if known.link is not None:
                     known.link.push()
@@ -462,12 +473,13 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
                     report = self._launcher.report(known.worker)
                     self._drop(known)
                     reports.append(report._replace(pid=known.pid or report.pid))
-            left = deadline - time.monotonic()
-            if not self._workers or left <= 0:
+            time_left = deadline - time.monotonic()
+            if time_left <= 0:
                 break
             # A link that has ended stays readable, so the wait may return at once.
-            if self._poller.poll(min(left, 0.02)):
-                time.sleep(min(left, 0.001))
+            is_over = not any(map(self._is_there, leaving))
+            if not is_over and self._poller.poll(min(time_left, 0.02)):
+                time.sleep(min(time_left, 0.001))
         return reports
 
     def _release(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envkit.parallel import serialize
-from envkit.parallel.backends.base import Event, Exited, Started
+from envkit.parallel.backends.base import Event, Exited, Started, drop_events_of
 from envkit.parallel.backends.inbox import GLANCE, Inbox
 from envkit.parallel.backends.launch import (
     ForkLauncher,
@@ -72,6 +72,7 @@ class ProcessBackend:
     can_kill: ClassVar[bool] = True
     keeps_answers: ClassVar[bool] = True
     keeps_states: ClassVar[bool] = True
+    cuts_workers: ClassVar[bool] = True
     now = staticmethod(time.monotonic)
 
     def __init__(
@@ -93,6 +94,8 @@ class ProcessBackend:
         self._slab: Slab | None = None
         self._block: SharedBlock | None = None
         self._bells: dict[int, Doorbell] = {}
+        # Those that have rows.
+        self._bound: set[WorkerProcess] = set()
         # Where each worker was when it last went to sleep.
         self._last_cpus: Array = np.zeros(0, np.int64)
         self._poller = Poller()
@@ -170,16 +173,23 @@ class ProcessBackend:
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in shared memory and lets every worker have it."""
+        before, old = self._slab, self._block
         self._block = SharedBlock.create(layout.size)
         self._slab = self._inbox.slab = slab = Slab(layout, self._block.buffer)
+        if before is not None:
+            slab.take_over(before)
         self._last_cpus = slab.meters[:, LAST_CPU]
         # Workers that linger let this process have their CPU when it needs one; if it
         # lingered as well, it would take theirs.
         self._lingers = may_linger(len(layout.blocks) + 1)
         self._workers_linger = may_linger(len(layout.blocks))
         self._worker_of_row = layout.worker_of_row
-        for worker in self._workers:
-            self._bind(worker)
+        for worker in layout.workers:
+            if worker in self._workers:
+                self._bind(worker)
+        if old is not None:
+            old.write_nothing_behind()
+            old.close()
         return slab
 
     def publish(self, plate: bytes) -> None:
@@ -190,16 +200,22 @@ class ProcessBackend:
     def _bind(self, worker: int) -> None:
         assert self._slab is not None
         assert self._block is not None
-        process = self._workers[worker]
-        # A bell of its own: the one before it may have been rung for the dead.
-        old = self._bells.get(worker)
-        bell = self._bells[worker] = Doorbell.create(blocking=True)
-        if old is not None:
-            old.close()
-        fds = (self._block.fd, *bell.fds, *self._done.fds)
+        process, fds = self._workers[worker], [self._block.fd]
+        is_new = process not in self._bound
+        if is_new:
+            # A new bell: the one before it may have been rung for the dead.
+            old = self._bells.get(worker)
+            bell = self._bells[worker] = Doorbell.create(blocking=True)
+            if old is not None:
+                old.close()
+            fds += (*bell.fds, *self._done.fds)
+        bind = Bind(self._slab.layout, self._workers_linger, fds=len(fds))
+        message = Packed(self._dumped(bind, "The specs"))
+        if not is_new:
+            self._tell(worker, message, fds)
+            return
+        self._bound.add(process)
         with contextlib.suppress(ConnectionError, EOFError):
-            bind = Bind(self._slab.layout, self._workers_linger)
-            message = Packed(self._dumped(bind, "The specs"))
             process.channel.send(message, fds, life=process.life_fd)
 
     # Rows.
@@ -291,7 +307,7 @@ class ProcessBackend:
         payload = self._dumped(request.arguments, "An argument")
         self._tell(worker, request._replace(arguments=payload))
 
-    def _tell(self, worker: int, message: object) -> None:
+    def _tell(self, worker: int, message: object, fds: Sequence[int] = ()) -> None:
         """Announces a message, then sends it: it may be larger than what fits."""
         process = self._workers.get(worker)
         if process is None:
@@ -303,7 +319,7 @@ class ProcessBackend:
         self._bells[worker].ring(MESSAGE)
         # The rest of a message that Ctrl-C interrupts here goes out with a glance.
         with contextlib.suppress(ConnectionError, EOFError):
-            process.channel.send(message, life=process.life_fd)
+            process.channel.send(message, fds, life=process.life_fd)
 
     def _look_at(self, fd: int, found: int) -> None:
         """Sees what made a descriptor ready: a message, room, the end of a process."""
@@ -338,7 +354,9 @@ class ProcessBackend:
             return
         hello = unpacked_hello(message)
         try:
-            if isinstance(hello, Hello) and self._slab is not None:
+            slab = self._slab
+            is_met = isinstance(hello, Hello)
+            if is_met and slab is not None and worker in slab.layout.workers:
                 self._bind(worker)
         except OSError as error:
             hello = not_started(error)
@@ -382,6 +400,7 @@ class ProcessBackend:
         for fd in (process.channel.fileno(), process.life_fd):
             if self._worker_of_fd.pop(fd, None) is not None:
                 self._poller.unregister(fd)
+        self._bound.discard(process)
         process.close()
         self._guardian.leave(process.pid)
 
@@ -424,20 +443,11 @@ class ProcessBackend:
             return self._close(grace)
 
     def _close(self, grace: float) -> list[ExitReport]:
+        workers = list(self._workers)
         pids = [process.pid for process in self._workers.values()]
         try:
-            self._ask_to_end()
-            reports = self._await_ends(grace)
-            for number, patience in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 5.0)):
-                for process in self._workers.values():
-                    process.signal_group(number)
-                reports += self._await_ends(patience)
-            return reports
+            return self._end(workers, grace)
         finally:
-            # A second Ctrl-C while the first is handled: no more patience.
-            for process in self._workers.values():
-                process.signal_group(signal.SIGKILL)
-            self._await_ends(1.0)
             self._launcher.close()
             # First, because looking for helpers opens files, for which there may be
             # no room before.
@@ -445,19 +455,51 @@ class ProcessBackend:
             self._guardian.end_helpers(pids)
             self._guardian.dismiss()
 
-    def _ask_to_end(self) -> None:
-        for worker, process in self._workers.items():
-            bell = self._bells.get(worker)
+    def retire(self, workers: Sequence[int], grace: float) -> None:
+        """Asks workers that are not needed any more to end, and ends all of them."""
+        workers = [worker for worker in workers if worker in self._workers]
+        pids = [self._workers[worker].pid for worker in workers]
+        try:
+            self._end(workers, grace)
+        finally:
+            drop_events_of(workers, self._inbox.queue)
+            for worker in workers:
+                if (bell := self._bells.pop(worker, None)) is not None:
+                    bell.close()
+            self._guardian.end_helpers(pids)
+
+    def _end(self, workers: Sequence[int], grace: float) -> list[ExitReport]:
+        try:
+            self._ask_to_end(workers)
+            reports = self._await_ends(workers, grace)
+            for number, patience in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 5.0)):
+                self._signal(workers, number)
+                reports += self._await_ends(workers, patience)
+            return reports
+        finally:
+            # A second Ctrl-C while the first is handled: no more patience.
+            self._signal(workers, signal.SIGKILL)
+            self._await_ends(workers, 1.0)
+
+    def _signal(self, workers: Sequence[int], number: int) -> None:
+        for worker in workers:
+            if worker in self._workers:
+                self._workers[worker].signal_group(number)
+
+    def _ask_to_end(self, workers: Sequence[int]) -> None:
+        for worker in workers:
+            process, bell = self._workers[worker], self._bells.get(worker)
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError):
                 if bell is not None:
                     bell.ring(MESSAGE)
                 process.channel.send(Close(), timeout=0, life=process.life_fd)
 
-    def _await_ends(self, patience: float) -> list[ExitReport]:
+    def _await_ends(self, workers: Sequence[int], patience: float) -> list[ExitReport]:
         deadline = time.monotonic() + patience
-        reports = []
-        while self._workers:
-            for worker, process in list(self._workers.items()):
+        reports: list[ExitReport] = []
+        while left := [worker for worker in workers if worker in self._workers]:
+            for worker in left:
+                process = self._workers[worker]
                 # What it still sends it must get rid of before it can end.
                 with contextlib.suppress(EOFError, ConnectionError):
                     process.channel.receive_available()
@@ -465,12 +507,13 @@ class ProcessBackend:
                     process.signal_group(signal.SIGKILL)
                     reports.append(process.report(worker))
                     self._drop(worker)
-            left = deadline - time.monotonic()
-            if not self._workers or left <= 0:
+            time_left = deadline - time.monotonic()
+            if time_left <= 0:
                 break
             # A channel that has closed stays readable, so the wait may return at once;
             # that a process has ended is found by looking.
-            self._poller.poll(min(left, 0.02))
+            if any(worker in self._workers for worker in workers):
+                self._poller.poll(min(time_left, 0.02))
         return reports
 
     def forget(self) -> None:

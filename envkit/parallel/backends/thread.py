@@ -14,7 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from envkit.parallel.backends.base import Event, Exited, Raised, Replied, Started
+from envkit.parallel.backends.base import (
+    Event,
+    Exited,
+    Raised,
+    Replied,
+    Started,
+    drop_events_of,
+)
 from envkit.parallel.messages import (
     ExitReport,
     Hello,
@@ -31,7 +38,7 @@ from envkit.parallel.slab import (
 )
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.worker.environments import EnvironmentHost, lines_at_close
+from envkit.parallel.worker.environments import EnvironmentHost, log_at_close
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.types import Array
 
@@ -54,6 +61,7 @@ class ThreadBackend:
     can_kill: ClassVar[bool] = False
     keeps_answers: ClassVar[bool] = True
     keeps_states: ClassVar[bool] = True
+    cuts_workers: ClassVar[bool] = True
     now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
@@ -90,10 +98,13 @@ class ThreadBackend:
 
     def bind(self, layout: SlabLayout) -> Slab:
         """Makes the slab in ordinary memory."""
-        self._slab = Slab(layout)
+        before, self._slab = self._slab, Slab(layout)
+        if before is not None:
+            self._slab.take_over(before)
         self._worker_of_row = layout.worker_of_row
-        for thread in self._workers.values():
-            thread.bind(self._slab)
+        for worker, thread in self._workers.items():
+            if worker in layout.workers:
+                thread.bind(self._slab)
         return self._slab
 
     def publish(self, plate: bytes) -> None:
@@ -134,8 +145,10 @@ class ThreadBackend:
             thread, event = self._news.popleft()
             # A thread that was given up is not a worker any more.
             if self._workers.get(thread.job.worker) is thread:
-                if isinstance(event, Started) and self._slab is not None:
-                    thread.bind(self._slab)
+                slab = self._slab
+                worker, is_new = thread.job.worker, isinstance(event, Started)
+                if is_new and slab is not None and worker in slab.layout.workers:
+                    thread.bind(slab)
                 self._queue.append(event)
 
     def request(self, worker: int, request: Request) -> None:
@@ -180,24 +193,37 @@ class ThreadBackend:
         """Lets every thread close its environments and end."""
         threads = [*self._workers.values(), *self._given_up]
         self._workers, self._given_up = {}, []
-        for thread in threads:
-            thread.give_up()
-        deadline = time.monotonic() + grace
-        for thread in threads:
-            if thread is threading.current_thread():
-                continue  # An environment closes its own pool.
-            thread.join(max(deadline - time.monotonic(), 0.0))
-            if thread.is_alive():
-                _LOGGER.warning(
-                    "worker %d is still in its environment after %g s; its thread "
-                    "ends when the environment lets it",
-                    thread.job.worker,
-                    grace,
-                )
+        _end(threads, grace)
         return []
+
+    def retire(self, workers: Sequence[int], grace: float) -> None:
+        """Ends the threads of workers that are not needed any more."""
+        threads = [self._workers.pop(w) for w in workers if w in self._workers]
+        self._given_up += threads
+        drop_events_of(workers, self._queue)
+        _end(threads, grace)
+        self._given_up = [each for each in self._given_up if each.is_alive()]
 
     def forget(self) -> None:
         """Does nothing: a fork of this process inherits no descriptors."""
+
+
+def _end(threads: Sequence[_WorkerThread], grace: float) -> None:
+    """Lets threads close their environments and end, within so many seconds."""
+    for thread in threads:
+        thread.give_up()
+    deadline = time.monotonic() + grace
+    for thread in threads:
+        if thread is threading.current_thread():
+            continue  # An environment closes its own pool.
+        thread.join(max(deadline - time.monotonic(), 0.0))
+        if thread.is_alive():
+            _LOGGER.warning(
+                "worker %d is still in its environment after %g s; its thread "
+                "ends when the environment lets it",
+                thread.job.worker,
+                grace,
+            )
 
 
 class _WorkerThread(threading.Thread):
@@ -244,8 +270,7 @@ class _WorkerThread(threading.Thread):
                 self._tell(self, Exited(self.job.worker, self._report()))
                 raise
             finally:
-                for line in lines_at_close(runner.close()):
-                    _LOGGER.warning("%s", line)
+                log_at_close(_LOGGER, runner.close())
 
     def _report(self) -> ExitReport:
         return ExitReport(self.job.worker, os.getpid())
@@ -283,11 +308,17 @@ class _WorkerThread(threading.Thread):
                         self._tell(self, None)
 
     def _bind(self, runner: EnvRunner, slab: Slab) -> None:
+        may_write = self._leave_if_given_up
+        if runner.is_bound:
+            gone = runner.move(slab, self.job.worker, may_write=may_write)
+            log_at_close(_LOGGER, gone)
+            return
+
         def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
             self._leave_if_given_up()
             self._tell(self, Raised(tuple(rows), failure))
 
-        runner.bind(slab, self.job.worker, may_write=self._leave_if_given_up)
+        runner.bind(slab, self.job.worker, may_write=may_write)
         runner.tell_failure = tell_failure
         if self.job.rings_each_row:
             runner.after_row = lambda: self._tell(self, None)

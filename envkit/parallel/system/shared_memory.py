@@ -98,6 +98,11 @@ class SharedBlock:
         with contextlib.suppress(OSError):
             os.pwrite(self.fd, text, self.size)
 
+    def write_nothing_behind(self) -> None:
+        """Takes away what was written behind the bytes."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.fd, self.size)
+
     def close(self) -> None:
         """Gives the descriptor back.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -21,6 +22,7 @@ __all__ = [
     "EnvironmentHost",
     "end_fork",
     "lines_at_close",
+    "log_at_close",
     "resident_bytes",
     "run_setup",
     "with_seeds",
@@ -183,15 +185,28 @@ class EnvironmentHost:
         self._seeds = self._seeds or [None] * len(self.envs)
         self._seeds[index] = with_seeds(known, seeds, True)
 
-    def close(self) -> list[BaseException]:
-        """Closes every environment; returns what their `close` raised."""
+    def keep(self, count: int) -> list[BaseException]:
+        """Closes all but the first environments; returns what `close` raised."""
+        for env in self.built()[count:]:
+            self._known.remove(id(env))
+        gone = self.envs[count:]
+        # The list stays the same one, because others have it, too.
+        del self.envs[count:], self._seeds[count:], self._rebuilds[count:]
+        return self._closed(gone)
+
+    def _closed(self, envs: Iterable[Any]) -> list[BaseException]:
         errors: list[BaseException] = []
-        for env in self.envs:
+        for env in envs:
             try:
                 env.close()
             except BaseException as error:
                 self.let_through(error)
                 errors.append(error)
+        return errors
+
+    def close(self) -> list[BaseException]:
+        """Closes every environment; returns what their `close` raised."""
+        errors = self._closed(self.envs)
         self.envs = []
         self._known.clear()
         if self in self._neighbours:
@@ -290,6 +305,12 @@ def lines_at_close(errors: Iterable[BaseException]) -> list[str]:
         else f"close() of an environment raised {line}"
         for line, count in lines.items()
     ]
+
+
+def log_at_close(logger: logging.Logger, errors: Iterable[BaseException]) -> None:
+    """Logs what `close` of environments has raised."""
+    for line in lines_at_close(errors):
+        logger.warning("%s", line)
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ pool                                            worker
   ASKED, with the actions                   ─▶   runs these rows
                                             ◀─   ANSWERED, with their time steps
   Request                                   ─▶   answers it
+  Bind(another layout)                      ─▶   goes on on the rows there
   Close                                     ─▶   closes the environments and ends
 ```
 
@@ -57,6 +58,7 @@ from envkit.parallel.system.link import (
 )
 from envkit.parallel.worker.environments import (
     end_fork,
+    lines_at_close,
     resident_bytes,
 )
 from envkit.parallel.worker.main import (
@@ -94,6 +96,7 @@ class _LinkedWorker:
         self._forked = leave_forks(lifeline_fd, link.close)
         self._host = socket.gethostname()
         self._head = memoryview(bytearray(HEAD.size))
+        self._slab: Slab
         self._freight: Freight
         self._unanswered: list[int] = []
 
@@ -134,15 +137,21 @@ class _LinkedWorker:
 
     def _serve(self, answers_each_row: bool) -> None:
         message: Packed | Close = self._next_message()
-        if isinstance(message, Close):
-            return
-        bind: Bind = serialize.load_value(message.payload)
-        slab = Slab(bind.layout)
-        self._bind(slab, bind.first_row, answers_each_row)
-        freight, link, runner = self._freight, self._link, self._runner
-        clock, due = self._clock, runner.due
+        while isinstance(message, Packed):
+            bind: Bind = serialize.load_value(message.payload)
+            slab = Slab(bind.layout)
+            if self._runner.is_bound:
+                slab.take_over(self._slab)
+            self._bind(slab, bind.first_row, answers_each_row)
+            self._slab = slab
+            message = self._run(may_linger(bind.on_machine) and not self._link.is_tls)
+
+    def _run(self, lingers: bool) -> Packed | Close:
+        """Serves rows and requests until another message comes, and returns that."""
+        slab, freight = self._slab, self._freight
+        link, runner, clock = self._link, self._runner, self._clock
+        due = runner.due
         everyone = [*range(freight.size)]
-        lingers = may_linger(bind.on_machine) and not link.is_tls
         expected: Frame | None = None
         flags = 0
         while True:
@@ -156,8 +165,10 @@ class _LinkedWorker:
             else:
                 kind, flags, rows, length = self._next_head()
                 if kind != ASKED:
-                    if not self._handle(self._receive(length), slab):
-                        return
+                    message = self._receive(length)
+                    if isinstance(message, Packed | Close):
+                        return message
+                    self._handle(message, slab)
                     continue
                 link.want(*freight.receive_asked(flags, rows))
                 link.fill()
@@ -192,7 +203,12 @@ class _LinkedWorker:
         def send_objects(row: int, slot: int, leaves: dict[int, Any]) -> None:
             self._tell(ObjectRow(row, slot, serialize.dump_value(leaves)))
 
-        self._runner.bind(slab, 0, send_objects, first_row=first_row)
+        if self._runner.is_bound:
+            gone = self._runner.move(slab, 0, send_objects, first_row=first_row)
+            for line in lines_at_close(gone):
+                print(line, file=sys.stderr)
+        else:
+            self._runner.bind(slab, 0, send_objects, first_row=first_row)
         self._runner.tell_failure = tell_failure
         self._runner.before_last_mark = count
         self._runner.after_row = self._answer_row if answers_each_row else None
@@ -223,18 +239,14 @@ class _LinkedWorker:
             self._unanswered[:] = [r for r in self._unanswered if r not in done]
             self._answer(done)
 
-    def _handle(self, message: Any, slab: Slab) -> bool:
-        """Handles a message; returns False if it is the order to end."""
+    def _handle(self, message: Any, slab: Slab) -> None:
         match message:
-            case Close():
-                return False
             case ObjectActions():
                 for row, payload in message.leaves.items():
                     leaves = load_action_objects(payload, slab)
                     slab.write_action_objects(row, leaves)
             case Request():
                 self._tell(self._with_host(reply_to(self._runner, message)))
-        return True
 
     def _with_host(self, reply: Reply) -> Reply:
         return reply._replace(

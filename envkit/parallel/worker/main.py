@@ -8,6 +8,7 @@ parent                                          worker
   Bind(layout) + memory, bells              ─▶   lays its slab over the memory
   rings                                     ─▶   runs the rows that were asked, rings
   rings, sends a Request                    ─▶   answers it
+  rings, sends Bind(another layout) + memory ▶   goes on on the rows there
   rings, sends Close                        ─▶   closes the environments and ends
 ```
 
@@ -188,7 +189,10 @@ class _Worker:
         self._channel = channel
         self._bells: list[Doorbell] = []
         self._block: SharedBlock | None = None
-        self._has_been_closed = False
+        # Those of messages that have come and are not handled yet.
+        self._fds: list[int] = []
+        # The message that ends the service of the rows that there are.
+        self._order: Packed | Close | None = None
         self._forked = leave_forks(lifeline_fd, self._close)
 
     def _close(self) -> None:
@@ -210,16 +214,44 @@ class _Worker:
     def _serve(self, worker: int, rings_each_row: bool) -> None:
         # The first message binds; there is no bell yet to announce it.
         message: Packed | Close = self._channel.receive()
-        if isinstance(message, Close):
-            return
-        bind: Bind = serialize.load_value(message.payload)
-        memory, *bells = self._channel.take_fds()
-        half = len(bells) // 2
-        bell, done = Doorbell.of(bells[:half]), Doorbell.of(bells[half:])
-        self._bells = [bell, done]
+        owed = 0
+        while isinstance(message, Packed):
+            bind: Bind = serialize.load_value(message.payload)
+            slab = self._slab_of(bind)
+            for line in self._bind(slab, worker, rings_each_row):
+                print(line, file=sys.stderr)
+            message, owed = self._run(slab, worker, bind.lingers, owed)
+
+    def _slab_of(self, bind: Bind) -> Slab:
+        """Lays a slab over the memory that came with a layout."""
+        self._fds += self._channel.take_fds()
+        memory, *bells = self._fds[: bind.fds]
+        del self._fds[: bind.fds]
+        if bells:
+            half = len(bells) // 2
+            self._bells = [Doorbell.of(bells[:half]), Doorbell.of(bells[half:])]
+        if self._block is not None:
+            self._block.close()
         self._block = SharedBlock.attach(memory, bind.layout.size)
-        slab = Slab(bind.layout, self._block.buffer)
-        self._bind(slab, worker, done, rings_each_row)
+        return Slab(bind.layout, self._block.buffer)
+
+    def _run(
+        self, slab: Slab, worker: int, lingers: bool, owed: int
+    ) -> tuple[Packed | Close, int]:
+        """Serves until there is a message that is not about rows or environments.
+
+        Args:
+            slab: The rows.
+            worker: Whose they are.
+            lingers: Whether to linger before it falls asleep.
+            owed: How many messages were rung for and have not come, because the parent
+                was interrupted; fewer than none, if some came before their ring was
+                read.
+
+        Returns:
+            The message, and how many are owed then.
+        """
+        bell, done = self._bells
         runner = self._runner
         clock, now = RunClock(view_of(slab.meters[worker])), time.perf_counter_ns
         runner.before_last_mark = clock.count
@@ -234,10 +266,8 @@ class _Worker:
         def has_been_asked() -> bool:
             return announcements[0] != seen
 
-        # Messages that were rung for and have not come, because the parent was
-        # interrupted; fewer than none, if some have come before their ring was read.
-        owed = 0
-        is_awake = has_message = False
+        # Requests and messages of this slab may have been rung for before.
+        is_awake = has_message = True
         while True:
             # Hot: once per batch step.
             if is_awake:
@@ -254,13 +284,14 @@ class _Worker:
             if has_message:
                 runner.messages_seen, has_message = slab.messages[0], False
                 owed -= self._answer(slab)
-                if self._has_been_closed:
-                    return
+                if self._order is not None:
+                    order, self._order = self._order, None
+                    return order, owed
             seen = announcements[0]
             ran = run_pending()
             if ran > 0:
                 done.ring()
-                is_awake = bind.lingers and linger(has_been_asked)
+                is_awake = lingers and linger(has_been_asked)
             elif ran < 0:
                 is_awake = has_message = True
 
@@ -272,18 +303,22 @@ class _Worker:
         rung = any(fd == bell.fileno() for fd, _ in poller.poll())
         return bell.wait() if rung else 0
 
-    def _bind(
-        self, slab: Slab, worker: int, done: Doorbell, rings_each_row: bool
-    ) -> None:
+    def _bind(self, slab: Slab, worker: int, rings_each_row: bool) -> list[str]:
+        """Takes the rows; returns what environments that have none any more raise."""
+        runner, done = self._runner, self._bells[1]
+
         def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
             self._channel.send(RowsRaised(tuple(rows), failure))
 
         def send_objects(row: int, slot: int, leaves: dict[int, Any]) -> None:
             self._channel.send(ObjectRow(row, slot, serialize.dump_value(leaves)))
 
-        self._runner.bind(slab, worker, send_objects)
-        self._runner.tell_failure = tell_failure
-        self._runner.after_row = done.ring if rings_each_row else None
+        if runner.is_bound:
+            return lines_at_close(runner.move(slab, worker, send_objects))
+        runner.bind(slab, worker, send_objects)
+        runner.tell_failure = tell_failure
+        runner.after_row = done.ring if rings_each_row else None
+        return []
 
     def _answer(self, slab: Slab) -> int:
         """Handles the messages that have come; returns how many these were."""
@@ -292,8 +327,8 @@ class _Worker:
         while self._channel.pending or is_readable(self._channel.fileno(), 0):
             message = self._channel.receive()
             count += 1
-            if isinstance(message, Close):
-                self._has_been_closed = True
+            if isinstance(message, Close | Packed):
+                self._order = message
                 break
             if isinstance(message, ObjectActions):
                 self._take_objects(message, slab)

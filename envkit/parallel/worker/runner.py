@@ -98,6 +98,11 @@ class EnvRunner:
         self.dump_state: Callable[[Any], bytes] = _pickled
         self.load_state: Callable[[bytes], Any] = _unpickled
 
+    @property
+    def is_bound(self) -> bool:
+        """True if it has rows."""
+        return hasattr(self, "_slab")
+
     def build(self) -> Hello | RemoteFailure:
         """Builds the environments; returns their specs, or what went wrong."""
         return self._host.build()
@@ -176,6 +181,34 @@ class EnvRunner:
         self._block_answered = bytes_of(slab.answered[first:stop])
         self._block_command = bytes_of(slab.command[first:stop])
         self._all_step = bytes([STEP]) * len(self._rows)
+
+    def move(
+        self,
+        slab: Slab,
+        worker: int,
+        send_objects: Callable[[int, int, dict[int, Any]], None] | None = None,
+        may_write: Callable[[], None] | None = None,
+        first_row: int = 0,
+    ) -> list[BaseException]:
+        """Goes on on the rows of another slab, where they stand as they did before.
+
+        The arguments are those of `bind`. Environments that have no rows there are
+        closed.
+
+        Returns:
+            What their `close` raised.
+        """
+        before, (first, stop) = self._seats, slab.layout.blocks[worker]
+        # It alone writes them, and may have done so since the rows were copied.
+        slab.meters[worker] = self._meters
+        for seat in before.all:
+            if not seat.is_batch:
+                before.direct.leave(seat.place)
+        left = [seat for seat in before.all if seat.place < stop - first]
+        errors = self._host.keep(len(left))
+        self.bind(slab, worker, send_objects, may_write, first_row)
+        self._seats.go_on(before)
+        return errors
 
     # Which rows run.
 

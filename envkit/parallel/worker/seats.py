@@ -221,14 +221,26 @@ class Seats:
         step = other.steps[twin.place]
         if step is twin.own_step:
             self.steps[seat.place] = seat.own_step
+        elif isinstance(step, _Raising):
+            self.steps[seat.place] = step
         elif self.ended[seat.place] and not seat.is_batch:
             self.let_begin_after_last(seat)
-        else:  # It raises what has kept an episode from beginning.
-            self.steps[seat.place] = step
         self.infos.adopt(seat.index, other.infos)
         self.ahead.adopt(seat, other.ahead, twin.place)
         if not seat.is_batch:
             self.direct.doubt(seat.place)
+
+    def go_on(self, other: Seats) -> None:
+        """Lets every environment go on as on the rows that it had before."""
+        for seat in self.all:
+            twin = other.all[seat.index]
+            seat.options = twin.options
+            seat.is_reset_checked = twin.is_reset_checked
+            seat.is_step_checked = twin.is_step_checked
+            if seat.is_step_checked:
+                seat.own_step = self.steps[seat.place] = seat.env.step
+            self.adopt(seat, other)
+        self.doubted[:] = other.doubted[: len(self.doubted)]
 
     # Episodes.
 
@@ -431,12 +443,18 @@ class Seats:
 
 
 def raising(error: BaseException) -> Step:
-    """Returns a step that raises an error."""
+    """Returns a step that raises what has kept an episode from beginning."""
+    return _Raising(error)
 
-    def step(action: Any) -> TimeStep:
-        raise error
 
-    return step
+class _Raising:
+    """The step of an environment whose next episode could not begin."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __call__(self, action: Any) -> TimeStep:
+        raise self._error
 
 
 def _missing(action: Any) -> TimeStep:

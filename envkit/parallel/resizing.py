@@ -1,0 +1,177 @@
+"""Pools that change size: what `resize` is given, checked, and carried out.
+
+Rows come and go at the end. A pool that grows starts new workers for its new rows; one
+that shrinks ends workers that have no rows any more. All rows move to a new slab, into
+which those that stay are copied as they are, with the numbers of their requests, so
+nothing of them changes. If anything is raised, the pool has the size that it had.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envkit.arguments import checked_size
+from envkit.errors import CallOrderError
+from envkit.parallel import arguments
+from envkit.seeding import seed_per_row
+from envkit.text import a_or_an, counted
+from envkit.types import EnvConstructor
+
+__all__ = ["resize"]
+
+
+def resize(env: Any, num_envs: Any, constructors: Any, num_workers: Any) -> None:
+    """Does what `PoolEnvironment.resize` promises, of a pool that owes nothing."""
+    rows = checked_size("num_envs", num_envs)
+    if constructors is not None and rows <= env._rows:
+        raise ValueError(
+            "constructors must be left out where no row is added: it says what builds "
+            f"new environments. The pool has {counted(env._rows, 'row')}, and num_envs "
+            f"is {rows}."
+        )
+    if num_workers is not None:
+        num_workers = checked_size("num_workers", num_workers)
+    if rows == env._rows:
+        return
+    _refuse_reliance(env)
+    if rows < env._rows:
+        _check_cut(env, rows)
+        env._pool.check_alive(env._everyone[:rows], "resize")
+        _shrink(env, rows)
+        return
+    env._pool.check_alive(env._everyone, "resize")
+    more = _new_constructors(env, rows, constructors)
+    workers = _new_workers(env, len(more), num_workers)
+    _grow(env, more, rows, workers)
+
+
+def _refuse_reliance(env: Any) -> None:
+    """Raises if something relies on the number of rows."""
+    if env._relying():
+        # A wrapper that was dropped may only be waiting to be collected.
+        gc.collect()
+    if kinds := env._relying():
+        raise CallOrderError(
+            f"resize() was called while {a_or_an(kinds[0])} is around the pool, which "
+            f"was made for {counted(env._rows, 'row')}. Resize the pool first and wrap "
+            "it then; one that has been wrapped can be resized when its wrappers are "
+            "gone: del env."
+        )
+
+
+def _check_cut(env: Any, rows: int) -> None:
+    """Refuses to keep only a part of what goes as a whole."""
+    pool = env._pool
+    for index, block in enumerate(pool.rows_of_env):
+        if block.start < rows < block.stop:
+            raise ValueError(
+                f"num_envs must not be {rows}: rows {block.start} to {block.stop - 1} "
+                f"are one environment (env {index}) that is a batch itself. It stays "
+                f"with {block.stop} rows, and goes with {block.start}."
+            )
+    for worker, (first, stop) in enumerate(pool.layout.blocks):
+        if first < rows < stop and not env._backend.cuts_workers:
+            raise ValueError(
+                f"num_envs must not be {rows}: rows {first} to {stop - 1} are one "
+                f"session of a server (worker {worker}), which is as large as it was "
+                f"opened. It stays with {stop} rows, and goes with {first}."
+            )
+
+
+def _new_constructors(env: Any, rows: int, given: Any) -> list[EnvConstructor]:
+    """Returns what builds the environments of new rows."""
+    if given is not None:
+        elsewhere = arguments.takes_names(env._backend)
+        return arguments.as_constructors(given, "resize()", elsewhere=elsewhere)
+    first, *others = env._constructors
+    if any(each is not first and each != first for each in others):
+        raise ValueError(
+            "resize() must be given constructors, because the environments of this "
+            "pool have different ones: resize(num_envs, constructors), with a list of "
+            "those of the new environments."
+        )
+    size = len(env._pool.rows_of_env[0])
+    count, left = divmod(rows - env._rows, size)
+    if left:
+        raise ValueError(
+            f"num_envs must be {env._rows} and a multiple of {size}, because each "
+            f"environment of this pool is a batch of {size} rows, got {rows}."
+        )
+    return [first] * count
+
+
+def _new_workers(env: Any, envs: int, given: int | None) -> int:
+    """Returns how many workers share new environments.
+
+    That many keep the share of each, but no more than is usual, or there are.
+    """
+    backend, known = env._backend, env.num_workers
+    count = given
+    if count is None:
+        share = math.ceil(len(env._pool.rows_of_env) / known)
+        usual = max(backend.usual_workers(), known)
+        count = min(math.ceil(envs / share), usual)
+    places = backend.places()
+    free = envs if places is None else places - known
+    if free < 1 or (given is not None and min(given, envs) > free):
+        raise ValueError(
+            f"The backend has places for {counted(places or 0, 'worker')}, and "
+            f"{counted(known, 'worker')} of this pool have taken theirs; new rows need "
+            "workers of their own."
+        )
+    return min(count, envs, free)
+
+
+def _shrink(env: Any, rows: int) -> None:
+    pool = env._pool
+    envs = sum(block.start < rows for block in pool.rows_of_env)
+    try:
+        pool.shrink(envs)
+    finally:
+        if pool.num_rows == rows:
+            _note_size(env, env._constructors[:envs])
+
+
+def _grow(env: Any, more: Sequence[EnvConstructor], rows: int, workers: int) -> None:
+    pool, before, known = env._pool, env._rows, env._constructors
+    # Where they are reset here, that brings them into the slot of the others.
+    pool.grow(more, workers, rows, lag=int(env._has_begun()))
+    try:
+        _note_size(env, [*known, *more])
+        _seed(env, len(known))
+        env._begin_new(np.arange(before, rows))
+    except BaseException:
+        _shrink(env, before)
+        raise
+
+
+def _seed(env: Any, first: int) -> None:
+    """Seeds the environments from some on, if one seed for all was given before."""
+    pool, seed = env._pool, env._noted_seed
+    if seed is None or np.ndim(seed):
+        return
+    seeds = seed_per_row(seed, env._rows)
+    by_env = [
+        [seeds[row] for row in rows] if pool.is_batch[index] else seeds[rows[0]]
+        for index, rows in enumerate(pool.rows_of_env)
+    ]
+    new = range(first, len(by_env))
+    env._ask("seed", new, by_env[first:])
+    pool.note_new_seeds(first, by_env[first:])
+
+
+def _note_size(env: Any, constructors: list[EnvConstructor]) -> None:
+    """Lets a pool know how many rows it has."""
+    env._constructors = constructors
+    env._note_size()
+    env._told = {row: told for row, told in env._told.items() if row < env._rows}
+    seed = env._noted_seed
+    if seed is not None and np.ndim(seed):
+        missing = [None] * (env._rows - len(seed))
+        env._noted_seed = [*seed[: env._rows], *missing]
+    env._publish()
