@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "as_backend",
     "as_constructors",
+    "as_episodes",
     "as_policy",
     "as_timeout",
     "as_validate",
@@ -232,6 +233,18 @@ def as_timeout(name: str, given: Any) -> float | None:
             f"{name} must be a positive number of seconds, or None, got {given}."
         )
     return None if math.isinf(seconds) else seconds
+
+
+def as_episodes(given: Any) -> int | None:
+    """Returns after how many episodes an environment is built anew, if it is."""
+    if given is None:
+        return None
+    must = "max_episodes_per_env must be an integer of at least 1, or None, got"
+    if isinstance(given, bool) or not isinstance(given, numbers.Integral):
+        raise TypeError(f"{must} {describe(given)}.")
+    if given < 1:
+        raise ValueError(f"{must} {given}.")
+    return int(given)
 
 
 def as_validate(given: Any) -> str:

@@ -63,6 +63,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         validate: str = "first",
         specs: str = "equal",
         eager_resets: bool = False,
+        max_episodes_per_env: int | None = None,
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -83,6 +84,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             "validate": validate,
             "specs": specs,
             "eager_resets": eager_resets,
+            "max_episodes_per_env": max_episodes_per_env,
         }
         if num_workers == "auto":
             env_constructors, backend, num_workers = self._choose_workers(

@@ -54,6 +54,7 @@ class WorkerJob(NamedTuple):
         following: How many workers are going to start once this one has built its
             environments.
         resets_eagerly: Whether environments are reset right after a `LAST`.
+        max_episodes: After how many episodes an environment is built anew.
     """
 
     worker: int
@@ -66,6 +67,7 @@ class WorkerJob(NamedTuple):
     pads: bool = False
     following: int = 0
     resets_eagerly: bool = False
+    max_episodes: int | None = None
 
 
 class Hello(NamedTuple):

@@ -157,6 +157,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         validate: str = "first",
         specs: str = "equal",
         eager_resets: bool = False,
+        max_episodes_per_env: int | None = None,
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -192,6 +193,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             eager_resets: Whether an environment is reset right after its `LAST`, while
                 the caller does something else. Then what it is asked between the two
                 comes after the reset.
+            max_episodes_per_env: After how many episodes an environment is built anew,
+                where it leaks; `None` for never.
         """
         super().__init__()
         self._blocking = bool(blocking)
@@ -209,6 +212,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             "validate": validate,
             "specs": specs,
             "eager_resets": eager_resets,
+            "max_episodes_per_env": max_episodes_per_env,
         }
         if num_workers == "auto":
             open_pool = functools.partial(ParallelPyEnvironment, blocking=blocking)

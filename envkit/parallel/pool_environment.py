@@ -30,6 +30,7 @@ from envkit.parallel.slab import (
     HIDDEN_NS,
     HIDDEN_RESETS,
     ONLY_DECLARED_INFO,
+    REBUILDS,
     RESETS,
     STEPS,
     WAITING_NS,
@@ -116,6 +117,7 @@ class PoolEnvironment:
         specs: str,
         eager_resets: bool,
         rings_each_row: bool,
+        max_episodes_per_env: int | None = None,
     ) -> None:
         """Checks what was given, and starts the pool."""
         # Loaded with the first pool: a program that only names the class, or that a
@@ -144,6 +146,7 @@ class PoolEnvironment:
             specs=as_specs(specs),
             rings_each_row=rings_each_row,
             eager_resets=checked_flag("eager_resets", eager_resets),
+            max_episodes=arguments.as_episodes(max_episodes_per_env),
         )
         try:
             # After everything else has been checked, because it opens files.
@@ -979,6 +982,7 @@ class PoolEnvironment:
                 hidden_resets=meters[index][HIDDEN_RESETS],
                 hidden_seconds=meters[index][HIDDEN_NS] / 1e9,
                 awaited_seconds=meters[index][AWAITED_NS] / 1e9,
+                rebuilds=meters[index][REBUILDS],
             )
             for index, (pid, host, alive, resident, rows) in enumerate(
                 self._pool.worker_facts()

@@ -70,6 +70,7 @@ __all__ = [
     "PROCESS",
     "RAISED",
     "REBUILD",
+    "REBUILDS",
     "RESET",
     "RESETS",
     "RESIDENT",
@@ -124,6 +125,8 @@ _CACHE_LINE = 64
 # the others.
 STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, RESIDENT = range(7)
 HIDDEN_RESETS, HIDDEN_NS, AWAITED_NS = range(7, 10)
+# How many environments were built anew after so many episodes.
+REBUILDS = 10
 # How many places a line has.
 METERS = 16
 

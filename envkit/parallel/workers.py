@@ -80,6 +80,7 @@ class PoolOptions:
     specs: str = "equal"
     rings_each_row: bool = False
     eager_resets: bool = False
+    max_episodes: int | None = None
 
     def timeout_of(self, command: int) -> float | None:
         """Returns how long a row may take to answer a command."""
@@ -628,6 +629,7 @@ class Workers:
             pads=self._options.specs == "pad",
             rings_each_row=self._options.rings_each_row,
             resets_eagerly=self._options.eager_resets,
+            max_episodes=self._options.max_episodes,
         )
 
     def _envs_of(self, worker: int) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -66,12 +67,16 @@ class EnvironmentHost:
         # How often each was rebuilt: a rebuilt environment must not repeat the
         # episodes of the one before it.
         self._rebuilds = [0] * len(job.constructors)
+        # How many environments were built anew because they had had their episodes.
+        self.renewals = 0
 
     def built(self) -> list[Any]:
         """Returns the environments as their constructors made them."""
-        if self._spec is None:
-            return self.envs
-        return [env.wrapped_env() for env in self.envs]
+        layers = (self._spec is not None) + (self.job.max_episodes is not None)
+        envs = self.envs
+        for _ in range(layers):
+            envs = [env.wrapped_env() for env in envs]
+        return envs
 
     def let_through(self, error: BaseException) -> None:
         """Raises what is not the environments' but the carrier's own."""
@@ -90,8 +95,9 @@ class EnvironmentHost:
             )
         for index in range(len(self.job.constructors)):
             try:
-                self.envs.append(self._construct(index))
-                self._known.add(id(self.envs[index]))
+                env = self._construct(index)
+                self._known.add(id(env))
+                self.envs.append(self._seated(index, env))
             except BaseException as error:
                 self.let_through(error)
                 self.close()
@@ -137,18 +143,48 @@ class EnvironmentHost:
 
     def rebuild(self, index: int) -> Any:
         """Makes an environment anew, and seeds it if the one before was seeded."""
+        self._rebuilds[index] += 1
+        env = self._seated(index, self._replaced(index, self.built()[index]))
+        self.envs[index] = env if self._spec is None else self._padded(env)
+        return self.envs[index]
+
+    def _replaced(self, index: int, old: Any) -> Any:
+        """Closes an environment, and builds another one in its place."""
         # Anything may be wrong with the old one; what its close() says is not news.
         try:
-            self.envs[index].close()
+            old.close()
         except BaseException as error:
             self.let_through(error)
             print(*lines_at_close([error]), file=sys.stderr)
-        self._rebuilds[index] += 1
         env = self._construct(index)
-        self._known.remove(id(self.built()[index]))
+        self._known.discard(id(old))
         self._known.add(id(env))
-        self.envs[index] = env if self._spec is None else self._padded(env)
-        return self.envs[index]
+        return env
+
+    def _seated(self, index: int, env: Any) -> Any:
+        """Prepares an environment that has been built: in its layer, and seeded."""
+        if self.job.max_episodes is not None:
+            from envkit.parallel.worker.rebuilt import Rebuilt
+
+            if env.batched:
+                self._refuse_batch(index, env)
+            renew = functools.partial(self._renewed, index)
+            env = Rebuilt(env, renew, self.job.max_episodes)
+        if index < len(self._seeds) and self._seeds[index] is not None:
+            env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))
+        return env
+
+    def _renewed(self, index: int, old: Any) -> Any:
+        self.renewals += 1
+        return self._replaced(index, old)
+
+    def _refuse_batch(self, index: int, env: Any) -> None:
+        raise ConstructorError(
+            f"env_constructors[{self.job.first_env + index}] returned a "
+            f"{type(env).__name__} that is a batch of {env.batch_size} rows, and "
+            "max_episodes_per_env must be None for batches: their rows end their "
+            "episodes one by one. Pass constructors of single environments."
+        )
 
     def seed(self, index: int, seed: Any) -> Any:
         """Seeds one environment, and remembers the seed for when it is rebuilt."""
@@ -241,8 +277,6 @@ class EnvironmentHost:
                 "pool an environment begins the next episode with the step after a "
                 "LAST: make it with NEXT_STEP, and give the order to the pool."
             )
-        if index < len(self._seeds) and self._seeds[index] is not None:
-            env.seed(derived_seed(self._seeds[index], self._rebuilds[index]))
         return env
 
 

@@ -1,0 +1,299 @@
+"""Environments that leak: they are built anew after so many episodes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections import Counter
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import envkit
+from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit.envs import CartPole
+from envkit.errors import ConstructorError
+from envkit.parallel import AsyncParallelPyEnvironment
+from envkit.parallel.backends.commands import CommandLauncher
+from envkit.parallel.backends.linked import LinkedBackend
+from envkit.seeding import derived_seed
+from envkit.testing.envs import CountingEnv
+from tests.parallel.environments import Walk
+from tests.parallel.streams import differences
+
+MEGABYTE = 2**20
+SHORT = functools.partial(CountingEnv, steps_per_episode=1)
+FALLING = functools.partial(CartPole, max_episode_steps=3)
+
+
+class Leaking(CountingEnv):
+    """Keeps eight megabytes more with each episode, and cannot save its state."""
+
+    def __init__(self, steps_per_episode: int = 2) -> None:
+        super().__init__(steps_per_episode)
+        self._kept: list[bytearray] = []
+        self.level = 0
+        self.given: list[Any] = []
+
+    def set_reset_options(self, options: Any) -> None:
+        self.given.append(options)
+
+    def _reset(self) -> Any:
+        self._kept.append(bytearray(b"1" * (8 * MEGABYTE)))
+        return super()._reset()
+
+    def _get_state(self) -> Any:
+        raise NotImplementedError
+
+
+class Exclusive(CountingEnv):
+    """Refuses to be built while another one of the process is open."""
+
+    open_ones: ClassVar[Counter[int]] = Counter()
+
+    def __init__(self) -> None:
+        if self.open_ones[os.getpid()]:
+            raise RuntimeError("the one before is open")
+        self.open_ones[os.getpid()] += 1
+        super().__init__(1)
+
+    def close(self) -> None:
+        self.open_ones[os.getpid()] -= 1
+
+
+def observations(env: Any, steps: int) -> list[list[int]]:
+    action = [0] * env.batch_size
+    return [env.step(action).observation.tolist() for _ in range(steps)]
+
+
+def alone(seed: int, episodes: int) -> list[Any]:
+    """Returns what an environment shows in its first episodes after a seed."""
+    with FALLING() as env:
+        env.seed(seed)
+        return [env.step(np.int64(0)).observation for _ in range(4 * episodes)]
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process", "linked"])
+def test_an_environment_is_built_anew_after_so_many_episodes(backend):
+    if backend == "linked":
+        backend = LinkedBackend(CommandLauncher(["envkit worker {address}"] * 2))
+    with ParallelPyEnvironment(
+        [SHORT] * 2, backend=backend, max_episodes_per_env=2
+    ) as env:
+        shown = observations(env, 10)
+        counted = env.statistics().rebuilds
+
+    assert shown[:4] == [[0, 0], [1, 1], [10, 10], [11, 11]]
+    assert shown[4:8] == shown[:4]
+    assert counted == 4
+
+
+def test_it_is_also_in_the_step_that_ends_an_episode():
+    with ParallelPyEnvironment(
+        [SHORT] * 2, backend="inline", autoreset="same_step", max_episodes_per_env=2
+    ) as env:
+        env.reset()
+        standing = []
+        for _ in range(4):
+            env.step([0, 0])
+            standing.append(env.current_time_step().observation.tolist())
+
+    assert standing == [[10, 10], [0, 0], [10, 10], [0, 0]]
+
+
+def test_rows_are_built_anew_one_by_one():
+    makers = [functools.partial(CountingEnv, length) for length in (1, 2)]
+    with ParallelPyEnvironment(makers, backend="inline", max_episodes_per_env=1) as env:
+        shown = observations(env, 6)
+
+    assert shown == [[0, 0], [1, 1], [0, 2], [1, 0], [0, 1], [1, 2]]
+
+
+def test_a_reset_that_was_asked_for_counts_as_the_begin_of_an_episode():
+    with ParallelPyEnvironment(
+        [CountingEnv] * 2, backend="inline", max_episodes_per_env=2
+    ) as env:
+        counted = []
+        for mask in (None, None, None, [False, True], [False, True]):
+            env.reset(mask)
+            counted.append(env.statistics().rebuilds)
+
+    assert counted == [0, 0, 2, 2, 3]
+
+
+def test_an_asynchronous_pool_builds_them_anew():
+    with AsyncParallelPyEnvironment(
+        [SHORT] * 2, backend="inline", max_episodes_per_env=1
+    ) as env:
+        env.reset_async()
+        shown = []
+        for _ in range(4):
+            batch = env.recv(count=2)
+            shown.append(batch.time_step.observation.tolist())
+            env.send(np.zeros(2, np.int64), batch.env_ids)
+        env.recv(count=2)
+
+    assert shown == [[0, 0], [1, 1], [0, 0], [1, 1]]
+
+
+def test_make_takes_it():
+    with envkit.make(
+        SHORT, num_envs=1, backend="inline", max_episodes_per_env=1
+    ) as env:
+        assert observations(env, 4) == [[0], [1], [0], [1]]
+
+
+# The streams.
+
+
+def test_the_next_environment_continues_the_stream_of_seeds():
+    with ParallelPyEnvironment(
+        [FALLING] * 2, num_workers=2, max_episodes_per_env=2
+    ) as env:
+        env.seed([5, 6])
+        shown = [env.step([0, 0]).observation for _ in range(24)]
+
+    for row, seed in enumerate((5, 6)):
+        expected = [
+            *alone(seed, 2),
+            *alone(derived_seed(seed, 1), 2),
+            *alone(derived_seed(seed, 2), 2),
+        ]
+        assert np.array_equal(expected, [observation[row] for observation in shown])
+
+
+def test_a_seed_begins_its_stream_whichever_environment_begins_with_it():
+    with ParallelPyEnvironment(
+        [FALLING], backend="inline", max_episodes_per_env=1
+    ) as env:
+        env.seed([5])
+        env.reset()
+        shown = [env.reset(seed=[7]).observation[0]]
+        shown += [env.step([0]).observation[0] for _ in range(7)]
+
+    assert np.array_equal([*alone(7, 1), *alone(derived_seed(7, 1), 1)], shown)
+
+
+def test_a_state_has_how_many_episodes_there_have_been():
+    with ParallelPyEnvironment(
+        [FALLING] * 2, backend="inline", max_episodes_per_env=2
+    ) as env:
+        env.seed(3)
+        for _ in range(6):
+            env.step([0, 0])
+        token = env.get_state()
+        expected = [env.step([0, 0]) for _ in range(12)]
+        env.set_state(token)
+
+        assert not differences(expected, [env.step([0, 0]) for _ in range(12)])
+
+
+def test_recovery_comes_back_to_the_environment_that_was_lost():
+    def stream(kill: bool) -> list[Any]:
+        with ParallelPyEnvironment(
+            [functools.partial(Walk, 3)] * 2,
+            num_workers=2,
+            start_method="forkserver",
+            max_episodes_per_env=2,
+            on_worker_failure=RestartPolicy(recover="replay", anchor_every=5),
+        ) as env:
+            env.seed(1)
+            shown = []
+            for step in range(30):
+                if kill and step == 23:
+                    os.kill(env.statistics().workers[1].pid, signal.SIGKILL)
+                shown.append(env.step(np.full((2, 2), 0.5, np.float32)))
+            assert env.statistics().recovered == kill
+        return shown
+
+    assert not differences(stream(kill=False), stream(kill=True))
+
+
+# What the next environment is given.
+
+
+def test_the_next_environment_has_the_options_of_its_reset():
+    with ParallelPyEnvironment(
+        [Leaking], backend="inline", max_episodes_per_env=1
+    ) as env:
+        env.reset(options={"level": 1})
+        env.reset(options={"level": 2})
+
+        assert env.access("given") == [[{"level": 2}]]
+
+
+def test_the_next_environment_has_the_attributes_that_were_set():
+    with ParallelPyEnvironment(
+        [Leaking], backend="inline", max_episodes_per_env=1
+    ) as env:
+        env.reset()
+        env.set_attr("level", 3)
+        env.reset()
+
+        assert (env.access("level"), env.statistics().rebuilds) == ([3], 1)
+
+
+def test_the_environment_before_is_closed_first():
+    with ParallelPyEnvironment(
+        [Exclusive], backend="inline", max_episodes_per_env=1
+    ) as env:
+        assert observations(env, 4) == [[0], [1], [0], [1]]
+    assert not Exclusive.open_ones[os.getpid()]
+
+
+def test_what_leaks_is_given_back():
+    with ParallelPyEnvironment(
+        [Leaking], start_method="forkserver", max_episodes_per_env=2
+    ) as env:
+        env.reset()
+        begin = env.statistics().resident_bytes
+        for _ in range(120):
+            env.step([0])
+
+        # 40 episodes leak 320 MB; never more than those of three environments.
+        assert env.statistics().resident_bytes - begin < 100 * MEGABYTE
+        assert env.statistics().rebuilds == 20
+
+
+def test_its_recipe_is_that_of_the_environment():
+    with ParallelPyEnvironment([CartPole], backend="inline") as env:
+        expected = env.provenance()["environments"]
+    with ParallelPyEnvironment(
+        [CartPole], backend="inline", max_episodes_per_env=1
+    ) as env:
+        assert env.provenance()["environments"] == expected
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (
+            0,
+            ValueError,
+            "max_episodes_per_env must be an integer of at least 1, or None, got 0.",
+        ),
+        (
+            True,
+            TypeError,
+            "max_episodes_per_env must be an integer of at least 1, or None, got True "
+            "of type bool.",
+        ),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(given, error, message):
+    with pytest.raises(error) as caught:
+        ParallelPyEnvironment([SHORT], max_episodes_per_env=given)
+    assert str(caught.value) == message
+
+
+def test_batches_are_refused():
+    with pytest.raises(ConstructorError) as caught:
+        ParallelPyEnvironment(
+            [functools.partial(CartPole, 3)], backend="inline", max_episodes_per_env=1
+        )
+    assert "that is a batch of 3 rows" in str(caught.value)
