@@ -118,9 +118,41 @@ def test_a_reset_that_was_asked_for_counts_as_the_begin_of_an_episode():
         counted = []
         for mask in (None, None, None, [False, True], [False, True]):
             env.reset(mask)
+            env.step([0, 0])
             counted.append(env.statistics().rebuilds)
 
     assert counted == [0, 0, 2, 2, 3]
+
+
+def test_an_episode_without_a_step_does_not_count():
+    with ParallelPyEnvironment(
+        [CountingEnv], backend="inline", max_episodes_per_env=1
+    ) as env:
+        for _ in range(3):
+            env.reset()
+
+        assert env.statistics().rebuilds == 0
+
+
+@pytest.mark.parametrize("seed_at", [4, 6, 11])
+def test_resets_that_are_made_ahead_leave_no_trace(seed_at):
+    def stream(is_eager: bool) -> list[Any]:
+        with ParallelPyEnvironment(
+            [FALLING] * 2,
+            num_workers=1,
+            start_method="forkserver",
+            max_episodes_per_env=2,
+            eager_resets=is_eager,
+        ) as env:
+            env.seed(1)
+            shown = []
+            for step in range(30):
+                if step == seed_at:
+                    shown.append(env.reset(seed=8))
+                shown.append(env.step([0, 1]))
+        return shown
+
+    assert not differences(stream(is_eager=False), stream(is_eager=True))
 
 
 def test_an_asynchronous_pool_builds_them_anew():
@@ -169,7 +201,8 @@ def test_a_seed_begins_its_stream_whichever_environment_begins_with_it():
         [FALLING], backend="inline", max_episodes_per_env=1
     ) as env:
         env.seed([5])
-        env.reset()
+        env.step([0])
+        env.step([0])
         shown = [env.reset(seed=[7]).observation[0]]
         shown += [env.step([0]).observation[0] for _ in range(7)]
 
@@ -219,6 +252,7 @@ def test_the_next_environment_has_the_options_of_its_reset():
         [Leaking], backend="inline", max_episodes_per_env=1
     ) as env:
         env.reset(options={"level": 1})
+        env.step([0])
         env.reset(options={"level": 2})
 
         assert env.access("given") == [[{"level": 2}]]
@@ -230,6 +264,7 @@ def test_the_next_environment_has_the_attributes_that_were_set():
     ) as env:
         env.reset()
         env.set_attr("level", 3)
+        env.step([0])
         env.reset()
 
         assert (env.access("level"), env.statistics().rebuilds) == ([3], 1)

@@ -38,7 +38,7 @@ class Rebuilt(PyEnvironmentBaseWrapper):
         [0, 1, 10, 11, 0, 1, 10, 11]
     """
 
-    _kept = ("_episodes", "_seed", "_rebuilds", "_is_seeded")
+    _kept = ("_episodes", "_has_moved", "_seed", "_rebuilds", "_is_seeded")
 
     def __init__(self, env: Any, renew: Callable[[Any], Any], episodes: int) -> None:
         """Takes an environment that is new.
@@ -50,8 +50,10 @@ class Rebuilt(PyEnvironmentBaseWrapper):
         """
         super().__init__(env)
         self._renew, self._most = renew, episodes
-        # Those that the environment has begun.
-        self._episodes = 0
+        # Those that the environment has begun, and whether there was a step in the last
+        # of them: one without is begun again. So a reset that was made ahead, and is
+        # made again because a seed has come, leaves no trace.
+        self._episodes, self._has_moved = 0, False
         self._seed: Any = None
         # How many have been built since it was seeded.
         self._rebuilds = 0
@@ -80,21 +82,24 @@ class Rebuilt(PyEnvironmentBaseWrapper):
         self._options = None if options is None else (options, rows)
 
     def _reset(self) -> TimeStep:
-        if self._episodes >= self._most:
+        if self._has_moved and self._episodes >= self._most:
             self._build()
-        self._episodes += 1
+        if self._has_moved or not self._episodes:
+            self._episodes += 1
+        self._has_moved = False
         self._is_seeded, self._options = False, None
         return super()._reset()
 
     def _step(self, action: NestedArray) -> TimeStep:
-        if self._is_over() and self._episodes >= self._most:
-            return self._reset()
         was_over = self._is_over()
+        if was_over and self._episodes >= self._most:
+            return self._reset()
+        self._has_moved = True
         time_step = super()._step(action)
         # An environment that takes the step after a LAST itself has begun anew.
         if was_over and time_step.step_type == _FIRST:
             self._episodes += 1
-            self._is_seeded = False
+            self._has_moved = self._is_seeded = False
         return time_step
 
     def _is_over(self) -> bool:
