@@ -82,7 +82,7 @@ def compare(report: Report, game: Game, rounds: int, seconds: float) -> None:
 
 
 def main() -> None:
-    told = options(__doc__, rounds=7, seconds=0.5).parse_args()
+    told = options(__doc__, rounds=7, seconds=0.4).parse_args()
     report = Report("games")
     for game in GAMES:
         compare(report, game, told.rounds, told.seconds)

@@ -74,37 +74,38 @@ def _with_tf_agents() -> tuple[str, ...]:
     return (f"--tf-agents={TF_AGENTS}",) if TF_AGENTS.exists() else ()
 
 
-# In an order in which the quick ones come first.
+# In an order in which the quick ones come first. Their turns are so short that all of
+# them take less than half an hour.
 BENCHMARKS = [
     Benchmark("import_cost"),
     Benchmark("overhead"),
-    Benchmark("batched_envs"),
+    Benchmark("batched_envs", options=("--rounds=7",)),
     Benchmark("scaling"),
-    Benchmark("parallel_step"),
+    Benchmark("parallel_step", options=("--rounds=7",)),
     Benchmark(
         "tf_agents",
         script="parallel_step",
-        options=("--sizes", "64"),
+        options=("--sizes", "64", "--rounds=5"),
         python=TF_AGENTS,
         needs="tf_agents",
     ),
     Benchmark("games"),
-    Benchmark("efficiency"),
-    Benchmark("images"),
-    Benchmark("links"),
-    Benchmark("stragglers"),
+    Benchmark("efficiency", options=("--seconds=0.3",)),
+    Benchmark("images", options=("--seconds=0.3",)),
+    Benchmark("links", options=("--seconds=0.3",)),
+    Benchmark("stragglers", options=("--seconds=0.5",)),
     Benchmark("startup"),
     Benchmark("tf_environment", options=_with_tf_agents(), needs="tensorflow"),
-    Benchmark("torch_steps", needs="torch"),
+    Benchmark("torch_steps", options=("--seconds=0.3",), needs="torch"),
     Benchmark("wrappers"),
     Benchmark("native_vectors"),
-    Benchmark("adapters"),
-    Benchmark("realtime"),
-    Benchmark("serving"),
-    Benchmark("protocols"),
+    Benchmark("adapters", options=("--rounds=7", "--seconds=0.2")),
+    Benchmark("realtime", options=("--seconds=1",)),
+    Benchmark("serving", options=("--seconds=0.3",)),
+    Benchmark("protocols", options=("--rounds=5", "--seconds=0.3")),
     Benchmark("recovery"),
-    Benchmark("desktop"),
-    Benchmark("ray_pools", needs="ray"),
+    Benchmark("desktop", options=("--seconds=1",)),
+    Benchmark("ray_pools", options=("--rounds=3", "--seconds=0.5"), needs="ray"),
 ]
 # It steps an environment that one names.
 _FOR_USERS = {"vectors"}
