@@ -184,7 +184,7 @@ def _speed(results: Path, page: Path) -> str:
         if any(found.get(name) for found in ratios)
     ]
     heading = "envkit's speed over that of", *(f"{e.rows} of {e.name}" for e in _SPEED)
-    text = "Steps per second of " + " and of ".join(panels)
+    text = "Steps per second of " + ", and of ".join(panels)
     picture = f"![{text}]({_RAW}/docs/pictures/speed.svg)\n"
     missing = [name for name in names if not all(found.get(name) for found in ratios)]
     missing = [name for name in missing if name != _APART["parallel_step"][1]]
