@@ -119,10 +119,12 @@ def _new_workers(env: Any, envs: int, given: int | None) -> int:
     places = backend.places()
     free = envs if places is None else places - known
     if free < 1 or (given is not None and min(given, envs) > free):
+        more = ""
+        if hasattr(backend, "add_workers"):
+            more = " Give it more commands before: backend.add_workers(commands)."
         raise ValueError(
-            f"The backend has places for {counted(places or 0, 'worker')}, and "
-            f"{counted(known, 'worker')} of this pool have taken theirs; new rows need "
-            "workers of their own."
+            f"The backend has places for {counted(places or 0, 'worker')}, of which "
+            f"{max(free, 0)} can be had: new rows need workers of their own.{more}"
         )
     return min(count, envs, free)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import signal
+import sys
 
 import hypothesis
 import numpy as np
@@ -630,9 +632,62 @@ def test_a_handle_on_an_environment_that_is_gone_says_so():
 def test_there_must_be_places_for_new_workers():
     backend = linked(["envkit worker {address}"], host="unix:")
     with ParallelPyEnvironment([CountingEnv], backend=backend) as env:
-        with pytest.raises(ValueError, match="The backend has places for 1 worker"):
+        with pytest.raises(ValueError, match="The backend has places for") as caught:
             env.resize(2)
+        assert str(caught.value) == (
+            "The backend has places for 1 worker, of which 0 can be had: new rows need "
+            "workers of their own. Give it more commands before: "
+            "backend.add_workers(commands)."
+        )
         assert env.reset().observation.tolist() == [0]
+        backend.add_workers(["envkit worker {address}"] * 2)
+        env.resize(2)
+        env.resize(1)
+        env.resize(3)
+        assert env.num_workers == 3
+        assert env.step(actions(3)).observation.tolist() == [1, 1, 1]
+        with pytest.raises(ValueError, match=r"worker must be from 0 to 2, as many as"):
+            backend.change_worker(3, "envkit worker {address}")
+        with pytest.raises(ValueError, match=r"must contain \{address\}"):
+            backend.change_worker(0, "envkit worker")
+
+
+class Placed(Walk):
+    """Knows where it is."""
+
+    def place(self):
+        return os.environ.get("PLACE", "")
+
+
+def test_a_worker_that_ends_is_started_where_it_is_to_be_then():
+    here = f"env PLACE={{}} {sys.executable} -m envkit worker {{{{address}}}}"
+    backend = linked([here.format("a"), here.format("b")], host="unix:")
+    rng = np.random.default_rng(0)
+    moves = rng.uniform(-1, 1, (9, 3, 2)).astype(np.float32)
+    with ParallelPyEnvironment([Walk] * 3, backend="inline") as alone:
+        alone.seed(3)
+        alone.reset()
+        expected = [alone.step(each) for each in moves]
+    with ParallelPyEnvironment(
+        [Placed] * 2, backend=backend, on_worker_failure=REPLAY, start_serially=False
+    ) as env:
+        env.seed(3)
+        env.reset()
+        seen = [env.step(each[:2]) for each in moves[:3]]
+        assert env.call("place") == ["a", "b"]
+        backend.change_worker(0, here.format("c"))
+        os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+        seen += [env.step(each[:2]) for each in moves[3:6]]
+        assert env.call("place") == ["c", "b"]
+        backend.add_workers([here.format("d")])
+        env.resize(3)
+        os.kill(env.statistics().workers[1].pid, signal.SIGKILL)
+        seen += [env.step(each) for each in moves[6:]]
+        assert env.call("place") == ["c", "b", "d"]
+        assert env.statistics().recovered == 2
+    for one, other in zip(expected, seen, strict=True):
+        for row in range(2):
+            assert [] == differences(row_of(one, row), row_of(other, row))
 
 
 def test_nothing_is_kept_of_the_memory_before(tmp_path):

@@ -43,18 +43,25 @@ class CommandLauncher:
             TypeError: These are not a list of commands.
             ValueError: A command does not say where the address belongs.
         """
-        if isinstance(commands, str) or not isinstance(commands, Sequence):
-            raise TypeError(
-                "commands must be a list with one command for each worker, such as "
-                f'["envkit worker {_PLACE}"] * 2, got {type(commands).__name__}.'
-            )
-        self._commands = [_words(each, index) for index, each in enumerate(commands)]
-        if not self._commands:
-            raise ValueError("commands must hold at least one command, got none.")
+        self._commands = _checked(commands)
         self.places: int | None = len(self._commands)
         self._guardian = Guardian()
         self._serial = itertools.count(1)
         self._running: dict[int, _Command] = {}
+
+    def add(self, commands: Sequence[str | Sequence[str]]) -> None:
+        """Adds the commands of further workers."""
+        self._commands += _checked(commands)
+        self.places = len(self._commands)
+
+    def change(self, worker: int, command: str | Sequence[str]) -> None:
+        """Gives a worker another command, for when it is started next."""
+        if not 0 <= worker < len(self._commands):
+            raise ValueError(
+                f"worker must be from 0 to {len(self._commands) - 1}, as many as there "
+                f"are commands, got {worker}."
+            )
+        (self._commands[worker],) = _checked([command])
 
     def start(self, worker: int, address: str) -> None:
         """Starts the command of a worker, for which an earlier one has ended."""
@@ -143,6 +150,18 @@ class _Command:
         self.serial = serial
         self.stderr = stderr
         self.is_killed = False
+
+
+def _checked(commands: Any) -> list[list[str]]:
+    """Returns the words of commands."""
+    if isinstance(commands, str) or not isinstance(commands, Sequence):
+        raise TypeError(
+            "commands must be a list with one command for each worker, such as "
+            f'["envkit worker {_PLACE}"] * 2, got {type(commands).__name__}.'
+        )
+    if not commands:
+        raise ValueError("commands must hold at least one command, got none.")
+    return [_words(each, index) for index, each in enumerate(commands)]
 
 
 def _words(command: Any, index: int) -> list[str]:

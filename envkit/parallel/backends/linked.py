@@ -201,6 +201,50 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         places = self._launcher.places
         return available_cpus() if places is None else places
 
+    # Workers that join, and places that change.
+
+    def add_workers(self, commands: Sequence[str | Sequence[str]]) -> None:
+        """Adds the commands of workers that may join a pool while it runs.
+
+        They are started for the new rows of the pool's next `resize`.
+
+        Args:
+            commands: The command of each, as in `linked`.
+
+        Example:
+            >>> from envkit import ParallelPyEnvironment
+            >>> from envkit.testing import CountingEnv
+            >>> backend = linked(["envkit worker {address}"])
+            >>> with ParallelPyEnvironment([CountingEnv], backend=backend) as env:
+            ...     backend.add_workers(["envkit worker {address}"])
+            ...     env.resize(2)
+            ...     env.reset().step_type.tolist()
+            [0, 0]
+        """
+        self._by_commands("add_workers").add(commands)
+
+    def change_worker(self, worker: int, command: str | Sequence[str]) -> None:
+        """Gives a worker another command, by which it is started when it has ended.
+
+        So its environments move to another machine, if the one it is on goes away:
+        where the pool has a `RestartPolicy`, with `recover="replay"` without a seam.
+
+        Args:
+            worker: Its index.
+            command: The command, as in `linked`.
+        """
+        self._by_commands("change_worker").change(worker, command)
+
+    def _by_commands(self, call: str) -> CommandLauncher:
+        launcher = self._launcher
+        if not isinstance(launcher, CommandLauncher):
+            raise TypeError(
+                f"{call}() is for workers that are started by commands; those of "
+                f"{type(self).__name__} are started by a {type(launcher).__name__}, "
+                "which places them itself."
+            )
+        return launcher
+
     # Starting.
 
     def _order(self, job: WorkerJob) -> PackedJob:
