@@ -224,7 +224,7 @@ class EnvironmentHost:
     def keep(self, count: int) -> list[BaseException]:
         """Closes all but the first environments; returns what `close` raised."""
         for env in self.built()[count:]:
-            self._known.remove(id(env))
+            self._known.discard(id(env))
         gone = self.envs[count:]
         # The list stays the same one, because others have it, too.
         del self.envs[count:], self._seeds[count:], self._rebuilds[count:]
