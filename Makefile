@@ -16,8 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-openenv test-rllib test-sb3 check lint types docs bench \
-  measure tf-agents soak clean
+.PHONY: help demo test test-all test-browsergym test-openenv test-rllib test-sb3 check lint \
+  types docs bench measure tf-agents soak clean
 
 help:
 	@echo "make demo      step environments, kill a worker, and learn to balance a pole"
@@ -75,6 +75,7 @@ test-all: $(VENV)/.test-all
 	@$(MAKE) --no-print-directory VENV="$(VENV)-sb3" test-sb3
 	@$(MAKE) --no-print-directory VENV="$(VENV)-rllib" test-rllib
 	@$(MAKE) --no-print-directory VENV="$(VENV)-openenv" test-openenv
+	@$(MAKE) --no-print-directory VENV="$(VENV)-browsergym" test-browsergym
 
 # What Stable-Baselines3 asks for, PyTorch and versions of others, is no concern of theirs.
 test-sb3: $(VENV)/.test-sb3
@@ -87,6 +88,11 @@ test-rllib: $(VENV)/.test-rllib
 # Nor what OpenEnv's package asks for: gradio, openai and many others.
 test-openenv: $(VENV)/.test-openenv
 	@"$(RUN)" -m pytest tests/remote/openenv_checks.py
+
+# Nor the one version of Playwright that BrowserGym asks for. Without a Chromium they are
+# skipped.
+test-browsergym: $(VENV)/.test-browsergym
+	@"$(RUN)" -m pytest tests/adapters/browsergym_checks.py
 
 check: lint types docs
 
@@ -121,8 +127,8 @@ soak: $(VENV)/.test
 	@"$(RUN)" benchmarks/soak_replay.py
 
 clean:
-	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)"-bench*
-	rm -rf docs/_build build *.egg-info
+	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym"
+	rm -rf "$(VENV)"-bench* docs/_build build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
 # A folder that was moved or copied takes its .venv along, with paths that point back;
@@ -171,6 +177,11 @@ $(VENV)/.test-rllib: $(VENV)/.python pyproject.toml
 	@"$(RUN)" -m pip install -q --index-url "$(TORCH_INDEX)" "torch>=2.4" || \
 	  echo "PyTorch comes with CUDA then, which takes longer"
 	@"$(RUN)" -m pip install -q -e ".[test-rllib]"
+	@touch "$@"
+
+$(VENV)/.test-browsergym: $(VENV)/.python pyproject.toml
+	@echo "Installing BrowserGym, with Playwright"
+	@"$(RUN)" -m pip install -q -e ".[test-browsergym]"
 	@touch "$@"
 
 $(VENV)/.test-openenv: $(VENV)/.python pyproject.toml

@@ -7,8 +7,8 @@ A target is one of
   is the newest;
 - `"my_package.envs:make_env"`: an attribute of a module;
 - `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
-  The schemes are `ale`, `bsuite`, `dm_control`, `dm_env_rpc`, `envpool`, `gym`,
-  `gymnasium`, `gymnax`, `minigrid`, `openenv`, `pettingzoo`, `ple`, `pysc2`,
+  The schemes are `ale`, `browsergym`, `bsuite`, `dm_control`, `dm_env_rpc`, `envpool`,
+  `gym`, `gymnasium`, `gymnax`, `minigrid`, `openenv`, `pettingzoo`, `ple`, `pysc2`,
   `universe`, `vizdoom` and `vnc`, and those that installed packages add;
 - anything that can be called and returns an environment.
 
@@ -326,7 +326,8 @@ def make(
         target: A name, `"module:attribute"`, `"scheme:id"`, or a callable.
         num_envs: How many to make in a `ParallelPyEnvironment`, even if it is one;
             `None` for the environment itself. EnvPool makes so many rows itself, and
-            ale-py does with `vectorization="native"`.
+            ale-py does with `vectorization="native"`. Each task of BrowserGym gets a
+            worker of its own.
         **kwargs: What to pass when an environment is made. With `num_envs`, those that
             `ParallelPyEnvironment` knows, such as `num_workers`, go to the pool; where
             an environment has one of the same name, a recipe keeps it apart:
@@ -347,6 +348,8 @@ def make(
     if makes_batches(whole._build, whole._kwargs):
         return whole()
     own, options = without_pool_options(kwargs)
+    if _is_alone(whole._build) and options.get("backend", "process") == "process":
+        options.setdefault("num_workers", count)
     pool = load("num_envs", _POOL)
     return pool([constructor(target, **own)] * count, **options)
 
@@ -470,7 +473,8 @@ class _Scheme(NamedTuple):
     With the argument `batched_by` the library itself steps `num_envs` rows. The
     function `lister` of the loader's module returns what may stand after the colon.
     Without `beside` there are no environments either, as the loader explains. Where an
-    `address` stands after the colon, such as this one, there is no list of names.
+    `address` stands after the colon, such as this one, there is no list of names. Of an
+    environment that `is_alone` a process can host one.
     """
 
     loader: str
@@ -480,11 +484,15 @@ class _Scheme(NamedTuple):
     lister: str = "names"
     beside: str = ""
     address: str = ""
+    is_alone: bool = False
 
 
 # Strings, because adapters stand on a higher floor than this module.
 _SCHEMES = {
     "ale": _Scheme("envkit.adapters.ale:load", "ale_py", "atari", "vectorization"),
+    "browsergym": _Scheme(
+        "envkit.adapters.browsergym:load", "browsergym", "browsergym", is_alone=True
+    ),
     "bsuite": _Scheme("envkit.adapters.bsuite:load_by_id", "bsuite", "bsuite"),
     "dm_control": _Scheme(
         "envkit.adapters.dm_control:load_by_path", "dm_control", "dm-control"
@@ -650,6 +658,11 @@ def makes_batches(target: Any, arguments: Collection[str]) -> bool:
     """
     prefix = target.partition(":")[0] if isinstance(target, str) else ""
     return prefix in _SCHEMES and _SCHEMES[prefix].batched_by in arguments
+
+
+def _is_alone(target: Any) -> bool:
+    prefix = target.partition(":")[0] if isinstance(target, str) else ""
+    return prefix in _SCHEMES and _SCHEMES[prefix].is_alone
 
 
 def module_named(name: str) -> Any:

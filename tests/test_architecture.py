@@ -101,6 +101,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.adapters": {
         "absl",
         "ale_py",
+        "browsergym",
         "bsuite",
         "dm_control",
         "dm_env",
@@ -116,6 +117,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
         "minigrid",
         "mujoco",
         "pettingzoo",
+        "playwright",
         "ple",
         "pygame",
         "pysc2",

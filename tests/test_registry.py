@@ -26,8 +26,8 @@ from tests.comparing import told
 
 BUILT_IN = "Bandit, CartPole, Catch, GridWorld, TicTacToe"
 SCHEMES = (
-    "ale, bsuite, dm_control, dm_env_rpc, envpool, gym, gymnasium, gymnax, minigrid, "
-    "openenv, pettingzoo, ple, pysc2, universe, vizdoom, vnc"
+    "ale, browsergym, bsuite, dm_control, dm_env_rpc, envpool, gym, gymnasium, gymnax, "
+    "minigrid, openenv, pettingzoo, ple, pysc2, universe, vizdoom, vnc"
 )
 
 

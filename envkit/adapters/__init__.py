@@ -13,6 +13,7 @@ from envkit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from envkit.adapters import ale as suite_ale
+    from envkit.adapters import browsergym as suite_browsergym
     from envkit.adapters import bsuite as suite_bsuite
     from envkit.adapters import dm_control as suite_dm_control
     from envkit.adapters import gin as gin
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from envkit.adapters.adapter import Adapter, Result
     from envkit.adapters.adapter import Adapter as EnvAdapter
     from envkit.adapters.ale import AtariVectorWrapper
+    from envkit.adapters.browsergym import BrowserGymWrapper
     from envkit.adapters.dm_control import DmControlWrapper
     from envkit.adapters.dm_env import DmEnvWrapper
     from envkit.adapters.dm_env_rpc import DmEnvRpcError, DmEnvRpcWrapper
@@ -79,6 +81,7 @@ _HOMES = {
     "AsyncEnvPool": "envkit.adapters.envpool.async_pool",
     "AtariVectorWrapper": "envkit.adapters.ale",
     "BraxWrapper": "envkit.adapters.jax.brax",
+    "BrowserGymWrapper": "envkit.adapters.browsergym",
     "DmControlWrapper": "envkit.adapters.dm_control",
     "DmEnvRpcError": "envkit.adapters.dm_env_rpc",
     "DmEnvRpcWrapper": "envkit.adapters.dm_env_rpc",
@@ -147,6 +150,7 @@ _ALIASES = {
     "py_to_sb3": "envkit.adapters.sb3",
     "pysc2_wrapper": "envkit.adapters.pysc2.wrapper",
     "suite_ale": "envkit.adapters.ale",
+    "suite_browsergym": "envkit.adapters.browsergym",
     "suite_bsuite": "envkit.adapters.bsuite",
     "suite_dm_control": "envkit.adapters.dm_control",
     "suite_envpool": "envkit.adapters.envpool.suite",
@@ -169,6 +173,7 @@ __all__ = [
     "AsyncEnvPool",
     "AtariVectorWrapper",
     "BraxWrapper",
+    "BrowserGymWrapper",
     "DmControlWrapper",
     "DmEnvRpcError",
     "DmEnvRpcWrapper",
@@ -204,6 +209,7 @@ __all__ = [
     "space_from_spec",
     "spec_from_gym_space",
     "suite_ale",
+    "suite_browsergym",
     "suite_bsuite",
     "suite_dm_control",
     "suite_envpool",

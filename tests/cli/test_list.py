@@ -322,6 +322,7 @@ def test_a_scheme_that_is_not_asked_has_no_match(pattern):
 
 KNOWN = {
     "ale": "PongNoFrameskip-v4",
+    "browsergym": "miniwob.click-test",
     "bsuite": "catch/0",
     "dm_control": "cartpole/swingup",
     "dm_env_rpc": None,  # an address follows, so there is no list

@@ -1,0 +1,546 @@
+"""BrowserGym: tasks in a web browser as environments of envkit.
+
+`load` makes a task by its name, and `BrowserGymWrapper` adapts one. Playwright, which
+drives the browser, keeps to the thread that has started it and to one event loop in a
+process; so a pool gives each task a process of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envkit.adapters.foreign import (
+    ForeignEnvironment,
+    constant,
+    limited_and_wrapped,
+    require,
+    reward_of,
+)
+from envkit.arguments import as_discount, checked_size
+from envkit.errors import SpecError
+from envkit.py_environment import PyEnvironment
+from envkit.registry import suggestion
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
+from envkit.specs.special import ObjectSpec, TextSpec
+from envkit.specs.validation import describe
+from envkit.time_step import StepType, TimeStep
+from envkit.types import Array, NestedArray
+from envkit.wrappers.limits import TimeLimit
+
+__all__ = ["BrowserGymWrapper", "load", "names"]
+
+_LOGGER = logging.getLogger(__name__)
+_PREFIX = "browsergym/"
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_USUAL = ("goal", "axtree", "url", "last_action_error")
+# Texts that are made of a structure of BrowserGym's, by the name of that.
+_MADE = {"axtree": "axtree_object", "dom": "dom_object"}
+_TEXTS = frozenset(
+    [*_MADE, "goal", "url", "focused_element_bid", "last_action", "last_action_error"]
+)
+_OBJECTS = frozenset(
+    [
+        *_MADE.values(),
+        "active_page_index",
+        "chat_messages",
+        "elapsed_time",
+        "extra_element_properties",
+        "goal_object",
+        "open_pages_titles",
+        "open_pages_urls",
+    ]
+)
+_PICTURE = "screenshot"
+_ONE = constant(1.0)
+_ZERO = constant(0.0)
+
+
+def load(
+    environment_name: str,
+    discount: float = 1.0,
+    max_episode_steps: int | None = None,
+    env_wrappers: Sequence[Callable[[PyEnvironment], PyEnvironment]] = (),
+    *,
+    observations: Sequence[str] = _USUAL,
+    lengths: Mapping[str, int] | None = None,
+    executable_path: str | None = None,
+    task_kwargs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> PyEnvironment:
+    """Makes a task of BrowserGym, as an envkit environment.
+
+    `envkit.make("browsergym:miniwob.click-test")` calls this. The pages of MiniWoB++
+    are those of the package `miniwob`, if it is installed, unless `task_kwargs` has
+    another `base_url`.
+
+    Args:
+        environment_name: The task, such as `"miniwob.click-test"`, with or without
+            `browsergym/` before it. The part before the point is a package of
+            BrowserGym's, which is imported.
+        discount: The discount of steps that do not terminate the episode.
+        max_episode_steps: After how many steps an episode is truncated; BrowserGym
+            has no limit.
+        env_wrappers: What to wrap the environment in, innermost first.
+        observations: As for `BrowserGymWrapper`.
+        lengths: As for `BrowserGymWrapper`.
+        executable_path: As for `BrowserGymWrapper`.
+        task_kwargs: Keyword arguments for the task.
+        **kwargs: Those for BrowserGym's environment: `viewport`, `headless`,
+            `pre_observation_delay`, `action_mapping` and others.
+    """
+    _require(f"The environment {environment_name!r}")
+    import gymnasium
+
+    name = environment_name.removeprefix(_PREFIX)
+    _register(name)
+    given = dict(task_kwargs or {})
+    pages = _pages_of_miniwob()
+    if name.startswith("miniwob.") and pages is not None:
+        given.setdefault("base_url", pages)
+    if given:
+        kwargs["task_kwargs"] = given
+    env: PyEnvironment = BrowserGymWrapper(
+        # Its checks of observations are made for numbers, and warn of these.
+        gymnasium.make(_PREFIX + name, disable_env_checker=True, **kwargs),
+        discount,
+        observations=observations,
+        lengths=lengths,
+        executable_path=executable_path,
+    )
+    return limited_and_wrapped(env, max_episode_steps, TimeLimit, env_wrappers)
+
+
+def names() -> list[str]:
+    """Lists the tasks of MiniWoB++, if installed, and of the packages imported so far.
+
+    Others can be made, too: their packages are imported when one is.
+    """
+    _require("envkit.adapters.browsergym")
+    importlib.import_module("browsergym.core")  # which registers a task
+    if _exists("browsergym.miniwob"):
+        importlib.import_module("browsergym.miniwob")
+    return sorted(_registered())
+
+
+class BrowserGymWrapper(ForeignEnvironment):
+    """Makes an envkit environment of one of BrowserGym's.
+
+    | `observations`                                     | spec                        |
+    |----------------------------------------------------|-----------------------------|
+    | `"goal"`, `"url"`, `"focused_element_bid"`,        | an object: a string of any  |
+    | `"last_action"`, `"last_action_error"`             | length; with `lengths`, text|
+    | `"axtree"`: the accessibility tree as text         | the same                    |
+    | `"dom"`: the HTML that is seen                     | the same                    |
+    | `"screenshot"`                                     | uint8, (height, width, 3)   |
+    | `"axtree_object"`, `"dom_object"`, `"goal_object"`,| objects, as BrowserGym has  |
+    | `"chat_messages"` and the others of BrowserGym's   | them                        |
+
+    An action is a string, such as `"click('13')"`. A task that is over, well or not,
+    terminates the episode.
+    """
+
+    _in_state = ()
+
+    def __init__(
+        self,
+        gym_env: Any,
+        discount: float = 1.0,
+        *,
+        observations: Sequence[str] = _USUAL,
+        lengths: Mapping[str, int] | None = None,
+        executable_path: str | None = None,
+    ) -> None:
+        """Wraps an environment; closing the wrapper closes it.
+
+        Args:
+            gym_env: A `BrowserEnv`, with or without wrappers of Gymnasium.
+            discount: The discount of steps that do not terminate the episode.
+            observations: The parts of an observation. With `"screenshot"` the task is
+                begun once to see its size.
+            lengths: How long some of the texts may be, by name. These become text of a
+                fixed width, which travels between processes as numbers do; a text that
+                is longer is an error. `"action"` is for actions.
+            executable_path: The browser. `None` for that which Playwright has
+                installed, or else a Chromium or Chrome that the system has.
+        """
+        _require("BrowserGymWrapper")
+        super().__init__(handle_auto_reset=True)
+        self._foreign = gym_env
+        self._browser_env = gym_env.unwrapped
+        self._name = f"BrowserGym's {gym_env.spec.id if gym_env.spec else 'task'}"
+        self._discount_array = constant(as_discount(discount))
+        self._parts = _checked_parts(observations)
+        self._lengths = _checked_lengths(lengths, self._parts)
+        self._random = np.random.default_rng()
+        self._picture: Array | None = None
+        self._driver = _Driver.shared(executable_path)
+        self._action_spec = _text_spec("action", self._lengths, _Actions())
+        try:
+            self._observation_spec = {part: self._spec_of(part) for part in self._parts}
+        except BaseException:
+            self.close()
+            raise
+
+    def _spec_of(self, part: str) -> ArraySpec:
+        if part in _TEXTS:
+            return _text_spec(part, self._lengths, _Strings())
+        if part != _PICTURE:
+            return ObjectSpec(name=part)
+        observation, _ = self._begin(0)
+        shape = observation[_PICTURE].shape
+        return BoundedArraySpec(shape, np.uint8, 0, 255, name=part)
+
+    def _reset(self) -> TimeStep:
+        self._check_open("reset")
+        seed, self._next_seed = self._next_seed, None
+        if seed is None:
+            # Each episode is a task of its own, and without a seed any other one.
+            seed = int(self._random.integers(2**31))
+        else:
+            seed %= 2**32
+            self._random = np.random.default_rng(seed)
+        observation, self._info = self._begin(seed)
+        return TimeStep(
+            StepType.FIRST, np.zeros((), np.float32), _ONE, self._seen(observation)
+        )
+
+    def _begin(self, seed: int) -> Any:
+        self._driver.enter(self._name)
+        # BrowserGym ends the browser of the episode before, which fails if that has
+        # crashed; then there would be no way back.
+        self._end_browser()
+        return self._foreign.reset(seed=seed)
+
+    def _step(self, action: NestedArray) -> TimeStep:
+        self._check_open("step")
+        self._driver.enter(self._name)
+        result = self._foreign.step(str(np.asarray(action).item()))
+        observation, reward, terminated, truncated, self._info = result
+        if terminated or truncated:
+            flags = {"terminated": bool(terminated), "truncated": bool(truncated)}
+            self._info = {**flags, **self._info}
+        return TimeStep(
+            StepType.LAST if terminated or truncated else StepType.MID,
+            np.array(reward_of(self, reward, "BrowserGym"), np.float32),
+            _ZERO if terminated else self._discount_array,
+            self._seen(observation),
+        )
+
+    def _seen(self, observation: Mapping[str, Any]) -> dict[str, NestedArray]:
+        self._picture = observation[_PICTURE]
+        return {part: self._leaf(part, observation) for part in self._parts}
+
+    def _leaf(self, part: str, observation: Mapping[str, Any]) -> Array:
+        spec = self._observation_spec[part]
+        if part == _PICTURE:
+            picture: Array = observation[part]
+            if picture.shape != spec.shape:
+                self._refuse(part, describe(picture), "The page has another size now.")
+            return np.array(picture, np.uint8)
+        if part not in _TEXTS:
+            return np.asarray(ObjectSpec.wrap(observation[part]))
+        text = _text_of(part, observation)
+        if isinstance(spec, ObjectSpec):
+            return np.asarray(ObjectSpec.wrap(text))
+        if len(text) > spec.max_length:
+            reason = f"Make it with lengths={{{part!r}: {len(text)}}}, or without it."
+            self._refuse(part, f"a text of {len(text)} characters", reason)
+        return np.array(text, spec.dtype)
+
+    def _refuse(self, part: str, got: str, reason: str) -> None:
+        raise SpecError.does_not_fit(
+            f"{self._name} returned an observation that",
+            path=f"[{part!r}]",
+            expected=repr(self._observation_spec[part]),
+            got=got,
+            reason=reason,
+        )
+
+    def _draw(self, mode: str) -> Any:
+        if mode != "rgb_array":
+            raise NotImplementedError(
+                f"{self._name} renders 'rgb_array' alone, not {mode!r}; "
+                "headless=False shows the browser."
+            )
+        if self._picture is None:
+            self.reset()
+        return self._picture
+
+    def _get_state(self) -> Any:
+        raise NotImplementedError(
+            f"{self._name} has no state to save: it is a page in a browser."
+        )
+
+    def _close(self) -> None:
+        try:
+            if self._driver.is_running:
+                self._driver.enter(self._name)
+                self._end_browser()
+        finally:
+            self._driver.leave()
+
+    def _end_browser(self) -> None:
+        """Ends the task and its browser, which may have crashed."""
+        from playwright.sync_api import Error
+
+        try:
+            self._browser_env.close()
+        except Error as error:
+            _LOGGER.warning("%s: its browser had ended: %s", self._name, error)
+            for part in ("task", "chat", "context", "browser"):
+                setattr(self._browser_env, part, None)
+
+
+def _require(needed_by: str) -> None:
+    # BrowserGym itself is a folder of several packages; its core brings this one.
+    require("playwright", needed_by=needed_by, extra="browsergym")
+    require("gymnasium", needed_by=needed_by, extra="browsergym")
+
+
+def _exists(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _registered() -> list[str]:
+    import gymnasium
+
+    found = [name for name in gymnasium.registry if name.startswith(_PREFIX)]
+    return [name.removeprefix(_PREFIX) for name in found]
+
+
+def _register(name: str) -> None:
+    """Imports the package that a task is from, unless it is known already."""
+    importlib.import_module("browsergym.core")  # which registers a task
+    if name in _registered():
+        return
+    family = name.partition(".")[0]
+    if _exists(f"browsergym.{family}"):
+        importlib.import_module(f"browsergym.{family}")
+    known = _registered()
+    if name in known:
+        return
+    if not _exists(f"browsergym.{family}"):
+        raise ValueError(
+            f"There is no task {name!r}: no package browsergym.{family} is installed."
+            f"{suggestion(name, known)} pip install browsergym-{family}, if there is "
+            "one."
+        )
+    raise ValueError(
+        f"browsergym.{family} has no task {name!r}.{suggestion(name, known)}"
+    )
+
+
+def _pages_of_miniwob() -> str | None:
+    """Returns the address of the pages that the package `miniwob` has, if any."""
+    found = importlib.util.find_spec("miniwob")
+    if found is None or found.origin is None:
+        return None
+    folder = Path(found.origin).parent / "html" / "miniwob"
+    return f"{folder.as_uri()}/"
+
+
+def _checked_parts(observations: Sequence[str]) -> tuple[str, ...]:
+    known = {*_TEXTS, *_OBJECTS, _PICTURE}
+    if isinstance(observations, str):
+        raise TypeError(
+            f"observations must be a list of names, got the string {observations!r}."
+        )
+    unknown = [part for part in observations if part not in known]
+    if unknown:
+        raise ValueError(
+            f"observations has {unknown[0]!r}, which no observation of BrowserGym has."
+            f"{suggestion(unknown[0], known)} There are {', '.join(sorted(known))}."
+        )
+    return tuple(dict.fromkeys(observations))
+
+
+def _checked_lengths(
+    lengths: Mapping[str, int] | None, parts: Sequence[str]
+) -> dict[str, int]:
+    texts = {"action", *_TEXTS.intersection(parts)}
+    checked = {}
+    for part, length in (lengths or {}).items():
+        if part not in texts:
+            raise ValueError(
+                f"lengths has {part!r}, which must be one of the texts "
+                f"{', '.join(sorted(texts))}."
+            )
+        checked[part] = checked_size(f"lengths[{part!r}]", length)
+    return checked
+
+
+def _text_spec(part: str, lengths: Mapping[str, int], kind: Any) -> ArraySpec:
+    if part in lengths:
+        return TextSpec((), f"<U{lengths[part]}", part)
+    return ObjectSpec(name=part, kind=kind)
+
+
+def _text_of(part: str, observation: Mapping[str, Any]) -> str:
+    if part not in _MADE:
+        return str(observation[part])
+    from browsergym.utils import obs
+
+    properties = observation["extra_element_properties"]
+    if part == "axtree":
+        tree = observation[_MADE[part]]
+        return str(obs.flatten_axtree_to_str(tree, properties))
+    html = obs.flatten_dom_to_str(observation[_MADE[part]], properties)
+    return str(obs.prune_html(html))
+
+
+class _Strings:
+    """Knows strings."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return "strings"
+
+    def contains(self, value: Any) -> bool:
+        return isinstance(value, str)
+
+    def sample(self, rng: Any) -> str:
+        return "x" * int(rng.integers(5))
+
+
+class _Actions(_Strings):
+    """Knows actions; those that are drawn are right on every page."""
+
+    def __repr__(self) -> str:
+        return "actions of BrowserGym"
+
+    def sample(self, rng: Any) -> str:
+        return ("noop(0)", "scroll(0, 100)", "scroll(0, -100)")[int(rng.integers(3))]
+
+
+class _Driver:
+    """Starts Playwright for all environments of this process, and ends it with them."""
+
+    _shared: _Driver | None = None
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._users = 0
+        self._playwright: Any = None
+        self.executable_path: str | None = None
+
+    @classmethod
+    def shared(cls, executable_path: str | None) -> _Driver:
+        """Returns the one of this process, for another environment."""
+        if cls._shared is None:
+            cls._shared = cls()
+        driver = cls._shared
+        if driver._users and executable_path not in (None, driver.executable_path):
+            raise ValueError(
+                f"executable_path is {executable_path!r}, and other environments of "
+                f"this process have {driver.executable_path!r}. A process has one "
+                "browser: close the others first."
+            )
+        driver._users += 1
+        if executable_path is not None:
+            driver.executable_path = executable_path
+        return driver
+
+    @property
+    def is_running(self) -> bool:
+        return self._playwright is not None
+
+    def enter(self, name: str) -> None:
+        """Starts Playwright unless it runs; raises in another thread than its own."""
+        if not self.is_running:
+            self._thread = threading.get_ident()
+            self._start(name)
+        elif threading.get_ident() != self._thread:
+            raise RuntimeError(
+                f"{name} was used in another thread than that in which Playwright was "
+                "started, which it does not allow. Make it in a process of its own: "
+                "envkit.make(..., num_envs=1)."
+            )
+
+    def _start(self, name: str) -> None:
+        import asyncio
+
+        import browsergym.core
+        from playwright.sync_api import sync_playwright
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise RuntimeError(
+                f"{name} was used in a program with an event loop, as notebooks are, "
+                "where Playwright does not start. Make it in a process of its own: "
+                "envkit.make(..., num_envs=1)."
+            )
+        self._playwright = sync_playwright().start()
+        if self.executable_path is None:
+            self.executable_path = _browser_for(self._playwright)
+        # BrowserGym starts two browsers for an episode, and only one of them takes
+        # arguments; both ask this object to start them.
+        browsergym.core._set_global_playwright(
+            _WithBrowser(self._playwright, self.executable_path)
+        )
+
+    def leave(self) -> None:
+        """Ends Playwright with the last environment."""
+        self._users -= 1
+        if self._users:
+            return
+        type(self)._shared = None
+        if self.is_running:
+            import browsergym.core
+
+            browsergym.core._set_global_playwright(None)
+            self._playwright.stop()
+
+
+def _browser_for(playwright: Any) -> str:
+    own: str = playwright.chromium.executable_path
+    if Path(own).exists():
+        return own
+    found = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if found is None:
+        raise FileNotFoundError(
+            f"BrowserGym needs a browser: there is none at {own}, and no "
+            f"{' or '.join(_BROWSERS)} either. Run: playwright install chromium"
+        )
+    return found
+
+
+class _WithBrowser:
+    """Is Playwright, but its Chromium is the browser at a path."""
+
+    def __init__(self, playwright: Any, executable_path: str) -> None:
+        self._playwright = playwright
+        self.chromium = _Chromium(playwright.chromium, executable_path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._playwright, name)
+
+
+class _Chromium:
+    def __init__(self, chromium: Any, executable_path: str) -> None:
+        self._chromium = chromium
+        self._executable_path = executable_path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._chromium, name)
+
+    def launch(self, **kwargs: Any) -> Any:
+        return self._chromium.launch(
+            **{"executable_path": self._executable_path, **kwargs}
+        )
