@@ -573,14 +573,15 @@ def test_a_scheme_whose_package_is_missing_says_how_to_get_it(
 ):
     """None in sys.modules is how Python itself notes that a module cannot be had."""
     monkeypatch.setitem(sys.modules, package, None)
+    extra = package.replace("_", "-")
     expected = (
         f"The environment {target!r} needs the package {package}, which is not "
-        f'installed. pip install "envkit[{package}]"'
+        f'installed. pip install "envkit[{extra}]"'
     )
     with pytest.raises(MissingDependencyError) as raised:
         make(target)
     assert expected == str(raised.value)
-    assert (package, package) == (raised.value.package, raised.value.extra)
+    assert (package, extra) == (raised.value.package, raised.value.extra)
 
 
 def test_a_scheme_hands_its_loader_what_follows_the_colon(tmp_path, monkeypatch):
