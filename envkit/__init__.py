@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from envkit.specs import ArraySpec as ArraySpec
     from envkit.specs import BoundedArraySpec as BoundedArraySpec
     from envkit.specs import EnvironmentSpec as EnvironmentSpec
+    from envkit.standby import StandbyEnvironment as StandbyEnvironment
     from envkit.tf import TFEnvironment as TFEnvironment
     from envkit.tf import TFPyEnvironment as TFPyEnvironment
     from envkit.time_step import AutoReset as AutoReset
@@ -68,6 +69,7 @@ _HOMES = {
     "RandomPolicy": "envkit.random_py_environment",
     "RandomPyEnvironment": "envkit.random_py_environment",
     "RestartPolicy": "envkit.parallel",
+    "StandbyEnvironment": "envkit.standby",
     "StepType": "envkit.time_step",
     "TFEnvironment": "envkit.tf",
     "TFPyEnvironment": "envkit.tf",

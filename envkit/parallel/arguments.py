@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envkit import registry
+from envkit.arguments import limited_size
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 
@@ -23,6 +24,7 @@ __all__ = [
     "as_constructors",
     "as_episodes",
     "as_policy",
+    "as_standby",
     "as_timeout",
     "as_validate",
     "as_worker_count",
@@ -254,6 +256,18 @@ def as_validate(given: Any) -> str:
     raise ValueError(
         f"validate must be one of {', '.join(map(repr, VALIDATE))}, got {given!r:.80}."
     )
+
+
+def as_standby(given: Any, eager_resets: Any) -> int:
+    """Returns how many environments stand by for each one: none or one."""
+    standby = limited_size("standby", given, least=0, most=1)
+    if standby and eager_resets:
+        raise ValueError(
+            "standby=1 and eager_resets=True exclude each other: an environment that "
+            "stands by is reset while the other plays, which is earlier. Leave "
+            "eager_resets out."
+        )
+    return standby
 
 
 def check_name(name: Any) -> None:

@@ -64,6 +64,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         specs: str = "equal",
         eager_resets: bool = False,
         max_episodes_per_env: int | None = None,
+        standby: int = 0,
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -85,6 +86,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             "specs": specs,
             "eager_resets": eager_resets,
             "max_episodes_per_env": max_episodes_per_env,
+            "standby": standby,
         }
         if num_workers == "auto":
             env_constructors, backend, num_workers = self._choose_workers(

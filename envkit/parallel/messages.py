@@ -55,6 +55,7 @@ class WorkerJob(NamedTuple):
             environments.
         resets_eagerly: Whether environments are reset right after a `LAST`.
         max_episodes: After how many episodes an environment is built anew.
+        standby: How many more environments there are for each.
     """
 
     worker: int
@@ -68,6 +69,7 @@ class WorkerJob(NamedTuple):
     following: int = 0
     resets_eagerly: bool = False
     max_episodes: int | None = None
+    standby: int = 0
 
 
 class Hello(NamedTuple):

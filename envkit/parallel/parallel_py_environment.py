@@ -158,6 +158,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         specs: str = "equal",
         eager_resets: bool = False,
         max_episodes_per_env: int | None = None,
+        standby: int = 0,
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -195,6 +196,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
                 comes after the reset.
             max_episodes_per_env: After how many episodes an environment is built anew,
                 where it leaks; `None` for never.
+            standby: 1 for a second environment for each row. While one plays, the other
+                is reset in a thread of the worker, and episodes alternate.
         """
         super().__init__()
         self._blocking = bool(blocking)
@@ -213,6 +216,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             "specs": specs,
             "eager_resets": eager_resets,
             "max_episodes_per_env": max_episodes_per_env,
+            "standby": standby,
         }
         if num_workers == "auto":
             open_pool = functools.partial(ParallelPyEnvironment, blocking=blocking)

@@ -116,6 +116,7 @@ class PoolEnvironment:
         validate: str,
         specs: str,
         eager_resets: bool,
+        standby: int,
         rings_each_row: bool,
         max_episodes_per_env: int | None = None,
     ) -> None:
@@ -147,6 +148,7 @@ class PoolEnvironment:
             rings_each_row=rings_each_row,
             eager_resets=checked_flag("eager_resets", eager_resets),
             max_episodes=arguments.as_episodes(max_episodes_per_env),
+            standby=arguments.as_standby(standby, eager_resets),
         )
         try:
             # After everything else has been checked, because it opens files.

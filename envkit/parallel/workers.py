@@ -81,6 +81,7 @@ class PoolOptions:
     rings_each_row: bool = False
     eager_resets: bool = False
     max_episodes: int | None = None
+    standby: int = 0
 
     def timeout_of(self, command: int) -> float | None:
         """Returns how long a row may take to answer a command."""
@@ -630,6 +631,7 @@ class Workers:
             rings_each_row=self._options.rings_each_row,
             resets_eagerly=self._options.eager_resets,
             max_episodes=self._options.max_episodes,
+            standby=self._options.standby,
         )
 
     def _envs_of(self, worker: int) -> range:

@@ -96,7 +96,7 @@ class EnvironmentHost:
         for index in range(len(self.job.constructors)):
             try:
                 env = self._construct(index)
-                self._known.add(id(env))
+                self._known.update(self._ids_of(env))
                 self.envs.append(self._seated(index, env))
             except BaseException as error:
                 self.let_through(error)
@@ -150,6 +150,7 @@ class EnvironmentHost:
 
     def _replaced(self, index: int, old: Any) -> Any:
         """Closes an environment, and builds another one in its place."""
+        known = self._ids_of(old)
         # Anything may be wrong with the old one; what its close() says is not news.
         try:
             old.close()
@@ -157,8 +158,8 @@ class EnvironmentHost:
             self.let_through(error)
             print(*lines_at_close([error]), file=sys.stderr)
         env = self._construct(index)
-        self._known.discard(id(old))
-        self._known.add(id(env))
+        self._known.difference_update(known)
+        self._known.update(self._ids_of(env))
         return env
 
     def _seated(self, index: int, env: Any) -> Any:
@@ -224,7 +225,7 @@ class EnvironmentHost:
     def keep(self, count: int) -> list[BaseException]:
         """Closes all but the first environments; returns what `close` raised."""
         for env in self.built()[count:]:
-            self._known.discard(id(env))
+            self._known.difference_update(self._ids_of(env))
         gone = self.envs[count:]
         # The list stays the same one, because others have it, too.
         del self.envs[count:], self._seeds[count:], self._rebuilds[count:]
@@ -250,6 +251,21 @@ class EnvironmentHost:
         return errors
 
     def _construct(self, index: int) -> Any:
+        if not self.job.standby:
+            return self._single(index)
+        from envkit.standby import StandbyEnvironment  # few pools have them
+
+        return StandbyEnvironment(
+            functools.partial(self._single, index),
+            after_reset=functools.partial(end_fork, self.forked),
+        )
+
+    def _ids_of(self, env: Any) -> set[int]:
+        """Returns what tells an environment, and one that stands by, from others."""
+        return {id(one) for one in (env, *(env.members if self.job.standby else ()))}
+
+    def _single(self, index: int) -> Any:
+        """Calls a constructor; refuses a result that a pool cannot use."""
         constructor: EnvConstructor = self.job.constructors[index]
         env = constructor()
         end_fork(self.forked)

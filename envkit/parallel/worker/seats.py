@@ -16,6 +16,9 @@ from envkit.direct_row import ENDED, Turn
 from envkit.errors import SpecError
 from envkit.parallel.messages import WorkerJob
 from envkit.parallel.slab import (
+    AWAITED_NS,
+    HIDDEN_NS,
+    HIDDEN_RESETS,
     REBUILD,
     REBUILDS,
     RESET,
@@ -350,6 +353,11 @@ class Seats:
             seat.is_reset_checked = True
         self.check_begun(seat, time_step)
         self.is_in_reset = False
+        if self._job.standby:
+            is_hidden, hidden, awaited = self.host.built()[seat.index].last_reset
+            self.meters[HIDDEN_RESETS] += is_hidden
+            self.meters[HIDDEN_NS] += hidden
+            self.meters[AWAITED_NS] += awaited
         return time_step
 
     def with_options(self, seat: Seat, reset: Callable[[], TimeStep]) -> TimeStep:

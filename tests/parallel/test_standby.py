@@ -1,0 +1,420 @@
+"""A second environment stands by for each row, and is reset while the other plays."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from envkit import (
+    AsyncParallelPyEnvironment,
+    AutoReset,
+    BatchedPyEnvironment,
+    ParallelPyEnvironment,
+    RestartPolicy,
+    StandbyEnvironment,
+)
+from envkit.errors import (
+    ConstructorError,
+    EnvironmentRaised,
+    WorkerTimeout,
+)
+from envkit.parallel.backends.linked import linked
+from envkit.realtime import RealTimeEnvironment
+from envkit.seeding import seed_of_standby
+from envkit.testing.envs import CountingEnv
+from tests.parallel import streams
+from tests.parallel.environments import Walk
+from tests.parallel.fake_backend import Die, FakeBackend
+from tests.parallel.programs import MAKERS, MOVES, Program, constructors
+from tests.parallel.streams import differences, pool_of, row_of
+from tests.waiting import until
+
+on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
+BACKENDS = [*streams.BACKENDS, *(["linked"] if sys.platform == "linux" else [])]
+ACTION = np.zeros(2, np.float32)
+
+
+def opened(makers, backend="inline", **options):
+    if backend == "linked":
+        backend = linked(["envkit worker {address}"] * 2)
+    return pool_of(makers, backend, standby=1, **options)
+
+
+def by_hand(seeds, steps):
+    """Plays two environments in turn, for each row, without a pool and threads."""
+
+    def stream(seed):
+        pair = [Walk(), Walk()]
+        pair[0].seed(seed), pair[1].seed(seed_of_standby(seed))
+        playing = 0
+        time_step = pair[0].reset()
+        for _ in range(steps):
+            yield time_step
+            if time_step.is_last():
+                playing = 1 - playing
+                time_step = pair[playing].reset()
+            else:
+                time_step = pair[playing].step(ACTION)
+
+    return [list(stream(seed)) for seed in seeds]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_episodes_of_a_row_alternate_between_two_environments(backend, workers):
+    seeds = [3, 4, 5]
+    with opened([Walk] * 3, backend, num_workers=workers) as env:
+        env.seed(seeds)
+        found = streams.play(env, [np.stack([ACTION] * 3)] * 29)
+        numbers = env.statistics()
+
+    for row, expected in enumerate(by_hand(seeds, 30)):
+        assert [] == differences(expected, [row_of(step, row) for step in found])
+    assert 0 <= numbers.hidden_resets < numbers.resets
+    assert numbers.awaited_seconds > 0
+
+
+class Held(Walk):
+    """Waits at a gate when it is reset, and counts those that are under way."""
+
+    gate = threading.Event()
+    lock = threading.Lock()
+    begun = over = 0
+
+    def _reset(self):
+        with Held.lock:
+            Held.begun += 1
+        self.gate.wait()
+        time_step = super()._reset()
+        with Held.lock:
+            Held.over += 1
+        return time_step
+
+
+def held(row, fast, steps, masks):
+    """Plays at a pace: with each reset over before a step, or none until it waits."""
+    makers = [functools.partial(Held, seed) for seed in range(3)]
+    Held.gate.set()
+    found = []
+    with opened(makers, "thread", num_workers=2) as env:
+        env.seed(row)
+        found.append(env.reset())
+        for is_fast, mask in zip(fast, masks, strict=True):
+            if is_fast:
+                until(lambda: Held.begun == Held.over)
+            else:
+                Held.gate.clear()
+            promise = env.begin_step(np.stack([ACTION] * 3))
+            Held.gate.set()
+            found.append(promise())
+            if mask.any():
+                found.append(env.reset(mask))
+                found.append(env.get_info())
+        state = env.get_state()
+        ends = [env.step(np.stack([ACTION] * 3)) for _ in range(steps)]
+        env.set_state(state)
+        assert [] == differences(ends, [env.step([ACTION] * 3) for _ in range(steps)])
+    return found
+
+
+@hypothesis.settings(deadline=None, max_examples=12)
+@hypothesis.given(
+    fast=st.lists(st.booleans(), min_size=12, max_size=12), seed=st.integers(0, 99)
+)
+def test_the_streams_are_equal_however_long_resets_take(fast, seed):
+    rng = np.random.default_rng(seed)
+    masks = [rng.random(3) < 0.1 for _ in fast]
+    expected = held(seed, [True] * len(fast), 8, masks)
+
+    assert [] == differences(expected, held(seed, fast, 8, masks))
+
+
+@pytest.mark.parametrize("order", list(AutoReset), ids=str)
+@on_each_backend
+def test_every_order_of_resets_has_the_same_episodes(backend, order):
+    makers = [functools.partial(Walk, row) for row in range(5)]
+    with opened(makers, num_workers=1) as env:
+        expected = streams.played(env, order)
+    with opened(makers, backend, num_workers=2) as env:
+        assert [] == differences(expected, streams.played(env, order))
+
+
+def test_under_same_step_the_next_episode_is_there_at_once():
+    seed, action = 11, np.stack([ACTION])
+    with opened([Walk], autoreset="same_step") as env:
+        env.seed([seed])
+        found = [row_of(env.reset(), 0)]
+        while len(found) < 20:
+            found.append(row_of(env.step(action), 0))
+            if found[-1].is_last():
+                found.append(row_of(env.current_time_step(), 0))
+    assert [] == differences(by_hand([seed], 20)[0], found[:20])
+
+
+def test_rows_of_asynchronous_pools_have_the_same_streams():
+    found = [[] for _ in range(3)]
+    with AsyncParallelPyEnvironment(
+        [Walk] * 3, backend="thread", num_workers=2, standby=1
+    ) as env:
+        env.seed([3, 4, 5])
+        env.reset_async()
+        while any(len(stream) < 20 for stream in found):
+            ids, time_step = env.recv(1)[:2]
+            for place, row in enumerate(ids.tolist()):
+                found[row].append(row_of(time_step, place))
+            env.send(np.stack([ACTION] * len(ids)), ids)
+        env.recv()
+    for expected, stream in zip(by_hand([3, 4, 5], 20), found, strict=True):
+        assert [] == differences(expected, stream[:20])
+
+
+@pytest.mark.parametrize("how", [{"standby": 1}, {"eager_resets": True}], ids=str)
+@on_each_backend
+def test_rows_that_stay_go_on_when_a_pool_changes_size(backend, how):
+    def stream(sizes):
+        found = []
+        with pool_of([Walk] * 2, backend, num_workers=2, **how) as env:
+            env.seed([3, 4])
+            env.reset()
+            for size in sizes:
+                if size != env.batch_size:
+                    env.resize(size)
+                step = env.step(np.zeros((size, 2), np.float32))
+                found.append(row_of(step, 0))
+        return found
+
+    assert [] == differences(
+        stream([2] * 20), stream([2, 2, 2, 3, 3, 3, 1, 1, 2, 2] * 2)
+    )
+
+
+# What a program does besides.
+
+
+@pytest.mark.parametrize("kind", sorted(set(MAKERS) - {"batch"}))
+@hypothesis.settings(deadline=None, max_examples=12)
+@hypothesis.given(
+    moves=st.lists(MOVES, max_size=24), order=st.sampled_from(list(AutoReset))
+)
+def test_programs_see_the_same_whatever_they_do(kind, moves, order):
+    """Seeds, options, states, attributes, masks, other orders: in two runs."""
+
+    def played():
+        with opened(constructors(kind), num_workers=2, autoreset=order) as env:
+            program = Program(env, kind)
+            for name, number in moves:
+                program.play(name, number)
+        return program.seen, program.told
+
+    (expected, told), (actual, also_told) = played(), played()
+    assert [] == differences(expected, actual)
+    assert told == also_told
+
+
+@hypothesis.settings(deadline=None, max_examples=12)
+@hypothesis.given(
+    moves=st.lists(
+        MOVES.filter(lambda move: move[0] in ("step", "some", "reset", "back")),
+        min_size=6,
+        max_size=24,
+    ),
+    deaths=st.dictionaries(st.integers(0, 24), st.integers(0, 1), max_size=3),
+)
+def test_environments_continue_after_a_crash(moves, deaths):
+    policy = RestartPolicy(
+        max_restarts=99, within=None, backoff=0, recover="replay", anchor_every=6
+    )
+
+    def played(deaths):
+        backend = FakeBackend()
+        with ParallelPyEnvironment(
+            constructors("saves"),
+            num_workers=2,
+            backend=backend,
+            on_worker_failure=policy,
+            standby=1,
+        ) as env:
+            program = Program(env, "saves")
+            for turn, (name, number) in enumerate(moves):
+                if turn in deaths:
+                    backend.plan(Die(deaths[turn]))
+                program.play(name, number)
+        return program.seen, program.told
+
+    (expected, told), (actual, also_told) = played({}), played(deaths)
+    assert [] == differences(expected, actual)
+    assert told == also_told
+
+
+@on_each_backend
+def test_the_environment_that_has_ended_is_asked_until_the_next_begins(backend):
+    maker = functools.partial(CountingEnv, 2)
+    with opened([maker], backend) as env:
+        env.reset()
+        env.step([0])
+        assert env.step([0]).is_last().all()
+        assert [2] == [int(s.step_type) for s in env.call("current_time_step")]
+        env.set_attr("level", 4)
+        assert [4] == env.access("level")
+        env.step([0])
+        # It is set in both.
+        assert [4] == env.access("level")
+        assert [True] == env.env_is_wrapped(StandbyEnvironment)
+
+
+def test_a_checkpoint_has_both_environments(tmp_path):
+    makers, actions = [Walk] * 3, np.stack([ACTION] * 3)
+    with opened(makers) as env:
+        env.seed(5)
+        streams.play(env, [actions] * 9)
+        env.save(tmp_path / "run")
+        expected = [env.step(actions) for _ in range(12)]
+    options = {"backend": "inline", "standby": 1}
+    with ParallelPyEnvironment.load(tmp_path / "run", makers, **options) as env:
+        assert [] == differences(expected, [env.step(actions) for _ in range(12)])
+
+
+def test_the_state_of_one_fits_no_pool_without():
+    with opened([Walk]) as env, pool_of([Walk]) as plain:
+        env.reset(), plain.reset()
+        with pytest.raises(EnvironmentRaised, match="which no other one stands by"):
+            env.set_state(plain.get_state())
+
+
+# When something goes wrong.
+
+
+class Failing(CountingEnv):
+    """Raises, exits or hangs in the first reset of the second that is made."""
+
+    made = 0
+
+    def __init__(self, how, mark=None):
+        super().__init__(2)
+        Failing.made += 1
+        self._how, self._is_bad = how, Failing.made == 2
+        self._mark = mark
+
+    def _reset(self):
+        if self._is_bad:
+            self._is_bad = False
+            if self._how == "raises":
+                raise ValueError("The level is broken.")
+            if self._how == "exits" and not self._mark.exists():
+                self._mark.touch()
+                os._exit(3)
+            if self._how == "hangs":
+                threading.Event().wait()
+        return super()._reset()
+
+
+@pytest.fixture
+def anew():
+    Failing.made = 0
+
+
+@on_each_backend
+def test_what_a_hidden_reset_raises_is_raised_where_the_row_begins(anew, backend):
+    with opened([functools.partial(Failing, "raises")], backend) as env:
+        env.reset()
+        env.step([0])
+        assert env.step([0]).is_last().all()
+        with pytest.raises(EnvironmentRaised, match="The level is broken"):
+            env.step([0])
+        # Another reset succeeds.
+        assert env.reset().is_first().all()
+
+
+def test_a_worker_that_dies_in_a_hidden_reset_is_replaced(anew, tmp_path):
+    maker = functools.partial(Failing, "exits", tmp_path / "mark")
+    with opened([maker], "process", on_worker_failure=RestartPolicy()) as env:
+        found = streams.play(env, [[0]] * 20)
+        assert 1 == env.statistics().restarts
+    assert streams.is_grammatical([int(step.step_type[0]) for step in found])
+
+
+def test_one_that_hangs_is_late_when_the_row_is_asked(anew):
+    maker = functools.partial(Failing, "hangs")
+    with opened([maker], "process", step_timeout=0.5) as env:
+        env.reset()
+        env.step([0])
+        assert env.step([0]).is_last().all()
+        with pytest.raises(WorkerTimeout, match="env 0"):
+            env.step([0])
+
+
+REFUSED = {
+    "batch": (
+        lambda: BatchedPyEnvironment([CountingEnv(), CountingEnv()]),
+        ConstructorError,
+        "No environment can stand by for BatchedPyEnvironment, which is a batch",
+    ),
+    "same": (
+        functools.partial(dict.get, {"only": CountingEnv()}, "only"),
+        ConstructorError,
+        "make_env returned the same CountingEnv twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_stand_by_is_refused(case):
+    maker, kind, text = REFUSED[case]
+    with pytest.raises(kind) as caught:
+        opened([maker])
+    assert text in str(caught.value)
+
+
+def test_the_number_is_0_or_1_and_goes_without_eager_resets():
+    with pytest.raises(ValueError, match="standby must be an integer of at most 1"):
+        pool_of([CountingEnv], standby=2)
+    with pytest.raises(ValueError, match="exclude each other"):
+        pool_of([CountingEnv], standby=1, eager_resets=True)
+
+
+# Without a pool.
+
+
+class Closing(CountingEnv):
+    """Waits at a gate in its resets, and notes that it was closed."""
+
+    closed: list[int] = []  # noqa: RUF012  # one for all, as tests look at it
+
+    def close(self):
+        self.closed.append(id(self))
+
+
+def test_both_are_closed_once():
+    Closing.closed.clear()
+    env = StandbyEnvironment(Closing)
+    members = {id(one) for one in env.members}
+    env.reset()
+    env.close()
+    env.close()
+    assert members == set(Closing.closed)
+    assert 2 == len(Closing.closed)
+
+
+def test_rows_of_a_batch_in_this_process_may_have_one_each():
+    rows = [StandbyEnvironment(functools.partial(Walk, 1)) for _ in range(2)]
+    with BatchedPyEnvironment(rows, multithreading=False) as env:
+        env.seed([3, 4])
+        found = streams.play(env, [np.stack([ACTION] * 2)] * 19)
+    for row, expected in enumerate(by_hand([3, 4], 20)):
+        assert [] == differences(expected, [row_of(step, row) for step in found])
+
+
+def test_in_real_time_an_episode_begins_within_a_tick():
+    make = functools.partial(StandbyEnvironment, functools.partial(CountingEnv, 3))
+    with RealTimeEnvironment(make, hz=10, host="virtual") as env:
+        observations = [int(env.reset().observation)]
+        observations += [int(env.step(0).observation) for _ in range(9)]
+    # Episodes are numbered by tens, in each environment on its own.
+    assert [0, 1, 2, 3, 0, 1, 2, 3, 10, 11] == observations
