@@ -738,6 +738,24 @@ def test_strangers_that_say_nothing_are_dropped_in_time(monkeypatch):
             sock.close()
 
 
+def test_a_worker_is_let_in_that_has_proved_itself_while_the_pool_was_busy(monkeypatch):
+    with (
+        awaiting_worker() as (backend, address),
+        socket.create_connection((address.host, address.port)) as worker,
+    ):
+        until(lambda: not backend.wait_events(0.0) and backend._door._strangers)
+        proof = address.token.proof(b"m" * 16)
+        worker.sendall(proof)
+        monkeypatch.setattr(module, "_TO_PROVE", 0.0)
+        # It looks at the time before it reads.
+        backend._next_glance = 0.0
+        until(lambda: not backend.wait_events(0.0) and not backend._door._strangers)
+
+        assert backend._workers[0].link
+        answer = worker.recv(ANSWER_SIZE, socket.MSG_WAITALL)
+        assert address.token.answer(proof) == answer
+
+
 def test_as_many_may_be_at_the_door_as_are_awaited(monkeypatch):
     """Workers that encrypt their links prove themselves once their process runs."""
     monkeypatch.setattr(module, "_MOST_STRANGERS", 2)

@@ -141,12 +141,21 @@ class Door:
         self._strangers.pop(stranger.fd, None)
         stranger.sock.close()
 
-    def drop_late(self, now: float, poller: Poller) -> None:
-        """Drops connections that have not proved themselves in time."""
+    def drop_late(self, now: float, poller: Poller) -> list[tuple[int, socket.socket]]:
+        """Drops connections that have not proved themselves in time.
+
+        Returns:
+            The worker and the socket of those that have, and were not read since: it
+            may be this process that was late.
+        """
         limit = _TO_PROVE if self._tls is None else _TO_PROVE_BY_TLS
+        arrived: list[tuple[int, socket.socket]] = []
         for stranger in list(self._strangers.values()):
-            if now - stranger.since > limit:
-                self._drop(stranger, poller)
+            if now - stranger.since > limit and stranger.fd in self._strangers:
+                arrived += self._hear(stranger, poller)
+                if stranger.fd in self._strangers:
+                    self._drop(stranger, poller)
+        return arrived
 
     def close(self) -> None:
         """Closes the listener, and drops who is still outside."""

@@ -309,7 +309,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             return
         self._next_glance = now + GLANCE
         with uninterrupted():
-            self._door.drop_late(now, self._poller)
+            self._let_in(self._door.drop_late(now, self._poller))
             for known in list(self._workers.values()):
                 has_ended = self._launcher.ended(known.worker)
                 if known.link is not None:
@@ -346,7 +346,10 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
 
     def _look_at_other(self, fd: int) -> None:
         # Connections are taken in, and those let in that prove themselves.
-        for worker, sock in self._door.look_at(fd, self._poller):
+        self._let_in(self._door.look_at(fd, self._poller))
+
+    def _let_in(self, arrived: list[tuple[int, socket.socket]]) -> None:
+        for worker, sock in arrived:
             known = self._workers.get(worker)
             if known is None or known.link is not None or known.is_killed:
                 sock.close()

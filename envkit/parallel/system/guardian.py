@@ -33,7 +33,8 @@ _PATIENCE = 5.0
 # A shell is there in a millisecond and takes a megabyte; Python would take twenty of
 # both. It reads "-GROUP" for a worker that starts, "+GROUP" for one that has ended
 # (its number may soon be another program's), and "done" in the end. The end of its
-# input without that word means that the parent is gone.
+# input without that word means that the parent is gone. It looks again where it has
+# found none: a process that has just begun a program shows no variables for a moment.
 _PROGRAM = """
 groups=
 while read -r word; do
@@ -50,15 +51,20 @@ while read -r word; do
 done
 for group in $groups; do kill -9 "$group"; done
 rounds=0
-while [ $rounds -lt 100 ]; do
+empty=0
+while [ $rounds -lt 100 ] && [ $empty -lt 3 ]; do
   rounds=$((rounds + 1))
   found=
   for file in $(grep -lsF "$0" /proc/[0-9]*/environ); do
     pid=${file#/proc/}
     found="$found ${pid%/environ}"
   done
-  [ -n "$found" ] || exit
-  kill -9 $found
+  if [ -n "$found" ]; then
+    kill -9 $found
+    empty=0
+  else
+    empty=$((empty + 1))
+  fi
 done
 """
 
@@ -158,13 +164,15 @@ def _end_marked(marks: list[str]) -> None:
     """Kills the processes whose mark begins like one of these."""
     wanted = [f"\0{MARK}={mark}".encode() for mark in marks]
     give_up = time.monotonic() + _PATIENCE
-    # Again, until none is left: one of them may have started another meanwhile.
-    while found := [pid for pid in _processes() if _has_mark(pid, wanted)]:
+    # Again, until none is left: one of them may have started another meanwhile, and one
+    # that has just begun a program shows no variables for a moment.
+    empty = 0
+    while time.monotonic() < give_up and empty < 2:
+        found = [pid for pid in _processes() if _has_mark(pid, wanted)]
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > give_up:
-            return
+        empty = 0 if found else empty + 1
         time.sleep(0.001)
 
 
