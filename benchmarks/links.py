@@ -5,7 +5,8 @@
 The bare socket carries as many bytes each way to as many processes, which compute
 nothing, and reads those of each process into memory of their own. Pictures come from
 environments that are batches, and the caller gets views: so hardly anything is measured
-but the way of the bytes.
+but the way of the bytes. Where the time of such a step goes is looked at once more, in
+the process of the pool and in its workers.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import functools
 import mmap
 import multiprocessing
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from environments import Working
-from side_by_side import Contender, Report, opened, options, take_turns
+from side_by_side import Contender, Figures, Report, opened, options, take_turns
 
 from envkit import ArraySpec, BoundedArraySpec, ParallelPyEnvironment, PyEnvironment
 from envkit.envs import CartPole
@@ -166,6 +168,61 @@ def compare(
     report.ratio(claim, figures["linked by Unix socket"], figures["linked"])
 
 
+def places_of_time(
+    makers: list[Callable[[], PyEnvironment]], rounds: int, seconds: float
+) -> Figures:
+    """Returns how many microseconds of a step over links go where."""
+    backend = linked([COMMAND] * WORKERS)
+    env = ParallelPyEnvironment(
+        makers, num_workers=WORKERS, backend=backend, zero_copy=True
+    )
+    spent = dict.fromkeys(("send", "fetch", "poll"), 0)
+
+    def timed(owner: Any, name: str) -> None:
+        call = getattr(owner, name)
+
+        def measured(*arguments: Any) -> Any:
+            began = time.perf_counter_ns()
+            try:
+                return call(*arguments)
+            finally:
+                spent[name] += time.perf_counter_ns() - began
+
+        setattr(owner, name, measured)
+
+    figures: Figures = {}
+    with env:
+        env.reset()
+        actions = np.zeros(env.batch_size, np.int64)
+        for worker in backend._workers.values():
+            timed(worker.link, "send")
+            timed(worker.link, "fetch")
+        timed(backend._poller, "poll")
+        for _ in range(rounds + 1):
+            spent.update(dict.fromkeys(spent, 0))
+            ran = sum(each.stepping for each in env.statistics().workers)
+            steps, began = 0, time.perf_counter()
+            while time.perf_counter() - began < seconds:
+                env.step(actions)
+                steps += 1
+            elapsed = 1e6 * (time.perf_counter() - began) / steps
+            ran = sum(each.stepping for each in env.statistics().workers) - ran
+            sent, read, waited = (
+                spent[name] / 1000 / steps for name in ("send", "fetch", "poll")
+            )
+            parts = {
+                "the pool computes": elapsed - sent - read - waited,
+                "the pool sends": sent,
+                "the pool waits": waited,
+                "of that, a worker runs its rows": 1e6 * ran / steps / WORKERS,
+                "the pool reads": read,
+                "all of it": elapsed,
+            }
+            for name, part in parts.items():
+                figures.setdefault(name, []).append(part)
+    return {name: parts[1:] for name, parts in figures.items()}
+
+
 def main() -> None:
     told = options(__doc__, rounds=7, seconds=0.5, num_envs=64).parse_args()
     report = Report("links")
@@ -186,6 +243,8 @@ def main() -> None:
         zero_copy=True,
         over_socket=2.0,
     )
+    places = places_of_time(batches, told.rounds, told.seconds)
+    report.table("where the time of the last goes, over links", places)
     report.finish(told.json)
 
 

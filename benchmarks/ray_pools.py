@@ -8,9 +8,12 @@ environment runners. These choose actions themselves and return a sample with ea
 of one step, as the others do, or of 50, which leaves out the way to a learner and back.
 They draw their actions at random, and once more from their network, two layers of 256
 units; then the pool's caller has such a network, too. Once more both have environments
-that are batches themselves. One of RLlib's runners steps the vector environment that it
-makes itself, and a pool that `to_rllib` makes, of the same environments. The cluster is
-one that is started here.
+that are batches themselves. Two actors that each step half of the environments in a
+plain loop, at the same time, say how fast two workers could be at most.
+
+One of RLlib's runners steps the vector environment that it makes itself, and a pool
+that `to_rllib` makes, of the same environments. The cluster is one that is started
+here.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import gymnasium
 import numpy as np
 import ray
 from environments import Working
-from side_by_side import Contender, Report, opened, options, take_turns
+from side_by_side import Contender, Report, microseconds, opened, options, take_turns
 
 from envkit import ParallelPyEnvironment, PyEnvironment, RestartPolicy
 from envkit.adapters import GymnasiumWrapper, to_rllib
@@ -44,6 +47,8 @@ COUNT = 5000
 POOL, CALLS, RLLIB = "pool on Ray", "two actors, a call a step", "RLlib's runners"
 POOL_ACTS, RLLIB_ACTS = f"{POOL}, with a network", f"{RLLIB}, with their network"
 POOL_BATCHES, RLLIB_BATCHES = f"{POOL}, two batches", f"{RLLIB}, two batches"
+ALONE, ALONE_BATCH = "two loops over environments", "two loops over a batch"
+ALONE_GYMNASIUM = f"{ALONE} of Gymnasium"
 OWN_VECTOR, OWN_POOL = "its own vector", f"a pool, {WORKERS} workers"
 # How RLlib makes each of them: its gym_env_vectorize_mode.
 VECTORS = {
@@ -84,6 +89,54 @@ def pool_of_batches(rows: int) -> Contender:
     env = pool_of(make, WORKERS, "ray")
     env.reset()
     return Contender(functools.partial(env.step, np.zeros(rows, np.int64)), env.close)
+
+
+class Alone:
+    """An actor that steps the environments of one worker, without anything around."""
+
+    def __init__(self, rows: int, kind: str) -> None:
+        self._actions = np.zeros(rows, np.int64)
+        if kind == ALONE_BATCH:
+            self._envs: list[Any] = [CartPole(batch_size=rows)]
+        elif kind == ALONE:
+            self._envs = [CartPole() for _ in range(rows)]
+        else:
+            self._envs = [gymnasium.make("CartPole-v1") for _ in range(rows)]
+        steps = {ALONE: self._step_rows, ALONE_BATCH: self._step_batch}
+        self._step = steps.get(kind, self._step_games)
+        for env in self._envs:
+            env.reset()
+
+    def _step_rows(self) -> None:
+        for env in self._envs:
+            env.step(0)
+
+    def _step_batch(self) -> None:
+        self._envs[0].step(self._actions)
+
+    def _step_games(self) -> None:
+        for env in self._envs:
+            _, _, is_terminated, is_truncated, _ = env.step(0)
+            if is_terminated or is_truncated:
+                env.reset()
+
+    def run(self, seconds: float) -> float:
+        """Returns how many microseconds a step of all of them takes."""
+        return microseconds(self._step, seconds)
+
+
+def alone(rows: int, kind: str) -> Contender:
+    """Returns two actors as a contender that step their halves at the same time."""
+    halves = [ray.remote(Alone).remote(rows // WORKERS, kind) for _ in range(WORKERS)]
+
+    def measure(seconds: float) -> float:
+        return max(ray.get([half.run.remote(seconds) for half in halves]))
+
+    def close() -> None:
+        for half in halves:
+            ray.kill(half)
+
+    return Contender(close=close, measure=measure)
 
 
 class Rows:
@@ -265,6 +318,8 @@ def compare(
             POOL_ACTS: functools.partial(pool_with_network, make, rows),
             POOL_BATCHES: functools.partial(pool_of_batches, rows),
         }
+        for kind in (ALONE, ALONE_BATCH, ALONE_GYMNASIUM):
+            ways[kind] = functools.partial(alone, rows, kind)
         for sample, steps in SAMPLES.items():
             play = functools.partial(runners, rows, steps)
             ways[f"{RLLIB}, {sample}"] = play
@@ -285,12 +340,16 @@ def compare(
         RLLIB_ACTS: POOL_ACTS,
         RLLIB_BATCHES: POOL_BATCHES,
     }.items():
+        most = ALONE_BATCH if ours == POOL_BATCHES else ALONE
         for sample in SAMPLES:
             slow = figures.get(f"{theirs}, {sample}")
             if slow:
                 claim = f"{name}: a {ours} is as fast as {theirs}, {sample}"
                 bar = 4.0 if sample == STEP else None
                 report.ratio(claim, slow, figures[ours], at_least=bar)
+                if ours != POOL_ACTS:
+                    claim = f"{name}: {most} are as fast as {theirs}, {sample}"
+                    report.ratio(claim, slow, figures[most])
 
 
 def ends(report: Report, rounds: int) -> None:

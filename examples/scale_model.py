@@ -245,6 +245,8 @@ def link_costs(folder: Path) -> LinkCosts:
         return LinkCosts()
     added = {}
     for title, table in json.loads(path.read_text("utf-8"))["tables"].items():
+        if "linked" not in table["figures"]:
+            continue
         envs, workers = map(int, re.findall(r"^\d+|\d+(?= workers)", title))
         figures = {name: np.median(each) for name, each in table["figures"].items()}
         added[title.partition(" ")[2]] = (

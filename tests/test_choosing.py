@@ -32,6 +32,11 @@ def test_the_table_of_choices_is_what_was_measured():
     assert tool().choices() == part("choosing", "choices"), HINT
 
 
+@pytest.mark.parametrize("name", tool().MACHINES)
+def test_the_tables_of_more_machines_are_what_was_measured(name):
+    assert tool().MACHINES[name]() == part("more_machines", name), HINT
+
+
 def test_the_plan_is_fitted_to_what_was_measured():
     def measured(text):
         """Lists which measurements there were, and what they were."""
