@@ -8,8 +8,8 @@ A target is one of
 - `"my_package.envs:make_env"`: an attribute of a module;
 - `"gymnasium:CartPole-v1"`: a scheme, and what that library calls the environment.
   The schemes are `ale`, `browsergym`, `bsuite`, `dm_control`, `dm_env_rpc`, `envpool`,
-  `gym`, `gymnasium`, `gymnax`, `minigrid`, `openenv`, `pettingzoo`, `ple`, `pysc2`,
-  `universe`, `vizdoom` and `vnc`, and those that installed packages add;
+  `gym`, `gymnasium`, `gymnax`, `minari`, `minigrid`, `openenv`, `pettingzoo`, `ple`,
+  `pysc2`, `universe`, `vizdoom` and `vnc`, and those that installed packages add;
 - anything that can be called and returns an environment.
 
 A constructor made from a string pickles as that string, so it travels to a worker that
@@ -511,6 +511,10 @@ _SCHEMES = {
         "envkit.adapters.gymnasium.suite:load", "gymnasium", "gymnasium"
     ),
     "gymnax": _Scheme("envkit.adapters.jax.gymnax:load", "gymnax", "gymnax"),
+    # A dataset may be on this machine or not, so its id is an address.
+    "minari": _Scheme(
+        "envkit.minari:MinariReplay", "minari", "minari", address="D4RL/door/human-v2"
+    ),
     "minigrid": _Scheme("envkit.adapters.minigrid:load", "minigrid", "minigrid"),
     "openenv": _Scheme(
         "envkit.adapters.openenv:load",

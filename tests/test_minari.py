@@ -67,6 +67,24 @@ def content(recording):
 # A recording as a dataset.
 
 
+def test_make_replays_a_dataset_of_this_machine(tmp_path):
+    recording = record_catch(tmp_path / "catch")
+    to_minari(recording.path, "catch/random-v0")
+
+    env = make("minari:catch/random-v0", episodes=[1])
+
+    assert isinstance(env, MinariReplay)
+    (_, episode, *_) = recording.episodes()
+    observations = episode.column("observation")
+    played = [env.reset(), *(env.step(env.recorded_action()) for _ in observations[1:])]
+    assert np.array_equal(observations, [each.observation for each in played])
+
+
+def test_make_downloads_nothing_unless_asked():
+    with pytest.raises(FileNotFoundError):
+        make("minari:D4RL/door/human-v2")
+
+
 def test_minari_reads_what_was_recorded(tmp_path):
     recording = record_catch(tmp_path / "catch")
 

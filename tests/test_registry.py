@@ -27,7 +27,7 @@ from tests.comparing import told
 BUILT_IN = "Bandit, CartPole, Catch, GridWorld, TicTacToe"
 SCHEMES = (
     "ale, browsergym, bsuite, dm_control, dm_env_rpc, envpool, gym, gymnasium, gymnax, "
-    "minigrid, openenv, pettingzoo, ple, pysc2, universe, vizdoom, vnc"
+    "minari, minigrid, openenv, pettingzoo, ple, pysc2, universe, vizdoom, vnc"
 )
 
 

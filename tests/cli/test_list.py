@@ -330,6 +330,7 @@ KNOWN = {
     "gym": "CartPole-v1",
     "gymnasium": "CartPole-v1",
     "gymnax": "CartPole-v1",
+    "minari": None,
     "minigrid": "MiniGrid-Empty-5x5-v0",
     "openenv": None,
     "pettingzoo": "classic/tictactoe_v3",
