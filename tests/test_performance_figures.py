@@ -98,6 +98,56 @@ def test_a_page_may_have_the_ratios_alone(folder):
     ) == text
 
 
+@pytest.mark.slow
+def test_what_was_not_measured_is_named_below_its_table(folder):
+    result = json.loads((folder / "here.json").read_text())
+    result["tables"][TABLE]["figures"] |= {"Slow": [], "Slower, 2 workers": []}
+    (folder / "here.json").write_text(json.dumps(result))
+    text = written(
+        folder, "docs/page.md", "<!-- figures: here -->\n<!-- end of figures -->\n"
+    )
+    assert (
+        "| ideal | 50 | 50 |\n\nNot measured here: Slow; Slower, 2 workers.\n" in text
+    )
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_readme_has_two_environments(folder):
+    """TF-Agents runs apart, so its bar follows from its ratio there."""
+    result = json.loads((folder / "here.json").read_text())
+    loop, envpool = "a loop over Gymnasium's", "EnvPool (its own, in C++)"
+
+    def write(name, title, figures, ending, **ratios):
+        result["tables"] = {title: {"unit": "us", "figures": figures}}
+        result["ratios"] = [
+            {"claim": f"as fast as {name}{ending}", "ratio": ratio}
+            for name, ratio in ratios.items()
+        ]
+        (folder / f"{name}.json").write_text(json.dumps(result))
+
+    cheap = {"envkit": [200.0], loop: [384.0], envpool: [100.0]}
+    write("parallel_step", TABLE, cheap, "", **{loop: 1.92, envpool: 0.5})
+    title = "one step of 16 of Pong-v5, 2 workers"
+    dear = {"envkit": [4000.0], loop: [8000.0], envpool: []}
+    ratios = {loop: 2.0, envpool: None}
+    write("games", title, dear, ", 16 of Pong-v5", **ratios)
+    apart = "TF-Agents ParallelPyEnvironment"
+    write("tf_agents", TABLE, cheap, "", **{apart: 20.0})
+
+    text = written(
+        folder, "README.md", "<!-- picture: speed -->\n<!-- end of figures -->\n"
+    )
+    assert (
+        "Steps per second of 64 of Gymnasium's CartPole-v1, 6 us a step, and of 16 of "
+        "Atari's Pong-v5, 500 us a step](https://raw.githubusercontent.com/" in text
+    )
+    assert f"| {loop} | 1.92 | 2 |\n| {envpool} | 0.5 |  |\n| {apart} | 20 |  |" in text
+    assert f"Empty is what was not measured: {envpool}.\n" in text
+    picture = (folder / "docs/pictures/speed.svg").read_text()
+    for speed in ("320,000", "640,000", "16,000", "4,000", "2,000"):
+        assert f"<!-- {speed} -->" in picture
+
+
 def test_of_the_soak_a_page_has_what_was_tried_and_what_held(folder):
     result = {
         "steps": 1_000_000,
