@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_backend",
+    "as_bytes",
     "as_constructors",
     "as_episodes",
     "as_policy",
@@ -239,9 +240,23 @@ def as_timeout(name: str, given: Any) -> float | None:
 
 def as_episodes(given: Any) -> int | None:
     """Returns after how many episodes an environment is built anew, if it is."""
+    return _as_limit(
+        "max_episodes_per_env must be an integer of at least 1, or None, got", given
+    )
+
+
+def as_bytes(given: Any) -> int | None:
+    """Returns how much memory a worker may hold, if that is limited."""
+    return _as_limit(
+        "max_worker_memory must be a whole number of bytes, such as 2 * 2**30, or "
+        "None, got",
+        given,
+    )
+
+
+def _as_limit(must: str, given: Any) -> int | None:
     if given is None:
         return None
-    must = "max_episodes_per_env must be an integer of at least 1, or None, got"
     if isinstance(given, bool) or not isinstance(given, numbers.Integral):
         raise TypeError(f"{must} {describe(given)}.")
     if given < 1:

@@ -65,6 +65,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         eager_resets: bool = False,
         max_episodes_per_env: int | None = None,
         standby: int = 0,
+        max_worker_memory: int | None = None,
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -87,6 +88,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             "eager_resets": eager_resets,
             "max_episodes_per_env": max_episodes_per_env,
             "standby": standby,
+            "max_worker_memory": max_worker_memory,
         }
         if num_workers == "auto":
             env_constructors, backend, num_workers = self._choose_workers(

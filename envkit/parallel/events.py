@@ -386,6 +386,9 @@ class Events:
         was_ready, entry.is_ready = entry.is_ready, False
         entry.start_by = None
         rows.slab.staff[worker, PROCESS] = NO_PROCESS
+        if entry.is_leaving:  # That was intended, and its rows have been noted.
+            entry.is_leaving, entry.restart_at = False, now
+            return
         if not was_ready and not was_starting:
             return  # It failed to start, which has been dealt with.
         block = np.arange(*rows.layout.blocks[worker])

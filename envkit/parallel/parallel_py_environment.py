@@ -159,6 +159,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         eager_resets: bool = False,
         max_episodes_per_env: int | None = None,
         standby: int = 0,
+        max_worker_memory: int | None = None,
     ) -> None:
         """Starts the workers and waits until every environment is built.
 
@@ -198,6 +199,8 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
                 where it leaks; `None` for never.
             standby: 1 for a second environment for each row. While one plays, the other
                 is reset in a thread of the worker, and episodes alternate.
+            max_worker_memory: How many bytes a worker may hold; one that holds more is
+                replaced where episodes end. `None` for no limit.
         """
         super().__init__()
         self._blocking = bool(blocking)
@@ -217,6 +220,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             "eager_resets": eager_resets,
             "max_episodes_per_env": max_episodes_per_env,
             "standby": standby,
+            "max_worker_memory": max_worker_memory,
         }
         if num_workers == "auto":
             open_pool = functools.partial(ParallelPyEnvironment, blocking=blocking)

@@ -38,6 +38,7 @@ from envkit.parallel.slab import (
     shareable,
 )
 from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.parallel.turnover import Turnover
 from envkit.parallel.worker.environments import with_seeds
 from envkit.parallel.workers import (
     FIRST_NOTICE,
@@ -114,6 +115,8 @@ class Pool:
             self._events = Events(
                 backend, self._workers, rows, options, self._now, self._recovery
             )
+            self._turnover = self._turnover_of(rows)
+            self._has_sent_ahead = False
             timeout = options.step_timeout
             self._patience = FIRST_NOTICE if timeout is None else min(timeout, LOOK)
         except BaseException as error:
@@ -157,6 +160,37 @@ class Pool:
         rows.note = recovery.note
         return recovery
 
+    def _turnover_of(self, rows: Rows) -> Turnover | None:
+        """Returns what replaces workers that hold too much memory, if that is asked."""
+        limit, backend = self._options.max_memory, self._backend
+        if limit is None:
+            return None
+        if not backend.can_kill or not backend.keeps_states:
+            raise ValueError(
+                "max_worker_memory must be None here: the workers of "
+                f"backend={backend.name!r} are no processes of this pool that it could "
+                "replace."
+            )
+        return Turnover(rows, self._workers, backend, limit, self._now)
+
+    @property
+    def replaced(self) -> list[int]:
+        """How often each worker was replaced because it held too much memory."""
+        return [worker.replaced for worker in self._workers.workers]
+
+    def _turn_over(self, turnover: Turnover) -> None:
+        """Replaces workers that hold too much memory, where episodes have ended."""
+        # Unless seeds or options were sent ahead, which the new ones would not have.
+        if self._has_sent_ahead or not (workers := turnover.due()):
+            return
+        try:
+            for worker in workers:
+                turnover.replace(worker, self._ask_once, self._events.wait)
+        finally:
+            if self._recovery is not None:
+                self._recovery.note_states()
+            self._events.note_plain()
+
     @property
     def recovered(self) -> Sequence[int]:
         """For each worker, how many environments have continued after a crash."""
@@ -177,6 +211,9 @@ class Pool:
         Actions have been written before. Which rows failed, `errors` says.
         """
         # Hot: called once per batch step.
+        if self._turnover is not None and self._turnover.due():
+            self.run(self._all_rows, STEP)
+            return
         try:
             began = self._now()
             if self._has_objects:
@@ -256,7 +293,9 @@ class Pool:
         self.is_regular = False
         if self._recovery is not None and self._events.is_plain:
             self._renew_anchors()
-            self.is_regular = False
+        if self._turnover is not None:
+            self._turn_over(self._turnover)
+        self.is_regular = self._has_sent_ahead = False
         if self._events.is_plain:
             self.rows.request(rows, command)
         else:
@@ -428,6 +467,8 @@ class Pool:
             recovery.take_over(self._recovery)
         self._recovery = recovery
         self._events.move(rows, recovery)
+        if self._turnover is not None:
+            self._turnover.move(rows)
         self.is_regular = self._events.is_plain and rows.are_aligned()
         old.staff[:, PROCESS] = MOVED
         before.close()
@@ -452,9 +493,9 @@ class Pool:
         Rows that are busy are waited for first. All workers answer at the same time.
         """
         if self._recovery is None:
-            return self.answers(self.post(method, envs, arguments), envs)
+            return self._ask_once(method, envs, arguments)
         try:
-            results = self.answers(self.post(method, envs, arguments), envs)
+            results = self._ask_once(method, envs, arguments)
         except WorkerError:
             # Environments that continue have not been asked, and may be once more.
             if not self.is_replacing() or may_change(method, arguments[0]):
@@ -463,6 +504,11 @@ class Pool:
         # The question may have left some of them without an anchor.
         self._renew_anchors()
         return results
+
+    def _ask_once(
+        self, method: str, envs: Sequence[int], arguments: Sequence[Any]
+    ) -> list[Any]:
+        return self.answers(self.post(method, envs, arguments), envs)
 
     def post(
         self, method: str, envs: Sequence[int], arguments: Sequence[Any]
@@ -481,6 +527,7 @@ class Pool:
             rows,
         )
         self.check_alive(rows, method)
+        self._has_sent_ahead |= method in ("reset", "seed", "seed_rows")
         text = question_text(method, arguments)
         questions = []
         for worker, positions in by_worker.items():

@@ -119,6 +119,7 @@ class PoolEnvironment:
         standby: int,
         rings_each_row: bool,
         max_episodes_per_env: int | None = None,
+        max_worker_memory: int | None = None,
     ) -> None:
         """Checks what was given, and starts the pool."""
         # Loaded with the first pool: a program that only names the class, or that a
@@ -149,6 +150,7 @@ class PoolEnvironment:
             eager_resets=checked_flag("eager_resets", eager_resets),
             max_episodes=arguments.as_episodes(max_episodes_per_env),
             standby=arguments.as_standby(standby, eager_resets),
+            max_memory=arguments.as_bytes(max_worker_memory),
         )
         try:
             # After everything else has been checked, because it opens files.
@@ -985,6 +987,7 @@ class PoolEnvironment:
                 hidden_seconds=meters[index][HIDDEN_NS] / 1e9,
                 awaited_seconds=meters[index][AWAITED_NS] / 1e9,
                 rebuilds=meters[index][REBUILDS],
+                replaced=self._pool.replaced[index],
             )
             for index, (pid, host, alive, resident, rows) in enumerate(
                 self._pool.worker_facts()

@@ -399,6 +399,12 @@ class Rows:
             self.begin[row] = begin
             self._begin_at[row] = 0.0
 
+    def note_carried(self, rows: Sequence[int]) -> None:
+        """Notes that new environments have the states of those before them."""
+        for row in rows:
+            self.begin[row] = 0
+            self._cut[row] = False
+
     def take_up(self, row: int, command: int) -> None:
         """Takes up a command for an environment that is new, or not there now.
 

@@ -30,6 +30,8 @@ class WorkerStatistics:
         awaited_seconds: How long the other resets took, where some are hidden.
         rebuilds: How many environments were built anew because they had had
             `max_episodes_per_env` episodes.
+        replaced: How often it was replaced because it held more than
+            `max_worker_memory`.
     """
 
     worker: int
@@ -48,6 +50,7 @@ class WorkerStatistics:
     hidden_seconds: float = 0.0
     awaited_seconds: float = 0.0
     rebuilds: int = 0
+    replaced: int = 0
 
     @property
     def seconds_per_step(self) -> float:
@@ -108,6 +111,11 @@ class PoolStatistics:
     def rebuilds(self) -> int:
         """How many environments were built anew after `max_episodes_per_env`."""
         return sum(worker.rebuilds for worker in self.workers)
+
+    @property
+    def replaced(self) -> int:
+        """How often workers were replaced that held more than `max_worker_memory`."""
+        return sum(worker.replaced for worker in self.workers)
 
     @property
     def resident_bytes(self) -> int:

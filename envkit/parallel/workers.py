@@ -82,6 +82,7 @@ class PoolOptions:
     eager_resets: bool = False
     max_episodes: int | None = None
     standby: int = 0
+    max_memory: int | None = None
 
     def timeout_of(self, command: int) -> float | None:
         """Returns how long a row may take to answer a command."""
@@ -125,6 +126,8 @@ class Worker:
         kill_reason: What was wrong when the pool itself ended it: the timeout that
             had passed.
         question: The question it is answering.
+        is_leaving: Whether it was ended because it holds too much memory.
+        replaced: How often it was replaced because of that.
     """
 
     __slots__ = (
@@ -133,12 +136,14 @@ class Worker:
         "crash",
         "first_env",
         "host",
+        "is_leaving",
         "is_ready",
         "is_spared",
         "is_starting",
         "kill_reason",
         "pid",
         "question",
+        "replaced",
         "restart_at",
         "start_by",
     )
@@ -158,6 +163,8 @@ class Worker:
         self.crash: WorkerError | None = None
         self.kill_reason: float | None = None
         self.question: Question | None = None
+        self.is_leaving = False
+        self.replaced = 0
 
     @property
     def process(self) -> int:
@@ -608,8 +615,9 @@ class Workers:
         )
 
     def restarts_of(self, env: int, worker: int) -> int:
-        """Returns how often the worker of an environment was restarted, ever."""
-        return self.restarts[worker] + self.earlier_restarts[env]
+        """Returns how often the worker of an environment was started again, ever."""
+        again = self.restarts[worker] + self.workers[worker].replaced
+        return again + self.earlier_restarts[env]
 
     def _job(self, index: int) -> WorkerJob:
         worker = self.workers[index]
