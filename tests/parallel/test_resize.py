@@ -87,8 +87,9 @@ SETTINGS = hypothesis.settings(
 class Alone:
     """What a pool is to show: each environment in a pool of its own."""
 
-    def __init__(self, make, order, size, seed):
+    def __init__(self, make, order, size, seed, **options):
         self._make, self._order, self._seed = make, order, seed
+        self._options = options
         self._width = 2 if make is two else 1
         self.envs = []
         self.resize(size)
@@ -100,7 +101,10 @@ class Alone:
         del self.envs[size // self._width :]
         for first in range(len(self.envs) * self._width, size, self._width):
             env = ParallelPyEnvironment(
-                [self._make], backend="inline", autoreset=self._order
+                [self._make],
+                backend="inline",
+                autoreset=self._order,
+                **self._options,
             )
             env.seed(seeds[first : first + self._width])
             env.reset()
@@ -246,7 +250,8 @@ def check(backend, kind, order, moves, size, workers=2, deaths=None, **options):
     with env:
         env.seed(7)
         env.reset()
-        alone = Alone(make, order, size, 7)
+        layers = {"max_episodes_per_env", "standby"} & set(options)
+        alone = Alone(make, order, size, 7, **{name: options[name] for name in layers})
         try:
             program = Program(env, alone, make)
             for index, (name, value) in enumerate(moves):
@@ -309,6 +314,12 @@ PLAN = [
     ("step", None),
     ("step", None),
 ]
+
+
+@pytest.mark.parametrize("order", list(AutoReset))
+@pytest.mark.parametrize("option", ["max_episodes_per_env", "standby"])
+def test_environments_in_layers_of_the_pool_go_on_as_well(option, order):
+    check("inline", "walk", order, PLAN + PLAN, 3, **{option: 1})
 
 
 @pytest.mark.parametrize("order", list(AutoReset))
