@@ -150,3 +150,30 @@ class Telling(PyEnvironment):
         if self._current == self.length(self._env_id):
             return termination(shown, reward)
         return transition(shown, reward)
+
+
+class Resetting(PyEnvironment):
+    """Waits in its resets, and less in its steps; episodes have one length."""
+
+    def __init__(self, reset: float, step: float, steps: int) -> None:
+        """Prepares; seconds that a reset and a step take, and steps of an episode."""
+        super().__init__(handle_auto_reset=True)
+        self._seconds, self._steps, self._left = (reset, step), steps, 0
+
+    def observation_spec(self) -> ArraySpec:
+        return ArraySpec((), np.int64)
+
+    def action_spec(self) -> BoundedArraySpec:
+        return BoundedArraySpec((), np.int64, 0, 1)
+
+    def _reset(self) -> TimeStep:
+        time.sleep(self._seconds[0])
+        self._left = self._steps
+        return restart(np.array(self._left))
+
+    def _step(self, action: np.ndarray) -> TimeStep:
+        time.sleep(self._seconds[1])
+        self._left -= 1
+        if self._left:
+            return transition(np.array(self._left), 0.0)
+        return termination(np.array(0), 1.0)
