@@ -273,9 +273,22 @@ def as_validate(given: Any) -> str:
     )
 
 
-def as_standby(given: Any, eager_resets: Any) -> int:
-    """Returns how many environments stand by for each one: none or one."""
+def as_standby(given: Any, eager_resets: Any, elsewhere: bool) -> int:
+    """Returns how many environments stand by for each one: none or one.
+
+    Args:
+        given: What was asked for.
+        eager_resets: Whether environments are reset right after a `LAST`.
+        elsewhere: Whether servers have the environments.
+    """
     standby = limited_size("standby", given, least=0, most=1)
+    if elsewhere and (standby or eager_resets):
+        name = "standby" if standby else "eager_resets"
+        raise ValueError(
+            f"{name} must be {0 if standby else False} for environments of servers, "
+            "which reset them when they are asked. Let the server offer environments "
+            "for which others stand by: StandbyEnvironment."
+        )
     if standby and eager_resets:
         raise ValueError(
             "standby=1 and eager_resets=True exclude each other: an environment that "

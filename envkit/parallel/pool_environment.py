@@ -149,7 +149,9 @@ class PoolEnvironment:
             rings_each_row=rings_each_row,
             eager_resets=checked_flag("eager_resets", eager_resets),
             max_episodes=arguments.as_episodes(max_episodes_per_env),
-            standby=arguments.as_standby(standby, eager_resets),
+            standby=arguments.as_standby(
+                standby, eager_resets, arguments.takes_names(backend)
+            ),
             max_memory=arguments.as_bytes(max_worker_memory),
         )
         try:

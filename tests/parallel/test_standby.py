@@ -377,6 +377,9 @@ def test_the_number_is_0_or_1_and_goes_without_eager_resets():
         pool_of([CountingEnv], standby=2)
     with pytest.raises(ValueError, match="exclude each other"):
         pool_of([CountingEnv], standby=1, eager_resets=True)
+    for how, name in (({"standby": 1}, "standby"), ({"eager_resets": True}, "eager")):
+        with pytest.raises(ValueError, match=f"{name}.* must be .* of servers"):
+            pool_of(["Catch"], "tcp://127.0.0.1:1", **how)
 
 
 # Without a pool.
