@@ -170,6 +170,16 @@ def test_an_asynchronous_pool_builds_them_anew():
     assert shown == [[0, 0], [1, 1], [0, 0], [1, 1]]
 
 
+def test_environments_that_stand_by_are_built_anew_together():
+    with ParallelPyEnvironment(
+        [SHORT] * 2, backend="inline", standby=1, max_episodes_per_env=2
+    ) as env:
+        shown = observations(env, 40)
+
+    # Each of the two has one episode before both are built anew.
+    assert shown == [[0, 0], [1, 1]] * 20
+
+
 def test_make_takes_it():
     with envkit.make(
         SHORT, num_envs=1, backend="inline", max_episodes_per_env=1

@@ -96,7 +96,7 @@ class EnvironmentHost:
         for index in range(len(self.job.constructors)):
             try:
                 env = self._construct(index)
-                self._known.update(self._ids_of(env))
+                self._known.update(map(id, self._parts_of(env)))
                 self.envs.append(self._seated(index, env))
             except BaseException as error:
                 self.let_through(error)
@@ -150,7 +150,8 @@ class EnvironmentHost:
 
     def _replaced(self, index: int, old: Any) -> Any:
         """Closes an environment, and builds another one in its place."""
-        known = self._ids_of(old)
+        # Kept until the next one is there, which would else be found in their places.
+        before = self._parts_of(old)
         # Anything may be wrong with the old one; what its close() says is not news.
         try:
             old.close()
@@ -158,8 +159,8 @@ class EnvironmentHost:
             self.let_through(error)
             print(*lines_at_close([error]), file=sys.stderr)
         env = self._construct(index)
-        self._known.difference_update(known)
-        self._known.update(self._ids_of(env))
+        self._known.difference_update(map(id, before))
+        self._known.update(map(id, self._parts_of(env)))
         return env
 
     def _seated(self, index: int, env: Any) -> Any:
@@ -225,7 +226,7 @@ class EnvironmentHost:
     def keep(self, count: int) -> list[BaseException]:
         """Closes all but the first environments; returns what `close` raised."""
         for env in self.built()[count:]:
-            self._known.difference_update(self._ids_of(env))
+            self._known.difference_update(map(id, self._parts_of(env)))
         gone = self.envs[count:]
         # The list stays the same one, because others have it, too.
         del self.envs[count:], self._seeds[count:], self._rebuilds[count:]
@@ -260,9 +261,9 @@ class EnvironmentHost:
             after_reset=functools.partial(end_fork, self.forked),
         )
 
-    def _ids_of(self, env: Any) -> set[int]:
-        """Returns what tells an environment, and one that stands by, from others."""
-        return {id(one) for one in (env, *(env.members if self.job.standby else ()))}
+    def _parts_of(self, env: Any) -> tuple[Any, ...]:
+        """Returns an environment, and those that take turns in it."""
+        return (env, *(env.members if self.job.standby else ()))
 
     def _single(self, index: int) -> Any:
         """Calls a constructor; refuses a result that a pool cannot use."""
