@@ -43,7 +43,7 @@ import numpy as np
 from envkit import nest
 from envkit.actions import FLOATS, PythonNumbers
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.system.shared_memory import fence
+from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence, full_fence
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import DeclaredInfo, EnvironmentSpec
 from envkit.time_step import STEP_TYPE_SPEC, StepType, TimeStep
@@ -52,6 +52,7 @@ from envkit.types import Array
 __all__ = [
     "ANY_INFO",
     "AWAITED_NS",
+    "AWAKE",
     "BEGUN_INFO",
     "BUSY_NS",
     "CLOSED",
@@ -127,6 +128,9 @@ STEPS, RESETS, BUSY_NS, WAITING_NS, RUNS, LAST_CPU, RESIDENT = range(7)
 HIDDEN_RESETS, HIDDEN_NS, AWAITED_NS = range(7, 10)
 # How many environments were built anew after so many episodes.
 REBUILDS = 10
+# Whether it is going to look at `announcements` before it sleeps, so that it needs no
+# ring.
+AWAKE = 11
 # How many places a line has.
 METERS = 16
 
@@ -368,6 +372,8 @@ class Slab:
             written that was asked for, so a worker that watches it sees all or nothing.
         asking: One number: what `announcements` is going to be while rows are being
             asked, and is at other times.
+        awaits_all: One number: whether the parent waits for the answers of all rows, so
+            that one ring is enough.
         messages: One number: how often messages were announced, to any worker. It
             grows before they are sent.
         sequence: The number of each row's last request.
@@ -397,6 +403,7 @@ class Slab:
         self._modes = modes
         self.order = view_of(modes[0:1])
         self.notes_infos = view_of(modes[1:2])
+        self.awaits_all = view_of(modes[2:3])
         self.announcements = view_of(modes[8:16].view(np.uint64))
         self.asking = view_of(modes[16:24].view(np.uint64))
         self.messages = view_of(modes[24:32].view(np.uint64))
@@ -496,6 +503,24 @@ class Slab:
         finally:
             fence()
             self.announcements[0] = self.asking[0]
+
+    def await_all(self, is_all: bool) -> None:
+        """Tells workers whether the parent waits for the answers of all rows."""
+        # Hot: called once per batch of any size.
+        if self.awaits_all[0] != is_all:
+            self.awaits_all[0] = is_all
+            # A worker that has read what was there before has marked its rows, which
+            # the parent sees now.
+            full_fence()
+
+    def is_awaited(self) -> bool:
+        """True if the parent is to be woken for the rows that have just answered."""
+        # Hot: called once per batch of any size, by workers.
+        if not KEEPS_ORDER:
+            return True
+        # Of two workers that are done at once, one sees that the other is.
+        full_fence()
+        return not self.awaits_all[0] or self.all_answered()
 
     def all_answered(self) -> bool:
         """True if no row owes an answer."""

@@ -30,6 +30,7 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.slab import (
+    AWAKE,
     BUSY_NS,
     RAISED,
     RESET,
@@ -42,10 +43,10 @@ from envkit.parallel.slab import (
     slot_of,
 )
 from envkit.parallel.system.doorbell import MESSAGE, Doorbell
-from envkit.parallel.system.shared_memory import SharedBlock
+from envkit.parallel.system.shared_memory import KEEPS_ORDER, SharedBlock
 from envkit.testing import CountingEnv, CrashingEnv
 from tests import residue
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(
     not residue.ON_LINUX, reason="a pidfd tells that a process has ended"
@@ -222,6 +223,62 @@ def test_a_worker_rings_once_however_many_rows_it_ran():
         rings = peer.done.drain()
         assert rings in (0, 1)
         assert 1 == peer.slab.meters[1][RUNS]
+
+
+in_order = pytest.mark.skipif(
+    not KEEPS_ORDER, reason="elsewhere each worker rings, and is rung for"
+)
+
+
+@in_order
+def test_the_worker_that_is_the_last_rings_where_all_rows_are_awaited():
+    with worker(CountingEnv) as peer:
+        peer.bind()
+        peer.slab.await_all(True)
+        peer.slab.request(np.array([0, 2]), RESET)
+        peer.bell.ring()
+        assert until(lambda: peer.slab.answered[2] == peer.slab.sequence[2])
+        peer.ask("access", ("batched",))  # By then it would have rung.
+        rings = peer.done.drain()
+        peer.slab.answered[0] = peer.slab.sequence[0]  # As another worker does.
+
+        assert 0 == rings
+        assert [(1, 1)] == peer.run(STEP)
+
+
+class Held(CountingEnv):
+    """Takes a step when there is a byte in a pipe."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def _step(self, action):
+        pipe = os.open(self.path, os.O_RDWR)  # It waits for no other end.
+        os.read(pipe, 1)
+        os.close(pipe)
+        return super()._step(action)
+
+
+@in_order
+@pytest.mark.parametrize("lingers", [False, True])
+def test_a_worker_that_is_awake_needs_no_ring(tmp_path, lingers):
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR)
+    with worker(functools.partial(Held, tmp_path / "pipe"), CountingEnv) as peer:
+        peer.bind(lingers)
+        meters = peer.slab.meters[1]
+        peer.run(RESET, rows=(2, 3))
+        peer.slab.request(np.array([2]), STEP)
+        peer.bell.ring()
+        # Asked for a step that does not end yet, it is awake, or is going to be.
+        assert until(lambda: meters[AWAKE])
+        peer.slab.request(np.array([3]), STEP)
+        os.write(pipe, b"!")
+        assert until(lambda: (peer.slab.answered == peer.slab.sequence).all())
+        assert [(1, 1), (1, 1)] == [peer.answer(2), peer.answer(3)]
+        assert until(lambda: not meters[AWAKE])  # It sleeps.
+    os.close(pipe)
 
 
 def test_a_worker_may_ring_for_each_row():

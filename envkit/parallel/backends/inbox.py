@@ -78,6 +78,8 @@ class Inbox:
     ) -> deque[Event]:
         # Hot: called once per batch step.
         queue = self.queue
+        if self.slab is not None:
+            self.slab.await_all(owing == 0)
         now = time.monotonic()
         # Here too, because a caller whose workers answer at once never waits.
         look(now)

@@ -40,7 +40,7 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
-from envkit.parallel.slab import LAST_CPU, Slab, SlabLayout
+from envkit.parallel.slab import AWAKE, LAST_CPU, Slab, SlabLayout
 from envkit.parallel.system.cpus import available_cpus, current_cpu
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import (
@@ -51,7 +51,7 @@ from envkit.parallel.system.doorbell import (
 from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.lifeline import MARK, forget_in_forks
 from envkit.parallel.system.poller import Poller
-from envkit.parallel.system.shared_memory import SharedBlock
+from envkit.parallel.system.shared_memory import SharedBlock, full_fence
 from envkit.types import Array
 
 __all__ = ["ProcessBackend"]
@@ -96,8 +96,9 @@ class ProcessBackend:
         self._bells: dict[int, Doorbell] = {}
         # Those that have rows.
         self._bound: set[WorkerProcess] = set()
-        # Where each worker was when it last went to sleep.
+        # Where each worker was when it last went to sleep, and whether it is awake.
         self._last_cpus: Array = np.zeros(0, np.int64)
+        self._awake: Array = np.zeros(0, np.int64)
         self._poller = Poller()
         self._done = Doorbell.create()
         self._poller.register_bell(self._done.fileno())
@@ -179,6 +180,7 @@ class ProcessBackend:
         if before is not None:
             slab.take_over(before)
         self._last_cpus = slab.meters[:, LAST_CPU]
+        self._awake = slab.meters[:, AWAKE]
         # Workers that linger let this process have their CPU when it needs one; if it
         # lingered as well, it would take theirs.
         self._lingers = may_linger(len(layout.blocks) + 1)
@@ -200,6 +202,8 @@ class ProcessBackend:
     def _bind(self, worker: int) -> None:
         assert self._slab is not None
         assert self._block is not None
+        # What stands there is of another worker, or of other rows.
+        self._slab.meters[worker, AWAKE] = 0
         process, fds = self._workers[worker], [self._block.fd]
         is_new = process not in self._bound
         if is_new:
@@ -232,16 +236,18 @@ class ProcessBackend:
             self._ring(set(self._worker_of_row[rows].tolist()))
 
     def _ring(self, workers: Iterable[int]) -> None:
-        """Wakes workers, last of all those who slept on the CPU that is used here.
+        """Wakes workers that sleep, last of all those who did on the CPU used here.
 
         That CPU is free when the caller waits. If they were first, the system would
         send them elsewhere, to where the others are, and two would share one CPU.
         """
         # Hot: called once per batch step.
-        bells, last_cpus = self._bells, self._last_cpus
+        bells, last_cpus, awake = self._bells, self._last_cpus, self._awake
         here, last = current_cpu(), []
+        # One that falls asleep now sees what was asked, or is seen to be asleep.
+        full_fence()
         for worker in workers:
-            if worker in bells:
+            if worker in bells and not awake[worker]:
                 if last_cpus[worker] == here:
                     last.append(worker)
                 else:
@@ -540,7 +546,7 @@ class ProcessBackend:
         if self._block is not None:
             self._block.close()
         self._block = self._slab = self._inbox.slab = None
-        self._last_cpus = np.zeros(0, np.int64)
+        self._last_cpus = self._awake = np.zeros(0, np.int64)
 
 
 def _launcher(start_method: str, worker_env: Mapping[str, str]) -> Launcher:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import mmap
 
-__all__ = ["KEEPS_ORDER", "SharedBlock", "anonymous_file", "available_bytes", "fence"]
+__all__ = [
+    "KEEPS_ORDER",
+    "SharedBlock",
+    "anonymous_file",
+    "available_bytes",
+    "fence",
+    "full_fence",
+]
 
 # There, a processor shows its stores to others in the order in which it made them.
 KEEPS_ORDER = platform.machine().lower() in {"x86_64", "amd64", "i686", "i386"}
@@ -31,6 +38,17 @@ def fence() -> None:
     if not KEEPS_ORDER:
         with _barrier:
             pass
+
+
+def full_fence() -> None:
+    """Makes stores from before this visible to others before anything is read after it.
+
+    Of two processes that each store one thing, call this, and read what the other
+    stores, one at least reads the new value. That holds where `KEEPS_ORDER` is true:
+    there the instruction that takes a lock waits for the stores before it.
+    """
+    with _barrier:
+        pass
 
 
 class SharedBlock:

@@ -44,6 +44,7 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.slab import (
+    AWAKE,
     BUSY_NS,
     LAST_CPU,
     RUNS,
@@ -56,7 +57,7 @@ from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.cpus import current_cpu
 from envkit.parallel.system.doorbell import MESSAGE, Doorbell, is_readable, linger
 from envkit.parallel.system.lifeline import end_with, mark_helpers
-from envkit.parallel.system.shared_memory import SharedBlock
+from envkit.parallel.system.shared_memory import KEEPS_ORDER, SharedBlock, full_fence
 from envkit.parallel.worker.environments import end_fork, lines_at_close, run_setup
 from envkit.parallel.worker.runner import EnvRunner
 from envkit.specs.environment_spec import EnvironmentSpec
@@ -253,7 +254,8 @@ class _Worker:
         """
         bell, done = self._bells
         runner = self._runner
-        clock, now = RunClock(view_of(slab.meters[worker])), time.perf_counter_ns
+        meters = view_of(slab.meters[worker])
+        clock, now = RunClock(meters), time.perf_counter_ns
         runner.before_last_mark = clock.count
         run_pending, due = runner.run_pending, runner.due
         if slab.private_actions:
@@ -265,6 +267,12 @@ class _Worker:
 
         def has_been_asked() -> bool:
             return announcements[0] != seen
+
+        def falls_asleep() -> bool:
+            # Either this sees what is asked now, or the parent sees that it must ring.
+            meters[AWAKE] = 0
+            full_fence()
+            return not has_been_asked()
 
         # Requests and messages of this slab may have been rung for before.
         is_awake = has_message = True
@@ -287,13 +295,16 @@ class _Worker:
                 if self._order is not None:
                     order, self._order = self._order, None
                     return order, owed
+            meters[AWAKE] = KEEPS_ORDER
             seen = announcements[0]
             ran = run_pending()
             if ran > 0:
-                done.ring()
+                if slab.is_awaited():
+                    done.ring()
                 is_awake = lingers and linger(has_been_asked)
             elif ran < 0:
                 is_awake = has_message = True
+            is_awake = is_awake or not falls_asleep()
 
     def _wait_for_either(self, bell: Doorbell) -> int:
         """Waits for the bell or for a message; returns what was rung, if it was."""
