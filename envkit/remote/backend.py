@@ -284,9 +284,9 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
 
     def _take(self, known: _Session, message: dict[str, Any]) -> None:
         if "end" in message:
-            self._end(known, f"was ended by its server: {message['end']!s:.500}")
+            self._end(known, f"was ended by its server: {_told(message['end'])}")
         elif "refused" in message:
-            self._end(known, f"was refused by its server: {message['refused']!s:.500}")
+            self._end(known, f"was refused by its server: {_told(message['refused'])}")
         elif "raised" in message:
             self._take_raised(known, message)
         elif "resumed" in message:
@@ -516,6 +516,11 @@ class _Session(FarWorker):
         # The question that is not answered yet: number, frame, environments.
         self.question: tuple[int, list[bytes], tuple[int, ...]] | None = None
         self.asked_at = (0, 0)
+
+
+def _told(reason: Any) -> str:
+    # The sentence in which it is said goes on after it.
+    return f"{reason!s:.500}".removesuffix(".")
 
 
 def _to_see(address: ServerAddress | None) -> str:

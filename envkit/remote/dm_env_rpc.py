@@ -58,6 +58,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _PORT = 9000
 _GRACE = 5.0  # seconds that streams have to end when the server does
+# Streams of clients that have left, which gRPC notices a little later: who comes at once
+# finds room.
+_LEAVING = 8
 _GLANCE = 0.5  # seconds after which a wait looks at whether the server is stopping
 _SERVICE = "dm_env_rpc.v1.Environment"
 # Further codes of google.rpc.
@@ -201,7 +204,8 @@ class DmEnvRpcServer:
     def _listening(self) -> tuple[Any, int]:
         import grpc
 
-        options, streams = self._options, 2 * self._options.max_sessions
+        options = self._options
+        streams = 2 * options.max_sessions + _LEAVING
         largest = max(wire.largest_request for wire in self._wires.values())
         server = grpc.server(
             ThreadPoolExecutor(streams, thread_name_prefix="envkit-dm-env-rpc"),
