@@ -22,6 +22,7 @@ import logging
 import os
 import queue
 import random
+import shlex
 import signal
 import sys
 import threading
@@ -285,7 +286,7 @@ def troubled_run(part: Part, told: argparse.Namespace, steps: int) -> Result:
     due = sorted(drawn.sample(range(5, calls), min(kills, calls - 5)), reverse=True)
     options = dict(part.options)
     if options.get("backend") == "links":
-        command = f"{sys.executable} -m envkit worker {{address}}"
+        command = f"{shlex.quote(sys.executable)} -m envkit worker {{address}}"
         launcher = CommandLauncher([command] * told.workers)
         options["backend"] = LinkedBackend(launcher)
     kind = AsyncParallelPyEnvironment if part.is_async else ParallelPyEnvironment

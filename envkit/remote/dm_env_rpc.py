@@ -58,8 +58,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _PORT = 9000
 _GRACE = 5.0  # seconds that streams have to end when the server does
-# Streams of clients that have left, which gRPC notices a little later: who comes at once
-# finds room.
+# Streams of clients that have left, which gRPC notices a little later: who comes at
+# once finds room.
 _LEAVING = 8
 _GLANCE = 0.5  # seconds after which a wait looks at whether the server is stopping
 _SERVICE = "dm_env_rpc.v1.Environment"

@@ -672,7 +672,8 @@ class Placed(Walk):
 
 
 def test_a_worker_that_ends_is_started_where_it_is_to_be_then():
-    here = f"env PLACE={{}} {shlex.quote(sys.executable)} -m envkit worker {{{{address}}}}"
+    python = shlex.quote(sys.executable)
+    here = f"env PLACE={{}} {python} -m envkit worker {{{{address}}}}"
     backend = linked([here.format("a"), here.format("b")], host="unix:")
     rng = np.random.default_rng(0)
     moves = rng.uniform(-1, 1, (9, 3, 2)).astype(np.float32)
