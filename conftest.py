@@ -24,20 +24,22 @@ collect_ignore = [
     "docs/reference/generated",
     "tests/adapters/gym_games.py",  # a program for interpreters that have an old Gym
 ]
-if importlib.util.find_spec("openenv") is None:  # Then they cannot be imported.
-    collect_ignore += [
-        "tests/remote/openenv_checks.py",
-        "tests/remote/openenv_games.py",
-    ]
-if importlib.util.find_spec("jax") is None:
-    collect_ignore += ["envkit/jax.py", "docs/jax.md"]
-if importlib.util.find_spec("minari") is None:
-    collect_ignore += ["docs/adapters/minari.md"]
-if importlib.util.find_spec("torch") is None:
-    collect_ignore += ["envkit/torch", "docs/pytorch.md", "docs/coming_from_cleanrl.md"]
-elif importlib.util.find_spec("torchrl") is None:
-    collect_ignore += ["envkit/torch/torchrl_environment.py", "docs/pytorch.md"]
-
+# By the library without which they cannot be imported.
+_NEEDED_BY = {
+    "browsergym": [
+        "tests/adapters/browsergym_checks.py",
+        "tests/adapters/browser_tasks.py",
+    ],
+    "jax": ["envkit/jax.py", "docs/jax.md"],
+    "minari": ["docs/adapters/minari.md"],
+    "openenv": ["tests/remote/openenv_checks.py", "tests/remote/openenv_games.py"],
+    "ormsgpack": ["tests/adapters/rllib_checks.py"],  # comes with RLlib, not with Ray
+    "torch": ["envkit/torch", "docs/pytorch.md", "docs/coming_from_cleanrl.md"],
+    "torchrl": ["envkit/torch/torchrl_environment.py", "docs/pytorch.md"],
+}
+for _library, _paths in _NEEDED_BY.items():
+    if importlib.util.find_spec(_library) is None:
+        collect_ignore += _paths
 
 _registered = dict(registry._registry)
 
