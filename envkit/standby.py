@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from envkit.arguments import checked_flag
+from envkit.own_worker import OwnWorker
 from envkit.registry import constructor
 from envkit.rows import hand_options
 from envkit.seeding import seed_of_standby
@@ -40,7 +43,8 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
     The environment that plays is that of which everything is asked, up to the next
     reset; `set_attr` and `seed` reach both. Each has half of the episodes, so they must
     not share anything; it takes twice the memory. Where a reset must be made in the
-    thread of the steps, or holds Python's lock all the time, there is nothing to gain.
+    thread of the steps, or holds Python's lock all the time, there is something to gain
+    only with `in_workers=True`.
 
     Example:
         >>> import functools
@@ -52,12 +56,18 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
     """
 
     def __init__(
-        self, make_env: Any, *, after_reset: Callable[[], None] | None = None
+        self,
+        make_env: Any,
+        *,
+        in_workers: bool = False,
+        after_reset: Callable[[], None] | None = None,
     ) -> None:
         """Builds two environments.
 
         Args:
             make_env: A constructor of the environment, or a name for `envkit.make`.
+            in_workers: Whether each of the two lives in a worker process of its own,
+                where its reset delays nothing and its crash ends nothing else.
             after_reset: Called in the thread of a reset that has come back.
 
         Raises:
@@ -71,6 +81,8 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
                 f"make_env is {describe(make)}; StandbyEnvironment makes two "
                 "environments, and needs something to call that makes one."
             )
+        if checked_flag("in_workers", in_workers):
+            make = functools.partial(OwnWorker, make)
         self._pair: list[Any] = []
         self._playing = 0
         self._has_begun = False
@@ -266,7 +278,8 @@ def _checked(env: Any) -> Any:
     """Refuses what cannot stand by."""
     if isinstance(env, type) or not hasattr(env, "time_step_spec"):
         raise TypeError(f"make_env returned no environment, but {no_environment(env)}")
-    name, why = type(env).__name__, ""
+    is_alone = isinstance(env, OwnWorker)
+    name, why = env.type_name if is_alone else type(env).__name__, ""
     if getattr(env, "batched", False) is True:
         why = (
             "is a batch, whose rows begin their episodes one by one. Let each row have "
@@ -274,8 +287,16 @@ def _checked(env: Any) -> Any:
         )
     elif getattr(env, "repeats_last", False) is True:
         why = "decides itself which step begins an episode. Wrap what is inside of it"
-    elif getattr(env, "one_per_process", False) is True:
-        why = "may be made only once in a process"
+    elif getattr(env, "realtime", False) is True:
+        why = (
+            "has a clock that runs while it stands by. Let another stand by inside: "
+            "RealTimeEnvironment(functools.partial(StandbyEnvironment, make_env), ...)"
+        )
+    elif getattr(env, "one_per_process", False) is True and not is_alone:
+        why = (
+            "may be made only once in a process. With standby_workers=True of pools, "
+            "and in_workers=True of StandbyEnvironment, each has its own"
+        )
     if why:
         with contextlib.suppress(Exception):
             env.close()

@@ -55,6 +55,7 @@ FLOORS: dict[int, set[str]] = {
         "legal_actions",
         "plain_specs",
         "random_py_environment",
+        "own_worker",
         "standby",
         "wrappers",
         "envs",

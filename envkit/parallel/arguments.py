@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envkit import registry
-from envkit.arguments import limited_size
+from envkit.arguments import checked_flag, limited_size
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 
@@ -26,6 +26,7 @@ __all__ = [
     "as_episodes",
     "as_policy",
     "as_standby",
+    "as_standby_workers",
     "as_timeout",
     "as_validate",
     "as_worker_count",
@@ -296,6 +297,22 @@ def as_standby(given: Any, eager_resets: Any, elsewhere: bool) -> int:
             "eager_resets out."
         )
     return standby
+
+
+def as_standby_workers(given: Any, standby: Any) -> bool:
+    """Returns whether all environments of rows are in worker processes of their own.
+
+    Args:
+        given: What was asked for.
+        standby: How many environments stand by for each one.
+    """
+    has_workers = checked_flag("standby_workers", given)
+    if has_workers and not standby:
+        raise ValueError(
+            "standby_workers=True needs standby=1: it is about environments that are "
+            "reset while others play. Pass both, or neither."
+        )
+    return has_workers
 
 
 def check_name(name: Any) -> None:

@@ -65,6 +65,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         eager_resets: bool = False,
         max_episodes_per_env: int | None = None,
         standby: int = 0,
+        standby_workers: bool = False,
         max_worker_memory: int | None = None,
     ) -> None:
         """Starts the workers and waits until every environment is built.
@@ -88,6 +89,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             "eager_resets": eager_resets,
             "max_episodes_per_env": max_episodes_per_env,
             "standby": standby,
+            "standby_workers": standby_workers,
             "max_worker_memory": max_worker_memory,
         }
         if num_workers == "auto":

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 
 class WorkerJob(NamedTuple):
@@ -56,6 +56,7 @@ class WorkerJob(NamedTuple):
         resets_eagerly: Whether environments are reset right after a `LAST`.
         max_episodes: After how many episodes an environment is built anew.
         standby: How many more environments there are for each.
+        standby_workers: Whether all of these are in worker processes of their own.
     """
 
     worker: int
@@ -70,6 +71,7 @@ class WorkerJob(NamedTuple):
     resets_eagerly: bool = False
     max_episodes: int | None = None
     standby: int = 0
+    standby_workers: bool = False
 
 
 class Hello(NamedTuple):

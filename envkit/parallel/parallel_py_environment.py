@@ -159,6 +159,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         eager_resets: bool = False,
         max_episodes_per_env: int | None = None,
         standby: int = 0,
+        standby_workers: bool = False,
         max_worker_memory: int | None = None,
     ) -> None:
         """Starts the workers and waits until every environment is built.
@@ -199,6 +200,9 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
                 where it leaks; `None` for never.
             standby: 1 for a second environment for each row. While one plays, the other
                 is reset in a thread of the worker, and episodes alternate.
+            standby_workers: Whether with `standby=1` each of a row's environments lives
+                in a worker process of its own, where its reset delays no other row and
+                its crash ends nothing else.
             max_worker_memory: How many bytes a worker may hold; one that holds more is
                 replaced where episodes end. `None` for no limit.
         """
@@ -220,6 +224,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             "eager_resets": eager_resets,
             "max_episodes_per_env": max_episodes_per_env,
             "standby": standby,
+            "standby_workers": standby_workers,
             "max_worker_memory": max_worker_memory,
         }
         if num_workers == "auto":

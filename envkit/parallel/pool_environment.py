@@ -117,6 +117,7 @@ class PoolEnvironment:
         specs: str,
         eager_resets: bool,
         standby: int,
+        standby_workers: bool,
         rings_each_row: bool,
         max_episodes_per_env: int | None = None,
         max_worker_memory: int | None = None,
@@ -152,6 +153,7 @@ class PoolEnvironment:
             standby=arguments.as_standby(
                 standby, eager_resets, arguments.takes_names(backend)
             ),
+            standby_workers=arguments.as_standby_workers(standby_workers, standby),
             max_memory=arguments.as_bytes(max_worker_memory),
         )
         try:

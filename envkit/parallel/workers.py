@@ -82,6 +82,7 @@ class PoolOptions:
     eager_resets: bool = False
     max_episodes: int | None = None
     standby: int = 0
+    standby_workers: bool = False
     max_memory: int | None = None
 
     def timeout_of(self, command: int) -> float | None:
@@ -640,6 +641,7 @@ class Workers:
             resets_eagerly=self._options.eager_resets,
             max_episodes=self._options.max_episodes,
             standby=self._options.standby,
+            standby_workers=self._options.standby_workers,
         )
 
     def _envs_of(self, worker: int) -> range:

@@ -193,6 +193,11 @@ class RealTimeEnvironment(PyEnvironment):
         return self._host.resets_rows
 
     @property
+    def realtime(self) -> bool:
+        """Whether time passes between two calls; with a virtual clock it does not."""
+        return not isinstance(self._host, VirtualHost)
+
+    @property
     def one_per_process(self) -> bool:
         """True if the environment is in this process, which may hold no other."""
         return self._host.one_per_process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
@@ -45,6 +46,10 @@ def opened(makers, backend="inline", **options):
     if backend == "linked":
         backend = linked(["envkit worker {address}"] * 2)
     return pool_of(makers, backend, standby=1, **options)
+
+
+def in_workers(makers, backend="inline", **options):
+    return opened(makers, backend, standby_workers=True, **options)
 
 
 def by_hand(seeds, steps):
@@ -350,7 +355,172 @@ def test_one_that_hangs_is_late_when_the_row_is_asked(anew):
             env.step([0])
 
 
+# In worker processes of their own.
+
+
+class Distant(CountingEnv):
+    """Knows where it is, and what it was told."""
+
+    level = 1
+
+    def raised_by(self, number):
+        self.level += number
+        return os.getpid(), self.level
+
+    def get_info(self):
+        return {"level": self.level}
+
+    def set_reset_options(self, options):
+        self.level = options["level"]
+
+    def render(self, mode="rgb_array"):
+        return np.full((2, 2, 3), self.level, np.uint8)
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_streams_and_states_are_the_same_in_workers(backend):
+    actions, seeds = np.stack([ACTION] * 2), [3, 4]
+    with opened([Walk] * 2) as env, in_workers([Walk] * 2, backend) as far:
+        env.seed(seeds), far.seed(seeds)
+        near_steps = streams.play(env, [actions] * 12)
+        assert [] == differences(near_steps, streams.play(far, [actions] * 12))
+        state, far_state = env.get_state(), far.get_state()
+        expected = [env.step(actions) for _ in range(12)]
+        # Each continues from the other's, and again from its own.
+        for token in (state, far_state):
+            for one in (far, env):
+                one.set_state(token)
+                assert [] == differences(
+                    expected, [one.step(actions) for _ in range(12)]
+                )
+        assert far.statistics().hidden_resets > 0
+
+
+def test_a_checkpoint_fits_both(tmp_path):
+    makers, actions = [Walk], np.stack([ACTION])
+    with opened(makers) as env:
+        env.seed(5)
+        streams.play(env, [actions] * 9)
+        env.save(tmp_path / "run")
+        expected = [env.step(actions) for _ in range(12)]
+    options = {"backend": "inline", "standby": 1, "standby_workers": True}
+    with ParallelPyEnvironment.load(tmp_path / "run", makers, **options) as far:
+        assert [] == differences(expected, [far.step(actions) for _ in range(12)])
+        far.save(tmp_path / "again")
+
+
+def test_those_in_workers_are_asked_there():
+    with in_workers([functools.partial(Distant, 2)]) as env:
+        env.reset()
+        [(pid, level)] = env.call("raised_by", 2)
+        assert pid != os.getpid()
+        assert [(pid, level + 2)] == env.call("raised_by", 2)
+        assert [5] == env.access("level")
+        assert {"level": [5]} == env.get_info()
+        env.set_attr("level", 7)
+        assert [7] == env.access("level")
+        assert (1, 2, 2, 3) == np.shape(env.render())
+        assert [True] == env.env_is_wrapped(Distant)
+        # The other one plays now, with what it is told and what was set in both.
+        assert [7] == [env.reset() and level for level in env.access("level")]
+        [(other, _)] = env.call("raised_by", 0)
+        assert pid not in (other, os.getpid())
+        env.reset(options={"level": 11})
+        assert [11] == env.access("level")
+        with pytest.raises(AttributeError, match="no attribute 'height'"):
+            env.access("height")
+
+
+class Dying(CountingEnv):
+    """Raises or ends its process in the second reset of one of the two, once."""
+
+    resets = 0
+
+    def __init__(self, how, mark):
+        super().__init__(1)
+        self._how, self._mark = how, mark
+
+    def _reset(self):
+        self.resets += 1
+        if self.resets == 2 and not self._mark.exists():
+            self._mark.touch()
+            if self._how == "raises":
+                raise ValueError("The level is broken.")
+            os._exit(3)
+        return super()._reset()
+
+
+@pytest.mark.parametrize("how", ["raises", "exits"])
+def test_a_reset_that_fails_in_a_worker_concerns_only_its_row(how, tmp_path):
+    makers = [
+        functools.partial(Dying, how, tmp_path / "mark"),
+        functools.partial(CountingEnv, 3),
+    ]
+    policy = RestartPolicy(backoff=0)
+    with in_workers(makers, num_workers=1, on_worker_failure=policy) as env:
+        found = [env.reset(), *(env.step([0, 0]) for _ in range(12))]
+        assert 1 == env.statistics().restarts
+    for row in range(2):
+        assert streams.is_grammatical([int(step.step_type[row]) for step in found])
+    # The other row did not notice it.
+    assert [0, 1, 1, 2] * 3 == [int(step.step_type[1]) for step in found[:12]]
+
+
+def test_without_a_policy_the_end_of_its_process_is_an_error_of_its_row(tmp_path):
+    maker = functools.partial(Dying, "exits", tmp_path / "mark")
+    with in_workers([CountingEnv, maker]) as env:
+        streams.play(env, [[0, 0]] * 3)
+        with pytest.raises(EnvironmentRaised, match=r"^env 1 raised WorkerCrashed"):
+            env.step([0, 0])
+
+
+class Gripping(CountingEnv):
+    """Holds Python's lock in the first reset of the second, until a pipe is opened."""
+
+    def __init__(self, mark, pipe):
+        super().__init__(6)
+        self._pipe = pipe if mark.exists() else None
+        mark.touch()
+
+    def _reset(self):
+        if self._pipe:
+            # A call of PyDLL does not let go of the lock.
+            os.close(ctypes.PyDLL(None).open(os.fsencode(self._pipe), os.O_RDONLY))
+            self._pipe = None
+        return super()._reset()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+def test_a_reset_that_holds_the_lock_of_python_delays_no_step(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    maker = functools.partial(Gripping, tmp_path / "mark", tmp_path / "pipe")
+    with in_workers([maker, CountingEnv], num_workers=1) as env:
+        env.reset()
+        assert [5, 5] == [env.step([0, 0]) for _ in range(5)][-1].observation.tolist()
+        with open(tmp_path / "pipe", "wb"):  # It was waited for all the time.
+            assert env.step([0, 0]).is_last().tolist() == [True, False]
+        assert env.step([0, 0]).is_first().tolist() == [True, False]
+
+
+class Alone(CountingEnv):
+    one_per_process = True
+
+
+def test_one_that_must_be_alone_in_its_process_may_stand_by_in_another():
+    with pytest.raises(ConstructorError, match="With standby_workers=True of pools"):
+        opened([Alone])
+    with in_workers([Alone]) as env:
+        assert env.reset().is_first().all()
+    with StandbyEnvironment(Alone, in_workers=True) as env:
+        assert [0, 1, 2] == [int(env.step(0).observation) for _ in range(3)]
+
+
 REFUSED = {
+    "real time": (
+        functools.partial(RealTimeEnvironment, CountingEnv, hz=50, host="thread"),
+        ConstructorError,
+        "RealTimeEnvironment, which has a clock that runs while it stands by",
+    ),
     "batch": (
         lambda: BatchedPyEnvironment([CountingEnv(), CountingEnv()]),
         ConstructorError,
@@ -377,6 +547,8 @@ def test_the_number_is_0_or_1_and_goes_without_eager_resets():
         pool_of([CountingEnv], standby=2)
     with pytest.raises(ValueError, match="exclude each other"):
         pool_of([CountingEnv], standby=1, eager_resets=True)
+    with pytest.raises(ValueError, match="standby_workers=True needs standby=1"):
+        pool_of([CountingEnv], standby_workers=True)
     for how, name in (({"standby": 1}, "standby"), ({"eager_resets": True}, "eager")):
         with pytest.raises(ValueError, match=f"{name}.* must be .* of servers"):
             pool_of(["Catch"], "tcp://127.0.0.1:1", **how)

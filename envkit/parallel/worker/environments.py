@@ -261,6 +261,15 @@ class EnvironmentHost:
             after_reset=functools.partial(end_fork, self.forked),
         )
 
+    def _called(self, constructor: EnvConstructor) -> Any:
+        if not self.job.standby_workers:
+            return constructor()
+        from envkit.own_worker import OwnWorker  # starts pools, which few workers do
+
+        return OwnWorker(
+            constructor, worker_setup=self.job.setup, validate=self.job.validate
+        )
+
     def _parts_of(self, env: Any) -> tuple[Any, ...]:
         """Returns an environment, and those that take turns in it."""
         return (env, *(env.members if self.job.standby else ()))
@@ -268,7 +277,7 @@ class EnvironmentHost:
     def _single(self, index: int) -> Any:
         """Calls a constructor; refuses a result that a pool cannot use."""
         constructor: EnvConstructor = self.job.constructors[index]
-        env = constructor()
+        env = self._called(constructor)
         end_fork(self.forked)
         if isinstance(env, type) or not hasattr(env, "time_step_spec"):
             # Not above: a carrier that never pickles has no use for all of it.
