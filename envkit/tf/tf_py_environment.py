@@ -250,14 +250,16 @@ class TFPyEnvironment(
         arrays = self._actions.arrays(self._actions.flat(action))
         if self._alone is not None:
             return self._time_steps.aligned(self._advance_alone(self._alone, arrays))
-        return self._advance_batch(arrays)
+        time_step = self._advance_batch(arrays)
+        return self._time_steps.arrays(time_step, self._step_name)
 
     def _advance(self, *leaves: Any) -> list[Array]:
         # Hot: called once per step by graphs.
         arrays = self._actions.arrays(leaves)
         if self._alone is not None:
             return self._advance_alone(self._alone, arrays)
-        return self._advance_batch(arrays)
+        time_step = self._advance_batch(arrays)
+        return self._time_steps.for_graph(time_step, self._step_name)
 
     def _advance_alone(self, env: _BatchOfOne, arrays: list[Array]) -> list[Array]:
         columns = env.step_columns(arrays)
@@ -265,11 +267,11 @@ class TFPyEnvironment(
             self._has_begun = True
         return self._time_steps.encoded(columns)
 
-    def _advance_batch(self, arrays: list[Array]) -> list[Array]:
+    def _advance_batch(self, arrays: list[Array]) -> TimeStep:
         time_step = self.pyenv.step(self._actions.packed(arrays))
         if not self._has_begun:  # Setting an attribute of a module takes long.
             self._has_begun = True
-        return self._time_steps.arrays(time_step, self._step_name)
+        return time_step
 
     # Pictures.
 
@@ -448,8 +450,8 @@ class _BatchOfOne(BatchedPyEnvironment):
         if current is None or self._closed or self._has_order:
             return self._time_step.flatten(self.step(structure.unflatten(columns)))
         ended = current.step_type is not _MID and bool(current.step_type == _LAST)
-        columns = self._actions.columns(
-            structure.unflatten(columns), ignored=_ENDED if ended else None
+        columns = self._actions.columns_of(
+            columns, 1, ignored=_ENDED if ended else None
         )
         try:
             if ended:
@@ -463,16 +465,15 @@ class _BatchOfOne(BatchedPyEnvironment):
 
     def _columns(self, time_steps: list[TimeStep]) -> list[Array]:
         # Hot: called once per step.
-        places = self._places
+        columns, array = [], np.array
         try:
             leaves = self._time_step.flatten(time_steps[0])
-            for leaf, (dtype, shape, _, _) in zip(leaves, places, strict=True):
+            for leaf, place in zip(leaves, self._places, strict=True):
+                dtype, shape, rank = place[:3]
                 if leaf.dtype is not dtype or leaf.shape != shape:
                     raise SpecError
+                columns.append(array(leaf, ndmin=rank))
         except (AttributeError, SpecError):
             # Not necessarily wrong: the slow way converts or refuses.
             return super()._columns(time_steps)
-        return [
-            np.array(leaf, ndmin=place.rank)
-            for leaf, place in zip(leaves, places, strict=True)
-        ]
+        return columns
