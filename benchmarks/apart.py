@@ -15,7 +15,7 @@ Loop = Callable[[Sequence[Callable[[], Any]], Actions], Contender]
 
 
 def apart(
-    make: Callable[[], Any],
+    make: Callable[[], Any] | Sequence[Callable[[], Any]],
     num_envs: int,
     actions: Actions,
     workers: int = 2,
@@ -24,14 +24,15 @@ def apart(
     """Starts processes with so many environments in all, and the actions.
 
     Args:
-        make: Makes an environment.
+        make: Makes an environment; or what makes each of them.
         num_envs: How many there are in all.
         actions: The batches of actions to play over and over.
         workers: How many processes there are.
         loop: Makes what steps the environments of a process; `None` for a loop over
             environments of envkit.
     """
-    return _Apart(make, num_envs, actions, workers, loop or _loop).contender()
+    makers = [make] * num_envs if callable(make) else make
+    return _Apart(makers, actions, workers, loop or _loop).contender()
 
 
 def _loop(makers: Sequence[Callable[[], Any]], actions: Actions) -> Contender:
@@ -50,8 +51,7 @@ def _loop(makers: Sequence[Callable[[], Any]], actions: Actions) -> Contender:
 class _Apart:
     def __init__(
         self,
-        make: Callable[[], Any],
-        num_envs: int,
+        makers: Sequence[Callable[[], Any]],
         actions: Actions,
         workers: int,
         loop: Loop,
@@ -59,12 +59,12 @@ class _Apart:
         fork = multiprocessing.get_context("fork")
         self._barrier = fork.Barrier(workers)
         self._pipes, self._processes = [], []
-        for rows in np.array_split(np.arange(num_envs), workers):
+        for rows in np.array_split(np.arange(len(makers)), workers):
             mine, its = fork.Pipe()
             part = [batch[rows] for batch in actions]
             process = fork.Process(
                 target=self._run,
-                args=(its, loop, [make] * len(rows), part),
+                args=(its, loop, [makers[row] for row in rows], part),
                 daemon=True,
             )
             process.start()

@@ -3,19 +3,27 @@
     python benchmarks/stragglers.py
 
 In the first comparison every step computes, and one in twenty takes fifty times as
-long; in lockstep everyone waits for it. In the second, every environment just waits, as
-one does that talks to a game or a server.
+long; in lockstep everyone waits for it. More than processes that never talk make, which
+are always busy, is not possible on as many CPUs.
+
+In the second, every environment just waits, as one does that talks to a game or a
+server. What remains of a step is waking so many processes and running a few lines in
+each of them; bare processes that do nothing else show what that takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import mmap
+import multiprocessing
+import os
 import time
 from collections.abc import Callable
 
 import numpy as np
 import peers
+from apart import apart
 from environments import Straggling, Work, Working
 from peers import installed
 from side_by_side import Contender, Report, best, opened, options, take_turns
@@ -25,10 +33,17 @@ from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment
 SHARE, TIMES = 0.05, 50
 # How many are received at once; the time is given per so many transitions.
 COUNT = 4
+WORKERS = 2
+APART = f"{WORKERS} processes that never talk"
+# How long an environment waits, in seconds.
+WAIT = 0.001
+BARE = "bare processes"
 
 
-def in_lockstep(makers: list[Callable[[], Working]], workers: int) -> Contender:
-    env = ParallelPyEnvironment(makers, num_workers=workers)
+def in_lockstep(
+    makers: list[Callable[[], Working]], workers: int, backend: str = "process"
+) -> Contender:
+    env = ParallelPyEnvironment(makers, num_workers=workers, backend=backend)
     env.reset()
     actions = np.zeros(len(makers), np.int64)
     return Contender(lambda: env.step(actions), env.close)
@@ -60,8 +75,9 @@ def compare_stragglers(report: Report, told: argparse.Namespace) -> None:
         "PufferLib, 4 workers, first two": (4, half),
     }
     contenders = {
-        "envkit, recv": functools.partial(first_come, mine, 2),
-        "envkit, in lockstep": functools.partial(in_lockstep, mine, 2),
+        "envkit, recv": functools.partial(first_come, mine, WORKERS),
+        "envkit, in lockstep": functools.partial(in_lockstep, mine, WORKERS),
+        APART: functools.partial(apart, mine, len(mine), given[1], WORKERS),
         "Gymnasium AsyncVectorEnv": functools.partial(peers.gymnasium_async, *given),
         **{
             name: installed(peers.pufferlib, *given, workers=workers, batch=batch)
@@ -96,16 +112,62 @@ def compare_stragglers(report: Report, told: argparse.Namespace) -> None:
         ours,
         at_least=2.5,
     )
+    limit, lockstep = figures[APART], figures["envkit, in lockstep"]
+    report.ratio(f"{APART}: transitions, over lockstep", lockstep, limit)
+    report.ratio(f"{APART}: transitions, over {puffer}", figures[puffer], limit)
+    report.ratio(f"recv({COUNT}): transitions, over {APART}", limit, ours)
+
+
+def bare(num_envs: int, seconds: float) -> Contender:
+    """Wakes processes that wait and answer, until all have: a step of nothing else."""
+    fork = multiprocessing.get_context("fork")
+    answers = mmap.mmap(-1, num_envs)
+    bells, done = [os.eventfd(0) for _ in range(num_envs)], os.eventfd(0)
+
+    def serve(index: int) -> None:
+        while os.eventfd_read(bells[index]) == 1:
+            time.sleep(seconds)
+            answers[index] = 1
+            os.eventfd_write(done, 1)
+
+    processes = [
+        fork.Process(target=serve, args=(index,), daemon=True)
+        for index in range(num_envs)
+    ]
+    for process in processes:
+        process.start()
+
+    def step() -> None:
+        for bell in bells:
+            os.eventfd_write(bell, 1)
+        answered = 0
+        while answered < num_envs:
+            answered += os.eventfd_read(done)
+
+    def close() -> None:
+        for bell in bells:
+            os.eventfd_write(bell, 2)
+        for process in processes:
+            process.join()
+        for fd in (*bells, done):
+            os.close(fd)
+        answers.close()
+
+    return Contender(step, close)
 
 
 def compare_waiting(report: Report, told: argparse.Namespace) -> None:
-    wait: Work = functools.partial(time.sleep, 0.001)
+    wait: Work = functools.partial(time.sleep, WAIT)
     num_envs = told.num_envs
     mine = [functools.partial(Working, wait)] * num_envs
     theirs = [functools.partial(peers.TheirWorking, wait)] * num_envs
     given = theirs, [np.zeros(num_envs, np.int64)]
     contenders = {
         "envkit": functools.partial(in_lockstep, mine, num_envs),
+        "envkit, threads": functools.partial(
+            in_lockstep, mine, num_envs, backend="thread"
+        ),
+        BARE: functools.partial(bare, num_envs, WAIT),
         "Gymnasium AsyncVectorEnv": functools.partial(peers.gymnasium_async, *given),
         "Stable-Baselines3 SubprocVecEnv": installed(peers.stable_baselines3, *given),
     }
@@ -117,6 +179,11 @@ def compare_waiting(report: Report, told: argparse.Namespace) -> None:
         figures["Gymnasium AsyncVectorEnv"],
         figures["envkit"],
         at_least=1.8,
+    )
+    report.ratio(
+        "bare processes that wait: as fast as AsyncVectorEnv",
+        figures["Gymnasium AsyncVectorEnv"],
+        figures[BARE],
     )
 
 

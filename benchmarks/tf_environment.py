@@ -5,7 +5,9 @@
 
 An environment that does nothing shows what the way costs, the built-in CartPole what
 that comes to. In a graph, the least it can be is a bare `tf.numpy_function` that
-returns the same four arrays. TF-Agents takes part in an interpreter of its own, which
+returns the same four arrays, every time the same ones. One that steps the environment
+returns copies of its arrays, and looks at nothing: neither at the action nor at what
+came. TF-Agents takes part in an interpreter of its own, which
 has gymnasium and rich beside it.
 """
 
@@ -33,6 +35,7 @@ from envkit.tf import TFCartPole, TFPyEnvironment
 THEIRS = Path(__file__).with_name("tf_agents_steps.py")
 # Steps of one call of a graph: so many that the call itself does not count.
 STEPS = 200
+STEPS_ONLY = "a numpy_function that steps"
 
 
 def without_tensorflow(make: Callable[[], Any]) -> Contender:
@@ -84,6 +87,27 @@ def bare_numpy_function(make: Callable[[], Any]) -> Contender:
         return reward
 
     return in_loop(rows, step)
+
+
+def stepping_numpy_function(make: Callable[[], Any]) -> Contender:
+    """Steps the environment and copies what it returns, with nothing else."""
+    with TFPyEnvironment(make) as example:
+        rows, dtypes = example.batch_size, [leaf.dtype for leaf in example.reset()]
+    env = make()
+    env.reset()
+
+    def act(action: np.ndarray) -> list[np.ndarray]:
+        time_step = env.step(action.copy() if env.batched else action[0])
+        return [np.array(leaf, ndmin=1) for leaf in time_step]
+
+    def step(action: Any) -> Any:
+        _, reward, _, _ = tf.numpy_function(act, [action], dtypes)
+        reward.set_shape([rows])
+        return reward
+
+    contender = in_loop(rows, step)
+    contender.close = env.close
+    return contender
 
 
 def compiled_cartpole(rows: int) -> Contender:
@@ -141,6 +165,7 @@ def compare_ways(report: Report, told: argparse.Namespace) -> None:
             "eager, isolation": functools.partial(eagerly, Working, isolation=True),
             "in a loop": functools.partial(environment_in_loop, Working),
             "a bare numpy_function": functools.partial(bare_numpy_function, Working),
+            STEPS_ONLY: functools.partial(stepping_numpy_function, Working),
             "TF-Agents, eager": tf_agents(told.tf_agents, "nothing"),
         },
     )
@@ -153,6 +178,11 @@ def compare_ways(report: Report, told: argparse.Namespace) -> None:
         figures["a bare numpy_function"],
         at_most=1.15,
     )
+    report.ratio(
+        f"{STEPS_ONLY}: time over a bare one's",
+        figures[STEPS_ONLY],
+        figures["a bare numpy_function"],
+    )
 
 
 def compare_cartpoles(report: Report, told: argparse.Namespace, rows: int) -> None:
@@ -163,6 +193,7 @@ def compare_cartpoles(report: Report, told: argparse.Namespace, rows: int) -> No
         "eager": functools.partial(eagerly, make),
         "in a loop": functools.partial(environment_in_loop, make),
         "a bare numpy_function": functools.partial(bare_numpy_function, make),
+        STEPS_ONLY: functools.partial(stepping_numpy_function, make),
     }
     if rows == 64:
         makers["TF-Agents, 64 Gymnasium CartPoles, eager"] = tf_agents(
