@@ -16,10 +16,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import select
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,10 @@ _LONGEST_LINE = 1 << 16
 _MOST_PROGRAMS = 32
 # Bytes that one look reads of a program: one that floods the channel waits.
 _MOST_AT_ONCE = 1 << 20
+# Sums of such rewards stay within what a time step has for one.
+_LARGEST_REWARD = 1e30
+# Seconds within which a channel must tell its episode.
+_PATIENCE = 60.0
 
 _KNOWN = ("episode", "ready", "reward", "terminated", "text", "truncated")
 
@@ -295,7 +299,8 @@ class Reporter:
         address = given.get(ADDRESS)
         if address is None:
             return
-        self.episode = self._newest = int(given.get(EPISODE, 0))
+        if EPISODE in given:
+            self.episode = self._newest = int(given[EPISODE])
         if address.startswith("unix://"):
             self._link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._link.connect(address.removeprefix("unix://"))
@@ -303,8 +308,15 @@ class Reporter:
             self._link = socket.create_connection(_tcp(address))
 
     def begin(self) -> int | None:
-        """Begins the newest episode, which the program calls when its own begins."""
+        """Begins the newest episode, which the program calls when its own begins.
+
+        A program that was not told an episode when it was started waits for one.
+
+        Raises:
+            TimeoutError: The channel has told none within a minute.
+        """
         self._read()
+        self._learn()
         self.episode = self._newest
         self._write({"ready": True})
         return self.episode
@@ -332,6 +344,9 @@ class Reporter:
             told["truncated"] = True
         if text is not None:
             told["text"] = text
+        if self.episode is None:
+            self._learn()
+            self.episode = self._newest
         self._write(told)
 
     def close(self) -> None:
@@ -349,9 +364,24 @@ class Reporter:
         except OSError:  # The desktop has been closed; the program may go on.
             self.close()
 
-    def _read(self) -> None:
+    def _learn(self) -> None:
+        """Waits until an episode is known, because the channel tells it first."""
+        deadline = time.monotonic() + _PATIENCE
+        while self._link is not None and self._newest is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(
+                    f"A RewardChannel must tell its episode within {_PATIENCE:g} s, "
+                    "and has not. Is its Desktop at a reset or step?"
+                )
+            self._read(left)
+
+    def _read(self, timeout: float = 0.0) -> None:
         """Notes the newest episode that the channel has told."""
-        while self._link is not None and select.select([self._link], [], [], 0)[0]:
+        while (
+            self._link is not None and select.select([self._link], [], [], timeout)[0]
+        ):
+            timeout = 0.0
             try:
                 piece = self._link.recv(1 << 16)
             except OSError:
@@ -379,22 +409,33 @@ def _parsed(line: bytes) -> dict[str, Any]:
             f"A line must have keys of {', '.join(_KNOWN)}; got {unknown[0]!r}."
         )
     try:
-        told["episode"] = int(told["episode"])
-    except (KeyError, TypeError, ValueError, OverflowError):
+        told["episode"] = _episode(told["episode"])
+    except (KeyError, TypeError, ValueError):
         raise ValueError(
             "A line must have the id of its episode, a whole number, as 'episode'; got "
             f"{describe(told.get('episode'))}."
         ) from None
     reward = told.get("reward", 0.0)
     is_number = isinstance(reward, int | float) and not isinstance(reward, bool)
-    if not is_number or not math.isfinite(reward):
-        raise ValueError(f"'reward' must be a number, got {describe(reward)}.")
+    # Not a number is in no range, and integers may be larger than any float.
+    if not is_number or not -_LARGEST_REWARD <= reward <= _LARGEST_REWARD:
+        raise ValueError(
+            f"'reward' must be a number from {-_LARGEST_REWARD:g} to "
+            f"{_LARGEST_REWARD:g}, got {describe(reward)}."
+        )
     for name in ("ready", "terminated", "truncated"):
         if not isinstance(told.get(name, False), bool):
             raise ValueError(f"{name!r} must be true or false, got {told[name]!r}.")
     if not isinstance(told.get("text", ""), str):
         raise ValueError(f"'text' must be a string, got {describe(told['text'])}.")
     return told
+
+
+def _episode(given: Any) -> int:
+    """Returns the id of an episode, which shells write as a text."""
+    if isinstance(given, bool) or (isinstance(given, float) and given % 1):
+        raise ValueError
+    return int(given)
 
 
 def _tcp(address: Any) -> tuple[str, int]:

@@ -9,6 +9,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from hypothesis import given
@@ -143,6 +144,26 @@ def test_a_program_learns_of_a_new_episode(channel, connect):
     assert any(reported.ready for reported in taken(channel))
 
 
+def test_a_program_that_was_told_no_episode_waits_for_the_newest(channel):
+    """Such as one in a virtual machine, which has the address alone."""
+    channel.begin(7)
+    address = {"ENVKIT_REWARDS": channel.variables()["ENVKIT_REWARDS"]}
+    reporters = [Reporter(address), Reporter(address)]
+    calls = [reporters[0].begin, lambda: reporters[1].report(2.0)]
+    threads = [threading.Thread(target=call, daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    found = taken(channel, 2)
+    for thread in threads:
+        thread.join(PATIENCE)
+
+    assert [7, 7] == [reporter.episode for reporter in reporters]
+    assert any(reported.ready for reported in found)
+    assert 2.0 == sum(reported.reward for reported in found)
+    for reporter in reporters:
+        reporter.close()
+
+
 def test_a_program_of_any_language_writes_lines(channel, raw):
     channel.begin(1)
     raw.sendall(b'{"episode": "1", "rew')
@@ -162,8 +183,14 @@ REFUSALS = {
     "None.",
     b'{"episode": 1, "rewards": 1}': "A line must have keys of episode, ready, reward, "
     "terminated, text, truncated; got 'rewards'.",
-    b'{"episode": 1, "reward": NaN}': "'reward' must be a number, got nan of type "
-    "float.",
+    b'{"episode": 1.5}': "A line must have the id of its episode, a whole number, as "
+    "'episode'; got 1.5 of type float.",
+    b'{"episode": 1e999}': "A line must have the id of its episode, a whole number, as "
+    "'episode'; got inf of type float.",
+    b'{"episode": 1, "reward": NaN}': "'reward' must be a number from -1e+30 to 1e+30, "
+    "got nan of type float.",
+    b'{"episode": 1, "reward": 1%s}' % (b"0" * 400): "'reward' must be a number from "
+    f"-1e+30 to 1e+30, got 1{'0' * 39} of type int.",
     b'{"episode": 1, "terminated": 1}': "'terminated' must be true or false, got 1.",
     b'{"episode": 1, "text": 5}': "'text' must be a string, got 5 of type int.",
 }
