@@ -35,6 +35,7 @@ __all__ = [
     "Joystick",
     "Macros",
     "Together",
+    "checked_screen",
 ]
 
 # A screen's width and height in pixels.
@@ -151,7 +152,7 @@ class Controls:
         needs_size = self._has_pointer or self._buttons
         if not self._keys and not needs_size:
             raise ValueError("Controls must have keys, a pointer or buttons; got none.")
-        self._size = _checked_size(size) if needs_size else (1, 1)
+        self._size = checked_screen(size) if needs_size else (1, 1)
         self._held, self._seen = _Held(self._size), _Held(self._size)
 
     @property
@@ -265,7 +266,7 @@ class Events:
             buttons: How many buttons the pointer has.
         """
         self._keys = keysyms(keys)
-        self._size = _checked_size(size)
+        self._size = checked_screen(size)
         self._limit = checked_size("limit", limit)
         self._buttons = checked_size("buttons", buttons, least=0)
         self._held = _Held(self._size)
@@ -466,7 +467,7 @@ class ClickGrid:
             without: Regions that are not clicked at: left, top, width and height in
                 pixels.
         """
-        width, height = self._size = _checked_size(size)
+        width, height = self._size = checked_screen(size)
         rows, columns = checked_size("rows", rows), checked_size("columns", columns)
         if button not in _BUTTONS:
             raise ValueError(
@@ -548,7 +549,7 @@ class Joystick:
             speed: By how many pixels an axis at 1 moves the pointer in a step.
             buttons: How many buttons there are.
         """
-        self._size = _checked_size(size)
+        self._size = checked_screen(size)
         if not speed > 0:
             raise ValueError(
                 f"speed must be a positive number of pixels, got {describe(speed)}."
@@ -653,15 +654,20 @@ class Together:
         return {name: part.array(events) for name, part in self._parts.items()}
 
 
-def _checked_size(size: Any) -> Size:
+def checked_screen(size: Any) -> Size:
+    """Returns the width and height of a screen, or raises what they must be."""
     try:
         width, height = size
         return checked_size("width", width), checked_size("height", height)
     except (TypeError, ValueError):
         raise ValueError(
             "size must be the width and height of the screen in pixels, such as "
-            f"(640, 480), got {describe(size)}."
+            f"(640, 480), got {size if _is_short(size) else describe(size)}."
         ) from None
+
+
+def _is_short(size: Any) -> bool:
+    return isinstance(size, tuple | list) and len(size) <= 2
 
 
 def _pixels(fractions: Any, size: Size) -> tuple[int, int]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
 import numpy as np
 
 from envkit.arguments import checked_size
-from envkit.desktop.actions import Actions, Controls, Size
+from envkit.desktop.actions import Actions, Controls, Size, checked_screen
 from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
 from envkit.desktop.machine import Machine
 from envkit.desktop.protocol import DesktopError
@@ -94,17 +94,7 @@ def load(address: str, **options: Any) -> Desktop:
     may be in a file, `"vnc://box:5900?password_file=secret"`, because recordings keep
     the address.
     """
-    path, _, query = address.partition("?")
-    path = path if path.startswith("//") else f"//{path}"
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    if given.keys() - {"password_file"}:
-        raise ValueError(
-            "After ? an address must have password_file=PATH or nothing, got "
-            f"{', '.join(sorted(given))}."
-        )
-    if given:
-        with open(given["password_file"], encoding="utf-8") as file:
-            options = {**options, "password": file.readline().rstrip("\r\n")}
+    path = address if address.startswith("//") else f"//{address}"
     if not options.keys() & {"keys", "pointer", "buttons", "actions"}:
         options = {"keys": KEYBOARD, "pointer": True, "buttons": 3, **options}
     return Desktop(display=f"vnc:{path}", **{"reset": None, **options})
@@ -196,7 +186,8 @@ class Desktop(PyEnvironment):
             ready: When it has begun: a function of the picture that returns true, a
                 number of seconds, or "reported" for a program that says so to the
                 `RewardChannel`. By default, for a program that is started, when it has
-                drawn something.
+                drawn something, and after keys when the picture has changed, or a
+                second later.
             pixels: Whether observations have the picture.
             text: The most characters of text in an observation; 0 for none. Then an
                 observation is a dictionary with `"pixels"` and `"text"`.
@@ -228,8 +219,10 @@ class Desktop(PyEnvironment):
             raise ValueError("An observation must have pixels or text; both are off.")
         self._pause, self._patience = float(pause), patience
         self._start_timeout = start_timeout
-        self._environ = dict(environ or {})
-        self._folder = folder
+        self._environ = _checked_environ(environ)
+        self._folder = None if folder is None else os.fspath(folder)
+        size = None if size is None else checked_screen(size)
+        self._episode = 0
         self._machine = Machine(display, size, password, start_timeout)
         self._finalizer = weakref.finalize(
             self, _forgotten, self._machine, self._channel
@@ -245,7 +238,6 @@ class Desktop(PyEnvironment):
         except BaseException:
             self.close()
             raise
-        self._episode = 0
         # How many pictures have come with the last step.
         self._updates: int = 0
         self._updates_seen: int = 0
@@ -366,7 +358,12 @@ class Desktop(PyEnvironment):
         """Ends the program and the display, and frees all that they hold."""
         self._closed = True
         if self._finalizer.detach() is not None:
-            _close(self._machine, self._channel)
+            try:
+                if self._episode:
+                    # Because not every server lets go of keys when a viewer leaves.
+                    self._machine.send(self._actions.begin())
+            finally:
+                _close(self._machine, self._channel)
 
     # Episodes.
 
@@ -419,11 +416,14 @@ class Desktop(PyEnvironment):
             )
         elif isinstance(self._reset_by, list):
             self.press(*self._reset_by)
+            return self._await_beginning(before, must_draw=False)
         elif callable(self._reset_by):
             self._reset_by(self)
         return self._await_beginning(before if starts else None)
 
-    def _await_beginning(self, before: Array | None) -> str | None:
+    def _await_beginning(
+        self, before: Array | None, *, must_draw: bool = True
+    ) -> str | None:
         """Waits until the episode has begun, or returns the reason why it has not."""
         machine, ready = self._machine, self._ready
         began = time.monotonic()
@@ -441,6 +441,8 @@ class Desktop(PyEnvironment):
                     is_quiet = now - (machine.screen.received_at or now) >= _QUIET
                     if is_quiet or now - changed_at >= _LONGEST_DRAWING:
                         return None
+                elif not must_draw and now - began >= _LONGEST_DRAWING:
+                    return None  # It looks as it did at the end of the last one.
             elif ready == "reported":
                 self._early += self._take()
                 if self._early.ready:
@@ -589,6 +591,17 @@ def _checked_program(program: Any) -> list[str] | None:
             f"'-e', 'nethack'], got {describe(program)}."
         )
     return list(program)
+
+
+def _checked_environ(environ: Any) -> dict[str, str]:
+    given = dict(environ or {})
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(
+                "environ must have texts by name, such as {'LANG': 'C.UTF-8'}, got "
+                f"{describe(value)} for {name!r}."
+            )
+    return given
 
 
 def _checked_reset(reset: Any, program: list[str] | None) -> Any:

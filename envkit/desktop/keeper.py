@@ -177,7 +177,7 @@ class Keeper:
         """Reads messages, and waits for one for so many seconds at most."""
         if self._link is None:
             raise KeeperError("The keeper is closed.")
-        while select.select([self._link], [], [], timeout)[0]:
+        while _readable([self._link.fileno()], timeout):
             timeout = 0.0
             try:
                 piece = self._link.recv(1 << 16)
@@ -199,11 +199,16 @@ class Keeper:
 
 
 class _Running:
-    """A child of the keeper, with the pipe that it prints to."""
+    """A child of the keeper, with the pipe that it prints to.
+
+    Attributes:
+        is_silent: Whether it has closed the pipe.
+    """
 
     def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
         self.number = number
         self.process = process
+        self.is_silent = False
         self._words = b""
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
@@ -211,9 +216,12 @@ class _Running:
     def read(self) -> None:
         """Keeps the end of what has been printed."""
         pipe = self.process.stdout
+        piece: bytes | None = None
         with contextlib.suppress(OSError, ValueError):
             while pipe and (piece := pipe.read(1 << 16)):
                 self._words = (self._words + piece)[-_MOST_WORDS:]
+            # Without an end there is nothing to read, which is `None`.
+            self.is_silent = self.is_silent or piece == b""
 
     def words(self) -> str:
         """Returns that as text."""
@@ -242,16 +250,18 @@ class _Process:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._tell({"folder": self._folder})
         while os.getppid() == self._owner:
-            pipes: dict[Any, _Running] = {
-                one.process.stdout: one for one in self._running.values()
+            pipes = {
+                one.process.stdout.fileno(): one
+                for one in self._running.values()
+                if one.process.stdout is not None and not one.is_silent
             }
-            waited: list[Any] = [self._link, bell, *pipes]
+            link = self._link.fileno()
             # A while at most, because a copy of the owner's socket may be elsewhere.
-            for ready in select.select(waited, [], [], 0.5)[0]:
-                if ready is bell:
+            for ready in _readable([link, bell, *pipes], 0.5):
+                if ready == bell:
                     with contextlib.suppress(BlockingIOError):
                         os.read(bell, 4096)
-                elif ready is not self._link:
+                elif ready != link:
                     pipes[ready].read()
                 elif not self._obey():
                     return
@@ -329,7 +339,8 @@ class _Process:
                 bufsize=0,
             )
         except FileNotFoundError as error:
-            raise OSError(f"There is no program {error.filename!r}.") from None
+            kind = "folder" if error.filename == options.get("cwd") else "program"
+            raise OSError(f"There is no {kind} {error.filename!r}.") from None
         running = self._running[number] = _Running(number, process)
         return running
 
@@ -348,9 +359,10 @@ class _Process:
             text = b""
             # The number and the newline may come apart.
             while not text.endswith(b"\n"):
-                pipe: Any = running.process.stdout
-                ready = select.select([numbers, pipe], [], [], _PATIENCE)[0]
-                if pipe in ready:
+                assert running.process.stdout is not None
+                pipes = [] if running.is_silent else [running.process.stdout.fileno()]
+                ready = _readable([numbers, *pipes], _PATIENCE)
+                if ready and ready != [numbers]:
                     running.read()
                 piece = os.read(numbers, 64) if numbers in ready else b""
                 if not ready or (numbers in ready and not piece):
@@ -407,6 +419,14 @@ class _Process:
             if pid not in known:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
+
+
+def _readable(numbers: Sequence[int], timeout: float) -> list[int]:
+    """Waits for descriptors; returns those that can be read, or have ended."""
+    poller = select.poll()  # Not select(), which takes no number above 1023.
+    for number in numbers:
+        poller.register(number, select.POLLIN)
+    return [number for number, _ in poller.poll(timeout * 1000)]
 
 
 def _kill(pid: int) -> None:

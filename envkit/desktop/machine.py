@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
@@ -29,6 +29,8 @@ _SHADOW = 2.0
 # Of its pixels, the part that a cursor covers at most.
 _CURSOR = 0.01
 _LOCAL = ("local", "xvnc", "xvfb")
+# X servers have places up to this number.
+_LARGEST = 32767
 # Variables that let programs show themselves elsewhere, or nowhere.
 _OTHER_SCREENS = (
     *("WAYLAND_DISPLAY", "WAYLAND_SOCKET", "SDL_VIDEODRIVER", "GDK_BACKEND"),
@@ -74,6 +76,11 @@ class Machine:
         self._probe: Probe | None = None
         if display not in _LOCAL:
             _address(display)
+        elif max(self._size) > _LARGEST:
+            raise ValueError(
+                f"size must be at most {_LARGEST} x {_LARGEST} on a local display, got "
+                f"{self._size[0]} x {self._size[1]}."
+            )
         self._keeper = Keeper()
         try:
             self._open()
@@ -254,16 +261,31 @@ class Machine:
 
 def _address(display: Any) -> tuple[str, int, str | None]:
     """Returns the host, port and password of an address."""
-    parts = urlsplit(display) if isinstance(display, str) else None
-    if parts is None or parts.scheme != "vnc" or not (parts.hostname or parts.path):
+    try:
+        parts = urlsplit(display if isinstance(display, str) else "")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+        parts = urlsplit("")
+    has_place = parts.path in ("", "/") if host else parts.path.startswith("/")
+    if parts.scheme != "vnc" or not has_place or parts.fragment:
         raise ValueError(
             "display must be 'local', 'xvnc', 'xvfb' or an address such as "
             f"'vnc://host:5900', got {describe(display)}."
         )
     password = None if parts.password is None else unquote(parts.password)
-    if not parts.hostname:
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if given.keys() - {"password_file"}:
+        raise ValueError(
+            "After ? an address must have password_file=PATH or nothing, got "
+            f"{', '.join(sorted(given))}."
+        )
+    if given:
+        with open(given["password_file"], encoding="utf-8") as file:
+            password = file.readline().rstrip("\r\n")
+    if not host:
         return unquote(parts.path), 0, password
-    return parts.hostname, parts.port or 5900, password
+    return host, 5900 if port is None else port, password
 
 
 def _share_of_changes(frame: Array, other: Array) -> float:

@@ -378,9 +378,7 @@ class Reporter:
 
     def _read(self, timeout: float = 0.0) -> None:
         """Notes the newest episode that the channel has told."""
-        while (
-            self._link is not None and select.select([self._link], [], [], timeout)[0]
-        ):
+        while self._link is not None and _is_readable(self._link, timeout):
             timeout = 0.0
             try:
                 piece = self._link.recv(1 << 16)
@@ -392,6 +390,12 @@ class Reporter:
             *lines, self._rest = (self._rest + piece).split(b"\n")
             for line in lines:
                 self._newest = json.loads(line).get("episode", self._newest)
+
+
+def _is_readable(link: socket.socket, timeout: float) -> bool:
+    poller = select.poll()  # Not select(), which takes no number above 1023.
+    poller.register(link, select.POLLIN)
+    return bool(poller.poll(timeout * 1000))
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

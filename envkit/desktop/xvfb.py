@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
+import select
 import socket
 import struct
 import sys
@@ -260,7 +260,13 @@ class _Link:
                 try:
                     sent = self._link.send(self._waiting)
                 except BlockingIOError:
-                    os.sched_yield()
+                    # A program may hold the server up for a while.
+                    poll = select.poll()
+                    poll.register(self._link, select.POLLOUT)
+                    if not poll.poll(_TIMEOUT * 1000):
+                        raise OSError(
+                            f"it has read nothing for {_TIMEOUT:g} s"
+                        ) from None
                     continue
                 self._waiting = self._waiting[sent:]
         except OSError as error:

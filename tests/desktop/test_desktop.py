@@ -172,6 +172,15 @@ def test_a_reset_by_keys_presses_them_one_after_the_other(make, game):
     assert names == pressed[:2]
 
 
+def test_after_a_reset_by_keys_the_picture_has_changed(make, game):
+    env = make(reset=["ctrl-r"], done=lambda frame: frame.max() == 200)
+    env.reset()
+    for _ in range(2):
+        game.show(200)
+        stepped_until(env, lambda one: one.is_last())
+        assert 0 == env.reset().observation.max()
+
+
 def test_a_reset_by_a_function_is_given_the_environment(make, game):
     def begin(env):
         env.press("Return")
@@ -452,6 +461,21 @@ def test_a_closed_desktop_says_that_it_is_closed(make):
             call()
 
 
+def test_closing_lets_go_of_what_is_held(make, game):
+    class LetsGo(Controls):
+        def begin(self):
+            return [*super().begin(), KeyEvent(keysym("x"), False)]
+
+    env = make(actions=LetsGo(["Left"]))
+    env.reset()
+    env.step(PRESSED)
+    env.close()
+    events = [game.events.get(timeout=60) for _ in range(4)]
+    # The last one is not the server's, which lets go of what it knows to be down.
+    names = [("x", False), ("Left", True), ("Left", False), ("x", False)]
+    assert [KeyEvent(keysym(name), down) for name, down in names] == events
+
+
 def test_closing_ends_the_program(make, tmp_path):
     env = make(
         [sys.executable, "-c", WAITS],
@@ -488,6 +512,20 @@ MESSAGES = {
     "a strange display": (lambda: Desktop(display=":1", keys=["a"]), ValueError,
         "display must be 'local', 'xvnc', 'xvfb' or an address such as "
         "'vnc://host:5900', got the string ':1'."),
+    "an address with a path": (lambda: Desktop(display="vnc://h:1/x"), ValueError,
+        "display must be 'local', 'xvnc', 'xvfb' or an address such as "
+        "'vnc://host:5900', got the string 'vnc://h:1/x'."),
+    "a strange port": (lambda: Desktop(display="vnc://host:99999"), ValueError,
+        "display must be 'local', 'xvnc', 'xvfb' or an address such as "
+        "'vnc://host:5900', got the string 'vnc://host:99999'."),
+    "a screen of no size": (lambda: Desktop(["x"], size=(0, 480)), ValueError,
+        "size must be the width and height of the screen in pixels, such as (640, "
+        "480), got (0, 480)."),
+    "a screen that X has not": (lambda: Desktop(["x"], size=(40000, 480)), ValueError,
+        "size must be at most 32767 x 32767 on a local display, got 40000 x 480."),
+    "a variable that is no text": (lambda: Desktop(["x"], environ={"N": 1}), TypeError,
+        "environ must have texts by name, such as {'LANG': 'C.UTF-8'}, got 1 of type "
+        "int for 'N'."),
     "a strange reset": (lambda: Desktop(["x"], reset=5, keys=["a"]), TypeError,
         "reset must be 'restart', a list of chords such as ['ctrl-r'], a function of "
         "the environment, a Command, or None, got 5 of type int."),

@@ -146,6 +146,42 @@ def test_a_program_that_prints_without_end_is_not_held_up(keeper):
     assert ended.words.endswith("the end")
 
 
+def test_a_program_that_closes_its_output_leaves_the_keeper_asleep(keeper, tmp_path):
+    script = "exec >&- 2>&-; touch silent; exec sleep 3600"
+    keeper.start(["sh", "-c", script], folder=str(tmp_path))
+    assert until((tmp_path / "silent").exists)
+    stat = Path(f"/proc/{keeper._process.pid}/stat")
+    assert until(lambda: stat.read_text("utf-8").rpartition(")")[2].split()[0] == "S")
+
+
+MANY = (
+    "import os, resource, time\n"
+    "from envkit.desktop import Reporter, RewardChannel\n"
+    "from envkit.desktop.keeper import Keeper\n"
+    "most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n"
+    "files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]\n"
+    "keeper = Keeper()\n"
+    "number = keeper.start(['true'])\n"
+    "while keeper.ended(number) is None: time.sleep(0.01)\n"
+    "channel = RewardChannel()\n"
+    "channel.open(keeper.folder)\n"
+    "reporter = Reporter(channel.variables())\n"
+    "print(reporter.is_over(), reporter._link.fileno() > 1023)\n"
+    "reporter.close(), channel.close(), keeper.close()\n"
+)
+
+
+def test_an_owner_may_have_many_files_open():
+    resource = pytest.importorskip("resource")
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most < 1200:
+        pytest.skip("only few files may be open")
+    command = [sys.executable, "-c", MANY]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ("False True\n", "") == (done.stdout, done.stderr)
+
+
 def test_variables_and_the_folder_reach_the_program(keeper, tmp_path):
     number = keeper.start(["sh", "-c", "pwd; echo $WHO"], {"WHO": "me"}, str(tmp_path))
     assert f"{tmp_path}\nme" == until(lambda: keeper.ended(number)).words
@@ -160,6 +196,8 @@ def test_a_variable_is_taken_away(keeper, monkeypatch):
 def test_a_program_that_is_not_there_is_named(keeper):
     with pytest.raises(KeeperError, match="There is no program 'no-such-game'"):
         keeper.start(["no-such-game"])
+    with pytest.raises(KeeperError, match="There is no folder '/no/folder'"):
+        keeper.start(["true"], folder="/no/folder")
     with pytest.raises(KeeperError, match="false does not start"):
         keeper.display(["false"])
-    assert keeper.start(["true"]) == 2
+    assert keeper.start(["true"]) == 3
