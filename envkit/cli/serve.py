@@ -236,7 +236,7 @@ def run(arguments: argparse.Namespace) -> int:
             stack.callback(service.close, "the server is stopping")
             services.append(service)
         # One who waits for a line waits for the last: everything listens then.
-        say(*[service.line for service in services])
+        say(*(line for service in services for line in service.line.split("\n")))
         sys.stdout.flush()
         return _await_end(services)
 

@@ -47,7 +47,8 @@ __all__ = ["DesktopClient"]
 _MOST_PIXELS = 1 << 26
 _MOST_REASON, _PART = 1 << 12, 1 << 16
 
-_MOST_READS = 64
+# How often one call draws, and for how many seconds more after its deadline.
+_MOST_READS, _SPARE = 64, 0.1
 # Events that a server has not read; and how often one update may draw each pixel.
 _MOST_UNSENT, _MOST_TIMES = 1 << 20, 16
 
@@ -179,9 +180,11 @@ class DesktopClient:
         before, spare = self.updates, _MOST_READS
         try:
             while spare and self._wait(deadline if self.updates == before else 0.0):
-                is_late = deadline is not None and time.monotonic() >= deadline
                 # Because a server may send faster than this reads.
-                spare -= is_late or self.updates > before
+                late = 0.0 if deadline is None else time.monotonic() - deadline
+                spare -= late >= 0.0 or self.updates > before
+                if late >= _SPARE and self.updates > before:
+                    break
         except DesktopError as error:
             if self.updates == before:
                 raise
@@ -194,12 +197,7 @@ class DesktopClient:
         Raises:
             DesktopError: The connection is lost, or the server reads none.
         """
-        if self._wire.unsent > _MOST_UNSENT:
-            raise DesktopError(
-                f"The VNC server at {self._where} must read what it is sent, and "
-                f"{self._wire.unsent} bytes wait for it."
-            )
-        self._wire.send(b"".join(map(_packed, events)))
+        self._send(b"".join(map(_packed, events)))
 
     def key(self, key: str | int, down: bool) -> None:
         """Presses a key, or lets go of it.
@@ -254,15 +252,25 @@ class DesktopClient:
         poll.register(
             self._wire, select.POLLIN | (self._wire.unsent and select.POLLOUT)
         )
+        if self._wire.paused:
+            left = 0.0
         ready = poll.poll(None if left is None else left * 1000)
-        if not ready:
+        if not ready and not self._wire.paused:
             return False
         if self._wire.unsent:
             self._wire.write()
         return self._wire.read() or deadline is None or time.monotonic() < deadline
 
     def _ask(self, incremental: bool = True) -> None:
-        self._wire.send(_REQUEST.pack(3, incremental, 0, 0, *self.size))
+        self._send(_REQUEST.pack(3, incremental, 0, 0, *self.size))
+
+    def _send(self, data: bytes) -> None:
+        if self._wire.unsent > _MOST_UNSENT:
+            raise DesktopError(
+                f"The VNC server at {self._where} must read what it is sent, and "
+                f"{self._wire.unsent} bytes wait for it."
+            )
+        self._wire.send(data)
 
     def _script(self) -> Script:
         """Reads what the server sends, from the first byte to the last."""
@@ -342,7 +350,7 @@ class DesktopClient:
 
     def _update(self) -> Script:
         (count,) = struct.unpack(">xH", (yield 3))
-        drawn = 0
+        drawn = resized = 0
         for _ in range(count):
             header = yield _RECTANGLE.size
             x, y, width, height, encoding = _RECTANGLE.unpack(header)
@@ -350,6 +358,12 @@ class DesktopClient:
             if encoding == LAST:
                 break
             if encoding == DESKTOP_SIZE:
+                resized += 1
+                if resized > _MOST_TIMES:
+                    raise DesktopError(
+                        f"An update must change the size at most {_MOST_TIMES} times, "
+                        "got more."
+                    )
                 self._resize(width, height)
                 continue
             if encoding == NAME:
@@ -380,6 +394,8 @@ class DesktopClient:
         self.updates += 1
         self.received_at = time.monotonic()
         self._ask()
+        # A few bytes more could be many updates, each of them much work.
+        self._wire.paused = True
         if self.on_update is not None:
             self.on_update()
 

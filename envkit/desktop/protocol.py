@@ -85,6 +85,10 @@ class Wire:
     """A socket that runs a script of reads, and keeps what could not be sent yet.
 
     No call waits: `read` and `write` do what can be done now. Any thread may send.
+
+    Attributes:
+        paused: Whether what has come already is left for the next `read`; the script
+            sets it where bytes that come at once could be work for hours.
     """
 
     def __init__(self, link: socket.socket, script: Script) -> None:
@@ -102,6 +106,7 @@ class Wire:
         self._script = script
         self._needed = next(script)
         self._received = bytearray()
+        self.paused = False
         self._out = bytearray()
         self._sending = threading.Lock()
 
@@ -138,9 +143,14 @@ class Wire:
     def read(self) -> bool:
         """Reads what is there; returns whether there was anything.
 
+        Where the script has paused, that is what had come before.
+
         Raises:
             DesktopError: The connection is lost, or the other end breaks the protocol.
         """
+        if self.paused:
+            self.feed(b"")
+            return True
         try:
             data = self._link.recv(_AT_ONCE)
         except BlockingIOError:
@@ -159,15 +169,19 @@ class Wire:
             DesktopError: They break the protocol.
         """
         self._received += data
+        self.paused = False
         start = 0
         try:
             while len(self._received) - start >= self._needed:
+                if self.paused:
+                    return
                 part = bytes(self._received[start : start + self._needed])
                 start += self._needed
                 try:
                     self._needed = self._script.send(part)
                 except StopIteration:
                     raise DesktopError("The connection is over.") from None
+            self.paused = False
         finally:
             del self._received[:start]
 

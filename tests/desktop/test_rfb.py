@@ -388,6 +388,10 @@ def test_a_server_cannot_make_a_client_take_more_memory_than_pixels_need():
             b"".join([struct.pack(">HHHHi", 0, 0, 8, 8, COPY) + bytes(4)] * 20),
             "must draw each pixel at most 16 times, got 1088 pixels on",
         ),
+        "sizes without an end": (
+            struct.pack(">HHHHi", 0, 0, 8, 8, -223) * 32,
+            "must change the size at most 16 times, got more",
+        ),
         "a rectangle outside": (
             struct.pack(">HHHHi", 4, 4, 0xFFFF, 1, RAW),
             "must be inside the desktop of 8 x 8, got 65535 x 1 at 4, 4",
@@ -405,6 +409,23 @@ def test_a_server_cannot_make_a_client_take_more_memory_than_pixels_need():
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_updates_that_come_at_once_are_drawn_a_few_at_a_time():
+    """So that a server which sends more than it is asked for holds up no caller."""
+    update = b"\0\0\0\1" + struct.pack(">HHHHi", 0, 0, 1, 1, RAW) + b"abcd"
+    with (
+        answering(GREETING + INIT + update * 1000) as address,
+        DesktopClient(*address) as client,
+    ):
+        counts = []
+        while client.updates < 1000:
+            before = client.updates
+            assert client.update(timeout=PATIENCE)
+            counts.append(client.updates - before)
+
+        assert max(counts) <= 64
+        assert client.frame[0, 0].tolist() == [97, 98, 99]
 
 
 def test_a_server_that_reads_nothing_is_left_before_much_waits_for_it():

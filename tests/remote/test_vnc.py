@@ -205,13 +205,14 @@ def test_the_password_of_an_address_may_be_in_a_file(tmp_path, message_of):
 def test_the_command_serves_until_it_is_told_to_end(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("letmein\n", "ascii")
-    command = [sys.executable, "-m", "envkit", "serve", "Catch", "--vnc", "--port=0"]
-    command += ["--hz=20", f"--token-file={secret}"]
+    command = [sys.executable, "-m", "envkit", "serve", "Catch", "corner=GridWorld"]
+    command += ["--vnc", "--port=0", "--hz=20", f"--token-file={secret}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with process:
-        line = process.stdout.readline()
+        line, other = process.stdout.readline(), process.stdout.readline()
         try:
             where = re.match(r"vnc: vnc://(127\.0\.0\.1):(\d+) shows Catch; 20 ", line)
+            assert " shows corner; 20 steps a second; " in other
             with DesktopClient(
                 where[1], int(where[2]), password="letmein", timeout=60
             ) as viewer:
