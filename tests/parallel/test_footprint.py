@@ -239,7 +239,7 @@ def test_a_step_neither_pickles_nor_sends_a_message(monkeypatch, tmp_path, zero_
 
     rings = calls.pop("Doorbell.ring")
     assert {0} == set(calls.values()), calls
-    assert 2 * STEPS_TAKEN == rings
+    assert rings <= 2 * STEPS_TAKEN  # A worker that is awake is not rung for.
 
 
 def test_a_step_is_one_round_trip_for_each_worker(monkeypatch, tmp_path):
