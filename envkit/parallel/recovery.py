@@ -131,7 +131,7 @@ class _Known:
         notes: What it was asked since that has an effect: time, method, argument.
         can_save: Whether it can save its state; `None` if it was never asked.
         resets: How many resets there have been since it was new.
-        begun: The number under which the last of these is known.
+        begins: The numbers under which the last of these are known, the newest last.
         is_hopeless: Whether it is not tried again.
         killed_by: The number of the request that was pending when its worker ended.
     """
@@ -148,7 +148,7 @@ class _Known:
     notes: list[tuple[int, str, Any]] = field(default_factory=list)
     can_save: bool | None = None
     resets: int = 0
-    begun: int = 0
+    begins: tuple[int, ...] = ()
     is_hopeless: bool = False
     killed_by: int = -1
 
@@ -257,14 +257,14 @@ class Recovery:
                 self._note_new(env, known.seed, known.rebuilds + 1)
             elif known.is_seeded and known.new is not None and STEP not in own:
                 # The anchors before it stay, because they need no such promise.
-                known.new, known.resets = self._here(known), 0
+                known.new, known.resets, known.begins = self._here(known), 0, ()
             known.is_seeded = False
 
     def _note_new(self, env: int, seed: Any = None, rebuilds: int = 0) -> None:
         """Notes that an environment is new here."""
         known = self._known[env]
         known.seed, known.rebuilds = seed, rebuilds
-        known.new, known.resets = self._here(known), 0
+        known.new, known.resets, known.begins = self._here(known), 0, ()
         known.is_seeded, known.void = False, ""
         known.attributes.clear()
         known.notes.clear()
@@ -329,8 +329,10 @@ class Recovery:
     def _count_reset(self, row: int, number: int) -> None:
         """Counts the reset that a row has, or will have, under a number."""
         known = self._known[self._rows.env_of_row[row]]
-        known.resets += 1
-        known.begun = number
+        # A request that was lost is made again, under the number that it had.
+        if number not in known.begins:
+            known.resets += 1
+            known.begins = (*known.begins[-2:], number)
 
     # What environments are asked besides.
 
@@ -567,12 +569,16 @@ class Recovery:
             moves = None if anchor is None else self._moves(known, anchor.numbers)
             if anchor is not None and moves is not None:
                 return self._plan_of(known, anchor, moves)
-        new = known.new
-        if new is not None and not known.is_batch and known.resets:
+        if known.new is not None and not known.is_batch:
             # Resets alone may be what its random numbers depend on.
-            moves = self._moves(known, np.array([known.begun], np.uint32))
-            if moves is not None and known.resets <= self._policy.max_replay:
-                return self._plan_of(known, new, moves, known.resets)
+            number = int(self._sequence[known.rows.start])
+            # A reset that was lost is one too many.
+            lost = sum(begun == number + 2 & _LARGEST for begun in known.begins)
+            resets, begins = known.resets - lost, known.begins[: -lost or None]
+            if begins and resets <= self._policy.max_replay:
+                moves = self._moves(known, np.array(begins[-1:], np.uint32))
+                if moves is not None:
+                    return self._plan_of(known, known.new, moves, resets, begins[-1])
         return (
             f"more than max_replay={self._policy.max_replay} steps would have to be "
             "played again"
@@ -585,7 +591,12 @@ class Recovery:
         return self._journal.since(known.rows, numbers)
 
     def _plan_of(
-        self, known: _Known, anchor: _Anchor, moves: Moves, resets: int = 0
+        self,
+        known: _Known,
+        anchor: _Anchor,
+        moves: Moves,
+        resets: int = 0,
+        begun: int = 0,
     ) -> ReplayPlan:
         attributes = dict(known.attributes)
         first = anchor.time
@@ -601,7 +612,7 @@ class Recovery:
             state=anchor.state,
             ended=anchor.ended,
             resets=resets,
-            number=known.begun if resets else int(anchor.numbers[0]),
+            number=begun if resets else int(anchor.numbers[0]),
             notes=tuple(note for note in known.notes if note[0] >= first),
             **moves._asdict(),
         )
@@ -643,7 +654,7 @@ class Recovery:
         given_up: list[int] = []
         steps = bad = 0
         for (env, plan), result in zip(plans.items(), results, strict=True):
-            why = self._verdict(env, result)
+            why = self._verdict(env, plan, result)
             if not why:
                 steps += plan.length
                 self.recovered[worker] += 1
@@ -662,7 +673,7 @@ class Recovery:
             )
         return given_up
 
-    def _verdict(self, env: int, result: Any) -> str:
+    def _verdict(self, env: int, plan: ReplayPlan, result: Any) -> str:
         """Returns why an environment is not where the one before it stood."""
         if isinstance(result, RemoteFailure):
             first = result.message.partition("\n")[0]
@@ -681,7 +692,9 @@ class Recovery:
         # A worker that was lost amid a step may have begun to write what comes after
         # the end of an episode.
         stands = ~(shows_last & asked) if is_same else np.ones(len(own), bool)
-        shows = shows_last if is_same else np.zeros(len(own), bool)
+        # Where it has not moved, it has no LAST, but only the FIRST that came after it.
+        has_moved = np.isin(own - known.rows.start, plan.rows)
+        shows = shows_last & has_moved if is_same else np.zeros(len(own), bool)
         for leaves, expected, mask in (
             (replayed.standing, slab.read_standing(own), stands),
             (replayed.shown, slab.read(own), shows),

@@ -89,6 +89,14 @@ def fake_pool(kind, order, policy=REPLAY, **options):
     deaths=DEATHS,
     anchor_every=st.sampled_from([1, 6, 100, None]),
 )
+# A state is saved where a row shows a LAST and stands at the FIRST after it; then its
+# worker dies, and there is no request to be made again.
+@hypothesis.example(
+    moves=[("step", None)] * 3 + [("lift", None), ("step", None)],
+    order=AutoReset.SAME_STEP,
+    deaths={4: (0, 0)},
+    anchor_every=1,
+)
 def test_no_stream_shows_that_workers_have_died(
     kind, moves, order, deaths, anchor_every
 ):
@@ -237,11 +245,15 @@ def dotty():
     return Dotty(steps_per_episode=100)
 
 
-def counted_rows(maker, deaths, policy=REPLAY, between=None):
+def counted_rows(maker, deaths, policy=REPLAY, between=None, **options):
     """Steps rows whose second worker dies; returns which were repaired, and when."""
     backend = FakeBackend()
     with ParallelPyEnvironment(
-        [maker] * 4, num_workers=2, backend=backend, on_worker_failure=policy
+        [maker] * 4,
+        num_workers=2,
+        backend=backend,
+        on_worker_failure=policy,
+        **options,
     ) as env:
         env.reset()
         repaired = {}
@@ -323,9 +335,13 @@ def test_only_so_many_steps_are_played_again(turn, cut, caplog):
     ] == lines_of(caplog)
 
 
-def test_resets_alone_are_played_again_where_there_were_too_many_steps():
+@pytest.mark.parametrize("order", list(AutoReset)[:2])
+@pytest.mark.parametrize("turn", range(8, 12))
+def test_resets_alone_are_played_again_where_there_were_too_many_steps(turn, order):
+    """Wherever in an episode that is, its beginning and its end included."""
     policy = dataclasses.replace(REPLAY, anchor_every=1, max_replay=6)
-    assert ({}, 2) == counted_rows(Dealt, {11: [Die(1)]}, policy)
+    deaths = {turn: [Die(1)]}
+    assert ({}, 2) == counted_rows(Dealt, deaths, policy, autoreset=order)
 
 
 @pytest.mark.parametrize(
