@@ -342,16 +342,39 @@ def make(
         (4, 4)
     """
     if num_envs is None:
-        return constructor(target, **kwargs)()
+        why = ": pass num_envs as well, and there is one"
+        return _called(constructor(target, **kwargs), kwargs, why)
     count = _as_count(num_envs)
     whole = constructor(target, **kwargs, num_envs=count)
     if makes_batches(whole._build, whole._kwargs):
-        return whole()
+        return _called(whole, kwargs, ", and this library makes its rows itself")
     own, options = without_pool_options(kwargs)
     if _is_alone(whole._build) and options.get("backend", "process") == "process":
         options.setdefault("num_workers", count)
     pool = load("num_envs", _POOL)
     return pool([constructor(target, **own)] * count, **options)
+
+
+def _called(build: Callable[[], Any], kwargs: Mapping[str, Any], why: str) -> Any:
+    """Makes an environment; where it does not know an argument that pools know, tells.
+
+    Args:
+        build: Makes it.
+        kwargs: The arguments that it was given.
+        why: The end of a sentence that says why there is no pool.
+    """
+    try:
+        return build()
+    except TypeError as error:
+        text = str(error)
+        if "unexpected keyword argument" in text:
+            _, options = without_pool_options(kwargs)
+            for name in options:
+                if f"argument '{name}'" in text:
+                    raise TypeError(
+                        f"{text.rstrip('.')}. {name} is an option of pools{why}."
+                    ) from error
+        raise
 
 
 def without_pool_options(

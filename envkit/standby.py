@@ -25,7 +25,7 @@ from envkit.wrappers.base import (
     set_attribute,
 )
 
-__all__ = ["StandbyEnvironment"]
+__all__ = ["ResetAhead", "StandbyEnvironment", "close_both"]
 
 # For how many seconds closing waits for a reset that is under way. Then the thread of
 # the reset closes the environment, when it comes back.
@@ -86,7 +86,7 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         self._pair: list[Any] = []
         self._playing = 0
         self._has_begun = False
-        self._ahead: _Reset | None = None
+        self._ahead: ResetAhead | None = None
         self._after_reset = after_reset
         #: How the last reset went: whether it was over before, and for how many
         #: nanoseconds of it the caller has not waited, and has.
@@ -116,17 +116,14 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
         began = time.perf_counter_ns()
         if ahead is None:
             time_step: TimeStep = env.reset()
-            waited = time.perf_counter_ns() - began
-            self.last_reset = (False, 0, waited)
+            self.last_reset = (False, 0, time.perf_counter_ns() - began)
         else:
-            was_over = ahead.is_over()
-            ahead.wait()
-            waited = 0 if was_over else time.perf_counter_ns() - began
-            self.last_reset = (was_over, max(ahead.taken - waited, 0), waited)
+            self.last_reset = ahead.awaited()
             self._ahead = None  # Not before: Ctrl-C may have ended the wait.
             time_step = ahead.result()
         self._playing, self._has_begun, self._env = following, True, env
-        self._ahead = _Reset(self._pair[1 - following], self._after_reset)
+        other = self._pair[1 - following]
+        self._ahead = ResetAhead(other, other.reset, self._after_reset)
         return time_step
 
     def _settle(self) -> None:
@@ -191,29 +188,49 @@ class StandbyEnvironment(PyEnvironmentBaseWrapper):
             env.set_state(own)
         self._playing, self._has_begun, first = state.own
         self._env = self._pair[self._playing]
-        self._ahead = None if first is None else _Reset.over(first)
+        self._ahead = None if first is None else ResetAhead.over(first)
 
     def close(self) -> None:
         """Closes both environments; waits for a reset that is under way."""
         pair, self._pair = self._pair, []
         ahead, self._ahead = self._ahead, None
-        with contextlib.ExitStack() as stack:
-            for env in pair:
-                is_there = ahead is None or ahead.env is not env
-                if is_there or ahead.is_left(_GRACE):  # type: ignore[union-attr]  # see the line before
-                    stack.callback(env.close)
+        close_both(pair, ahead)
 
 
-class _Reset:
+def close_both(pair: Sequence[Any], ahead: ResetAhead | None) -> None:
+    """Closes two environments, of which one may be in a reset.
+
+    Args:
+        pair: The environments.
+        ahead: The reset that is under way or was, if there is one.
+    """
+    with contextlib.ExitStack() as stack:
+        for env in pair:
+            if ahead is None or ahead.env is not env or ahead.is_left(_GRACE):
+                stack.callback(env.close)
+
+
+class ResetAhead:
     """A reset in a thread, and what has come of it."""
 
     taken = 0
 
-    def __init__(self, env: Any, after: Callable[[], None] | None = None) -> None:
-        """Begins to reset an environment; without one, it is over."""
+    def __init__(
+        self,
+        env: Any,
+        reset: Callable[[], Any],
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        """Begins to reset an environment; without one, it is over.
+
+        Args:
+            env: The environment.
+            reset: Resets it.
+            after: Called in the thread when the reset has come back.
+        """
         self.env = env
-        self._after = after
-        self._first: TimeStep | None = None
+        self._reset, self._after = reset, after
+        self._first: Any = None
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._is_abandoned = False
@@ -225,9 +242,9 @@ class _Reset:
             self._thread.start()
 
     @classmethod
-    def over(cls, first: TimeStep) -> _Reset:
+    def over(cls, first: TimeStep) -> ResetAhead:
         """Returns one that has returned this."""
-        reset = cls(None)
+        reset = cls(None, _nothing)
         reset._first = first
         reset._is_over.set()
         return reset
@@ -235,7 +252,7 @@ class _Reset:
     def _run(self) -> None:
         began = time.perf_counter_ns()
         try:
-            self._first = self.env.reset()
+            self._first = self._reset()
         except BaseException as error:  # It is raised where the episode begins.
             self._error = error
         if self._after is not None:
@@ -247,9 +264,16 @@ class _Reset:
         if is_abandoned:
             self.env.close()
 
-    def is_over(self) -> bool:
-        """Returns whether it is over."""
-        return self._is_over.is_set()
+    def awaited(self) -> tuple[bool, int, int]:
+        """Waits until it is over; returns how it went.
+
+        That is whether it was over before, and for how many nanoseconds of it the
+        caller has not waited, and has.
+        """
+        began, was_over = time.perf_counter_ns(), self._is_over.is_set()
+        self._is_over.wait()
+        waited = 0 if was_over else time.perf_counter_ns() - began
+        return was_over, max(self.taken - waited, 0), waited
 
     def wait(self) -> None:
         """Waits until it is over."""
@@ -266,12 +290,15 @@ class _Reset:
             return True
         return False
 
-    def result(self) -> TimeStep:
-        """Returns the `FIRST`, or raises what the environment has raised."""
+    def result(self) -> Any:
+        """Returns what the reset has returned, or raises what it has raised."""
         if self._error is not None:
             raise self._error
-        assert self._first is not None  # since it is over
         return self._first
+
+
+def _nothing() -> None:
+    """Resets nothing, because it is done."""
 
 
 def _checked(env: Any) -> Any:

@@ -67,6 +67,7 @@ class BatchRows:
             self._turn(seat, time_step, stepping, has_begun)
         if beginning.any():
             time_step = self._reset(seat, beginning)
+            self._seats.note_times(seat)
             end_fork(self._host.forked)
             self._seats.check_begun(seat, time_step, beginning)
             self._seats.ended_of(seat)[beginning] = False
@@ -126,7 +127,10 @@ class BatchRows:
                 must_be = "0 (FIRST)" if due[row] else "1 (MID) or 2 (LAST)"
                 call = "reset" if has_begun[row] else "step"
                 self._seats.refuse_type(seat.rows[row], types[row], call, must_be)
-        self._meters[RESETS] += int(np.count_nonzero(begun & stepping))
+        resets = int(np.count_nonzero(begun & stepping))
+        if resets:
+            self._meters[RESETS] += resets
+            self._seats.note_times(seat)
         last &= stepping
         ended[moved] = False
         ended |= last
@@ -155,6 +159,7 @@ class BatchRows:
         try:
             is_whole = ended.all()
             time_step = self._seats.reset(seat) if is_whole else seat.env.reset(ended)
+            self._seats.note_times(seat)
             self._seats.check_always(seat, time_step, "reset")
             self._seats.check_begun(seat, time_step, ended)
             self._seats.ended_of(seat)[ended] = False

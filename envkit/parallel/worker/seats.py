@@ -354,11 +354,19 @@ class Seats:
         self.check_begun(seat, time_step)
         self.is_in_reset = False
         if self._job.standby:
-            is_hidden, hidden, awaited = self.host.built()[seat.index].last_reset
-            self.meters[HIDDEN_RESETS] += is_hidden
-            self.meters[HIDDEN_NS] += hidden
-            self.meters[AWAITED_NS] += awaited
+            self._add_times(*self.host.built()[seat.index].last_reset)
         return time_step
+
+    def note_times(self, seat: Seat) -> None:
+        """Notes how long a batch was awaited that resets some rows ahead itself."""
+        take = getattr(seat.env, "_take_reset_times", None)
+        if take is not None:
+            self._add_times(*take())
+
+    def _add_times(self, over: int, hidden: int, awaited: int) -> None:
+        self.meters[HIDDEN_RESETS] += over
+        self.meters[HIDDEN_NS] += hidden
+        self.meters[AWAITED_NS] += awaited
 
     def with_options(self, seat: Seat, reset: Callable[[], TimeStep]) -> TimeStep:
         """Resets an environment with the options that were sent ahead, if any were."""
