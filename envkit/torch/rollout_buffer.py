@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from envkit import nest
-from envkit.arguments import checked_size
-from envkit.errors import CallOrderError, SpecMismatchError
+from envkit.arguments import as_discount, checked_size
+from envkit.errors import CallOrderError, SpecError, SpecMismatchError
 from envkit.specs.validation import describe, flatten_as
 from envkit.text import counted, listed
 from envkit.time_step import AutoReset, StepType, TimeStep
@@ -186,11 +186,14 @@ class RolloutBuffer:
             is_new = _is_new(pyenv)
             self._show(place, shown, step_types, is_new)
             if order is not AutoReset.NEXT_STEP:
-                over = (step_types == _LAST) & is_new
+                is_last = step_types == _LAST
+                over = is_last & is_new
                 if over.any():
                     self._keep_finals(place, over.nonzero()[0], shown, policy, ())
+                # After an end that was made up there is a new episode, too.
+                if (over | (is_last & _is_repaired(pyenv))).any():
                     if order is AutoReset.DISABLED:
-                        shown = env.reset(step_types == _LAST)
+                        shown = env.reset(is_last)
                     else:
                         shown = env.current_time_step()
                     step_types = _as_numpy(shown.step_type)
@@ -359,8 +362,8 @@ class RolloutBuffer:
         value = None
         if _VALUE in self._extras:
             rows = tuple(map(self._on_device, ids))
-            _, extras = self._asked(policy, (shown, *rows), len(shown.step_type))
-            value = extras[_VALUE].to(self.device)[places]
+            value = self._values(policy, (shown, *rows), len(shown.step_type))
+            value = value.to(self.device)[places]
         if isinstance(transitions, np.ndarray):
             transitions = self._on_device(transitions)
         rows_of_ends = self._on_device(ids[0][picked] if ids else picked)
@@ -371,22 +374,21 @@ class RolloutBuffer:
     def _act(self, policy: Policy, place: Any, given: tuple[Any, ...]) -> NestedArray:
         """Asks the policy, and keeps what it returns."""
         # Hot: called once per step.
-        action, extras = self._asked(policy, given, len(given[0].step_type))
+        rows = len(given[0].step_type)
+        action, extras = self._asked(policy, given, rows)
         values = flatten_as(
             self._action, action, subject="The policy's action", root="action"
         )
         values = [
-            value if type(value) is torch.Tensor else torch.as_tensor(value)
+            value
+            if type(value) is torch.Tensor and value.shape[:1] == (rows,)
+            else _row_values(value, rows)
             for value in values
         ]
         if not self._has_acted:
             self._make_room(values, extras)
             self._has_acted = True
-        if extras.keys() != self._extras.keys():
-            raise ValueError(
-                f"The policy must return the same names each time, got "
-                f"{listed(extras) or 'none'} after {listed(self._extras) or 'none'}."
-            )
+        self._check_names(extras)
         values += [extras[name] for name in self._extras]
         if type(place) is int:
             for kept, value in zip(self._kept_at[place], values, strict=True):
@@ -413,6 +415,14 @@ class RolloutBuffer:
         }
         kept = [*self._actions, *self._extras.values()]
         self._kept_at = _by_place(kept, self.steps)
+
+    def _check_names(self, extras: Mapping[str, torch.Tensor]) -> None:
+        # Hot: called once per step.
+        if extras.keys() != self._extras.keys():
+            raise ValueError(
+                f"The policy must return the same names each time, got "
+                f"{listed(extras) or 'none'} after {listed(self._extras) or 'none'}."
+            )
 
     def _asked(
         self, policy: Policy, given: tuple[Any, ...], rows: int
@@ -445,8 +455,15 @@ class RolloutBuffer:
         given: tuple[Any, ...] = (self._given[-1],)
         if env.is_async:
             given = (*given, self._on_device(np.arange(self.rows)))
-        _, extras = self._asked(policy, given, self.rows)
-        self._extras[_VALUE][-1] = extras[_VALUE]
+        self._extras[_VALUE][-1] = self._values(policy, given, self.rows)
+
+    def _values(
+        self, policy: Policy, given: tuple[Any, ...], rows: int
+    ) -> torch.Tensor:
+        """Asks the policy for values alone."""
+        _, extras = self._asked(policy, given, rows)
+        self._check_names(extras)
+        return extras[_VALUE]
 
     # Results.
 
@@ -470,7 +487,8 @@ class RolloutBuffer:
 
         Raises:
             CallOrderError: Nothing has been collected.
-            ValueError: The policy has returned no values.
+            ValueError: The policy has returned no values, or `discount` or `lam` is not
+                between 0 and 1.
         """
         if not self._is_full:
             raise CallOrderError(
@@ -491,7 +509,9 @@ class RolloutBuffer:
         )
         if lam is None and n_steps is None:
             return plain
-        return self._with_advantages(plain, float(discount), lam, n_steps)
+        if lam is not None and not 0.0 <= lam <= 1.0:
+            raise ValueError(f"lam must be between 0 and 1, or None, got {lam!r}.")
+        return self._with_advantages(plain, as_discount(discount), lam, n_steps)
 
     def _with_advantages(
         self,
@@ -588,6 +608,21 @@ def _by_place(tensors: Sequence[torch.Tensor], places: int) -> list[list[torch.T
     return [[tensor[place] for tensor in tensors] for place in range(places)]
 
 
+def _row_values(action: Any, rows: int) -> torch.Tensor:
+    """Returns an action as a tensor that has an element for each row."""
+    must = (
+        f"The policy's action must be a tensor, an array or a list of {rows} elements, "
+        "one for each row, got"
+    )
+    try:
+        tensor = torch.as_tensor(action)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SpecError(f"{must} {describe(action)}.") from error
+    if tensor.shape[:1] != (rows,):
+        raise SpecError(f"{must} the shape {tuple(tensor.shape)}.")
+    return tensor
+
+
 def _kind_of(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
     """Returns what of a tensor is the same for any number of rows."""
     return tensor.dtype, tensor.shape[1:]
@@ -601,6 +636,11 @@ def _as_numpy(tensor: torch.Tensor) -> Array:
 def _is_new(pyenv: Any) -> Array:
     """Returns which rows show something that they have experienced."""
     # Hot: called once per step.
-    is_new: Array = np.asarray(getattr(pyenv, "valid", True), bool)
-    repaired = getattr(pyenv, "repaired", None)
-    return is_new if repaired is None else is_new & ~np.asarray(repaired, bool)
+    return np.asarray(getattr(pyenv, "valid", True), bool) & ~_is_repaired(pyenv)
+
+
+def _is_repaired(pyenv: Any) -> Array:
+    """Returns which rows show an end that was made up for a lost environment."""
+    # Hot: called once per step.
+    repaired: Array = np.asarray(getattr(pyenv, "repaired", False), bool)
+    return repaired

@@ -274,8 +274,10 @@ class TorchEnvironment:
 
     def close(self) -> None:
         """Closes the environment; calling it again does nothing."""
-        self._time_steps.close()
-        self.pyenv.close()
+        try:
+            self._time_steps.close()
+        finally:
+            self.pyenv.close()
 
     def __enter__(self: Self) -> Self:
         return self

@@ -10,7 +10,7 @@ stream of the caller waits for it, so the processor goes on at once:
 ```
 kept arrays    their pages are locked once ------------------> device   side stream
 other arrays   -> a buffer in locked pages, made once -------> device   side stream
-actions        device -> a buffer in locked pages -> array               caller's stream
+actions        device -> a buffer in locked pages -> its own array       caller's stream
 ```
 
 Before the environment is stepped, `wait` waits until all that was read has been read.
@@ -82,11 +82,21 @@ def _of_writeable(array: Array) -> torch.Tensor:
         return torch.from_numpy(array.copy())
 
 
+def _lies_in(tensor: torch.Tensor, array: Array) -> bool:
+    # Without elements there is no memory, and nothing that could change.
+    return tensor.data_ptr() == array.ctypes.data or not array.size
+
+
+def _is_kept(array: Array, tensor: torch.Tensor) -> bool:
+    return not array.flags.writeable and _lies_in(tensor, array)
+
+
 class _Kept:
     """Makes tensors over arrays, and keeps those of the two that came last.
 
     Only read-only arrays are kept: they are an environment's own, which returns them
-    again. The tensor of an array is right as long as the array is the same object.
+    again. The tensor of an array is right as long as the array is the same object, if
+    it lies in the array's memory: one that is a copy of it is made anew each time.
     """
 
     def __init__(self) -> None:
@@ -103,6 +113,8 @@ class _Kept:
         older, tensor = self._older
         if array is not older or tensor is None:
             tensor = _tensor_over(array)
+            if not _lies_in(tensor, array):
+                return tensor
         self._older = self._array, self._tensor
         self._array, self._tensor = array, tensor
         return tensor
@@ -193,7 +205,7 @@ class TimeSteps:
                 tensors = [tensor.to(self._device) for tensor in tensors]
             for index, dtype in self._casts:
                 tensors[index] = tensors[index].to(dtype)
-        if self._shares_memory and not any(leaf.flags.writeable for leaf in leaves):
+        if self._shares_memory and all(map(_is_kept, leaves, tensors)):
             self._slots = [(leaves, tensors), *self._slots[:1]]
             if type(time_step) is self._kind:
                 whole = self.structure.unflatten(tensors)
@@ -399,7 +411,7 @@ class Actions:
             return action.numpy()
         subject = f"TorchEnvironment.{call}() was given an action that"
         leaves = flatten_as(self._structure, action, subject=subject, root="action")
-        cards = None
+        cards, staged = None, []
         for index, leaf in enumerate(leaves):
             # Asking for the class itself first is quicker.
             if type(leaf) is torch.Tensor or isinstance(leaf, torch.Tensor):
@@ -408,11 +420,15 @@ class Actions:
                 if leaf.is_cuda:
                     cards = {*(cards or ()), leaf.device}
                     leaf = self._staged(index, leaf)
+                    staged.append(index)
                 elif not leaf.is_cpu:
                     leaf = leaf.cpu()
                 leaves[index] = leaf
         for card in cards or ():
             torch.cuda.current_stream(card).synchronize()
+        for index in staged:
+            # The environment may keep its actions, and the buffer is written to again.
+            leaves[index] = leaves[index].clone()
         return self._structure.unflatten(
             [
                 _as_array(leaf, spec)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import envkit
 from envkit import AsyncParallelPyEnvironment, BatchedPyEnvironment
-from envkit.errors import CallOrderError, SpecMismatchError
+from envkit.errors import CallOrderError, SpecError, SpecMismatchError
 from envkit.parallel import ParallelPyEnvironment, RestartPolicy
 from envkit.testing import CountingEnv, CrashingEnv
 from envkit.wrappers import EpisodeLimit
@@ -287,7 +287,16 @@ def test_rows_that_have_had_their_episodes_are_not_valid():
 
 
 @pytest.mark.slow
-def test_an_end_that_was_made_up_is_not_valid():
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        # A step to the end that was made up, and one from there to the beginning.
+        ("next_step", [True, True, False, False]),
+        ("same_step", [True, True, False, True]),
+        ("disabled", [True, True, False, True]),
+    ],
+)
+def test_an_end_that_was_made_up_is_not_valid(order, expected):
     make = functools.partial(CrashingEnv, crash_at=3, how="SIGKILL")
     pool = ParallelPyEnvironment(
         [make, CountingEnv],
@@ -295,11 +304,12 @@ def test_an_end_that_was_made_up_is_not_valid():
         on_worker_failure=RestartPolicy(max_restarts=9, backoff=0.0),
     )
     with TorchEnvironment(pool) as env:
+        env.autoreset = order
         buffer = RolloutBuffer(env, 4)
         buffer.collect(env, lambda _: (torch.zeros(2).int(), {"value": torch.ones(2)}))
         transitions = buffer.transitions(discount=1.0, lam=1.0)
 
-    assert [True, True, False, False] == transitions.valid[:, 0].tolist()
+    assert expected == transitions.valid[:, 0].tolist()
     assert transitions.valid[:, 1].all()
     # The last step that was made is followed by the value of where it has led.
     earned = transitions.reward[:2, 0].sum()
@@ -386,6 +396,29 @@ def test_what_fits_no_buffer_is_refused(message_of):
     assert message_of(
         ValueError, lambda: buffer.collect(env, lambda _: (zeros, {next(names): zeros}))
     ) == ("The policy must return the same names each time, got values after value.")
+    calls = itertools.count()
+    assert message_of(
+        ValueError,
+        lambda: buffer.collect(
+            env, lambda _: (zeros, {"value": zeros}) if next(calls) < 4 else zeros
+        ),
+    ) == ("The policy must return the same names each time, got none after value.")
+    must = (
+        "The policy's action must be a tensor, an array or a list of 3 elements, one "
+        "for each row, got"
+    )
+    for action, got in ((zeros[:2], "the shape (2,)"), (None, "None")):
+        refused = message_of(
+            SpecError, lambda action=action: buffer.collect(env, lambda _: action)
+        )
+        assert f"{must} {got}." == refused
+    buffer.collect(env, lambda _: (zeros, {"value": zeros}))
+    assert message_of(ValueError, lambda: buffer.transitions(lam=2)) == (
+        "lam must be between 0 and 1, or None, got 2."
+    )
+    assert message_of(ValueError, lambda: buffer.transitions(discount=-1)) == (
+        "discount must be between 0 and 1, got -1."
+    )
 
 
 def test_the_next_rollout_may_have_a_policy_that_returns_other_things():

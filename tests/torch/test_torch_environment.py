@@ -12,6 +12,7 @@ from envkit import (
     ArraySpec,
     AsyncParallelPyEnvironment,
     BatchedPyEnvironment,
+    BoundedArraySpec,
     ParallelPyEnvironment,
     PyEnvironment,
     nest,
@@ -146,6 +147,49 @@ def test_arrays_of_the_caller_are_not_copied_either():
     tensors = env.tensors(arrays)
 
     assert tensors.observation.data_ptr() == arrays.observation.ctypes.data
+
+
+class OneArray(PyEnvironment):
+    """Shows one read-only array again and again, with other numbers in it."""
+
+    def __init__(self):
+        super().__init__()
+        self._shown = np.zeros((2, 3), np.float32)
+
+    @property
+    def batched(self):
+        return True
+
+    @property
+    def batch_size(self):
+        return 2
+
+    def observation_spec(self):
+        return ArraySpec((3,), np.float32)
+
+    def action_spec(self):
+        return BoundedArraySpec((), np.int64, 0, 1)
+
+    def _reset(self):
+        return restart(self._show(0.0), batch_size=2)
+
+    def _step(self, action):
+        ones = np.ones(2, np.float32)
+        return transition(self._show(self._shown[0, 0] + 1), ones, discount=ones)
+
+    def _show(self, number):
+        self._shown.flags.writeable = True
+        self._shown[:] = number
+        self._shown.flags.writeable = False
+        return self._shown
+
+
+def test_an_array_that_is_changed_is_shown_as_it_is_now():
+    env = TorchEnvironment(OneArray())
+    env.reset()
+    shown = [env.step([0, 1]).observation[0, 0].item() for _ in range(4)]
+
+    assert [1.0, 2.0, 3.0, 4.0] == shown
 
 
 def test_memory_that_is_read_only_is_no_warning():
