@@ -175,6 +175,7 @@ def _episodes(
         yield {
             "name": f"{of}episode {episode.number}",
             "last": len(episode) - 1,
+            "length": counted(len(episode) - 1, "step"),
             **_return(recording, episode),
             **_end(recording, episode),
             "repaired": (episode.row, int(episode.calls[-1])) in replaced,
@@ -183,12 +184,13 @@ def _episodes(
 
 def _return(recording: Recording, episode: Episode) -> dict[str, Any]:
     """Returns the sum of the rewards, as text and as a number to sort by."""
-    sums = [
-        np.asarray(episode.column(name)[1:], np.float64).sum(0)
-        for name in recording.layout.steps
-        if name.startswith("reward")
-    ]
-    total = float(sum(one.sum() for one in sums))
+    with np.errstate(invalid="ignore", over="ignore"):  # Rewards may be infinite.
+        sums = [
+            np.asarray(episode.column(name)[1:], np.float64).sum(0)
+            for name in recording.layout.steps
+            if name.startswith("reward")
+        ]
+        total = float(sum(one.sum() for one in sums))
     number = total if math.isfinite(total) else None
     return {"return": number_text(sums), "number": number}
 
@@ -255,7 +257,8 @@ class _Told:
         labels = [""]
         if flat.shape[1] > _MOST_LINES:
             wide = np.float32 if flat.dtype == np.uint8 else np.float64
-            parts = [flat.mean(1, dtype=wide), flat.min(1), flat.max(1)]
+            with np.errstate(invalid="ignore", over="ignore"):  # They may be infinite.
+                parts = [flat.mean(1, dtype=wide), flat.min(1), flat.max(1)]
             flat = np.stack(parts, 1).astype(wide)
             labels = ["mean", "least", "greatest"]
         elif column.ndim > 1:

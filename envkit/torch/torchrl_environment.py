@@ -173,7 +173,12 @@ class TorchRLEnvironment(EnvBase):  # type: ignore[misc]  # TorchRL has no types
             )
         if choices is not None and choices.ndim == 1 and choices.size:
             # TorchRL has masks and encodings for these.
-            made = MultiCategorical(choices.tolist(), dtype=dtype, device=self.device)
+            made = MultiCategorical(
+                choices.tolist(),
+                dtype=dtype,
+                device=self.device,
+                remove_singleton=False,  # A vector of one choice stays a vector.
+            )
             return made.expand(*rows, *spec.shape) if rows else made
         return _spec(spec, (*rows, *spec.shape), dtype, self.device)
 

@@ -68,6 +68,14 @@ class OneObservation(PyEnvironment):
         return transition(self._value, 0.0)
 
 
+class Infinite(OneObservation):
+    """Earns all that there is, and then owes it."""
+
+    def _step(self, action):
+        self._sign = -getattr(self, "_sign", -1)
+        return transition(self._value, self._sign * np.inf)
+
+
 @pytest.fixture(scope="module")
 def catch(tmp_path_factory):
     """A recording of Catch with notes, of which the last episode is cut off."""
@@ -194,6 +202,17 @@ def test_numbers_of_every_dtype_keep_their_value(tmp_path, dtype):
     assert columns_of(story, episodes[0])["observation"].tolist() == [0, top] * 2
 
 
+def test_infinite_rewards_are_no_warning(tmp_path):
+    with Record(Infinite(np.float64([0.0, 1.0])), tmp_path / "infinite") as env:
+        for _ in range(3):
+            env.step(0)
+    story, _ = data_of(page_of(tmp_path / "infinite"))
+    assert ("nan", None) == tuple(
+        story["episodes"][0][name] for name in ("return", "number")
+    )
+    assert story["episodes"][0]["length"] == "2 steps"
+
+
 def test_a_page_that_cannot_be_written_leaves_nothing_behind(catch, capsys):
     page = catch.parent / "nowhere" / "page.html"
     assert main(["replay", str(catch), "--html", str(page)]) != 0
@@ -305,6 +324,21 @@ def test_nothing_is_wider_than_the_window(browser, cart, width):
     assert browser.ask("document.documentElement.scrollWidth") <= width
     width_drawn = "picture.complete && picture.naturalWidth"
     assert until(lambda: browser.ask(width_drawn) == 640)
+
+
+@needs_chromium
+@pytest.mark.parametrize("values", [[-1e308, 1e308], [1e300, 1e300]])
+def test_huge_numbers_have_a_line(browser, tmp_path, values):
+    with Record(OneObservation(np.array(values)), tmp_path / "huge") as env:
+        env.step(0)
+        env.step(0)
+    browser.open(page_of(tmp_path / "huge"))
+    blue = (
+        "(canvas => canvas.getContext('2d').getImageData("
+        "canvas.width >> 1, 0, 1, canvas.height).data.some(value => value > 0))"
+        "([...document.querySelectorAll('canvas')].at(-1))"
+    )
+    assert browser.ask(blue)
 
 
 @needs_chromium

@@ -58,6 +58,12 @@ def continuous():
     )
 
 
+def one_choice():
+    return envkit.RandomPyEnvironment(
+        ArraySpec((4,), np.float64), BoundedArraySpec((1,), np.int64, 0, 3), seed=1
+    )
+
+
 GEAR = BoundedArraySpec((), np.int64, -1, 3)
 GAMES = {
     "a batch": lambda: envkit.make("CartPole", batch_size=4),
@@ -66,6 +72,7 @@ GAMES = {
     "a nest": nested,
     "values of all kinds": random_values,
     "actions of all kinds": continuous,
+    "a vector of one choice": one_choice,
     "a pool": lambda: envkit.make("Catch", num_envs=4, backend="inline"),
     "a pool without copies": lambda: envkit.ParallelPyEnvironment(
         ["Catch"] * 4, backend="inline", zero_copy=True
