@@ -444,7 +444,7 @@ class Desktop(PyEnvironment):
                 elif not must_draw and now - began >= _LONGEST_DRAWING:
                     return None  # It looks as it did at the end of the last one.
             elif ready == "reported":
-                self._early += self._take()
+                self._early = self._added(self._early)
                 if self._early.ready:
                     return None
             elif callable(ready):
@@ -477,7 +477,7 @@ class Desktop(PyEnvironment):
         self._updates_seen = screen.updates
         self._key_to_pixel = screen.key_to_pixel
         previous, self._frame = self._frame, self._fitting()
-        reported = self._early + self._take()
+        reported = self._added(self._early)
         self._early = Reported()
         if self._updates or reported.count:
             self._moved_at = self._seen_at
@@ -492,9 +492,17 @@ class Desktop(PyEnvironment):
             key = keysym(probe.key)
             self._machine.send([KeyEvent(key, True), KeyEvent(key, False)])
 
-    def _take(self) -> Reported:
-        """Returns the reports since the last look."""
-        return Reported() if self._channel is None else self._channel.take()
+    def _added(self, early: Reported) -> Reported:
+        """Returns reports with those since the last look."""
+        if self._channel is None:
+            return early
+        reported = early + self._channel.take()
+        if reported.texts:
+            # No more than an observation has, because programs may flood.
+            most = self._most_text
+            text = "\n".join(reported.texts)[-most:] if most else ""
+            reported.texts = [text]
+        return reported
 
     def _judged(self, previous: Array, reported: Reported) -> TimeStep:
         """Returns the time step of a picture: its reward, and whether it is the end."""

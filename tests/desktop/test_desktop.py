@@ -313,6 +313,17 @@ def test_a_program_reports_rewards_texts_and_ends(make):
         assert 0.0 == float(time_step.discount)
 
 
+def test_of_long_texts_the_newest_part_is_seen(make):
+    script = (
+        "import time; from envkit.desktop import Reporter; reporter = Reporter()\n"
+        "for text in ('first', 'second', 'third'): reporter.report(text=text)\n"
+        "reporter.begin(); time.sleep(3600)"
+    )
+    program = [sys.executable, "-c", script]
+    env = make(program, reward=RewardChannel(), ready="reported", text=8)
+    assert "nd\nthird" == str(env.reset().observation["text"])
+
+
 def test_text_can_be_read_off_the_picture(make, game):
     env = make(pixels=False, text=8, read_text=lambda frame: f"light {frame.max()}")
     env.reset()
