@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import tempfile
 import time
 import warnings
 import weakref
@@ -65,25 +66,28 @@ class Command(NamedTuple):
             DesktopError: There is none, it fails, or it takes too long.
         """
         shown = " ".join(self.arguments)
-        try:
-            done = subprocess.run(
-                list(self.arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=self.timeout,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise DesktopError(
-                f"The command {shown!r} cannot reset: {error}"
-            ) from error
-        if done.returncode:
-            words = done.stdout[-500:].decode("utf-8", "replace").strip()
-            raise DesktopError(
-                f"The command {shown!r} must end with status 0, got "
-                f"{done.returncode}: {words}"
-            )
+        # A pipe would end with a machine that the command has started, not with it.
+        with tempfile.TemporaryFile() as printed:
+            try:
+                done = subprocess.run(
+                    list(self.arguments),
+                    stdin=subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=subprocess.STDOUT,
+                    timeout=self.timeout,
+                    check=False,
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise DesktopError(
+                    f"The command {shown!r} cannot reset: {error}"
+                ) from error
+            if done.returncode:
+                printed.seek(max(0, printed.seek(0, os.SEEK_END) - 500))
+                words = printed.read().decode("utf-8", "replace").strip()
+                raise DesktopError(
+                    f"The command {shown!r} must end with status 0, got "
+                    f"{done.returncode}: {words}"
+                )
 
 
 def load(address: str, **options: Any) -> Desktop:
@@ -615,7 +619,15 @@ def _checked_environ(environ: Any) -> dict[str, str]:
 def _checked_reset(reset: Any, program: list[str] | None) -> Any:
     if reset == "restart" and program is None:
         return None
-    if reset is None or reset == "restart" or isinstance(reset, Command):
+    if reset is None or reset == "restart":
+        return reset
+    if isinstance(reset, Command):
+        arguments = reset.arguments
+        if isinstance(arguments, str) or not arguments:
+            raise TypeError(
+                "reset=Command(...) must have a list of a command and its arguments, "
+                f"got {describe(arguments)}."
+            )
         return reset
     if callable(reset):
         return reset

@@ -212,6 +212,14 @@ def test_a_reset_by_a_command_runs_it_and_connects_again(make, game, tmp_path):
     assert 12 == env.step(NOTHING).observation.shape[0]
 
 
+def test_a_command_may_leave_a_machine_running(tmp_path):
+    script = 'sleep 3600 & echo $! > "$0"'
+    Command(["sh", "-c", script, str(tmp_path / "machine")]).run()
+    machine = int((tmp_path / "machine").read_text("utf-8"))
+    assert is_running(machine)
+    os.kill(machine, signal.SIGKILL)
+
+
 def test_a_command_that_fails_says_so(make):
     env = make(reset=Command(["sh", "-c", "echo no such snapshot; exit 4"]))
     with pytest.raises(DesktopError, match="got 4: no such snapshot"):
@@ -540,6 +548,10 @@ MESSAGES = {
     "a strange reset": (lambda: Desktop(["x"], reset=5, keys=["a"]), TypeError,
         "reset must be 'restart', a list of chords such as ['ctrl-r'], a function of "
         "the environment, a Command, or None, got 5 of type int."),
+    "a command in one text": (
+        lambda: Desktop(["x"], reset=Command("virsh revert")), TypeError,
+        "reset=Command(...) must have a list of a command and its arguments, got the "
+        "string 'virsh revert'."),
     "ready without a channel": (lambda: Desktop(["x"], ready="reported"), ValueError,
         "ready='reported' needs reward=RewardChannel()."),
     "a strange ready": (lambda: Desktop(["x"], ready="soon"), TypeError,
