@@ -328,8 +328,8 @@ def test_of_long_texts_the_newest_part_is_seen(make):
         "reporter.begin(); time.sleep(3600)"
     )
     program = [sys.executable, "-c", script]
-    env = make(program, reward=RewardChannel(), ready="reported", text=8)
-    assert "nd\nthird" == str(env.reset().observation["text"])
+    env = make(program, reward=RewardChannel(), ready="reported", text=7)
+    assert "d\nthird" == str(env.reset().observation["text"])
 
 
 def test_text_can_be_read_off_the_picture(make, game):
