@@ -121,6 +121,23 @@ class TestRay:
 
                 assert str(expected) == str(streams.played(env, order))
 
+    @pytest.mark.parametrize(
+        "how", [{"standby": 1}, {"standby": 1, "standby_workers": True}], ids=str
+    )
+    def test_others_stand_by_as_in_this_process(self, ray, how):
+        actions = np.zeros((3, 2), np.float32)
+        with (
+            pool_of([Walk] * 3, **how) as env,
+            ParallelPyEnvironment([Walk] * 3, backend="inline", **how) as other,
+        ):
+            env.seed(3), other.seed(3)
+            expected = streams.play(other, [actions] * 12)
+            assert str(expected) == str(streams.play(env, [actions] * 12))
+            env.set_state(other.get_state())
+            for _ in range(9):
+                assert str(other.step(actions)) == str(env.step(actions))
+            assert env.statistics().hidden_resets <= env.statistics().resets
+
     def test_a_number_of_environments_is_made_on_as_many_workers_as_it_has_cpus(
         self, ray
     ):

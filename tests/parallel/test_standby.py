@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import signal
 import sys
 import threading
 
@@ -396,6 +397,22 @@ def test_streams_and_states_are_the_same_in_workers(backend):
         assert far.statistics().hidden_resets > 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="workers cannot be linked here")
+@pytest.mark.parametrize("standby_workers", [False, True])
+def test_seeds_and_states_are_the_same_over_links(standby_workers):
+    actions = np.stack([ACTION] * 2)
+    options = {"num_workers": 2, "standby_workers": standby_workers}
+    with opened([Walk] * 2) as env, opened([Walk] * 2, "linked", **options) as far:
+        env.seed(3), far.seed(3)
+        near_steps = streams.play(env, [actions] * 12)
+        assert [] == differences(near_steps, streams.play(far, [actions] * 12))
+        state, far_state = env.get_state(), far.get_state()
+        expected = [env.step(actions) for _ in range(9)]
+        for one, token in ((env, far_state), (far, state)):
+            one.set_state(token)
+            assert [] == differences(expected, [one.step(actions) for _ in range(9)])
+
+
 def test_a_checkpoint_fits_both(tmp_path):
     makers, actions = [Walk], np.stack([ACTION])
     with opened(makers) as env:
@@ -513,6 +530,84 @@ def test_one_that_must_be_alone_in_its_process_may_stand_by_in_another():
         assert env.reset().is_first().all()
     with StandbyEnvironment(Alone, in_workers=True) as env:
         assert [0, 1, 2] == [int(env.step(0).observation) for _ in range(3)]
+
+
+# Closed, or interrupted, while a reset is under way.
+
+
+def is_awaited_in(frames_of):
+    """Returns whether a thread stands in a wait for a reset of one that stands by."""
+    frame = sys._current_frames().get(frames_of)
+    while frame is not None:
+        if frame.f_code.co_name == "awaited":
+            return True
+        frame = frame.f_back
+    return False
+
+
+class Shut(Held):
+    """Notes that it was closed, and by which thread."""
+
+    closed: list[str] = []  # noqa: RUF012  # one for all, as tests look at it
+
+    def close(self):
+        self.closed.append(threading.current_thread().name)
+
+
+@pytest.fixture
+def gate():
+    Held.gate.set()
+    Shut.closed.clear()
+    yield Held.gate
+    Held.gate.set()
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_a_pool_may_be_closed_while_a_reset_is_under_way(gate, backend, monkeypatch):
+    monkeypatch.setattr("envkit.standby._GRACE", 0.01)
+    with opened([Shut] * 2, backend) as env:
+        env.reset()
+        until(lambda: Held.begun == Held.over)
+        gate.clear()
+        env.reset()  # The others begin, and cannot go on.
+    # The two that play were closed; the threads close those that they reset.
+    assert "envkit-standby" not in Shut.closed
+    gate.set()
+    until(lambda: 4 == len(Shut.closed))
+    assert 2 == Shut.closed.count("envkit-standby")
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "pthread_kill"), reason="a signal cannot be sent to a thread"
+)
+def test_ctrl_c_in_a_wait_for_a_reset_loses_no_episode(gate):
+    with opened([Held]) as env:
+        env.seed([3])
+        found = [env.reset()]
+        while not found[-1].is_last():
+            found.append(env.step(np.stack([ACTION])))
+        until(lambda: Held.begun == Held.over)
+        gate.clear()
+        found.append(env.step(np.stack([ACTION])))  # It was over. The next is not.
+        while not found[-1].is_last():
+            found.append(env.step(np.stack([ACTION])))
+        main = threading.get_ident()
+
+        def interrupt():
+            until(lambda: is_awaited_in(main))
+            signal.pthread_kill(main, signal.SIGINT)
+
+        sender = threading.Thread(target=interrupt)
+        sender.start()
+        with pytest.raises(KeyboardInterrupt):
+            env.step(np.stack([ACTION]))
+        sender.join()
+        gate.set()
+        # As everywhere: the rows stand where the interrupted step has led them.
+        found.append(env.current_time_step())
+        found += [env.step(np.stack([ACTION])) for _ in range(9)]
+    [expected] = by_hand([3], len(found))
+    assert [] == differences(expected, [row_of(step, 0) for step in found])
 
 
 REFUSED = {
