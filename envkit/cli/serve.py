@@ -51,6 +51,7 @@ class _Protocol(NamedTuple):
 # The options of some protocols alone, by name, and how they are written.
 _OF_SOME = {
     "num_workers": "--num-workers",
+    "recover": "--recover",
     "max_rows": "--max-rows",
     "idle_timeout": "--idle-timeout",
     "observers": "--observers",
@@ -63,27 +64,27 @@ _OWN = _Protocol(
     "",
     "envkit.remote.server:serve",
     "",
-    ("num_workers", "max_rows", "idle_timeout", "observers", "allow_call"),
+    ("num_workers", "recover", "max_rows", "idle_timeout", "observers", "allow_call"),
 )
 _PROTOCOLS: list[_Protocol] = [
     _Protocol(
         "openenv",
         "envkit.remote.openenv:serve",
         "serve environments to clients of OpenEnv, at port 8000",
-        ("num_workers", "idle_timeout"),
+        ("num_workers", "recover", "idle_timeout"),
     ),
     _Protocol(
         "dm-env-rpc",
         "envkit.remote.dm_env_rpc:serve",
         "serve environments to clients of dm_env_rpc, at port 9000",
-        ("num_workers", "idle_timeout"),
+        ("num_workers", "recover", "idle_timeout"),
     ),
     _Protocol(
         "universe",
         "envkit.remote.universe:serve",
         "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "
         "rewarder 10,000 above; the token is the password",
-        ("num_workers",),
+        ("num_workers", "recover"),
     ),
     _Protocol(
         "vnc",
@@ -91,7 +92,7 @@ _PROTOCOLS: list[_Protocol] = [
         "show each environment to VNC viewers, in which people watch and play it with "
         "the keys of envkit play: at --port, 5900 unless given, and the ports above; "
         "the token is the password",
-        ("num_workers", "observers", "observer_token_file", "hz"),
+        ("num_workers", "recover", "observers", "observer_token_file", "hz"),
     ),
 ]
 
@@ -142,6 +143,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="run each session's environments in N processes of a pool, so that a "
         "crash ends episodes and no session",
+    )
+    parser.add_argument(
+        "--recover",
+        action="store_const",
+        const="replay",
+        help="let environments of workers that have crashed continue where they stood, "
+        "bit for bit, where they are deterministic",
     )
     parser.add_argument(
         "--threads",
@@ -216,6 +224,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(
             "--threads and --num-workers contradict each other: leave one of them out."
         )
+    if arguments.recover and (
+        arguments.threads or (protocols == [_OWN] and arguments.num_workers is None)
+    ):
+        raise ValueError(
+            "--recover is for environments in processes of a pool: it must come with "
+            "--num-workers, and without --threads."
+        )
     menu, options = _menu_of(arguments), _options_of(arguments)
     warning = check_exposure(options)
     if warning is not None:
@@ -267,7 +282,10 @@ def _menu_of(arguments: argparse.Namespace) -> Menu:
     given = dict(arguments.target_arguments)
     workers = arguments.num_workers or (None if arguments.threads else 1)
     return Menu(
-        [Offer(target, given, num_workers=workers) for target in arguments.targets]
+        [
+            Offer(target, given, num_workers=workers, recover=arguments.recover)
+            for target in arguments.targets
+        ]
     )
 
 
@@ -286,6 +304,7 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         hz=arguments.hz,
         tls=_tls(arguments.cert, arguments.key),
         num_workers=arguments.num_workers,
+        recover=arguments.recover,
         max_sessions=arguments.max_sessions,
         allow_call=tuple(arguments.allow_call),
         cert=arguments.cert,

@@ -52,6 +52,8 @@ class ServeOptions(NamedTuple):
         tls: What encrypts connections; `None` for connections in the clear.
         num_workers: How many worker processes a session's environments run in; `None`
             for the process of the session, or threads of the server itself.
+        recover: "replay" if environments of a lost worker continue, `None` if their
+            episodes end.
         processes: Whether each session of envkit's own protocol has a process of its
             own, so that a crash ends that session alone.
         max_sessions: How many sessions there may be at a time.
@@ -71,6 +73,7 @@ class ServeOptions(NamedTuple):
     token: bytes | None = None
     tls: ssl.SSLContext | None = None
     num_workers: int | None = None
+    recover: str | None = None
     max_sessions: int = 64
     max_rows: int = 4096
     idle_timeout: float = 600.0
@@ -128,6 +131,7 @@ class Offer:
         arguments: Mapping[str, Any] | None = None,
         *,
         num_workers: int | None = None,
+        recover: str | None = None,
     ) -> None:
         """Takes a target, as `envkit.make` does; a name of its own may come before it.
 
@@ -135,11 +139,12 @@ class Offer:
             target: `"CartPole"`, `"gymnasium:Hopper-v5"`, `"maze=my_package:make"`.
             arguments: What to make it with.
             num_workers: How many worker processes; `None` for this process.
+            recover: What a `RestartPolicy` of these workers is to have.
         """
         name, equals, rest = target.partition("=")
         self.name, self.target = (name, rest) if equals else (target, target)
         self.arguments = dict(arguments or {})
-        self._num_workers = num_workers
+        self._num_workers, self._recover = num_workers, recover
         self.recipe = constructor(self.target, **self.arguments)
         self.id: str = self.recipe.plain_recipe()["id"]
         self.version = version_of(self.id)
@@ -211,7 +216,8 @@ class Offer:
         """Makes the environment, or a batch of it.
 
         With workers it lives in processes that are replaced when they crash, so that
-        its stream goes on with a `LAST`; without, in this process and thread.
+        its stream goes on, with a `LAST` unless it recovers; without, in this process
+        and thread.
 
         Args:
             num_envs: How many rows a batch has; `None` for a single environment.
@@ -226,7 +232,7 @@ class Offer:
             return BatchedPyEnvironment(
                 [recipe() for _ in range(num_envs)], multithreading=False
             )
-        policy = load("num_workers", _POLICY)()
+        policy = load("num_workers", _POLICY)(recover=self._recover)
         if num_envs is None:
             env = load("num_workers", _PROCESS)(recipe, on_worker_failure=policy)
             env.start()
@@ -249,13 +255,15 @@ class Offer:
         return env
 
 
-def pool_of(recipes: Sequence[Constructor], num_workers: int | None) -> Any:
+def pool_of(
+    recipes: Sequence[Constructor], num_workers: int | None, recover: str | None
+) -> Any:
     """Makes a pool of several environments, whose workers are replaced in a crash."""
     count = len(recipes)
     return load("num_workers", _POOL)(
         list(recipes),
         num_workers=min(num_workers or count, count),
-        on_worker_failure=load("num_workers", _POLICY)(),
+        on_worker_failure=load("num_workers", _POLICY)(recover=recover),
     )
 
 

@@ -48,7 +48,14 @@ _GRACE = 10.0
 _AT_ONCE = 1 << 16
 # How many bytes of a client wait to be encrypted or read, at most.
 _MOST_WAITING = 1 << 20
-_OPTIONS = ("num_workers", "max_rows", "idle_timeout", "observers", "allow_call")
+_OPTIONS = (
+    "num_workers",
+    "recover",
+    "max_rows",
+    "idle_timeout",
+    "observers",
+    "allow_call",
+)
 
 
 class _Channel:
@@ -335,12 +342,14 @@ def _session_of(job: dict[str, Any], forked: list[int], hosted: _Hosted) -> Sess
     options = ServeOptions(
         **{**job["options"], "allow_call": tuple(job["options"]["allow_call"])}
     )
-    workers = options.num_workers
     menu = Menu(
         [
-            Offer(f"{name}={target}", from_plain(arguments), num_workers=workers)
-            if name != target
-            else Offer(target, from_plain(arguments), num_workers=workers)
+            Offer(
+                target if name == target else f"{name}={target}",
+                from_plain(arguments),
+                num_workers=options.num_workers,
+                recover=options.recover,
+            )
             for name, target, arguments in job["offers"]
         ]
     )

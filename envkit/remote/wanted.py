@@ -103,4 +103,4 @@ def _pool_of(
         for offer, given, count in kinds
         for recipe in [constructor(offer.recipe, **given)] * count
     ]
-    return lambda: pool_of(recipes, options.num_workers)
+    return lambda: pool_of(recipes, options.num_workers, options.recover)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -227,3 +229,21 @@ class Tasks(Walk):
 
     def get_task_range(self, split: str, start: Any = None, stop: Any = None) -> Any:
         return self.list_tasks(split)[start:stop]
+
+
+class Fragile(Walk):
+    """Ends its process at the first action above 0, if there is a file."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self._file = Path(place)
+
+    def action_spec(self) -> Any:
+        return BoundedArraySpec((), np.int64, 0, 1, "crash")
+
+    def _step(self, action: Any) -> Any:
+        if action and self._file.exists():
+            self._file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        push = np.full(2, action, np.float32)
+        return super()._step({"push": push, "jump": False})

@@ -23,7 +23,13 @@ def served(
 ) -> Iterator:
     """Serves environments from threads of this process."""
     workers = options.get("num_workers")
-    menu = Menu([Offer(each, arguments, num_workers=workers) for each in targets])
+    recover = options.get("recover")
+    menu = Menu(
+        [
+            Offer(each, arguments, num_workers=workers, recover=recover)
+            for each in targets
+        ]
+    )
     server = Server(
         menu, ServeOptions(port=0, **options), resume=resume, to_prove=to_prove
     )

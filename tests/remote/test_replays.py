@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit import ParallelPyEnvironment, RestartPolicy, connect
 from envkit.envs import CartPole
 from envkit.parallel.messages import ReplayPlan
 from envkit.parallel.slab import SlabLayout
@@ -20,6 +20,7 @@ from tests.remote.serving import served
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
 
+FRAGILE = "tests.remote.games:Fragile"
 REPLAY = RestartPolicy(
     max_restarts=100, within=None, backoff=0, recover="replay", anchor_every=1
 )
@@ -46,6 +47,29 @@ def test_a_session_that_was_killed_is_not_noticed():
 
     assert [] == differences(expected, actual)
     assert 4 == recovered
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_worker_of_a_server_that_was_killed_is_not_noticed(processes, tmp_path):
+    """The server's own pool replays; its client has asked for nothing."""
+
+    def streamed(address):
+        with connect(f"{address}/{FRAGILE}", num_envs=4) as env:
+            seen = [env.reset(seed=5)]
+            for turn in range(20):
+                seen.append(env.step([0, 0, turn in (4, 13), 0]))
+                assert not env.repaired.any()
+            return seen
+
+    place = tmp_path / "file"
+    options = {"num_workers": 2, "recover": "replay", "processes": processes}
+    with served(FRAGILE, arguments={"place": str(place)}, **options) as server:
+        expected = streamed(server.address)
+        place.touch()
+        actual = streamed(server.address)
+
+    assert not place.exists()
+    assert [] == differences(expected, actual)
 
 
 # What a server thinks of plans.

@@ -588,6 +588,11 @@ COMMANDS = {
         "--idle-timeout has no effect with --universe: leave it out. It is for "
         "envkit's own protocol, --openenv, --dm-env-rpc.",
     ),
+    "recovery without a pool": (
+        ["CartPole", "--recover"],
+        "--recover is for environments in processes of a pool: it must come with "
+        "--num-workers, and without --threads.",
+    ),
     "an option of others alone": (
         ["CartPole", "--universe", "--openenv", "--observers=3"],
         "--observers has no effect with --universe, --openenv: leave it out. It is for "
