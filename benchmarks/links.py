@@ -3,7 +3,12 @@
     python benchmarks/links.py
 
 The bare socket carries as many bytes each way to as many processes, which compute
-nothing, and reads those of each process into memory of their own. Pictures come from
+nothing, and reads those of each process into memory of their own, by turns into one of
+two, as a step over links does whose caller may look at the step before. Its processes
+are started as workers are, by a command with a session of its own: where a system gives
+each session its share of the CPUs, a worker that belongs to the caller's session wakes
+up otherwise than one that does not. Both sides' pages have been written. It copies
+nothing but into the sockets and out of them. Pictures come from
 environments that are batches, and the caller gets views: so hardly anything is measured
 but the way of the bytes. Where the time of such a step goes is looked at once more, in
 the process of the pool and in its workers.
@@ -12,9 +17,11 @@ the process of the pool and in its workers.
 from __future__ import annotations
 
 import functools
+import itertools
 import mmap
-import multiprocessing
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +37,8 @@ from envkit.time_step import StepType, TimeStep, restart
 
 WORKERS = 2
 COMMAND = "envkit worker {address}"
+# How many seconds a process may take to connect with a bare socket.
+TO_CONNECT = 60.0
 # Where pools of linked workers listen.
 HOSTS = {"linked": "127.0.0.1", "linked by Unix socket": "unix:"}
 PICTURE = (84, 84)
@@ -41,7 +50,7 @@ class Pictures(PyEnvironment):
     def __init__(self, batch_size: int) -> None:
         super().__init__()
         self._batch_size = batch_size
-        self._first = restart(np.zeros((batch_size, *PICTURE), np.uint8), batch_size)
+        self._first = restart(np.ones((batch_size, *PICTURE), np.uint8), batch_size)
         self._next = TimeStep(
             np.full(batch_size, StepType.MID, np.int32), *self._first[1:]
         )
@@ -85,11 +94,18 @@ def pool_of(
     return Contender(lambda: env.step(actions), env.close)
 
 
-def serve(sock: socket.socket, down: int, up: int) -> None:
-    """Answers some bytes with others, again and again."""
-    answer = bytes(up)
-    while len(sock.recv(down, socket.MSG_WAITALL)) == down:
-        sock.sendall(answer)
+# What a worker of a bare socket runs. It answers from memory that has been written, as
+# an environment's picture has: of what was only asked for, a system sends one page of
+# zeros again and again.
+SERVE = """
+import socket, sys
+port, down, up = map(int, sys.argv[1:])
+sock = socket.create_connection(("127.0.0.1", port))
+sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+question, answer = bytearray(down), b"1" * up
+while sock.recv_into(question, down, socket.MSG_WAITALL) == down:
+    sock.sendall(answer)
+"""
 
 
 def bare_sockets(down: int, up: int, workers: int = WORKERS) -> Contender:
@@ -97,32 +113,32 @@ def bare_sockets(down: int, up: int, workers: int = WORKERS) -> Contender:
     ours, processes = [], []
     for _ in range(workers):
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            mine = socket.create_connection(listener.getsockname())
-            theirs, _ = listener.accept()
-        for sock in (mine, theirs):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        process = multiprocessing.get_context("spawn").Process(
-            target=serve, args=(theirs, down, up), daemon=True
-        )
-        process.start()
-        theirs.close()
-        ours.append(mine)
-        processes.append(process)
-    # One memory for all of them would hold only the last rows. A system may take half
+            words = [str(each) for each in (listener.getsockname()[1], down, up)]
+            command = [sys.executable, "-c", SERVE, *words]
+            # As workers are: a system may give each session its own share of the CPUs.
+            processes.append(subprocess.Popen(command, start_new_session=True))
+            listener.settimeout(TO_CONNECT)
+            sock, _ = listener.accept()
+        sock.setblocking(True)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ours.append(sock)
+    # One memory for all of them would hold only the last rows, and one for each would
+    # be overwritten while the caller looks at the step before. A system may take half
     # as long to where a page begins, which for other memory is a matter of luck.
-    question, answers = bytes(down), [mmap.mmap(-1, up) for _ in ours]
+    question, memories = bytes(down), [[mmap.mmap(-1, up) for _ in ours] for _ in "ab"]
+    turns = itertools.cycle(memories)
 
     def step() -> None:
         for sock in ours:
             sock.sendall(question)
-        for sock, answer in zip(ours, answers, strict=True):
+        for sock, answer in zip(ours, next(turns), strict=True):
             sock.recv_into(answer, up, socket.MSG_WAITALL)
 
     def close() -> None:
         for sock in ours:
             sock.close()
         for process in processes:
-            process.join()
+            process.wait()
 
     return Contender(step, close)
 
