@@ -197,7 +197,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         pool = self._pool
         pool.check_alive(rows, "send")
         self._check_can_step(rows)
-        new = rows[~self._pool.begun[rows]]
+        has_new = b"\0" in pool.begun[rows].tobytes()
         if self._looks_at_bounds:
             columns = self._actions.columns(
                 actions, rows=rows, ignored=self._have_ended(rows)
@@ -208,9 +208,10 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         else:
             columns = self._actions.columns(actions, rows=rows, bounds=False)
         pool.slab.write_actions(columns, rows)
-        if new.size:
-            pool.submit(new, RESET)
-            rows = rows[~np.isin(rows, new)]
+        if has_new:
+            begun = pool.begun[rows]
+            pool.submit(rows[~begun], RESET)
+            rows = rows[begun]
         if rows.size:
             pool.submit(rows, STEP)
 
@@ -235,9 +236,9 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         began = perf_counter()
         pool = self._pool
         # Not those whose failure has been told: they owe nothing any more.
-        owing = np.flatnonzero(self._owing())
+        owing = self._owing().nonzero()[0]
         wanted = self._as_count(count, owing.size)
-        if timeout != 0:
+        if timeout is not None and timeout != 0:
             timeout = as_timeout("timeout", timeout)
         self._raise_failures()
         pool.wait(wanted, owing, timeout)

@@ -325,6 +325,9 @@ class Pool:
 
     def check_alive(self, rows: Array, call: str) -> None:
         """Raises if the worker of one of these rows stays gone."""
+        # Hot in asynchronous use: called once per send.
+        if self._events.is_plain:
+            return
         for worker, entry in enumerate(self._workers.workers):
             if entry.crash is not None and (self.worker_of_row[rows] == worker).any():
                 raise failures.gone(entry.crash, call)
@@ -339,17 +342,22 @@ class Pool:
         self._events.wait(lambda: not self.rows.busy(rows), rows, since=since)
 
     def wait(self, count: int, rows: Array, timeout: float | None) -> None:
-        """Waits until `count` of the rows have finished, or one of them is BROKEN."""
-        known = self.rows
+        """Waits until `count` of the rows have finished, or one of them is BROKEN.
+
+        The rows are all that owe an answer.
+        """
+        known, began = self.rows, self._now()
+        spare = rows.size - count
+        if timeout is None and self._events.wait_plainly(spare, self._patience):
+            return
 
         def is_over() -> bool:
             return known.busy(rows) <= spare or bool(
                 self.errors and known.broken(rows).size
             )
 
-        spare = rows.size - count
-        deadline = None if timeout is None else self._now() + timeout
-        self._events.wait(is_over, rows, spare=spare, deadline=deadline)
+        deadline = None if timeout is None else began + timeout
+        self._events.wait(is_over, rows, spare=spare, deadline=deadline, since=began)
 
     def note_restored(self, begun: Sequence[bool], new_rows: Sequence[int]) -> None:
         """Notes that every environment has been given another state."""

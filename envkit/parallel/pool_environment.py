@@ -1014,6 +1014,8 @@ class PoolEnvironment:
     def _raise_failures(self) -> None:
         """Raises failures that have not been raised before."""
         errors = self._pool.errors
+        if not errors:
+            return
         untold = {
             row: error
             for row, error in sorted(errors.items())

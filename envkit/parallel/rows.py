@@ -48,10 +48,14 @@ from envkit.parallel.slab import (
     bytes_of,
 )
 from envkit.parallel.system.ctrl_c import uninterrupted
+from envkit.parallel.system.shared_memory import fence
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import Array
 
 __all__ = ["Rows"]
+
+_NONE = np.arange(0)
+_NONE.setflags(write=False)
 
 
 class Rows:
@@ -127,11 +131,13 @@ class Rows:
         self.sent, self.noted, self.taken = (slab.sequence.copy() for _ in range(3))
         # Copying bytes is three times as fast as copying small arrays.
         self._taken_bytes = bytes_of(self.taken)
+        self._sent_bytes = bytes_of(self.sent)
         self._sequence_bytes = bytes_of(slab.sequence)
         self.repaired = np.zeros(rows, bool)
         self.errors: dict[int, WorkerError] = {}
         self.begun = np.zeros(rows, bool)
         self.begin = np.zeros(rows, np.uint8)
+        self._nothing = bytes(rows)
         self.held: dict[int, float] = {}
         self.resumed: dict[int, int] = {}
         # When a new environment may begin, after a pause.
@@ -174,21 +180,34 @@ class Rows:
 
     def unsent(self) -> Array:
         """Returns the rows that were asked by a request that has not gone out."""
+        # Hot in asynchronous use: called for every few rows.
+        if self._sent_bytes.tobytes() == self._sequence_bytes.tobytes():
+            return _NONE
         asked = self.sent != self.slab.sequence
-        if asked.any():
-            asked &= self.slab.owing_rows()
-        return np.flatnonzero(asked)
+        asked &= self.slab.owing_rows()
+        unsent: Array = asked.nonzero()[0]
+        return unsent
 
     def answered(self) -> Array:
         """Returns the rows whose answers are in the slab and have not been noted."""
-        new = self.noted != self.slab.sequence
-        if new.any():
-            new &= ~self.slab.owing_rows()
-        return np.flatnonzero(new)
+        # Hot in asynchronous use: called for every few rows.
+        slab = self.slab
+        new: Array = (self.noted != slab.answered).nonzero()[0]
+        if new.size:
+            # Of the others the environment has raised, or the pool moves them now.
+            new = new[slab.answered[new] == slab.sequence[new]]
+            fence()
+        return new
 
     def busy(self, rows: Array) -> int:
         """Returns how many of the rows have no answer yet, as far as was noted."""
-        count = int(np.count_nonzero(self.noted[rows] != self.slab.sequence[rows]))
+        # Hot in asynchronous use: called for every few rows. They differ, so as many as
+        # there are at all are all of them.
+        if rows.size == len(self.noted):
+            count = self.all_busy()
+        else:
+            waiting = self.noted[rows] != self.slab.sequence[rows]
+            count = int(np.count_nonzero(waiting))
         if self.held:
             count += int(np.isin(rows, list(self.held)).sum())
         return count
@@ -214,10 +233,12 @@ class Rows:
 
     def finished(self, rows: Array, count: int) -> Array:
         """Returns rows that have finished, first those that did so first."""
+        # Hot in asynchronous use: called for every few rows.
         numbers = self.slab.sequence[rows]
-        is_new = (self.noted[rows] == numbers) & (self.taken[rows] != numbers)
+        is_new = self.noted[rows] == numbers
+        is_new &= self.taken[rows] != numbers
         done: Array = rows[is_new]
-        done = done[np.argsort(self._order[done], kind="stable")]
+        done = done[self._order[done].argsort(kind="stable")]
         return done[:count]
 
     def broken(self, rows: Array) -> Array:
@@ -238,7 +259,7 @@ class Rows:
         self._order[rows] = self._next_order + np.arange(rows.size)
         self._next_order += rows.size
         self.begun[rows] = True
-        if self.begin.any():
+        if self.begin.tobytes() != self._nothing:
             with uninterrupted():
                 for row in rows[self.begin[rows] != 0].tolist():
                     self._note_begun(row)

@@ -115,10 +115,15 @@ DECLARED_INFO, ONLY_DECLARED_INFO = 4, 8
 # What the widths are: the place of a dtype in FLOATS, or that they were Python's.
 _PYTHON = len(FLOATS)
 
-_TWO = np.uint32(2)
+# As arrays, with which NumPy calculates in half the time that its numbers take.
+_ONE, _TWO = np.array(1, np.uint32), np.array(2, np.uint32)
+_ONE.setflags(write=False)
+_TWO.setflags(write=False)
 # Numbers of requests begin anew after this one.
 _LARGEST = 0xFFFFFFFF
 _CACHE_LINE = 64
+# Of more rows than these, a worker does not count how many owe an answer.
+_MANY = 4096
 
 # What a worker counts before it marks the last row of a run, by place in its line of
 # `meters`; where it last ran; the memory of one that may be on another machine; how
@@ -372,10 +377,10 @@ class Slab:
             written that was asked for, so a worker that watches it sees all or nothing.
         asking: One number: what `announcements` is going to be while rows are being
             asked, and is at other times.
-        awaits_all: One number: whether the parent waits for the answers of all rows, so
-            that one ring is enough.
         messages: One number: how often messages were announced, to any worker. It
             grows before they are sent.
+        awaited: One number: the parent goes on when fewer rows than these owe an
+            answer; 0 if it is to be woken by every answer.
         sequence: The number of each row's last request.
         command: What each row was last asked for.
         answered: The number each row has answered, with the bit `RAISED`.
@@ -403,10 +408,10 @@ class Slab:
         self._modes = modes
         self.order = view_of(modes[0:1])
         self.notes_infos = view_of(modes[1:2])
-        self.awaits_all = view_of(modes[2:3])
         self.announcements = view_of(modes[8:16].view(np.uint64))
         self.asking = view_of(modes[16:24].view(np.uint64))
         self.messages = view_of(modes[24:32].view(np.uint64))
+        self.awaited = view_of(modes[32:40].view(np.uint64))
         self.sequence = sequence
         self.command = command
         self.answered = answered
@@ -418,6 +423,12 @@ class Slab:
         infos = actions + len(layout.time_step.leaves)
         self.steps = arrays[actions:infos]
         self.infos = arrays[infos:]
+        # One slot after the other, because an array takes one index sooner than two.
+        self._all_slots = [
+            array.reshape(_SLOTS * layout.rows, *array.shape[2:])
+            for array in self.steps
+        ]
+        self._stride = np.array(layout.rows)
         # In memory of zeros all floats are of the first width.
         self.action_dtype = self.actions[0].dtype if self.actions else None
         # The command that every row has, or IDLE if they differ.
@@ -504,24 +515,6 @@ class Slab:
             fence()
             self.announcements[0] = self.asking[0]
 
-    def await_all(self, is_all: bool) -> None:
-        """Tells workers whether the parent waits for the answers of all rows."""
-        # Hot: called once per batch of any size.
-        if self.awaits_all[0] != is_all:
-            self.awaits_all[0] = is_all
-            # A worker that has read what was there before has marked its rows, which
-            # the parent sees now.
-            full_fence()
-
-    def is_awaited(self) -> bool:
-        """True if the parent is to be woken for the rows that have just answered."""
-        # Hot: called once per batch of any size, by workers.
-        if not KEEPS_ORDER:
-            return True
-        # Of two workers that are done at once, one sees that the other is.
-        full_fence()
-        return not self.awaits_all[0] or self.all_answered()
-
     def all_answered(self) -> bool:
         """True if no row owes an answer."""
         # Hot: called at every wake-up of the parent.
@@ -540,6 +533,25 @@ class Slab:
         """Returns how many rows owe an answer."""
         return int(np.count_nonzero(self.owing_rows()))
 
+    def wait_for(self, owing: int) -> None:
+        """Tells workers that the parent goes on when so many rows owe an answer.
+
+        The parent has to look at the answers once more before it sleeps. Then no
+        wake-up is lost: it has stored what it asked and what it waits for, and looks
+        after a full fence; a worker stores an answer, and looks after a full fence
+        (`is_awaited`). So an answer that the parent does not see then is of a worker
+        that sees all that the parent has stored, which changes no more while it
+        sleeps. Of those workers the last to store its answer sees the others', too,
+        and rings.
+
+        Args:
+            owing: At most how many; fewer than none if answers are not enough, and the
+                parent looks at each.
+        """
+        # Hot: called once per batch of any size.
+        self.awaited[0] = owing + 1 if owing >= 0 else 0
+        full_fence()
+
     def raised_rows(self, rows: Array) -> Array:
         """Returns those of the rows whose environments have raised."""
         raised: Array = rows[(self.sequence[rows] ^ self.answered[rows]) == RAISED]
@@ -555,7 +567,7 @@ class Slab:
 
     def slots(self, rows: Array | slice) -> Array:
         """Returns which slot holds each row's answer."""
-        return ((self.sequence[rows] >> 1) & 1).astype(np.intp)
+        return (self.sequence[rows] >> _ONE & _ONE).astype(np.intp)
 
     def take_back(self, rows: Array) -> None:
         """Withdraws requests that will not be answered; the answer before stands."""
@@ -577,9 +589,11 @@ class Slab:
 
     def read(self, rows: Array, slots: Array | None = None) -> list[Array]:
         """Returns copies of the leaves of the time steps that rows show."""
+        # Hot in asynchronous use: called for every few rows.
         if slots is None:
             slots = self.slots(rows)
-        return [array[slots, rows] for array in self.steps]
+        places = slots * self._stride + rows
+        return [array.take(places, 0) for array in self._all_slots]
 
     def read_standing(self, rows: Array) -> list[Array]:
         """Returns copies of the leaves of the time steps at which rows stand.
@@ -727,6 +741,23 @@ class Slab:
         return ended
 
     # What a worker does.
+
+    def is_awaited(self) -> bool:
+        """True if the parent is to be woken for the rows that have just answered.
+
+        What it waits for, and why one worker at least finds that it has come, is said
+        at `wait_for`. Only where `KEEPS_ORDER` is true can that be relied on.
+        """
+        # Hot: called once per batch of any size, or once per row.
+        if not KEEPS_ORDER:
+            return True
+        full_fence()
+        awaited = self.awaited[0]
+        if awaited == 1:
+            return self.all_answered()
+        if awaited == 0 or self.layout.rows > _MANY:
+            return True
+        return self.count_owing() < awaited
 
     def read_actions(self, rows: slice | Sequence[int]) -> list[Any]:
         """Returns copies of the actions of some rows, one column for each leaf.

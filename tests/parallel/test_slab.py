@@ -28,6 +28,7 @@ from envkit.parallel.slab import (
     is_private,
     slot_of,
 )
+from envkit.parallel.system.shared_memory import KEEPS_ORDER
 from envkit.specs import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
 from tests import strategies
@@ -242,6 +243,37 @@ def test_every_row_ends_with_the_answer_to_its_own_request(number, asked, raised
     assert [0, 1, 2, 3, 4] == slab.pending(0, 5)
     slab.commit(rows)
     assert slab.all_answered()
+
+
+@pytest.mark.skipif(not KEEPS_ORDER, reason="elsewhere all answers are awaited")
+def test_answers_are_awaited_once_no_more_rows_owe_one_than_the_parent_waits_for():
+    slab = Slab(layout_of(rows=4))
+    never_waited = slab.is_awaited()
+    seen = {}
+    for owing in (-1, 0, 2, 9):
+        slab.request_all(STEP)
+        slab.wait_for(owing)
+        seen[owing] = [slab.is_awaited()]
+        for row in range(4):
+            slab.commit(row)
+            seen[owing].append(slab.is_awaited())
+
+    assert never_waited
+    assert {
+        -1: [True, True, True, True, True],
+        0: [False, False, False, False, True],
+        2: [False, False, True, True, True],
+        9: [True, True, True, True, True],
+    } == seen
+
+
+def test_of_very_many_rows_every_answer_is_awaited():
+    slab = Slab(layout_of(rows=5000))
+    slab.request_all(STEP)
+    slab.wait_for(1)
+    assert slab.is_awaited()
+    slab.wait_for(0)
+    assert KEEPS_ORDER != slab.is_awaited()  # To see if all have answered costs little.
 
 
 @pytest.mark.parametrize("number", LAST_NUMBERS)

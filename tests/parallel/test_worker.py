@@ -52,6 +52,10 @@ pytestmark = pytest.mark.skipif(
     not residue.ON_LINUX, reason="a pidfd tells that a process has ended"
 )
 
+in_order = pytest.mark.skipif(
+    not KEEPS_ORDER, reason="elsewhere workers ring for every answer, and are rung for"
+)
+
 # What environments of tests are made of in a worker: a module of its own, that a
 # worker finds where its parent does.
 NOTED = """
@@ -225,16 +229,11 @@ def test_a_worker_rings_once_however_many_rows_it_ran():
         assert 1 == peer.slab.meters[1][RUNS]
 
 
-in_order = pytest.mark.skipif(
-    not KEEPS_ORDER, reason="elsewhere each worker rings, and is rung for"
-)
-
-
 @in_order
 def test_the_worker_that_is_the_last_rings_where_all_rows_are_awaited():
     with worker(CountingEnv) as peer:
         peer.bind()
-        peer.slab.await_all(True)
+        peer.slab.wait_for(owing=0)
         peer.slab.request(np.array([0, 2]), RESET)
         peer.bell.ring()
         assert until(lambda: peer.slab.answered[2] == peer.slab.sequence[2])
@@ -287,11 +286,43 @@ def test_a_worker_may_ring_for_each_row():
         peer.slab.request(np.array([2, 3, 4]), RESET)
         peer.bell.ring()
         rings = 0
-        while rings < 4:  # three rows, and one for the whole
+        while rings < 3:
             rings += peer.listen()
         peer.ask("access", ("batched",))
 
-        assert (4, 0) == (rings, peer.done.drain())
+        assert (3, 0) == (rings, peer.done.drain())
+
+
+@in_order
+def test_a_worker_rings_only_for_the_answers_that_the_pool_waits_for():
+    with worker(*[CountingEnv] * 4, rings_each_row=True) as peer:
+        peer.bind()
+        peer.slab.wait_for(owing=1)
+        peer.slab.request(np.array([0, 2, 3, 4, 5]), RESET)
+        # Row 0 is another worker's, and goes on owing.
+        peer.bell.ring()
+        assert 1 == peer.listen()
+        assert [0] == np.flatnonzero(peer.slab.owing_rows()).tolist()
+        peer.ask("access", ("batched",))
+
+        assert 0 == peer.done.drain()
+
+
+@in_order
+@pytest.mark.parametrize("rings_each_row", [False, True])
+def test_a_worker_rings_for_a_row_that_raised_however_many_others_owe(rings_each_row):
+    crashing = functools.partial(CrashingEnv, where="reset")
+    with worker(crashing, CountingEnv, rings_each_row=rings_each_row) as peer:
+        peer.bind()
+        peer.slab.wait_for(owing=0)
+        peer.slab.request(np.array([0, 1, 2, 3]), RESET)
+        peer.bell.ring()
+        assert 1 == peer.listen()
+        assert [2] == peer.slab.raised_rows(np.arange(4)).tolist()
+        assert RowsRaised is type(peer.receive())
+        peer.ask("access", ("batched",))
+
+        assert 0 == peer.done.drain()
 
 
 def test_a_worker_that_lingers_does_everything_once_and_reads_its_messages():

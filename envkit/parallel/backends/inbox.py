@@ -78,8 +78,6 @@ class Inbox:
     ) -> deque[Event]:
         # Hot: called once per batch step.
         queue = self.queue
-        if self.slab is not None:
-            self.slab.await_all(owing == 0)
         now = time.monotonic()
         # Here too, because a caller whose workers answer at once never waits.
         look(now)
@@ -89,8 +87,11 @@ class Inbox:
         deadline = None if timeout is None else now + timeout
         if lingers and owing == 0 and not queue:
             linger(self.slab.all_answered)  # type: ignore[union-attr]  # rows were asked
-        # What woke a call that was interrupted then does not come again, so the slab is
-        # looked at first.
+        if self.slab is not None:
+            self.slab.wait_for(owing)
+        # The slab is looked at before the first sleep: an answer may have come before
+        # its worker saw what is waited for, and what woke a call that was interrupted
+        # then does not come again.
         while not queue:
             if self._has_come(owing):
                 if self._has_raised:

@@ -194,6 +194,8 @@ class _Worker:
         self._fds: list[int] = []
         # The message that ends the service of the rows that there are.
         self._order: Packed | Close | None = None
+        # Whether an environment has raised whose rows were not rung for.
+        self._has_told = False
         self._forked = leave_forks(lifeline_fd, self._close)
 
     def _close(self) -> None:
@@ -253,7 +255,7 @@ class _Worker:
             The message, and how many are owed then.
         """
         bell, done = self._bells
-        runner = self._runner
+        runner, ring = self._runner, self._ring_for(slab, done)
         meters = view_of(slab.meters[worker])
         clock, now = RunClock(meters), time.perf_counter_ns
         runner.before_last_mark = clock.count
@@ -299,8 +301,8 @@ class _Worker:
             seen = announcements[0]
             ran = run_pending()
             if ran > 0:
-                if slab.is_awaited():
-                    done.ring()
+                if runner.after_row is None:
+                    ring()
                 is_awake = lingers and linger(has_been_asked)
             elif ran < 0:
                 is_awake = has_message = True
@@ -314,21 +316,34 @@ class _Worker:
         rung = any(fd == bell.fileno() for fd, _ in poller.poll())
         return bell.wait() if rung else 0
 
+    def _ring_for(self, slab: Slab, done: Doorbell) -> Callable[[], None]:
+        """Returns what wakes the parent if what was answered is what it waits for."""
+
+        def ring() -> None:
+            # Hot: called once per batch step, or once per row. One that is marked as
+            # raised is waited for, however many others owe an answer.
+            if self._has_told or slab.is_awaited():
+                self._has_told = False
+                done.ring()
+
+        return ring
+
     def _bind(self, slab: Slab, worker: int, rings_each_row: bool) -> list[str]:
         """Takes the rows; returns what environments that have none any more raise."""
         runner, done = self._runner, self._bells[1]
 
         def tell_failure(rows: Sequence[int], failure: RemoteFailure) -> None:
             self._channel.send(RowsRaised(tuple(rows), failure))
+            self._has_told = True
 
         def send_objects(row: int, slot: int, leaves: dict[int, Any]) -> None:
             self._channel.send(ObjectRow(row, slot, serialize.dump_value(leaves)))
 
+        runner.after_row = self._ring_for(slab, done) if rings_each_row else None
         if runner.is_bound:
             return lines_at_close(runner.move(slab, worker, send_objects))
         runner.bind(slab, worker, send_objects)
         runner.tell_failure = tell_failure
-        runner.after_row = done.ring if rings_each_row else None
         return []
 
     def _answer(self, slab: Slab) -> int:
