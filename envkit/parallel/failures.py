@@ -93,9 +93,11 @@ def construction(
     of_env = failure.env >= 0
     envs = (failure.env,) if of_env else ()
     if failure.kind == "start":
+        text = f"{failure.message.removesuffix('.')}."
+        if getattr(original, "errno", None) in _NO_ROOM:
+            text = f"{text} {_ROOM}"
         return WorkerError(
-            f"worker {worker} could not be started again: {failure.message}. {_ROOM}",
-            worker=worker,
+            f"worker {worker} could not be started again: {text}", worker=worker
         )
     if isinstance(original, ConstructorError):
         # envkit's own sentence, which needs no traceback of envkit around it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 import dataclasses
+import errno
 import gc
 import os
 import pickle
@@ -471,11 +472,16 @@ def test_what_was_called_before_environments_are_there_has_a_name(facts, beginni
 
 
 def test_a_worker_that_could_not_be_started_again_says_what_may_be_lacking():
-    error = built(OSError("Too many open files"), kind="start", env=-1)
+    lacking = OSError(errno.EMFILE, "Too many open files")
+    error = built(lacking, kind="start", env=-1)
     assert str(error).startswith(
-        "worker 1 could not be started again: Too many open files. A pool needs some "
+        "worker 1 could not be started again: [Errno 24] Too many open files. A pool "
     )
     assert (1, ()) == (error.worker, error.envs)
+    other = built(OSError("There is no such command."), kind="start", env=-1)
+    assert str(other) == (
+        "worker 1 could not be started again: There is no such command."
+    )
 
 
 @pytest.mark.parametrize("command", ["construct", "rebuild"])

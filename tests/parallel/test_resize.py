@@ -7,6 +7,7 @@ import gc
 import os
 import shlex
 import signal
+import subprocess
 import sys
 
 import hypothesis
@@ -27,6 +28,8 @@ from envkit.errors import (
     ConstructorError,
     EnvironmentRaised,
     SpecMismatchError,
+    WorkerCrashed,
+    WorkerError,
 )
 from envkit.parallel import AutoReset
 from envkit.parallel.backends.linked import linked
@@ -701,6 +704,73 @@ def test_a_worker_that_ends_is_started_where_it_is_to_be_then():
     for one, other in zip(expected, seen, strict=True):
         for row in range(2):
             assert [] == differences(row_of(one, row), row_of(other, row))
+
+
+def come(address):
+    """Starts a worker as a person would, by its address alone."""
+    return subprocess.Popen([sys.executable, "-m", "envkit", "worker", address])
+
+
+def test_a_worker_that_others_start_joins_a_pool_that_runs():
+    backend = linked(["envkit worker {address}"], host="unix:")
+    with pytest.raises(CallOrderError, match="no pool uses this backend"):
+        backend.invite()
+    policy = RestartPolicy(recover="replay", max_restarts=3, within=None, backoff=0)
+    with ParallelPyEnvironment(
+        [CountingEnv], backend=backend, on_worker_failure=policy
+    ) as env:
+        env.reset()
+        env.step(actions(1))
+        early = come(backend.invite())
+        until(lambda: backend.arrived() == 1)
+        env.resize(2)
+        assert backend.arrived() == 0
+        assert env.current_time_step().observation.tolist() == [1, 0]
+        late = come(backend.invite())
+        env.resize(3)
+        assert env.step(actions(3)).observation.tolist() == [2, 1, 1]
+        # It ends where its command does: the pool starts it elsewhere, if it may.
+        backend.change_worker(1, "envkit worker {address}")
+        os.kill(env.statistics().workers[1].pid, signal.SIGKILL)
+        assert env.step(actions(3)).observation.tolist() == [3, 2, 2]
+        assert env.statistics().recovered == 1
+        env.resize(2)
+        assert late.wait(60) == 0
+        with pytest.raises(
+            OSError, match=r"used up\. Invite another one into its place"
+        ):
+            env.resize(3)
+        assert env.step(actions(2)).observation.tolist() == [4, 3]
+        another = come(backend.invite())
+        env.resize(3)
+        assert env.step(actions(3)).observation.tolist() == [5, 4, 1]
+        os.kill(env.statistics().workers[2].pid, signal.SIGKILL)
+        with pytest.raises(
+            WorkerError, match=r"used up.*change_worker\(2, command\)\.$"
+        ):
+            env.step(actions(3))
+        unused = come(backend.invite())
+        until(lambda: backend.arrived() == 1)
+    assert early.wait(60) != 0
+    assert another.wait(60) != 0
+    assert unused.wait(60) != 0
+
+
+def test_who_was_invited_and_does_not_come_changes_nothing():
+    backend = linked(["envkit worker {address}"], host="unix:", connect_timeout=0.1)
+    with ParallelPyEnvironment([CountingEnv], backend=backend) as env:
+        env.reset()
+        backend.invite()
+        with pytest.raises(
+            WorkerCrashed, match=r"did not connect within 0\.1 s after it"
+        ):
+            env.resize(2)
+        assert env.step(actions(1)).observation.tolist() == [1]
+        # A place may have a command after all.
+        backend.invite()
+        backend.change_worker(1, "envkit worker {address}")
+        env.resize(2)
+        assert env.step(actions(2)).observation.tolist() == [2, 1]
 
 
 def test_nothing_is_kept_of_the_memory_before(tmp_path):

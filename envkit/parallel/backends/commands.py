@@ -8,7 +8,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from envkit.parallel.backends.launch import (
@@ -43,7 +43,8 @@ class CommandLauncher:
             TypeError: These are not a list of commands.
             ValueError: A command does not say where the address belongs.
         """
-        self._commands = _checked(commands)
+        # `None` is a place whose worker is started by others.
+        self._commands: list[list[str] | None] = [*_checked(commands)]
         self.places: int | None = len(self._commands)
         self._guardian = Guardian()
         self._serial = itertools.count(1)
@@ -63,11 +64,26 @@ class CommandLauncher:
             )
         (self._commands[worker],) = _checked([command])
 
+    def open_place(self, taken: Container[int]) -> int:
+        """Returns a place, new or not taken, whose worker is started by others."""
+        for worker in range(len(self._commands)):
+            if self.is_open(worker) and worker not in taken:
+                return worker
+        self._commands.append(None)
+        self.places = len(self._commands)
+        return self.places - 1
+
+    def is_open(self, worker: int) -> bool:
+        """Returns whether a worker has no command, because others start it."""
+        return self._commands[worker] is None
+
     def start(self, worker: int, address: str) -> None:
         """Starts the command of a worker, for which an earlier one has ended."""
         self._guardian.start()
         self._forget_one(worker)
-        words = [word.replace(_PLACE, address) for word in self._commands[worker]]
+        command = self._commands[worker]
+        assert command is not None
+        words = [word.replace(_PLACE, address) for word in command]
         if words[0] == "envkit":
             # The envkit that runs here, wherever its script has been installed.
             words[:1] = [sys.executable, "-m", "envkit"]

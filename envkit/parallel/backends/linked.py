@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
+from envkit.errors import CallOrderError
 from envkit.parallel import serialize
 from envkit.parallel.backends.base import Exited, Started
 from envkit.parallel.backends.commands import CommandLauncher
@@ -50,7 +51,7 @@ from envkit.parallel.messages import (
 from envkit.parallel.slab import SlabLayout
 from envkit.parallel.system.cpus import available_cpus
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.system.link import HEAD, MESSAGE, UNIX, Token
+from envkit.parallel.system.link import HEAD, MESSAGE, UNIX, Address, Token
 from envkit.types import Array
 
 __all__ = ["Launcher", "LinkedBackend", "linked"]
@@ -69,6 +70,11 @@ _TO_CONNECT = (
     "See whether the job that the command has submitted has begun, and whether its "
     "machine reaches this one at {address} (host=, reach_as= and port= say where); if "
     "it only takes long, raise connect_timeout=."
+)
+_TO_COME = (
+    "See whether it was started by its address, and whether its machine reaches this "
+    "one at {address} (host=, reach_as= and port= say where). The address is of no use "
+    "any more: backend.invite() gives another."
 )
 # How long the carrier of a worker may take to end after its link has, and how often to
 # look at it meanwhile.
@@ -190,6 +196,8 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         # Those whose link has ended, and that may still say how they have.
         self._ending: set[_Incarnation] = set()
         self._next_glance = 0.0
+        # Who was invited, and has no rows yet.
+        self._guests: dict[int, _Guest] = {}
         super().__init__()
 
     def places(self) -> int | None:
@@ -234,6 +242,39 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             command: The command, as in `linked`.
         """
         self._by_commands("change_worker").change(worker, command)
+        guest = self._guests.pop(worker, None)
+        if guest is not None:
+            self._door.revoke(guest.token)
+            guest.close()
+
+    def invite(self) -> str:
+        """Adds a place for a worker that others start; returns its address.
+
+        A person or a job starts it with `envkit worker ADDRESS`, once, whenever and
+        wherever it likes. It waits for the pool's next `resize` that needs a worker,
+        which waits for it for `connect_timeout` seconds if it has not come by then.
+        It is not started again if it ends: invite another one into its place.
+
+        Raises:
+            CallOrderError: No pool uses this backend, so none can be joined.
+        """
+        launcher = self._by_commands("invite")
+        if self._bell is None or self._closed:
+            raise CallOrderError(
+                "invite() was called while no pool uses this backend. Make the pool "
+                "first: workers are invited into one that runs."
+            )
+        worker = launcher.open_place({*self._workers, *self._guests})
+        token = Token.new()
+        address = self._door.open(token, worker, self._poller)
+        self._guests[worker] = _Guest(token, _place_of(address))
+        return str(address)
+
+    def arrived(self) -> int:
+        """Returns how many invited workers have come and wait for rows."""
+        if self._guests and not self._closed:
+            self._poll(0.0)
+        return sum(guest.sock is not None for guest in self._guests.values())
 
     def _by_commands(self, call: str) -> CommandLauncher:
         launcher = self._launcher
@@ -259,11 +300,14 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             self._inbox.queue.append(Started(job.worker, not_started(error)))
 
     def _launch(self, worker: int, job: PackedJob) -> None:
+        launcher = self._launcher
+        if isinstance(launcher, CommandLauncher) and launcher.is_open(worker):
+            self._seat(worker, job)
+            return
         token = Token.new()
         address = self._door.open(token, worker, self._poller)
         known = self._workers[worker] = _Incarnation(worker, job, token)
-        is_file = address.host.startswith(UNIX)
-        known.address = address.host if is_file else f"{address.host}:{address.port}"
+        known.address = _place_of(address)
         self._next_glance = 0.0
         try:
             self._launcher.start(worker, str(address))
@@ -271,6 +315,22 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
             self._door.revoke(token)
             del self._workers[worker]
             raise
+
+    def _seat(self, worker: int, job: PackedJob) -> None:
+        """Gives the place of a guest to the one who was invited, come or not."""
+        guest = self._guests.pop(worker, None)
+        if guest is None:
+            raise OSError(
+                f"Worker {worker} was invited, and started by others: its address let "
+                "one worker in, and is used up. Invite another one into its place with "
+                "backend.invite(), or say how to start it with "
+                f"backend.change_worker({worker}, command)."
+            )
+        known = self._workers[worker] = _Incarnation(worker, job, guest.token)
+        known.is_invited, known.address = True, guest.address
+        self._next_glance = 0.0
+        if guest.sock is not None:
+            self._let_in([(worker, guest.sock)])
 
     def _tell_layout(self, known: _Incarnation, layout: SlabLayout) -> None:
         bind = Bind(
@@ -329,17 +389,19 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
 
     def _look_at_unconnected(self, known: _Incarnation, now: float) -> None:
         """Handles a worker whose command has ended, and that has not connected."""
-        if self._launcher.report(known.worker).exitcode != 0:
+        report = self._launcher.report(known.worker)
+        if report.exitcode != 0 and not known.is_invited:
             self._note_end(known)
         elif known.connect_by is None:
             # It may have submitted a job, which connects later.
             known.connect_by = now + self._connect_timeout
         elif now >= known.connect_by:
             known.lost = (
-                f"did not connect within {self._connect_timeout:g} s after its command "
-                "had ended"
+                f"did not connect within {self._connect_timeout:g} s after "
+                f"{'it was needed' if known.is_invited else 'its command had ended'}"
             )
-            known.remedy = _TO_CONNECT.format(address=known.address)
+            remedy = _TO_COME if known.is_invited else _TO_CONNECT
+            known.remedy = remedy.format(address=known.address)
             self._note_end(known)
 
     # Connections.
@@ -350,6 +412,9 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
 
     def _let_in(self, arrived: list[tuple[int, socket.socket]]) -> None:
         for worker, sock in arrived:
+            if worker in self._guests:
+                self._guests[worker].sock = sock
+                continue
             known = self._workers.get(worker)
             if known is None or known.link is not None or known.is_killed:
                 sock.close()
@@ -533,6 +598,9 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         for name in ("dispatch", "request", "wait_events"):
             setattr(self, name, refuse_elsewhere)
         self._ending.clear()
+        for guest in self._guests.values():
+            guest.close()
+        self._guests.clear()
         self._door.close()
         self._launcher.forget()
         super()._release()
@@ -550,7 +618,7 @@ class _Incarnation(FarWorker):
         super().__init__(worker)
         self.job: PackedJob | None = job
         self.token = token
-        self.is_killed = self.was_linked = False
+        self.is_killed = self.was_linked = self.is_invited = False
         self.connect_by: float | None = None
         # Where it finds this pool.
         self.address = ""
@@ -558,3 +626,29 @@ class _Incarnation(FarWorker):
         # wait for how it has ended itself.
         self.lost = self.remedy = ""
         self.end_by = 0.0
+
+
+class _Guest:
+    """A worker that was invited, and has no rows yet.
+
+    Attributes:
+        token: What it proves itself with.
+        address: Where it finds this pool.
+        sock: The connection by which it has come, once it has.
+    """
+
+    def __init__(self, token: Token, address: str) -> None:
+        self.token = token
+        self.address = address
+        self.sock: socket.socket | None = None
+
+    def close(self) -> None:
+        """Sends it away, if it has come."""
+        if self.sock is not None:
+            self.sock.close()
+
+
+def _place_of(address: Address) -> str:
+    """Returns an address without what is secret of it."""
+    is_file = address.host.startswith(UNIX)
+    return address.host if is_file else f"{address.host}:{address.port}"
