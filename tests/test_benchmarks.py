@@ -42,7 +42,7 @@ SCRIPTS = {
         ["--num-envs=2", "--sizes", "1", "--workers", "1", "--step-times", "0"],
         1,
     ),
-    "startup": (["--num-envs=2", "--without-tensorflow"], 4),
+    "startup": (["--num-envs=2", "--without-tensorflow"], 7),
     "torch_steps": (["--num-envs=2"], 5),
 }
 
