@@ -1,14 +1,23 @@
-"""The ideal: environments looped over in processes that never talk."""
+"""What is possible: processes that loop over environments, and do nothing besides.
+
+Those that never talk are the ideal. Those that are rung for each step, and of which the
+last rings back, take what a machine needs to wake processes and to be woken.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import mmap
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from side_by_side import Contender, microseconds
+
+from envkit.parallel.system.shared_memory import full_fence
 
 Actions = Sequence[np.ndarray]
 Loop = Callable[[Sequence[Callable[[], Any]], Actions], Contender]
@@ -33,6 +42,68 @@ def apart(
     """
     makers = [make] * num_envs if callable(make) else make
     return _Apart(makers, actions, workers, loop or _loop).contender()
+
+
+def rung_loops(
+    makers: Sequence[Callable[[], Any]],
+    actions: Actions,
+    workers: int = 2,
+    loop: Loop | None = None,
+) -> Contender:
+    """Starts processes that step their part of the environments for each ring."""
+
+    def step_of(rows: np.ndarray) -> Callable[[], object]:
+        part = [batch[rows] for batch in actions]
+        return (loop or _loop)([makers[row] for row in rows], part).step
+
+    parts = np.array_split(np.arange(len(makers)), workers)
+    return rung([functools.partial(step_of, rows) for rows in parts])
+
+
+def rung(steps: Sequence[Callable[[], Callable[[], object]]]) -> Contender:
+    """Starts processes that do something whenever they are rung; the last rings back.
+
+    Args:
+        steps: By process, what makes there what it does in a step.
+    """
+    fork = multiprocessing.get_context("fork")
+    answers = mmap.mmap(-1, len(steps))
+    bells, done = [os.eventfd(0) for _ in steps], os.eventfd(0)
+
+    def serve(index: int) -> None:
+        step = steps[index]()
+        while os.eventfd_read(bells[index]) == 1:
+            step()
+            answers[index] = 1
+            full_fence()
+            if answers.find(b"\0", 0) < 0:
+                os.eventfd_write(done, 1)
+
+    processes = [
+        fork.Process(target=serve, args=(index,), daemon=True)
+        for index in range(len(steps))
+    ]
+    for process in processes:
+        process.start()
+
+    def step() -> None:
+        answers[:] = bytes(len(steps))
+        for bell in bells:
+            os.eventfd_write(bell, 1)
+        # Two that were the last at the same moment have both rung.
+        while answers.find(b"\0", 0) >= 0:
+            os.eventfd_read(done)
+
+    def close() -> None:
+        for bell in bells:
+            os.eventfd_write(bell, 2)
+        for process in processes:
+            process.join()
+        for fd in (*bells, done):
+            os.close(fd)
+        answers.close()
+
+    return Contender(step, close)
 
 
 def _loop(makers: Sequence[Callable[[], Any]], actions: Actions) -> Contender:

@@ -5,7 +5,7 @@
 The ideal is the same environments looped over in two processes that never talk; an
 efficiency of 0.9 means that a pool makes nine of the ten steps that those would make.
 In each step a pool has to wake its workers and to be woken: beside it stand as many
-processes that are rung, do nothing, and ring back.
+processes that are rung for each step, loop, and of which the last rings back.
 For a single environment on a single worker, what counts is that round trip.
 """
 
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import peers
-from apart import apart
+from apart import apart, rung, rung_loops
 from environments import Working, computing
 from side_by_side import Contender, Report, opened, options, take_turns
 
@@ -29,7 +28,7 @@ WORKERS = 2
 # Efficiency that is asked for, by microseconds of work in a step.
 BARS = {0: 0.25, 10: 0.9, 100: 0.95, 1000: 0.95}
 SHORT = (0, 10)  # steps beside which the bells count
-RINGS = "processes that are rung, and ring back"
+RUNG = "possible here: loops that are rung for each step"
 
 
 def pool(make: Callable[[], Any], num_envs: int, zero_copy: bool = False) -> Contender:
@@ -41,41 +40,18 @@ def pool(make: Callable[[], Any], num_envs: int, zero_copy: bool = False) -> Con
     return Contender(lambda: env.step(actions), env.close)
 
 
-def ping_pong(processes: int = 1) -> Contender:
-    """Rings processes, which ring back and sleep in between: a bare round trip."""
-    there, back = [os.eventfd(0) for _ in range(processes)], os.eventfd(0)
-    children = []
-    for bell in there:
-        child = os.fork()
-        if child == 0:
-            while os.eventfd_read(bell) == 1:
-                os.eventfd_write(back, 1)
-            os._exit(0)
-        children.append(child)
-
-    def step() -> None:
-        for bell in there:
-            os.eventfd_write(bell, 1)
-        missing = processes
-        while missing:
-            missing -= os.eventfd_read(back)
-
-    def close() -> None:
-        for bell, child in zip(there, children, strict=True):
-            os.eventfd_write(bell, 2)
-            os.waitpid(child, 0)
-            os.close(bell)
-        os.close(back)
-
-    return Contender(step, close)
+def ping_pong() -> Contender:
+    """A process that is rung, does nothing and rings back: a bare round trip."""
+    return rung([lambda: lambda: None])
 
 
 def compare_with_ideal(report: Report, told: argparse.Namespace, work: int) -> None:
     make, num_envs = functools.partial(Working, computing(work)), told.num_envs
     actions, is_short = [np.zeros(num_envs, np.int64)], work in SHORT
+    given = [make] * num_envs, actions
     contenders = {
         "ideal": functools.partial(apart, make, num_envs, actions, WORKERS),
-        **({RINGS: functools.partial(ping_pong, WORKERS)} if is_short else {}),
+        **({RUNG: functools.partial(rung_loops, *given, WORKERS)} if is_short else {}),
         "envkit": functools.partial(pool, make, num_envs),
         "envkit, zero_copy": functools.partial(pool, make, num_envs, zero_copy=True),
     }
@@ -91,11 +67,10 @@ def compare_with_ideal(report: Report, told: argparse.Namespace, work: int) -> N
             at_least=bar,
         )
     if is_short:
-        ideal_and_rings = np.add(figures["ideal"], figures[RINGS]).tolist()
         report.ratio(
-            f"efficiency at {work} us per step, if bells were all there is besides",
+            f"efficiency at {work} us per step, possible here",
             figures["ideal"],
-            ideal_and_rings,
+            figures[RUNG],
         )
 
 

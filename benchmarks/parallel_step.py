@@ -14,7 +14,7 @@ import itertools
 import gymnasium
 import numpy as np
 import peers
-from apart import apart
+from apart import apart, rung_loops
 from peers import installed
 from side_by_side import Contender, Report, best, opened, options, take_turns
 
@@ -61,6 +61,7 @@ BARS = {
     "a loop over Gymnasium's": 1.25,
     "a loop over envkit's": 1.6,
 }
+RUNG = "possible here: two loops that are rung for each step"
 PUFFERS = ["PufferLib, 1 worker", "PufferLib, 2 workers"]
 
 
@@ -73,6 +74,7 @@ def compare(report: Report, num_envs: int, rounds: int, seconds: float) -> None:
         "ideal: two loops that never talk": functools.partial(
             apart, makers[0], num_envs, given[1], WORKERS, peers.loop
         ),
+        RUNG: functools.partial(rung_loops, *given, WORKERS, peers.loop),
         "a loop over Gymnasium's": functools.partial(peers.loop, *given),
         "a loop over envkit's": functools.partial(our_loop, num_envs),
         "Gymnasium SyncVectorEnv": functools.partial(peers.gymnasium_sync, *given),
@@ -91,6 +93,9 @@ def compare(report: Report, num_envs: int, rounds: int, seconds: float) -> None:
         report.ratio(
             f"as fast as {name}", figures[name], figures["envkit"], at_least=bar
         )
+    for name in ("ideal: two loops that never talk", "a loop over Gymnasium's"):
+        report.ratio(f"possible here, over {name}", figures[name], figures[RUNG])
+    report.ratio("share of what is possible here", figures[RUNG], figures["envkit"])
     puffer = best(figures, PUFFERS)
     report.ratio(
         f"as fast as {puffer}", figures[puffer], figures["envkit"], at_least=2.0

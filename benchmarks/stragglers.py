@@ -15,21 +15,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import mmap
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
 
 import numpy as np
 import peers
-from apart import apart
+from apart import apart, rung
 from environments import Straggling, Work, Working
 from peers import installed
 from side_by_side import Contender, Report, best, opened, options, take_turns
 
 from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment
-from envkit.parallel.system.shared_memory import full_fence
 
 SHARE, TIMES = 0.05, 50
 # How many are received at once; the time is given per so many transitions.
@@ -119,47 +115,6 @@ def compare_stragglers(report: Report, told: argparse.Namespace) -> None:
     report.ratio(f"recv({COUNT}): share of what is possible here", limit, ours)
 
 
-def bare(num_envs: int, seconds: float) -> Contender:
-    """Wakes processes that wait and answer; the last rings: a step of nothing else."""
-    fork = multiprocessing.get_context("fork")
-    answers = mmap.mmap(-1, num_envs)
-    bells, done = [os.eventfd(0) for _ in range(num_envs)], os.eventfd(0)
-
-    def serve(index: int) -> None:
-        while os.eventfd_read(bells[index]) == 1:
-            time.sleep(seconds)
-            answers[index] = 1
-            full_fence()
-            if answers.find(b"\0", 0) < 0:
-                os.eventfd_write(done, 1)
-
-    processes = [
-        fork.Process(target=serve, args=(index,), daemon=True)
-        for index in range(num_envs)
-    ]
-    for process in processes:
-        process.start()
-
-    def step() -> None:
-        answers[:] = bytes(num_envs)
-        for bell in bells:
-            os.eventfd_write(bell, 1)
-        # Two that were the last at the same moment have both rung.
-        while answers.find(b"\0", 0) >= 0:
-            os.eventfd_read(done)
-
-    def close() -> None:
-        for bell in bells:
-            os.eventfd_write(bell, 2)
-        for process in processes:
-            process.join()
-        for fd in (*bells, done):
-            os.close(fd)
-        answers.close()
-
-    return Contender(step, close)
-
-
 def compare_waiting(report: Report, told: argparse.Namespace) -> None:
     wait: Work = functools.partial(time.sleep, WAIT)
     num_envs = told.num_envs
@@ -171,7 +126,7 @@ def compare_waiting(report: Report, told: argparse.Namespace) -> None:
         "envkit, threads": functools.partial(
             in_lockstep, mine, num_envs, backend="thread"
         ),
-        BARE: functools.partial(bare, num_envs, WAIT),
+        BARE: functools.partial(rung, [lambda: wait] * num_envs),
         "Gymnasium AsyncVectorEnv": functools.partial(peers.gymnasium_async, *given),
         "Stable-Baselines3 SubprocVecEnv": installed(peers.stable_baselines3, *given),
     }
