@@ -93,7 +93,7 @@ def compare(report: Report, num_envs: int, rounds: int, seconds: float) -> None:
         report.ratio(
             f"as fast as {name}", figures[name], figures["envkit"], at_least=bar
         )
-    for name in ("ideal: two loops that never talk", "a loop over Gymnasium's"):
+    for name in BARS:
         report.ratio(f"possible here, over {name}", figures[name], figures[RUNG])
     report.ratio("share of what is possible here", figures[RUNG], figures["envkit"])
     puffer = best(figures, PUFFERS)
