@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from envkit.errors import CheckpointError
 from envkit.parallel.state import PoolState
 from envkit.parallel.worker.plain_states import PLAIN, check_plain, is_plain_state
@@ -30,10 +32,11 @@ from envkit.provenance import (
 )
 from envkit.specs.validation import describe
 from envkit.text import counted
+from envkit.types import Array
 
 __all__ = [
     "Saved",
-    "check_paths",
+    "check_leaves",
     "load_pool",
     "not_plain",
     "read_checkpoint",
@@ -305,8 +308,14 @@ def load_pool(
     return pool
 
 
-def check_paths(saved: Saved, paths: Sequence[str]) -> None:
-    """Refuses the checkpoint of environments with other time steps."""
+def check_leaves(saved: Saved, paths: Sequence[str], places: Sequence[Array]) -> None:
+    """Refuses the checkpoint of environments with other time steps.
+
+    Args:
+        saved: The checkpoint.
+        paths: Where the leaves of a time step of the pool are in it.
+        places: Arrays with the shapes and dtypes of these leaves.
+    """
     for leaves in (saved.time_step, saved.standing):
         if leaves is None:
             continue
@@ -315,3 +324,10 @@ def check_paths(saved: Saved, paths: Sequence[str]) -> None:
                 "The checkpoint is one of other environments: their time steps have "
                 f"{describe(saved.paths)}, and these have {describe(list(paths))}."
             )
+        for leaf, place, path in zip(leaves, places, paths, strict=True):
+            if np.shape(leaf) != place.shape or np.asarray(leaf).dtype != place.dtype:
+                raise CheckpointError(
+                    f"The checkpoint is one of other environments: its {path} is "
+                    f"{describe(leaf)}, and must be an array of shape {place.shape}, "
+                    f"dtype {place.dtype}."
+                )

@@ -940,10 +940,10 @@ class PoolEnvironment:
 
     def _continue(self, saved: Saved) -> None:
         """Continues where the pool of a checkpoint stood."""
-        from envkit.parallel.checkpoint import check_paths
+        from envkit.parallel.checkpoint import check_leaves
 
         state, unflatten = saved.state, self._structure.unflatten
-        check_paths(saved, self._structure.paths)
+        check_leaves(saved, self._structure.paths, self._pool.slab.views(0))
         if saved.time_step is not None and saved.standing is not None:
             state = state._replace(
                 time_step=unflatten(saved.time_step),

@@ -399,6 +399,16 @@ def test_other_environments_are_told_and_no_pool_is_left(tmp_path):
         loaded(tmp_path / "none", [Walk] * 4)
 
 
+def test_other_environments_with_leaves_of_the_same_names_are_told_as_well(tmp_path):
+    path = tmp_path / "pool.ckpt"
+    with ParallelPyEnvironment(["CartPole"] * 2, backend="inline") as env:
+        env.reset()
+        env.save(path)
+    told = r"other environments: its observation is array of shape \(2, 4\)"
+    with pytest.raises(CheckpointError, match=told):
+        ParallelPyEnvironment.load(path, [CountingEnv] * 2, backend="inline")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="limits and forks of POSIX")
 def test_the_checkpoint_before_stays_when_the_disk_takes_no_more(tmp_path):
     path = tmp_path / "pool.ckpt"
