@@ -16,6 +16,7 @@ from envkit import constructor
 from envkit.parallel import ParallelPyEnvironment, RestartPolicy
 from envkit.parallel.published import FORMAT, Nameplate
 from envkit.parallel.slab import CLOSED, PROCESS, RESTARTS, SlabLayout
+from envkit.standby import StandbyEnvironment
 from envkit.testing import CountingEnv, CrashingEnv
 from tests import residue
 
@@ -79,6 +80,11 @@ def test_a_pool_tells_what_it_is(plates):
     )
     assert ([[0, 3], [3, 6]], [0, 3]) == (plate.blocks, plate.first_rows)
     assert before <= plate.began <= time.time()
+
+
+def test_a_worker_of_an_environment_that_stands_by_is_not_a_pool_to_look_at(plates):
+    with StandbyEnvironment(CountingEnv, in_workers=True):
+        assert [] == plates()
 
 
 def test_the_places_are_those_of_the_arrays(plates):
