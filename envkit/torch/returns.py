@@ -44,7 +44,8 @@ def generalized_advantages(
         ... ).flatten()
         tensor([0.7500, 0.5000])
     """
-    surprise = torch.where(valid, reward + discount * next_value - value, 0.0)
+    surprise = reward + _following(discount, next_value) - value
+    surprise = torch.where(valid, surprise, 0.0)
     carried = torch.where(valid & ~last, lam * discount, 0.0)
     advantages = torch.empty_like(surprise)
     later = torch.zeros_like(surprise[0])
@@ -86,8 +87,15 @@ def n_step_returns(
     # Whether the transition after each one is of the same episode.
     goes_on = torch.zeros_like(valid)
     goes_on[:-1] = ~last[:-1] & valid[1:]
-    returns = reward + discount * next_value
+    returns = reward + _following(discount, next_value)
     for _ in range(steps - 1):
         later = torch.cat([returns[1:], next_value[-1:]])
-        returns = reward + discount * torch.where(goes_on, later, next_value)
+        later = torch.where(goes_on, later, next_value)
+        returns = reward + _following(discount, later)
     return torch.where(valid, returns, 0.0)
+
+
+def _following(discount: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    # What a network makes of the state after a termination means nothing, and may be
+    # infinite or no number, of which 0 times is none either.
+    return torch.where(discount == 0, 0.0, discount * value)

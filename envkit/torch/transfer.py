@@ -112,7 +112,9 @@ class _Kept:
             return _of_writeable(array)
         older, tensor = self._older
         if array is not older or tensor is None:
-            tensor = _tensor_over(array)
+            # It may be asked for in inference mode, and come again when one learns.
+            with torch.inference_mode(False):
+                tensor = _tensor_over(array)
             if not _lies_in(tensor, array):
                 return tensor
         self._older = self._array, self._tensor
@@ -248,12 +250,14 @@ class TimeSteps:
 
     def empty(self, *dims: int) -> Any:
         """Returns a time step of tensors with any values."""
-        return self.structure.unflatten(
-            [
-                torch.empty((*dims, *shape), dtype=dtype, device=self._device)
-                for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
-            ]
-        )
+        # They are filled later, whatever the mode is then.
+        with torch.inference_mode(False):
+            return self.structure.unflatten(
+                [
+                    torch.empty((*dims, *shape), dtype=dtype, device=self._device)
+                    for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+                ]
+            )
 
     def wait(self) -> None:
         """Waits until the arrays of earlier time steps may be written to."""

@@ -93,3 +93,18 @@ def test_returns_are_the_rewards_of_some_steps_and_what_follows(rollout, steps):
     found = n_step_returns(**tensors(rollout, "value"), steps=steps)
 
     assert torch.allclose(by_place(rollout, slow_return, steps), found, atol=1e-4)
+
+
+@pytest.mark.parametrize("worth", [float("nan"), float("inf")])
+def test_what_follows_a_termination_is_worth_nothing_whatever_it_is(worth):
+    ones, no = torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.bool)
+    ended = {"last": torch.tensor([[False], [True]]), "valid": ~no}
+    discount, next_value = torch.tensor([[0.5], [0.0]]), torch.tensor([[1.0], [worth]])
+
+    advantages = generalized_advantages(
+        ones, discount, ones, next_value, lam=1.0, **ended
+    )
+    returns = n_step_returns(ones, discount, next_value, steps=2, **ended)
+
+    assert [[0.5], [0.0]] == advantages.tolist()
+    assert [[1.5], [1.0]] == returns.tolist()

@@ -331,6 +331,24 @@ def test_gradients_are_off_for_the_policy_alone():
     assert torch.is_grad_enabled()
 
 
+def test_what_was_collected_in_inference_mode_is_learned_from():
+    weight = torch.ones((), requires_grad=True)
+    with ParallelPyEnvironment([CountingEnv] * 2, zero_copy=True) as pool:
+        env = TorchEnvironment(pool)
+        with torch.inference_mode():
+            env.reset()
+            buffer = RolloutBuffer(env, 3)
+            buffer.collect(env, lambda time_step: torch.zeros(2, dtype=torch.int32))
+        transitions = buffer.transitions(lam=None)
+
+        standing = env.current_time_step()
+        loss = (weight * transitions.reward).sum() + (weight * standing.reward).sum()
+        loss.backward()
+
+    # Three transitions of two rows, and where both stand.
+    assert 8.0 == weight.grad
+
+
 def test_what_fits_no_buffer_is_refused(message_of):
     env = TorchEnvironment(envkit.make("Catch", batch_size=3, seed=1))
     buffer = RolloutBuffer(env, 4)
