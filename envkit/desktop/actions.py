@@ -145,9 +145,7 @@ class Controls:
                 the right one, too, 5 for the wheel.
         """
         self._keys = keysyms(keys)
-        self._buttons = checked_size("buttons", buttons, least=0)
-        if self._buttons > 8:
-            raise ValueError(f"buttons must be at most 8, got {buttons}.")
+        self._buttons = _checked_buttons(buttons)
         self._has_pointer = bool(pointer)
         needs_size = self._has_pointer or self._buttons
         if not self._keys and not needs_size:
@@ -268,7 +266,7 @@ class Events:
         self._keys = keysyms(keys)
         self._size = checked_screen(size)
         self._limit = checked_size("limit", limit)
-        self._buttons = checked_size("buttons", buttons, least=0)
+        self._buttons = _checked_buttons(buttons)
         self._held = _Held(self._size)
 
     @property
@@ -652,6 +650,13 @@ class Together:
         """Returns the action of a step in which a person did this."""
         events = list(events)
         return {name: part.array(events) for name, part in self._parts.items()}
+
+
+def _checked_buttons(buttons: Any) -> int:
+    count = checked_size("buttons", buttons, least=0)
+    if count > 8:
+        raise ValueError(f"buttons must be at most 8, got {buttons}.")
+    return count
 
 
 def checked_screen(size: Any) -> Size:

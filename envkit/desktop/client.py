@@ -38,6 +38,7 @@ from envkit.desktop.protocol import (
     version_text,
 )
 from envkit.desktop.tight import check_jpeg
+from envkit.specs.validation import describe
 from envkit.text import listed
 from envkit.types import Array
 
@@ -447,5 +448,14 @@ def _skipped(count: int) -> Script:
 def _packed(event: Any) -> bytes:
     if isinstance(event, KeyEvent):
         return _KEY.pack(4, event.down, event.key)
+    if not isinstance(event, PointerEvent):
+        raise TypeError(
+            f"Events must be a KeyEvent or a PointerEvent, got {describe(event)}."
+        )
+    if not 0 <= event.buttons <= 0xFF:
+        raise ValueError(
+            "The buttons of a PointerEvent must be bits of at most 8 buttons, from 0 "
+            f"to 255, got {event.buttons}."
+        )
     x, y = (min(max(0, int(place)), 0xFFFF) for place in (event.x, event.y))
     return _POINTER.pack(5, event.buttons, x, y)

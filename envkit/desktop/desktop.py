@@ -212,6 +212,9 @@ class Desktop(PyEnvironment):
         self._closed = False
         self._program = _checked_program(program)
         self._reset_by = _checked_reset(reset, self._program)
+        functions = {"reward": reward, "done": done, "read_text": read_text}
+        for name, function in functions.items():
+            _check_function(name, function)
         self._reward = None if isinstance(reward, RewardChannel) else reward
         self._channel = reward if isinstance(reward, RewardChannel) else None
         self._done = done
@@ -221,8 +224,17 @@ class Desktop(PyEnvironment):
         self._has_pixels = bool(pixels)
         if not self._has_pixels and not self._most_text:
             raise ValueError("An observation must have pixels or text; both are off.")
-        self._pause, self._patience = float(pause), patience
+        self._pause = _checked_seconds("pause", pause, "0 for none")
+        self._patience = None
+        if patience is not None:
+            self._patience = _checked_seconds("patience", patience, "None for never")
+        start_timeout = _checked_seconds("start_timeout", start_timeout)
         self._start_timeout = start_timeout
+        if actions is not None and not callable(getattr(actions, "events", None)):
+            raise TypeError(
+                "actions must be an encoding such as Controls, Events or Macros, got "
+                f"{describe(actions)}."
+            )
         self._environ = _checked_environ(environ)
         self._folder = None if folder is None else os.fspath(folder)
         size = None if size is None else checked_screen(size)
@@ -603,6 +615,27 @@ def _checked_program(program: Any) -> list[str] | None:
             f"'-e', 'nethack'], got {describe(program)}."
         )
     return list(program)
+
+
+def _check_function(name: str, function: Any) -> None:
+    if function is None or callable(function):
+        return
+    if name == "reward" and isinstance(function, RewardChannel):
+        return
+    allowed = ", a RewardChannel or None" if name == "reward" else " or None"
+    raise TypeError(
+        f"{name} must be a function of the picture{allowed}, got {describe(function)}."
+    )
+
+
+def _checked_seconds(name: str, value: Any, besides: str = "") -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 <= value < float("inf"):
+        return float(value)
+    raise ValueError(
+        f"{name} must be a number of seconds{', ' * bool(besides)}{besides}, got "
+        f"{describe(value)}."
+    )
 
 
 def _checked_environ(environ: Any) -> dict[str, str]:

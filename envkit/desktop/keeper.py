@@ -341,6 +341,10 @@ class _Process:
         except FileNotFoundError as error:
             kind = "folder" if error.filename == options.get("cwd") else "program"
             raise OSError(f"There is no {kind} {error.filename!r}.") from None
+        except PermissionError as error:
+            raise OSError(
+                f"{error.filename!r} must be a program that may be executed."
+            ) from None
         running = self._running[number] = _Running(number, process)
         return running
 

@@ -245,6 +245,8 @@ MESSAGES = {
         "(640, 480), got None."),
     "nine buttons": (lambda: Controls(size=SIZE, buttons=9),
         "buttons must be at most 8, got 9."),
+    "events of nine buttons": (lambda: Events(size=SIZE, buttons=9),
+        "buttons must be at most 8, got 9."),
     "an empty menu": (lambda: Macros([]),
         "menu must be a list of at least one entry, got a list of 0 elements."),
     "a strange entry": (lambda: Macros([1.5]),

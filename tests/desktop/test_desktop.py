@@ -557,6 +557,21 @@ MESSAGES = {
     "a strange ready": (lambda: Desktop(["x"], ready="soon"), TypeError,
         "ready must be a function of the picture, a number of seconds, 'reported' or "
         "None, got the string 'soon'."),
+    "a negative pause": (lambda: Desktop(["x"], pause=-1), ValueError,
+        "pause must be a number of seconds, 0 for none, got -1 of type int."),
+    "patience in a text": (lambda: Desktop(["x"], patience="x"), ValueError,
+        "patience must be a number of seconds, None for never, got the string 'x'."),
+    "a start without an end": (
+        lambda: Desktop(["x"], start_timeout=None), ValueError,
+        "start_timeout must be a number of seconds, got None."),
+    "a number as reward": (lambda: Desktop(["x"], reward=3), TypeError,
+        "reward must be a function of the picture, a RewardChannel or None, got 3 of "
+        "type int."),
+    "an answer as done": (lambda: Desktop(["x"], done=True), TypeError,
+        "done must be a function of the picture or None, got True of type bool."),
+    "a number as actions": (lambda: Desktop(["x"], actions=3), TypeError,
+        "actions must be an encoding such as Controls, Events or Macros, got 3 of type "
+        "int."),
     "nothing to see": (lambda: Desktop(["x"], pixels=False), ValueError,
         "An observation must have pixels or text; both are off."),
 }  # fmt: skip

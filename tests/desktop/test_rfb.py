@@ -185,6 +185,15 @@ def test_a_server_that_says_nothing_is_left_in_time():
         DesktopClient(*listener.getsockname(), timeout=0.1)
 
 
+@pytest.mark.parametrize("buttons", [-1, 256])
+def test_buttons_that_no_pointer_has_are_refused(buttons):
+    with DesktopServer() as server, DesktopClient(*server.address) as client:
+        with pytest.raises(ValueError, match=f"from 0 to 255, got {buttons}"):
+            client.pointer(5, 5, buttons)
+        with pytest.raises(TypeError, match=r"must be a KeyEvent or a PointerEvent"):
+            client.send(("a", True))
+
+
 def test_a_client_notices_that_the_server_is_gone():
     server = DesktopServer()
     with server, DesktopClient(*server.address) as client:
