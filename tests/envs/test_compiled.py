@@ -6,6 +6,7 @@ import copy
 import functools
 import math
 import pickle
+import random
 import sys
 
 import numpy as np
@@ -446,6 +447,23 @@ REFUSED = [
         "Rules.action_spec must be one spec of integers or floats, got ",
     ),
 ]
+
+
+def luck():
+    return random.random()
+
+
+OTHER_RANDOM_NUMBERS = {
+    "np.random": lambda state, action, rng: (np.random.random(), False, False),  # noqa: NPY002
+    "random": lambda state, action, rng: (random.random(), False, False),
+    "a function's": lambda state, action, rng: (luck(), False, False),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_RANDOM_NUMBERS)
+def test_random_numbers_that_depend_on_no_seed_are_refused(case):
+    with pytest.raises(TypeError, match=r"^Rules.step must draw its random numbers f"):
+        changed(step=OTHER_RANDOM_NUMBERS[case])()
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
+import itertools
 import keyword
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -174,7 +176,44 @@ def _checked_rule(name: str, rule: Any, taken: tuple[str, ...]) -> FunctionType:
             f"Rules.{name} must take {listed(taken)}, in this order, got "
             f"{rule.__qualname__}{inspect.signature(rule)}."
         )
+    drawing = _other_random_numbers(rule, set())
+    if drawing is not None:
+        raise TypeError(
+            f"Rules.{name} must draw its random numbers from rng, with random(), "
+            "integers(low, high), uniform(low, high), normal() or shuffle(array). "
+            f"Those of {drawing} do not depend on the row's seed."
+        )
     return rule
+
+
+def _other_random_numbers(rule: FunctionType, seen: set[FunctionType]) -> str | None:
+    """Returns what a function draws from that is not its `rng`, if it does."""
+    seen.add(rule)
+    for name, attribute in _globals_of(rule.__code__):
+        value = rule.__globals__.get(name)
+        value = getattr(value, "py_func", value)
+        is_module = isinstance(value, ModuleType)
+        home = getattr(value, "__name__" if is_module else "__module__", None)
+        if value is np and attribute == "random":
+            return f"{name}.random"
+        if str(home).split(".")[0] == "random" or str(home).startswith("numpy.random"):
+            return name
+        if isinstance(value, FunctionType) and value not in seen:
+            found = _other_random_numbers(value, seen)
+            if found is not None:
+                return found
+    return None
+
+
+def _globals_of(code: CodeType) -> Iterator[tuple[str, object]]:
+    """Yields the global names that code reads, and what it takes of each first."""
+    told = [*dis.get_instructions(code)]
+    for read, then in itertools.pairwise(told):
+        if read.opname == "LOAD_GLOBAL":
+            yield read.argval, then.argval
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _globals_of(part)
 
 
 def _check_field(name: Any, value: Any) -> None:
