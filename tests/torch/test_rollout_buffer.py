@@ -331,7 +331,7 @@ def test_gradients_are_off_for_the_policy_alone():
     assert torch.is_grad_enabled()
 
 
-def test_what_was_collected_in_inference_mode_is_learned_from():
+def test_what_was_collected_in_inference_mode_is_lcounted_from():
     weight = torch.ones((), requires_grad=True)
     with ParallelPyEnvironment([CountingEnv] * 2, zero_copy=True) as pool:
         env = TorchEnvironment(pool)
@@ -342,11 +342,15 @@ def test_what_was_collected_in_inference_mode_is_learned_from():
         transitions = buffer.transitions(lam=None)
 
         standing = env.current_time_step()
-        loss = (weight * transitions.reward).sum() + (weight * standing.reward).sum()
+        loss = (weight * transitions.discount).sum() + (
+            weight * standing.discount
+        ).sum()
         loss.backward()
 
-    # Three transitions of two rows, and where both stand.
-    assert 8.0 == weight.grad
+        counted = transitions.discount.sum() + standing.discount.sum()
+
+    assert counted > 0
+    assert counted == weight.grad
 
 
 def test_what_fits_no_buffer_is_refused(message_of):
