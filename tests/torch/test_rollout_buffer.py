@@ -331,7 +331,7 @@ def test_gradients_are_off_for_the_policy_alone():
     assert torch.is_grad_enabled()
 
 
-def test_what_was_collected_in_inference_mode_is_lcounted_from():
+def test_what_was_collected_in_inference_mode_is_learned_from():
     weight = torch.ones((), requires_grad=True)
     with ParallelPyEnvironment([CountingEnv] * 2, zero_copy=True) as pool:
         env = TorchEnvironment(pool)
