@@ -45,6 +45,11 @@ __all__ = [
 def as_device(device: Any) -> torch.device:
     """Returns a device of PyTorch, with its number where it is a graphics card."""
     found = torch.device("cpu" if device is None else device)
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"device must be one that PyTorch has here, got {str(found)!r}, and it "
+            "finds no graphics card, or was built without CUDA. Take device='cpu'."
+        )
     if found.type == "cuda" and found.index is None:
         found = torch.device("cuda", torch.cuda.current_device())
     return found

@@ -228,6 +228,14 @@ def test_dtypes_are_chosen_once():
     assert torch.float32 == time_step.reward.dtype
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a graphics card")
+def test_a_graphics_card_that_is_not_there_is_named():
+    with pytest.raises(
+        ValueError, match=r"got 'cuda:1', and it finds no graphics card"
+    ):
+        TorchEnvironment("Catch", device="cuda:1")
+
+
 def test_tensors_may_be_on_devices_that_are_no_graphics_card():
     with TorchEnvironment("Catch", device="meta") as env:
         observation = env.reset().observation
