@@ -139,7 +139,7 @@ class RolloutBuffer:
         self._check_like(env)
         self._is_full = self._has_acted = False
         self._finals = []
-        # What is kept is learned from, also if it was collected in inference mode.
+        # One learns from these tensors, also if they come in inference mode.
         with torch.inference_mode(False), torch.no_grad():
             if env.is_async:
                 self._collect_async(env, policy, count)
