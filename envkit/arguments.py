@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 from typing import Any
 
@@ -14,6 +15,7 @@ __all__ = [
     "as_discount",
     "checked_flag",
     "checked_key",
+    "checked_seconds",
     "checked_size",
     "is_number",
     "known_dtype",
@@ -91,6 +93,41 @@ def checked_key(name: str, key: Any) -> str:
             f"got {describe(key)}."
         )
     return key
+
+
+def checked_seconds(
+    name: str,
+    seconds: Any,
+    *others: str,
+    above_zero: bool = False,
+    hint: str = "",
+) -> float:
+    """Returns `seconds` as a float, if it is a finite number that is not negative.
+
+    Args:
+        name: The name of the argument.
+        seconds: The value.
+        others: Other values that the argument may have, for the message.
+        above_zero: Whether 0 is refused, too.
+        hint: What the message adds to "a number of seconds".
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> checked_seconds("think_time", 1)
+        1.0
+        >>> checked_seconds("pause", "short", hint=", 0 for none")
+        Traceback (most recent call last):
+        ValueError: pause must be a number of seconds, 0 for none, got the string 'short'.
+    """  # noqa: E501  # a message is one line
+    is_real = isinstance(seconds, numbers.Real) and not isinstance(seconds, bool)
+    if is_real and 0 <= seconds < math.inf and not (above_zero and seconds == 0):
+        return float(seconds)
+    allowed = "a positive number of seconds" if above_zero else "a number of seconds"
+    if others:
+        allowed = f"{', '.join(map(repr, others))} or {allowed}"
+    raise ValueError(f"{name} must be {allowed}{hint}, got {describe(seconds)}.")
 
 
 def known_dtype(name: str, dtype: Any) -> np.dtype[Any]:

@@ -23,6 +23,7 @@ import numpy as np
 
 from envkit.adapters.foreign import ForeignEnvironment, constant, require
 from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
+from envkit.arguments import checked_seconds
 from envkit.errors import EnvkitError, SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.json_schema import JsonForm, has_specs, spec_of
@@ -128,8 +129,8 @@ class OpenEnvWrapper(ForeignEnvironment):
             self._headers["Authorization"] = f"Bearer {token}"
         is_safe = self._url.startswith("https")
         self._ssl = ssl.create_default_context(cafile=cafile) if is_safe else None
-        self._timeout = _checked_seconds("timeout", timeout)
-        self._connect_timeout = _checked_seconds("connect_timeout", connect_timeout)
+        self._timeout = _limited_seconds("timeout", timeout)
+        self._connect_timeout = _limited_seconds("connect_timeout", connect_timeout)
         self._reset_options = dict(reset_options or {})
         self._first: Any = None
         self._last_observation: NestedArray = None
@@ -481,12 +482,11 @@ def _checked_url(url: str) -> str:
     return f"{scheme}://{parts.netloc}{parts.path}".rstrip("/").removesuffix("/ws")
 
 
-def _checked_seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ValueError(
-            f"{name} must be a positive number of seconds, got {describe(value)}."
-        )
-    return float(min(value, 1e6))
+def _limited_seconds(name: str, value: Any) -> float:
+    """Returns seconds that sockets take, where infinity is for ever."""
+    most = 1e6
+    seconds = most if value == math.inf else value
+    return min(most, checked_seconds(name, seconds, above_zero=True))
 
 
 def _specs_beside(schema: Mapping[str, Any]) -> tuple[ArraySpec, ArraySpec]:

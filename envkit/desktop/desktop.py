@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit.arguments import checked_size
+from envkit.arguments import checked_seconds, checked_size
 from envkit.desktop.actions import Actions, Controls, Size, checked_screen
 from envkit.desktop.keys import KEYBOARD, KeyEvent, chord, keysym
 from envkit.desktop.machine import Machine
@@ -224,11 +224,13 @@ class Desktop(PyEnvironment):
         self._has_pixels = bool(pixels)
         if not self._has_pixels and not self._most_text:
             raise ValueError("An observation must have pixels or text; both are off.")
-        self._pause = _checked_seconds("pause", pause, "0 for none")
+        self._pause = checked_seconds("pause", pause, hint=", 0 for none")
         self._patience = None
         if patience is not None:
-            self._patience = _checked_seconds("patience", patience, "None for never")
-        start_timeout = _checked_seconds("start_timeout", start_timeout)
+            self._patience = checked_seconds(
+                "patience", patience, hint=", None for never"
+            )
+        start_timeout = checked_seconds("start_timeout", start_timeout)
         self._start_timeout = start_timeout
         if actions is not None and not callable(getattr(actions, "events", None)):
             raise TypeError(
@@ -625,16 +627,6 @@ def _check_function(name: str, function: Any) -> None:
     allowed = ", a RewardChannel or None" if name == "reward" else " or None"
     raise TypeError(
         f"{name} must be a function of the picture{allowed}, got {describe(function)}."
-    )
-
-
-def _checked_seconds(name: str, value: Any, besides: str = "") -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and 0 <= value < float("inf"):
-        return float(value)
-    raise ValueError(
-        f"{name} must be a number of seconds{', ' * bool(besides)}{besides}, got "
-        f"{describe(value)}."
     )
 
 

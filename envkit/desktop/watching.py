@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from envkit.arguments import checked_seconds
 from envkit.desktop.keys import Event, keysym
 from envkit.desktop.protocol import DesktopError
 from envkit.specs.validation import describe
@@ -244,8 +245,5 @@ def checked_probe(probe: object, size: tuple[int, int]) -> Probe | None:
             f"The region of a probe must be on the screen of {size[0]} x {size[1]}, "
             f"got left {left}, top {top}, width {width} and height {height}."
         )
-    if not probe.every > 0:
-        raise ValueError(
-            f"every must be a positive number of seconds, got {describe(probe.every)}."
-        )
+    checked_seconds("every", probe.every, above_zero=True)
     return probe

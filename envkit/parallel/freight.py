@@ -17,7 +17,7 @@ Leaves of dtype object are no part of it: they are messages, and come before.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,12 @@ class Freight:
             )
             parts = [head, *own, bytes(self._padding), *leaves]
             self._answers.append(Frame(head, parts, whole))
+        # By leaf of a time step: its place among the parts of an answer.
+        self._part_of_leaf: dict[int, int] = {}
+        for index, array in enumerate(self._slab.steps):
+            if _travels(array):
+                place = len(self._answers[0].parts) - len(self._leaf_views[0])
+                self._part_of_leaf[index] = place + len(self._part_of_leaf)
         # What system calls take at once; and objects come in frames of their own.
         self._is_plain = len(self._leaf_views[0]) < 1000 and not (
             self._slab.layout.private_steps or self._slab.private_actions
@@ -405,10 +411,13 @@ class Freight:
         _scatter(self._trash, self._asked, rows, everyone, 4 * count)
         self._answered[rows] -= _TWO
 
-    def answer_together(self) -> Frame | None:
+    def answer_together(self, lent: Mapping[int, Array]) -> Frame | None:
         """Returns the frame with the answers of all rows.
 
         That is `None` if they are not in lockstep, and then it is for `answer`.
+
+        Args:
+            lent: By leaf: the values of all rows, where they are not in the slab.
         """
         # Hot: called once per request.
         number: int = self._first_number[0]
@@ -418,7 +427,13 @@ class Freight:
             and (self._step_types[slot] == StepType.LAST).any()
         ):
             return None
-        return self._answers[slot]
+        answer = self._answers[slot]
+        if lent:
+            parts = [*answer.parts]
+            for leaf, values in lent.items():
+                parts[self._part_of_leaf[leaf]] = _view(values)
+            answer = answer._replace(parts=parts)
+        return answer
 
     def answer(self, rows: Sequence[int]) -> list[Any]:
         """Returns the frames that say what rows have answered."""

@@ -311,8 +311,7 @@ class Bind(NamedTuple):
         layout: Where rows lie in the memory.
         lingers: Whether the worker is to linger before it falls asleep.
         first_row: Which of the pool's rows is the first of the layout.
-        on_machine: How many workers of the pool are on its machine, and the pool
-            itself, if it is there.
+        on_machine: How many workers of the pool are on its machine.
         fds: How many descriptors come along.
     """
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from envkit.arguments import checked_seconds
 from envkit.errors import ClosedError
 from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
 from envkit.realtime.actions import GivenActions, LateActions
-from envkit.realtime.hosts import Host, ThreadHost, VirtualHost, as_seconds
+from envkit.realtime.hosts import Host, ThreadHost, VirtualHost
 from envkit.realtime.loop import EngineSchedule, Schedule, TickLoop
 from envkit.realtime.merging import check_mergeable
 from envkit.realtime.process_host import ProcessHost
@@ -433,7 +434,7 @@ def _check_choices(make_env: Any, told: Mapping[str, Any]) -> None:
     _check_choice("merge", told["merge"], ("discounted", "sum"))
     _check_choice("overrun", told["overrun"], ("skip", "stretch", "raise"))
     if told["wait"] not in ("next", "newest"):
-        as_seconds("wait", told["wait"], "next", "newest")
+        checked_seconds("wait", told["wait"], "next", "newest")
     _check_ticks("act_every", told["act_every"])
     late_action = told["late_action"]
     if not (callable(late_action) or late_action in ("repeat", "no_op")):
@@ -461,9 +462,9 @@ def _check_host(host: str, told: Mapping[str, Any]) -> None:
             "thinks for as long as it does."
         )
     if not (think_time in (None, "measured") or callable(think_time)):
-        as_seconds("think_time", think_time)
+        checked_seconds("think_time", think_time)
     if timeout is not None:
-        as_seconds("reset_timeout", timeout)
+        checked_seconds("reset_timeout", timeout)
         if host == "virtual":
             raise ValueError(
                 "reset_timeout is for clocks that do not wait; with host='virtual' "

@@ -8,7 +8,6 @@ import copy
 import functools
 import logging
 import math
-import numbers
 import os
 import threading
 import time
@@ -19,18 +18,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from envkit.arguments import checked_seconds
 from envkit.errors import ClosedError, WorkerTimeout
 from envkit.realtime.loop import TickLoop, with_row
 from envkit.realtime.merging import merged_spec
 from envkit.realtime.report import Lag
 from envkit.rows import hand_options
 from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
-from envkit.specs.validation import describe
 from envkit.threads import result_of, wait_a_while
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, Seed
 
-__all__ = ["Host", "LocalHost", "ThreadHost", "VirtualHost", "as_seconds"]
+__all__ = ["Host", "LocalHost", "ThreadHost", "VirtualHost"]
 
 _LOGGER = logging.getLogger(__name__)
 # How long the thread may take to end, which one step of the environment may delay.
@@ -43,26 +42,6 @@ MakeLoop = Callable[[], tuple[Any, TickLoop]]
 # The state of an environment, that of the loop that steps it, and the timing and info
 # of the current time step.
 RealTimeState = tuple[Any, Any, Any]
-
-
-def as_seconds(name: str, value: Any, *others: str) -> float:
-    """Returns a number of seconds, or refuses any other value.
-
-    Args:
-        name: The name of the argument.
-        value: The value.
-        others: Other values that the argument may have, for the message.
-
-    Example:
-        >>> as_seconds("think_time", 1)
-        1.0
-    """
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < math.inf:
-        named = ", ".join(map(repr, others))
-        allowed = f"{named} or a number of seconds" if named else "a number of seconds"
-        raise ValueError(f"{name} must be {allowed}, got {describe(value)}.")
-    return float(value)
 
 
 class Host(abc.ABC):
@@ -577,7 +556,7 @@ class VirtualHost(LocalHost):
             seconds = self._watch() - self._shown_at
         else:
             given = think_time() if callable(think_time) else think_time
-            seconds = as_seconds("think_time", given)
+            seconds = checked_seconds("think_time", given)
         self._pass_until(self._now + seconds)
 
     def _wait_and_show(self, mask: Array | None) -> TimeStep:

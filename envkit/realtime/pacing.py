@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit.arguments import checked_seconds
 from envkit.realtime.loop import Schedule
 from envkit.realtime.report import Lag
 from envkit.specs.validation import describe
@@ -241,11 +242,7 @@ observation 37.5), reward 0.5/s, 1 episodes
             raise TypeError(
                 f"log must be a function that takes a line, got {describe(log)}."
             )
-        if not every > 0:
-            raise ValueError(
-                f"every must be a positive number of seconds, got {describe(every)}."
-            )
-        self._every = float(every)
+        self._every = checked_seconds("every", every, above_zero=True)
         self._log = log
         self._now = now
         self._has_lag = callable(getattr(env, "lag", None))

@@ -535,7 +535,7 @@ class Session:
         freight, link = self._freight, self._link
         assert link is not None
         self._busy_since = time.monotonic()
-        together = freight.answer_together() if len(rows) == freight.size else None
+        together = freight.answer_together({}) if len(rows) == freight.size else None
         if together is not None:
             link.send(together.parts, together.size)
         else:

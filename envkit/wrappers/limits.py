@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -12,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_size
+from envkit.arguments import checked_seconds, checked_size
 from envkit.direct_row import CountedSteps, DirectRow, are_own
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.validation import check_fits, describe
+from envkit.specs.validation import check_fits
 from envkit.time_step import FLAGS, AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
@@ -92,7 +90,10 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         self._duration = (
             sys.maxsize if duration is None else checked_size("duration", duration)
         )
-        self._seconds = _as_seconds(seconds)
+        if seconds is not None:
+            checked_seconds("seconds", seconds, above_zero=True, hint=", such as 60")
+        # As it was given, because that is shown.
+        self._seconds = seconds
         # Only what was chosen.
         chosen = {"duration": duration, "seconds": seconds}
         self._shown = tuple(name for name in chosen if chosen[name] is not None)  # type: ignore[misc]  # of this one
@@ -468,18 +469,6 @@ def _with_flags(info: Any, limited: Any, over: Any) -> Any:
 
 def _without_bounds(spec: ArraySpec) -> ArraySpec:
     return ArraySpec(spec.shape, spec.dtype, spec.name)
-
-
-def _as_seconds(seconds: Any) -> float | None:
-    if seconds is None:
-        return None
-    is_number = isinstance(seconds, numbers.Real) and not isinstance(seconds, bool)
-    if not is_number or not 0 < seconds < math.inf:
-        raise ValueError(
-            "seconds must be a positive number, the longest that an episode lasts, "
-            f"such as 60, got {describe(seconds)}."
-        )
-    return seconds  # type: ignore[no-any-return]  # it is a number
 
 
 class EpisodeLimit(PyEnvironmentBaseWrapper):

@@ -199,6 +199,34 @@ class Reusing(PyEnvironment):
         return transition(self._board, reward=0.0)
 
 
+class Screens(BatchedPyEnvironment):
+    """Walks that show pictures; all it returns is in memory that it writes over."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__([Walk() for _ in range(count)])
+        self._screens = np.zeros((count, 96, 96), np.int64)
+
+    def observation_spec(self) -> Any:
+        return ArraySpec((96, 96), np.int64)
+
+    def _reset(self) -> Any:
+        return self._shown(super()._reset())
+
+    def _reset_rows(self, mask: Any) -> Any:
+        return self._shown(super()._reset_rows(mask))
+
+    def _step(self, action: Any) -> Any:
+        return self._shown(super()._step(action))
+
+    def _step_rows(self, action: Any, stepping: Any, beginning: Any) -> Any:
+        return self._shown(super()._step_rows(action, stepping, beginning))
+
+    def _shown(self, time_step: Any) -> Any:
+        place = time_step.observation["place"][:, :1, None]
+        self._screens[:] = 1000 * place + np.arange(96)
+        return time_step._replace(observation=self._screens)
+
+
 class Loose(PyEnvironment):
     """Observes whatever it is told to with `show`, whether it fits or not."""
 

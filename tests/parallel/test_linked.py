@@ -37,7 +37,7 @@ from envkit.parallel.system.lifeline import MARK
 from envkit.parallel.system.link import ANSWER_SIZE, PROOF_SIZE, Address, Token
 from envkit.parallel.worker import host
 from tests.parallel import streams
-from tests.parallel.environments import Walk
+from tests.parallel.environments import Screens, Walk
 from tests.parallel.trouble import (
     Troubled,
     complain_with_a_program,
@@ -139,6 +139,24 @@ def test_a_pool_plays_as_one_in_this_process_in_every_order():
         longest = max(worker.stepping + worker.waiting for worker in workers)
         assert 0.0 < longest < time.monotonic() - began
         assert [HOST] * 2 == [worker.host for worker in env.statistics().workers]
+
+
+@pytest.mark.parametrize("order", AutoReset)
+def test_pictures_of_a_batch_that_writes_over_them_come_as_they_were(order):
+    def seen(backend):
+        with pool_of([functools.partial(Screens, 3)], backend=backend) as env:
+            env.autoreset = order
+            env.seed(3)
+            shown = [env.reset()]
+            for _ in range(20):
+                ended = shown[-1].is_last()
+                if order is AutoReset.DISABLED and ended.any():
+                    shown.append(env.reset(ended))
+                else:
+                    shown.append(env.step(np.ones((3, 2), np.float32)))
+            return shown
+
+    assert [] == streams.differences(seen("inline"), seen(linked([COMMAND])))
 
 
 def test_make_takes_links_and_gives_what_it_gives_inline():

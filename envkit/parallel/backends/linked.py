@@ -342,13 +342,12 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         self._tell(known, Packed(payload))
 
     def _count_on(self, host: str) -> int:
-        """Returns how many processes share a machine, the pool's own included.
+        """Returns how many workers share a machine.
 
-        A worker that lingered on the CPU which the pool needs to read its answer would
-        keep itself waiting.
+        The pool's process is not one of them, because those that linger let it have
+        their CPU when it needs one.
         """
-        hosts = [socket.gethostname(), *(each.host for each in self._workers.values())]
-        return hosts.count(host)
+        return [each.host for each in self._workers.values()].count(host)
 
     # Rows.
 

@@ -78,6 +78,8 @@ _MOST_PIECES = 1000
 # its way to it.
 _UNANSWERED, _IDLE, _INTERVAL, _PROBES = 10.0, 5, 5, 3
 _TO_CONNECT = 30.0
+# Elsewhere a socket may never hold as much as it is to wait for.
+_CALLS_LATE = sys.platform == "linux"
 
 
 class Token(NamedTuple):
@@ -324,6 +326,7 @@ class Link:
         # The frame that is expected, and how many bytes of it are there.
         self._expected: Frame | None = None
         self._got = 0
+        self._called_at = 1
         self._poller = select.poll()
         self._poller.register(sock, select.POLLIN)
         self._outbox = bytearray()
@@ -389,15 +392,30 @@ class Link:
                 return False
             if got == frame.size:
                 self._expected = None
+                self._call_at(1)
                 return True
             self._got = got
             if not self._is_blocking:
                 # Less than there was room for: the socket is empty.
+                if got >= HEAD.size:
+                    self._call_at(frame.size - got)
                 return False
+
+    def _call_at(self, size: int) -> None:
+        """Has the link be readable when so many bytes are there, or it has ended.
+
+        To be woken for each piece of a frame would take longer than to read it. Only
+        the rest of a frame whose head has been read is sure to come.
+        """
+        # Hot: called once per worker and batch step.
+        if _CALLS_LATE and size != self._called_at:
+            self._called_at = size
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _keep(self, frame: Frame, count: int) -> None:
         """Keeps bytes that have come in place of those that were expected."""
         self._expected = None
+        self._call_at(1)
         data = b"".join(frame.parts)[:count]
         if count > len(self._spare):
             self._spare = memoryview(bytearray(count))

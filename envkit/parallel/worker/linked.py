@@ -43,6 +43,7 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.slab import (
     RESIDENT,
+    SAME_STEP_ORDER,
     Slab,
     view_of,
 )
@@ -150,7 +151,7 @@ class _LinkedWorker:
         """Serves rows and requests until another message comes, and returns that."""
         slab, freight = self._slab, self._freight
         link, runner, clock = self._link, self._runner, self._clock
-        due = runner.due
+        due, writer = runner.due, runner.writer
         everyone = [*range(freight.size)]
         expected: Frame | None = None
         flags = 0
@@ -175,6 +176,8 @@ class _LinkedWorker:
                 expected = freight.expected_request(flags)
             clock.woken = time.perf_counter_ns()
             freight.accept_asked(flags, rows)
+            # Of what follows in the same step an environment makes other values there.
+            writer.lends = slab.order[0] != SAME_STEP_ORDER
             is_all = flags & ALL_ROWS
             self._unanswered = everyone[:] if is_all else runner.pending()
             if runner.run_pending():
@@ -222,10 +225,15 @@ class _LinkedWorker:
         if not rows:
             return
         freight = self._freight
-        together = freight.answer_together() if len(rows) == freight.size else None
+        lent = self._runner.writer.lent
+        is_all = len(rows) == freight.size
+        together = freight.answer_together(lent) if is_all else None
         if together is not None:
             self._link.send(together.parts, together.size)
+            lent.clear()
         else:
+            if lent:
+                self._runner.writer.take_back()
             self._link.send(freight.answer(rows))
 
     def _answer_row(self) -> None:

@@ -41,7 +41,7 @@ from envkit.parallel.worker.batch_rows import BatchRows
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.replay import Stage
 from envkit.parallel.worker.seats import Seat, Seats
-from envkit.parallel.worker.write_rows import MisfitError
+from envkit.parallel.worker.write_rows import MisfitError, RowWriter
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 
@@ -65,6 +65,7 @@ class EnvRunner:
     Attributes:
         is_single: Whether each environment is one row; the others are batches.
         messages_seen: What `Slab.messages` was when the carrier last looked for some.
+        writer: Writes time steps into rows, once it is bound.
         due: The environments that the carrier is to reset when nothing else is to be
             done, by `reset_ahead`.
         dump_state: Turns the state of an environment into bytes.
@@ -93,6 +94,7 @@ class EnvRunner:
         self.after_row: Callable[[], None] | None = None
         # Of the run that is going on: the row that is marked last.
         self._last_row = -1
+        self.writer: RowWriter
         self.messages_seen = 0
         self.due: Mapping[int, Any] = {}
         self.dump_state: Callable[[Any], bytes] = _pickled
@@ -147,10 +149,10 @@ class EnvRunner:
         self._answers = Answers(seats, self.dump_state, self.load_state)
         self.is_single = not any(seat.is_batch for seat in seats.all)
         self._moves_together = self.is_single or len(seats.all) == 1
-        self._writer = seats.writer
+        self.writer = seats.writer
         self._has_info = view_of(slab.has_info)
         self._plain_views = [
-            self._writer.plain_views(slot, self._rows) for slot in (0, 1)
+            self.writer.plain_views(slot, self._rows) for slot in (0, 1)
         ]
         self._no_places = [None] * len(self._rows)
         self._infos = seats.infos
@@ -308,7 +310,7 @@ class EnvRunner:
         plain = self._plain_views[slot]
         # Where time steps are three numbers and an array, what `write` does stands
         # here once more, because the call costs as much as the writing.
-        write = self._writer.writer_for(slot)
+        write = self.writer.writer_for(slot)
         if plain is not None:
             types, rewards, discounts, places, shape, dtypes = plain
         else:
@@ -437,7 +439,7 @@ class EnvRunner:
         direct.forget(place)
         if self._host.forked:
             end_fork(self._host.forked)
-        self._writer.write(row, slot, time_step)
+        self.writer.write(row, slot, time_step)
         if self._notes_infos[0]:
             self._infos.note(seat.index, row, time_step)
         if time_step.step_type is not _MID:

@@ -9,7 +9,7 @@ import numpy as np
 
 from envkit.errors import SpecError
 from envkit.nest import is_nested
-from envkit.parallel.slab import Slab, is_private
+from envkit.parallel.slab import Slab, is_private, slot_of
 from envkit.specs.arrays import ArraySpec, as_array
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
@@ -18,6 +18,9 @@ from envkit.types import Array
 __all__ = ["MisfitError", "PlainViews", "RowWriter"]
 
 _MID = StepType.MID
+
+# How many bytes a leaf of a batch must have for a copy of it to be worth avoiding.
+_WORTH_LENDING = 1 << 14
 
 # Called with a row, a slot and the leaves that cannot lie in shared memory.
 ObjectSink = Callable[[int, int, dict[int, Any]], None]
@@ -44,6 +47,11 @@ class RowWriter:
     Shapes are looked at always: nothing is broadcast into a row. So are dtypes: floats
     may lose precision, everything else is written only if its value stays. Bounds are
     looked at by `check`.
+
+    Attributes:
+        lends: Whether large leaves of batches are to be left where they are.
+        lent: Those of the last step of a batch that has all rows of the slab, by
+            number, until `take_back` writes them.
     """
 
     def __init__(
@@ -65,6 +73,8 @@ class RowWriter:
             first_row: Which of the pool's rows is the first of the slab.
         """
         self._first_row = first_row
+        self.lends = False
+        self.lent: dict[int, Array] = {}
         self._structure = slab.layout.time_step
         self._slab = slab
         self._send_objects = send_objects
@@ -254,8 +264,12 @@ class RowWriter:
         if self._may_write is not None:
             self._may_write()
         if moved is None:
-            for array, leaf in zip(self._slab.steps, leaves, strict=True):
-                array[slots, block] = leaf
+            steps = self._slab.steps
+            for index, (array, leaf) in enumerate(zip(steps, leaves, strict=True)):
+                if self.lends and index and _can_lend(leaf, array.dtype):
+                    self.lent[index] = leaf
+                else:
+                    array[slots, block] = leaf
         else:
             chosen = np.flatnonzero(moved)
             slots = slots[chosen] if isinstance(slots, np.ndarray) else slots
@@ -268,6 +282,13 @@ class RowWriter:
                 # With the dots it stays an array, also where it holds one object.
                 objects = {leaf: leaves[leaf][index, ...] for leaf in self._private}
                 self._send_objects(block.start + index, slot, objects)
+
+    def take_back(self) -> None:
+        """Writes the leaves that were lent."""
+        slot = slot_of(int(self._slab.sequence[0]))
+        for index, leaf in self.lent.items():
+            self._slab.steps[index][slot] = leaf
+        self.lent.clear()
 
     def _batch_leaves(self, block: slice, time_step: Any) -> Sequence[Array]:
         # Hot: called once per step of a batch.
@@ -309,6 +330,16 @@ class RowWriter:
             shapes = [(count, *shape) for shape in self._shapes]
             self._batch_shapes[count] = shapes
         return shapes
+
+
+def _can_lend(leaf: Array, dtype: Any) -> bool:
+    """Returns True if the bytes of a leaf are those that would be written."""
+    return (
+        leaf.nbytes >= _WORTH_LENDING
+        and leaf.dtype == dtype
+        and leaf.flags.c_contiguous
+        and not dtype.hasobject
+    )
 
 
 def _guarded(
