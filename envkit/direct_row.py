@@ -148,8 +148,7 @@ class DirectRow(abc.ABC):
         last_discount: That of the `LAST` that was written last.
         step_type: What was written last.
         is_cut: Whether it is a `LAST` to the counter only.
-        may_turn: Whether ends and begins of episodes can be written, too.
-        turns: Whether they are.
+        may_turn: Whether ends and begins of episodes are written, too.
         row: The row's place in the columns.
         forked: Not empty in a process that the environment has forked, which must
             write nothing.
@@ -202,7 +201,6 @@ class DirectRow(abc.ABC):
         "since",
         "step_type",
         "trail",
-        "turns",
     )
     forked: Collection[int]
     place: Any
@@ -229,7 +227,7 @@ class DirectRow(abc.ABC):
         self.most = sys.maxsize
         self._steps, self.place, self.reward = 0, None, 0.0
         self.step_type, self.is_cut = _MID, False
-        self.may_turn = self.turns = may_turn
+        self.may_turn = may_turn
         self._vain = 0
         self.trail, self.since, self.index = Trail(), 0, 0
         spec = owner.observation_spec()
@@ -286,7 +284,8 @@ class DirectRow(abc.ABC):
                 outcome = env.step(action, place, rewards, wants_info)
                 if outcome is not None or row == last:
                     return row, outcome
-                if wants_info:
+                # Rarely written, because workers share a line of the cache there.
+                if wants_info and has_info[row]:
                     has_info[row] = 0
                 if fence is not None:
                     fence()
@@ -385,7 +384,7 @@ class DirectRow(abc.ABC):
         self.layers.append(layer)
         self.counter, self.most = layer, most
         self.finish = layer._finish_row
-        self.may_turn = self.turns = self.may_turn and may_turn
+        self.may_turn = self.may_turn and may_turn
 
     def enter(self) -> bool:
         """Takes over the current time step; returns False if that cannot be done."""

@@ -417,7 +417,7 @@ class _DirectRow(DirectRow):
                 is_over = step_type == 2
                 # Of an end of both kinds there is an info.
                 is_told = is_limited and wants_info
-                if self.turns and not is_told and (is_over or step_type == 1):
+                if self.may_turn and not is_told and (is_over or step_type == 1):
                     last_discount = np.array(discount, self._discount_dtype)
                     if is_over or is_limited:
                         place[self.key] = observation

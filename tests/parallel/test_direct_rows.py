@@ -119,6 +119,19 @@ class Odd(gymnasium.Env):
         return observation, 2 * reward if type(reward) is float else reward, *rest
 
 
+class OddBegins(Odd):
+    """Begins its episodes as it steps."""
+
+    def reset(self, *, seed=None, options=None):
+        first, _ = super().reset(seed=seed)
+        now = self.script[self.count % len(self.script)]
+        if now["how"] == "raise":
+            raise ValueError(f"reset {self.count}")
+        if now["how"] != 0:
+            first = observed(self.observation_space, now["how"], self.count)
+        return first, now["info"]
+
+
 class OldOdd(Odd):
     """The same as Gym had it: a step returns four values, a reset the observation."""
 
@@ -390,6 +403,36 @@ def test_whatever_is_odd_in_a_step_is_as_it_is_with_time_steps(
                 check_alike(pools, "current_time_step", None, None)
 
 
+@pytest.mark.parametrize("order", ["next_step", "same_step"])
+@pytest.mark.parametrize("wants_infos", [False, True])
+@pytest.mark.parametrize(
+    "odd", [{"how": 1}, {"how": 4}, {"how": "raise"}, {"info": {"lives": 1}}], ids=str
+)
+def test_whatever_is_odd_in_a_begin_is_as_it_is_with_time_steps(
+    order, wants_infos, odd
+):
+    script = [PLAIN, OVER, PLAIN, OVER, {**OVER, **odd}, PLAIN]
+    pools = [
+        ParallelPyEnvironment(
+            [
+                functools.partial(kind, OddBegins(BOX, ACTIONS[1], script, number))
+                for number in range(ROWS)
+            ],
+            backend="inline",
+            autoreset=order,
+        )
+        for kind in NEW
+    ]
+    with pools[0], pools[1]:
+        check_alike(pools, "reset", None, ACTIONS[1])
+        for _ in range(20):
+            if wants_infos:
+                check_alike(pools, "rows_with_info", None, None)
+            check_alike(pools, "play", 0, ACTIONS[1])
+            check_alike(pools, "get_info", None, None)
+            check_alike(pools, "current_time_step", None, None)
+
+
 @pytest.mark.parametrize("what", ["reset", "step", "state", "exchange_step", "seed"])
 def test_what_is_called_in_an_environment_counts(what):
     """A reset that is called begins the count of the limit anew, for example."""
@@ -435,6 +478,21 @@ def test_rows_are_direct_until_something_else_happens():
         pool.step([0, 1])
         pool.step([0, 1])
         assert [False, True] == [is_direct(env) for env in envs]
+
+
+@pytest.mark.parametrize("kind", [GymnasiumWrapper, GymWrapper])
+def test_rows_that_begin_in_the_step_of_their_end_are_direct(kind):
+    made_with = Odd if kind is GymnasiumWrapper else OldOdd
+    env = kind(made_with(BOX, ACTIONS[1], [PLAIN, PLAIN, OVER], 0))
+    with ParallelPyEnvironment(
+        [lambda: env], backend="inline", autoreset="same_step"
+    ) as pool:
+        pool.reset()
+        types = []
+        for _ in range(8):
+            types.extend(pool.step([1]).step_type.tolist())
+        assert [0, 1, 2] == sorted({*types, *pool.current_time_step().step_type})
+        assert is_direct(env)
 
 
 @pytest.mark.parametrize("how", [2, 14])

@@ -406,7 +406,9 @@ class GymnasiumRow(DirectRow):
                     if wants_info:
                         if info.__class__ is not dict or info:
                             break
-                        has_info[row] = 0
+                        # Workers share a line of the cache there.
+                        if has_info[row]:
+                            has_info[row] = 0
                 place[key] = observation
                 rewards[row] = reward
                 env.owner._info = info
@@ -461,7 +463,7 @@ class GymnasiumRow(DirectRow):
                 self._steps = steps
                 return None
             if (
-                self.turns
+                self.may_turn
                 and (terminated or truncated or steps >= self.most)
                 and reward.__class__ in _NUMBERS
                 and self._is_plain(observation, info)

@@ -25,7 +25,7 @@ from envkit.direct_row import (
     Turn,
 )
 from envkit.nest import is_nested
-from envkit.parallel.slab import SAME_STEP_ORDER, Slab, is_private, view_of
+from envkit.parallel.slab import SAME_STEP_SLOT, Slab, is_private, view_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
@@ -33,6 +33,7 @@ from envkit.types import Array
 __all__ = ["DirectRows"]
 
 _FIRST, _MID, _LAST = map(int, (StepType.FIRST, StepType.MID, StepType.LAST))
+_SLOTS = 0, 1, SAME_STEP_SLOT
 Step = Callable[[Any], TimeStep]
 # Steps a row, as `DirectRow.step` does.
 DirectStep = Callable[[Any, Any, Any, bool], TimeStep | Turn | None]
@@ -73,7 +74,6 @@ class DirectRows:
         self._offered: list[DirectRow | None] = [None] * len(rows)
         # Those to ask before they enter, as something has happened to them.
         self._doubted: set[int] = set()
-        self._turns = False
         self._trail = Trail()
         # Before this turn no episode ends by its limit.
         self._due = 0
@@ -104,13 +104,13 @@ class DirectRows:
         # Views, because they take numbers and copies in less time than arrays do.
         self._columns: list[tuple[Any, Any]] = [
             (view_of(types[slot, self._block]), view_of(discounts[slot, self._block]))
-            for slot in (0, 1)
+            for slot in _SLOTS
         ]
         self._amid = view_of(np.full(len(rows), _MID, types.dtype))
         self._usual = view_of(self._discounts)
-        self._rewards = [view_of(rewards[slot]) for slot in (0, 1)]
+        self._rewards = [view_of(rewards[slot]) for slot in _SLOTS]
         self._places = [
-            [_place_of(observations[slot, row, ...]) for row in rows] for slot in (0, 1)
+            [_place_of(observations[slot, row, ...]) for row in rows] for slot in _SLOTS
         ]
 
     def ask(self, place: int, env: Any) -> None:
@@ -131,7 +131,6 @@ class DirectRows:
                 offered.trail, offered.index = self._trail, place
                 self._discounts[place] = offered.discount
                 offered.may_turn &= not env.repeats_last
-                offered.turns = offered.may_turn and self._turns
                 self._offered[place] = offered
                 self.are_offered = True
 
@@ -164,16 +163,6 @@ class DirectRows:
         """Notes that an environment has left."""
         self._inside[place] = self.steps[place] = None
         self.rows[place] = self._aside
-
-    def heed_order(self) -> None:
-        """Lets rows write ends of episodes unless these must be finished."""
-        # Hot: called once per request.
-        turns = self._slab.order[0] != SAME_STEP_ORDER
-        if turns is not self._turns:
-            self._turns = turns
-            for row in self._offered:
-                if row is not None:
-                    row.turns = row.may_turn and turns
 
     def actions(self) -> Iterable[Any] | None:
         """Returns the actions of all rows as libraries take them.
@@ -225,26 +214,22 @@ class DirectRows:
             return step(action)
         types, discounts = self._columns[slot]
         types[place], discounts[place] = _MID, self._discounts[place]
-        where = self._places[slot][place], self._rewards[slot]
-        return inside(own, *where, wants_info)
+        return inside(own, *self.place_of(place, slot), wants_info)
 
     def _action_of(self, action: Any) -> Any:
         if self._choices is not None:
             return self._choices.get(action) if np.ndim(action) == 0 else None
         return action if self._are_as_theirs(action, *self._bounds_of_one) else None
 
-    def end(self, place: int, slot: int, begin: DirectStep) -> None:
-        """Writes that a row is a `LAST`, which the next step follows with a `FIRST`.
-
-        Args:
-            place: The place of the row.
-            slot: The slot of the answer.
-            begin: What does so.
-        """
+    def end(self, place: int, slot: int) -> None:
+        """Writes that a row is a `LAST`."""
         inside = self._inside[place]
         assert inside is not None  # because it has ended the episode
         types, discounts = self._columns[slot]
         types[place], discounts[place] = _LAST, inside.last_discount
+
+    def begin_next(self, place: int, begin: DirectStep) -> None:
+        """Lets the next step of a row, which is a `LAST`, begin an episode."""
         self.steps[place], self.rows[place] = begin, self._aside
 
     def begin(self, place: int, slot: int) -> None:
@@ -261,9 +246,9 @@ class DirectRows:
         inside = self._inside[place]
         return inside if inside is not None and inside.can_begin() else None
 
-    def place_of(self, place: int, slot: int) -> Any:
-        """Returns where the observation of a row is to be written."""
-        return self._places[slot][place]
+    def place_of(self, place: int, slot: int) -> tuple[Any, Any]:
+        """Returns where a row is to be written: its observation, and the rewards."""
+        return self._places[slot][place], self._rewards[slot]
 
     # Turns, in which all rows are stepped.
 

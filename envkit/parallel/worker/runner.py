@@ -372,7 +372,6 @@ class EnvRunner:
                 direct.leave(place)
             self._run_lockstep(number)
             return
-        direct.heed_order()
         step_rows, places, rewards = direct.begin_turn(slot)
         answered, last = self._answered, self._last_row
         marks = self._marks[bool(self._notes_infos[0])]
@@ -386,7 +385,7 @@ class EnvRunner:
                         break
                     row, outcome = met
                     if outcome is not AMID:
-                        self._finish_move(row, slot, rewards, marks, outcome)
+                        self._finish_move(row, slot, marks, outcome)
                 except BaseException as error:
                     direct.note_apart(row - first)
                     seat = self._seat_of_row[row - first]
@@ -403,9 +402,7 @@ class EnvRunner:
             raise
         direct.end_turn(slot)
 
-    def _finish_move(
-        self, row: int, slot: int, rewards: Any, marks: Marks, outcome: Outcome
-    ) -> None:
+    def _finish_move(self, row: int, slot: int, marks: Marks, outcome: Outcome) -> None:
         """Finishes a step of a row that is not done like most of them."""
         place, direct = row - self._first, self._direct
         if outcome is ASIDE:
@@ -414,16 +411,15 @@ class EnvRunner:
                 (action,) = self._actions([row])
                 outcome = self._steps[place](action)
             else:
-                where = direct.place_of(place, slot)
-                outcome = step(None, where, rewards, wants_info)
+                outcome = step(None, *direct.place_of(place, slot), wants_info)
         if outcome is ENDED or outcome is BEGUN:
-            self._seats.note_turn(place, slot, outcome)
             self._has_info[row] = 0
+            self._seats.note_turn(place, slot, outcome)
         elif isinstance(outcome, BaseException):
             raise outcome
         elif outcome is not None:
             self._show(row, slot, outcome)
-        elif marks.has_info is not None:
+        elif marks.has_info is not None and marks.has_info[row]:
             marks.has_info[row] = 0
         direct.note_apart(place)
 
@@ -433,8 +429,8 @@ class EnvRunner:
         place = row - self._first
         seat, direct = self._seat_of_row[place], self._direct
         if isinstance(time_step, Turn):
-            self._seats.note_turn(place, slot, time_step)
             self._has_info[row] = 0
+            self._seats.note_turn(place, slot, time_step)
             return
         direct.forget(place)
         if self._host.forked:
@@ -456,7 +452,6 @@ class EnvRunner:
         sequence, command, answered = self._sequence, self._command, self._answered
         seats, steps, after_row = self._seat_of_row, self._steps, self.after_row
         direct, inside = self._direct, self._direct.steps
-        direct.heed_order()
         begin = self._seats.begin
         wants_info = bool(self._notes_infos[0])
         for row, action in zip(rows, self._actions(rows), strict=True):
@@ -475,7 +470,7 @@ class EnvRunner:
                     )
                 if time_step is not None:
                     self._show(row, (number >> 1) & 1, time_step)
-                elif wants_info:
+                elif wants_info and self._has_info[row]:
                     self._has_info[row] = 0
             except BaseException as error:
                 self._seats.let_through(seats[place], error)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit.direct_row import ENDED, Turn
+from envkit.direct_row import ENDED, DirectRow, Turn
 from envkit.errors import SpecError
 from envkit.parallel.messages import WorkerJob
 from envkit.parallel.slab import (
@@ -287,13 +287,20 @@ class Seats:
             self.ended[seat.place] = False
             self.writer.write(row, SAME_STEP_SLOT, first)
         except BaseException as error:
-            self.host.let_through(error)
-            # The end of the episode is an answer all the same; the next step raises
-            # what kept the next episode from beginning.
-            self.writer.write(row, SAME_STEP_SLOT, last)
-            self.fail_next(seat, error)
+            self._not_begun(seat, row, last, error)
         if self.infos.wanted[0]:
             self.infos.note_begun(seat.index, row, first)
+
+    def _not_begun(
+        self, seat: Seat, row: int, last: TimeStep, error: BaseException
+    ) -> None:
+        """Answers with a `LAST` that no `FIRST` follows in the same step."""
+        self.host.let_through(error)
+        self.direct.leave(seat.place)
+        # The end of the episode is an answer all the same; the next step raises what
+        # kept the next episode from beginning.
+        self.writer.write(row, SAME_STEP_SLOT, last)
+        self.fail_next(seat, error)
 
     def begin(self, seat: Seat, command: int) -> TimeStep:
         """Begins an episode of a single environment."""
@@ -311,9 +318,8 @@ class Seats:
         self, seat: Seat, action: Any, place: Any, rewards: Any, wants_info: bool
     ) -> TimeStep | Turn | None:
         """Does the same for one of the direct rows after a `LAST`."""
-        row = self.direct.to_begin(seat.place)
-        is_usual = seat.options is None and seat.is_reset_checked
-        if row is None or not is_usual or self.ahead.is_used:
+        row = self._usual_begin(seat)
+        if row is None or self.ahead.is_used:
             return self.begin(seat, RESET)
         self.meters[RESETS] += 1
         self.infos.forget(seat.index)
@@ -323,18 +329,60 @@ class Seats:
         self.steps[seat.place] = seat.own_step
         return begun
 
+    def _usual_begin(self, seat: Seat) -> DirectRow | None:
+        """Returns the direct row of an environment, if it can begin an episode."""
+        is_usual = seat.options is None and seat.is_reset_checked
+        return self.direct.to_begin(seat.place) if is_usual else None
+
     def note_turn(self, place: int, slot: int, turn: Turn) -> None:
         """Notes that a direct row has begun or ended an episode."""
-        if turn is ENDED:
-            self._ended[place] = True
-            # None that is direct repeats its `LAST`.
-            self.steps[place] = self._resets[place]
-            self.direct.end(place, slot, self._begins[place])
-            if self.ahead.is_used:
-                self.ahead.note_end(self.of_row[place])
-        else:
+        direct = self.direct
+        if turn is not ENDED:
             self._ended[place] = False
-            self.direct.begin(place, slot)
+            direct.begin(place, slot)
+            return
+        direct.end(place, slot)
+        seat = self.of_row[place]
+        if self.slab.autoreset == SAME_STEP_ORDER:
+            self._begin_directly_at_once(seat)
+            is_amid = not self._ended[place] and self.steps[place] is seat.own_step
+            if is_amid and seat.is_step_checked and direct.steps[place] is None:
+                direct.enter(place, seat.env)
+            return
+        self._ended[place] = True
+        # None that is direct repeats its `LAST`.
+        self.steps[place] = self._resets[place]
+        direct.begin_next(place, self._begins[place])
+        if self.ahead.is_used:
+            self.ahead.note_end(seat)
+
+    def _begin_directly_at_once(self, seat: Seat) -> None:
+        """Does for one of the direct rows what `_begin_at_once` does."""
+        place, row, direct = seat.place, seat.rows.start, self.direct
+        inside = self._usual_begin(seat)
+        if inside is None:
+            direct.leave(place)
+            self._begin_at_once(seat, row, seat.env.current_time_step())
+            return
+        self.infos.keep_final(seat.index, row)
+        wants_info = bool(self.infos.wanted[0])
+        self._ended[place] = self.is_in_reset = True
+        try:
+            self.meters[RESETS] += 1
+            where = direct.place_of(place, SAME_STEP_SLOT)
+            first = inside.begin(*where, wants_info)
+            self.is_in_reset = self._ended[place] = False
+            if isinstance(first, Turn):
+                direct.begin(place, SAME_STEP_SLOT)
+                return
+            direct.forget(place)
+            end_fork(self.host.forked)
+            self.writer.write(row, SAME_STEP_SLOT, first)
+        except BaseException as error:
+            first = inside.time_step()
+            self._not_begun(seat, row, first, error)
+        if wants_info:
+            self.infos.note_begun(seat.index, row, first)
 
     def reset(self, seat: Seat) -> TimeStep:
         """Resets an environment as a whole; returns a `FIRST` that fits."""
