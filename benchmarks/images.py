@@ -10,10 +10,14 @@ envkit and Gymnasium can both do without, and those are compared with each other
 from __future__ import annotations
 
 import functools
+import math
+import mmap
+from collections.abc import Callable
 
 import numpy as np
 import peers
-from environments import Working
+from apart import rung
+from environments import Working, picture
 from peers import installed
 from side_by_side import Contender, Report, best, opened, options, take_turns
 
@@ -23,6 +27,8 @@ WORKERS = 2
 # How many times as fast as Gymnasium, by picture: without copies, and with them.
 BARS = {(210, 160, 3): (12.0, 5.0), (84, 84, 4): (20.0, 10.0)}
 ASYNC = "Gymnasium AsyncVectorEnv"
+# Processes that write their pictures where all can read them, and nothing of a pool.
+RUNG = "possible here: writers that are rung for each step"
 PUFFERS = ["PufferLib, 1 worker", "PufferLib, 2 workers"]
 
 
@@ -34,6 +40,39 @@ def ours(num_envs: int, shape: tuple[int, ...], zero_copy: bool = False) -> Cont
     env.reset()
     actions = np.zeros(num_envs, np.int64)
     return Contender(lambda: env.step(actions), env.close)
+
+
+def rung_writers(
+    num_envs: int, shape: tuple[int, ...], copies: bool = False
+) -> Contender:
+    """Starts processes that write pictures when they are rung.
+
+    Args:
+        num_envs: How many pictures all of them write in a step.
+        shape: The shape of a picture.
+        copies: Whether the one who rings takes a copy of all pictures.
+    """
+    memory = mmap.mmap(-1, num_envs * math.prod(shape))
+    pictures = np.frombuffer(memory, np.uint8).reshape(num_envs, *shape)
+
+    def writer(rows: np.ndarray) -> Callable[[], None]:
+        seen = picture(shape, "uint8")
+
+        def write() -> None:
+            for row in rows:
+                pictures[row] = seen
+
+        return write
+
+    parts = np.array_split(np.arange(num_envs), WORKERS)
+    bare = rung([functools.partial(writer, rows) for rows in parts])
+
+    def step() -> None:
+        bare.step()
+        if copies:
+            pictures.copy()
+
+    return Contender(step, bare.close)
 
 
 def compare(
@@ -52,6 +91,10 @@ def compare(
         # These never copy.
         PUFFERS[0]: installed(peers.pufferlib, *given, workers=1),
         PUFFERS[1]: installed(peers.pufferlib, *given, workers=2),
+        RUNG: functools.partial(rung_writers, num_envs, shape),
+        f"{RUNG}, copied": functools.partial(
+            rung_writers, num_envs, shape, copies=True
+        ),
     }
     with opened(contenders) as players:
         figures = take_turns(players, rounds, seconds)
@@ -61,6 +104,13 @@ def compare(
     for claim, theirs, mine, bar in [
         (f"zero_copy, over {ASYNC}", figures[ASYNC], ours_without, without),
         (f"copies, over {ASYNC}", figures[ASYNC], figures["envkit"], copied),
+        (f"possible here, over {ASYNC}", figures[ASYNC], figures[RUNG], None),
+        (
+            f"possible here with copies, over {ASYNC}",
+            figures[ASYNC],
+            figures[f"{RUNG}, copied"],
+            None,
+        ),
         (
             "zero_copy, over its copy=False",
             figures[f"{ASYNC}, copy=False"],

@@ -100,6 +100,7 @@ def compare(report: Report, num_envs: int, rounds: int, seconds: float) -> None:
     report.ratio(
         f"as fast as {puffer}", figures[puffer], figures["envkit"], at_least=2.0
     )
+    report.ratio(f"possible here, over {puffer}", figures[puffer], figures[RUNG])
     for name in (
         "TorchRL ParallelEnv",
         "EnvPool (its own, in C++)",
@@ -109,20 +110,32 @@ def compare(report: Report, num_envs: int, rounds: int, seconds: float) -> None:
 
 def grow(report: Report, sizes: list[int], rounds: int, seconds: float) -> None:
     """Measures how the time of a step grows with the number of environments."""
-    contenders = {str(size): functools.partial(ours, size) for size in sizes}
+    base = next((size for size in sizes if size >= 64), sizes[-1])
+    larger = sizes[sizes.index(base) :]
+    make = functools.partial(gymnasium.make, "CartPole-v1")
+    contenders = {str(size): functools.partial(ours, size) for size in sizes} | {
+        apart_of(size): functools.partial(
+            apart, make, size, batches(size), WORKERS, peers.loop
+        )
+        for size in larger
+    }
     with opened(contenders) as players:
         figures = take_turns(players, rounds, seconds)
     report.table("one step, by number of environments", figures)
-    base = next((size for size in sizes if size >= 64), sizes[-1])
-    for size in sizes[sizes.index(base) + 1 :]:
-        report.ratio(
-            f"{size} environments instead of {base}: "
-            f"time over {size // base} times the time",
-            figures[str(size)],
-            [value * size / base for value in figures[str(base)]],
-            # Equal but for noise.
-            at_most=1.05,
-        )
+    for size in larger[1:]:
+        # Equal but for noise.
+        for name, end, bar in [(str, "", 1.05), (apart_of, ", never talk", None)]:
+            report.ratio(
+                f"{size} environments instead of {base}{end}: "
+                f"time over {size // base} times the time",
+                figures[name(size)],
+                [value * size / base for value in figures[name(base)]],
+                at_most=bar,
+            )
+
+
+def apart_of(size: int) -> str:
+    return f"{size}, never talk"
 
 
 def main() -> None:

@@ -58,7 +58,8 @@ def loop(makers: Makers, actions: Actions) -> Contender:
     batches = itertools.cycle(actions)
 
     def step() -> None:
-        for env, action in zip(envs, next(batches).tolist(), strict=True):
+        # NumPy's integers, as every vector of Gymnasium's passes them.
+        for env, action in zip(envs, next(batches), strict=True):
             _, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 env.reset()
