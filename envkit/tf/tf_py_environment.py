@@ -27,6 +27,7 @@ from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
 from envkit.rows import rely_on_size
+from envkit.specs.arrays import BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.text import foreign
 from envkit.tf import tensor_spec
@@ -249,27 +250,31 @@ class TFPyEnvironment(
         # Hot: called once per step eagerly.
         arrays = self._actions.arrays(self._actions.flat(action))
         if self._alone is not None:
-            return self._time_steps.aligned(self._advance_alone(self._alone, arrays))
+            columns = self._noted(self._alone.step_columns(arrays))
+            return self._time_steps.aligned(columns)
         time_step = self._advance_batch(arrays)
         return self._time_steps.arrays(time_step, self._step_name)
 
     def _advance(self, *leaves: Any) -> list[Array]:
         # Hot: called once per step by graphs.
+        alone = self._alone
+        if alone is not None:
+            columns = alone.step_number(leaves)
+            if columns is None:
+                columns = alone.step_columns(self._actions.arrays(leaves))
+            return self._noted(columns)
         arrays = self._actions.arrays(leaves)
-        if self._alone is not None:
-            return self._advance_alone(self._alone, arrays)
         time_step = self._advance_batch(arrays)
         return self._time_steps.for_graph(time_step, self._step_name)
 
-    def _advance_alone(self, env: _BatchOfOne, arrays: list[Array]) -> list[Array]:
-        columns = env.step_columns(arrays)
-        if not self._has_begun:
+    def _noted(self, columns: list[Array]) -> list[Array]:
+        if not self._has_begun:  # Setting an attribute of a module takes long.
             self._has_begun = True
         return self._time_steps.encoded(columns)
 
     def _advance_batch(self, arrays: list[Array]) -> TimeStep:
         time_step = self.pyenv.step(self._actions.packed(arrays))
-        if not self._has_begun:  # Setting an attribute of a module takes long.
+        if not self._has_begun:
             self._has_begun = True
         return time_step
 
@@ -417,6 +422,7 @@ def _no_environment(given: Any, env: Any) -> str:
 
 
 _MID, _LAST = StepType.MID, StepType.LAST
+_ONE = (1,)
 _ENDED = np.ones(1, bool)
 _ENDED.setflags(write=False)
 
@@ -431,6 +437,12 @@ class _BatchOfOne(BatchedPyEnvironment):
 
     def __init__(self, env: PyEnvironment) -> None:
         super().__init__([env], multithreading=False)
+        # If an action is one of a few numbers: their dtype, the first and the last.
+        self._numbers: tuple[Any, int, int] | None = None
+        spec = self.action_spec()
+        is_one = isinstance(spec, BoundedArraySpec) and spec.shape == ()
+        if is_one and spec.dtype.kind in "iu":
+            self._numbers = spec.dtype, int(spec.minimum), int(spec.maximum)
 
     @property
     def _current_time_step(self) -> TimeStep | None:
@@ -440,6 +452,38 @@ class _BatchOfOne(BatchedPyEnvironment):
     @_current_time_step.setter
     def _current_time_step(self, time_step: TimeStep | None) -> None:
         self._kept = time_step
+
+    def step_number(self, leaves: Sequence[Any]) -> list[Array] | None:
+        """Does what `step_columns` does amid an episode, for one number as action.
+
+        `None` if there is anything besides to look at, and nothing has happened then.
+        """
+        # Hot: called once per step by graphs.
+        (env,) = self._envs
+        current = getattr(env, "_current_time_step", None)
+        if (
+            self._numbers is None
+            or current is None
+            or current.step_type is not _MID
+            or self._closed
+            or self._has_order
+        ):
+            return None
+        (leaf,), (dtype, least, most) = leaves, self._numbers
+        if (
+            type(leaf) is not np.ndarray
+            or leaf.dtype is not dtype
+            or leaf.shape != _ONE
+        ):
+            return None
+        number = leaf[0]
+        if not least <= number <= most:
+            return None
+        try:
+            time_step = env.step(number)
+        except Exception as error:
+            raise with_rows("step", [(0, error)])  # noqa: B904  # it is the same
+        return self._columns([time_step])
 
     def step_columns(self, columns: Sequence[Array]) -> list[Array]:
         """Steps with the leaves of an action, and returns copies of a time step's."""
