@@ -121,7 +121,11 @@ def grow(report: Report, sizes: list[int], rounds: int, seconds: float) -> None:
     }
     with opened(contenders) as players:
         figures = take_turns(players, rounds, seconds)
-    report.table("one step, by number of environments", figures)
+    for title, names in [
+        ("one step, by number of environments", list(map(str, sizes))),
+        ("the same, loops that never talk", list(map(apart_of, larger))),
+    ]:
+        report.table(title, {name: figures[name] for name in names})
     for size in larger[1:]:
         # Equal but for noise.
         for name, end, bar in [(str, "", 1.05), (apart_of, ", never talk", None)]:

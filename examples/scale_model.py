@@ -274,7 +274,7 @@ def _of_efficiency(result: Any) -> Iterator[Measured]:
 
 def _of_parallel_step(result: Any) -> Iterator[Measured]:
     cpus = result["machine"]["cpus"]
-    title, growth = result["tables"]
+    title, growth, *_ = result["tables"]
     envs, workers = map(int, re.findall(r"(\d+)", title))
     figures = result["tables"][title]["figures"]
     ideal = np.median(figures["ideal: two loops that never talk"])
