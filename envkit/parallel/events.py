@@ -283,6 +283,7 @@ class Events:
         if rows.size:
             due = self._due(rows) if self._has_timeouts else np.inf
             is_all = rows.size == self._rows.layout.rows
+            self._rows.slab.announce()
             # Not under `uninterrupted`, because environments may run in this thread.
             self._backend.dispatch(None if is_all else rows)
             self._rows.note_sent(rows, due)

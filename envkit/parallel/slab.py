@@ -515,6 +515,16 @@ class Slab:
             fence()
             self.announcements[0] = self.asking[0]
 
+    def announce(self) -> None:
+        """Announces what was asked, if Ctrl-C has come right before that was done.
+
+        Else a worker that is awake, and so is not rung for, would not look.
+        """
+        # Hot in asynchronous use: called once per batch of any size.
+        if self.announcements[0] != self.asking[0]:
+            fence()
+            self.announcements[0] = self.asking[0]
+
     def all_answered(self) -> bool:
         """True if no row owes an answer."""
         # Hot: called at every wake-up of the parent.

@@ -8,6 +8,7 @@ import copy
 import functools
 import os
 import pickle
+import sys
 import threading
 
 import numpy as np
@@ -30,7 +31,7 @@ from tests.parallel import environments, streams
 from tests.parallel.environments import open_gate
 from tests.parallel.fake_backend import Die, FakeBackend, Hang, Raise
 from tests.parallel.streams import row_of
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 on_each_backend = pytest.mark.parametrize("backend", streams.BACKENDS)
 
@@ -53,7 +54,7 @@ def gated(tmp_path):
     """Makes pools in which each environment's odd actions wait at a gate of its own."""
     opened = []
 
-    def make(count, backend):
+    def make(count, backend, workers=None):
         gates = [str(tmp_path / f"gate{row}") for row in range(count)]
         for gate in gates:
             os.mkfifo(gate)
@@ -61,7 +62,7 @@ def gated(tmp_path):
             functools.partial(environments.Gated, gate, row)
             for row, gate in enumerate(gates)
         ]
-        env = async_pool(makers, backend, num_workers=count)
+        env = async_pool(makers, backend, num_workers=workers or count)
         opened.append((env, gates))
         env.reset_async()
         env.recv()
@@ -96,7 +97,44 @@ def opening_late(gate):
         timer.join()
 
 
+@contextlib.contextmanager
+def interrupted_in(function, call):
+    """Lets Ctrl-C come as a function of envkit's is called for the n-th time."""
+    left = call
+
+    def look(frame, event, arg):
+        nonlocal left
+        if event == "call" and frame.f_code.co_name == function:
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
 with_threads_and_processes = pytest.mark.parametrize("backend", ["thread", "process"])
+
+
+def test_a_worker_that_was_awake_does_what_was_asked_amid_ctrl_c(gated):
+    """Nobody rings for one that is awake: it is told by a number, written last."""
+    env, gates = gated(2, "process", workers=1)
+    steps = env.statistics().workers[0].steps
+    env.send([1], [0])
+    assert until(lambda: env.statistics().workers[0].steps > steps)
+
+    # Between the request and that number.
+    with pytest.raises(KeyboardInterrupt), interrupted_in("fence", 2):
+        env.send([2], [1])
+    # It has to be awake still when the next call lets run what was asked.
+    busy = threading.Timer(0.01, open_gate, [gates[0]])
+    busy.start()
+    answers = [env.recv(1, timeout=PATIENCE).env_ids.tolist() for _ in range(2)]
+
+    assert [[0], [1]] == answers
 
 
 # One answer for each question.
