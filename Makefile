@@ -52,14 +52,12 @@ LARGE_TESTS := tests/tf tests/torch tests/jax tests/adapters $(LOADING:%=tests/t
 LARGE := $(LARGE_TESTS) envkit docs README.md
 SMALL := tests $(LARGE_TESTS:%=--ignore=%)
 
-# AGAIN=1 looks a second time, alone, at what failed, and only if nothing but tests failed.
+# Both runs, even if something fails in the first one. Nothing is run twice.
 test: $(VENV)/.test
 	@look() { "$(RUN)" -m pytest -m "not heavy" "$$@"; }; \
-	again() { [ "$$1$(AGAIN)" = 11 ] && shift && echo "Once more, alone: what failed" && \
-	  look --last-failed --last-failed-no-failures=none "$$@"; }; \
 	failed=0; \
-	look $(AT_A_TIME)=4 $(SMALL) || again $$? $(SMALL) || failed=1; \
-	look $(AT_A_TIME)=3 $(LARGE) || again $$? $(LARGE) || failed=1; \
+	look $(AT_A_TIME)=4 $(SMALL) || failed=1; \
+	look $(AT_A_TIME)=3 $(LARGE) || failed=1; \
 	exit $$failed
 
 # The build of PyTorch for processors alone is a tenth of that with CUDA.

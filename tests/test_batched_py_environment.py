@@ -928,6 +928,7 @@ def test_an_error_that_takes_no_note_arrives_all_the_same():
     assert 7 == raised.value.code
 
 
+@pytest.mark.own_process
 def test_an_interrupted_step_is_over_before_the_next_call_begins(interruptible):
     """Ctrl-C reaches the caller while one environment is still in its step."""
     overlaps = []

@@ -216,6 +216,7 @@ def handled():
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.own_process
 @pytest.mark.usefixtures("handled")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_signal_to_end_ends_the_program_as_exit_does(name):
@@ -227,6 +228,7 @@ def test_a_signal_to_end_ends_the_program_as_exit_does(name):
     assert before is signal.getsignal(number)
 
 
+@pytest.mark.own_process
 @pytest.mark.usefixtures("handled")
 def test_a_signal_that_is_ignored_stays_ignored():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -196,6 +196,7 @@ def test_a_step_that_waits_ends_when_another_thread_closes(running):
     assert [ClosedError] == [type(error) for error in raised]
 
 
+@pytest.mark.own_process
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_waiting_and_nothing_else(running):
     env = running(Diary, NEVER, host="thread")

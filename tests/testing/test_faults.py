@@ -94,6 +94,8 @@ def test_a_worker_that_hangs_is_replaced_when_it_is_late():
         assert pool.statistics().restarts
 
 
+@pytest.mark.own_process
+@pytest.mark.usefixtures("interruptible")
 def test_workers_that_hang_go_on_when_ctrl_c_ends_the_block():
     def use(pool):
         with chaos(pool, kills_per_minute=0, hangs=10_000) as trouble:
