@@ -18,7 +18,7 @@ import pytest
 
 # Names the file to which the process of one test writes its reports.
 REPORTS = "ENVKIT_TEST_REPORTS"
-# Seconds until a hanging test shows its stacks and ends, and until its process is killed.
+# Seconds until a hanging test shows its stacks and ends, and until it is killed.
 # Both are less than the faulthandler_timeout of the process that waits.
 STACKS, LIMIT = 400, 500
 
