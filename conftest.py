@@ -30,6 +30,7 @@ _NEEDED_BY = {
         "tests/adapters/browsergym_checks.py",
         "tests/adapters/browser_tasks.py",
     ],
+    "dm_control": ["envkit/adapters/dm_control.py"],
     "jax": ["envkit/jax.py", "docs/jax.md"],
     "minari": ["docs/adapters/minari.md"],
     "openenv": ["tests/remote/openenv_checks.py", "tests/remote/openenv_games.py"],

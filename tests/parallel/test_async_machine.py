@@ -62,7 +62,8 @@ class WatchedBackend(FakeBackend):
         self.schedule = schedule
 
     def wait_events(self, timeout, owing=-1):
-        if timeout:
+        # With events that nobody has handled yet it returns at once.
+        if timeout and not self._queue:
             self._machine.note_wait()
         # If this is interrupted, the pool has seen nothing of what has happened.
         queue = super().wait_events(timeout, owing)
