@@ -14,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-_OLDEST_PIP = (22, 0)  # The first that installs a pyproject.toml project editably.
+# On Python 3.10 the resolver of older ones tries combinations for hours.
+_OLDEST_PIP = (25, 1)
 
 
 def make(folder: Path) -> None:
