@@ -99,6 +99,8 @@ def fetched(server, path, body=None, **headers):
     data = (
         body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     )
+    if data is not None:
+        headers["Content-Type"] = "application/json"
     request = urllib.request.Request(f"{server.url}{path}", data=data, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=waiting.PATIENCE) as answer:
