@@ -26,6 +26,7 @@ from envkit.remote.openenv_messages import (
     task_answer,
 )
 from envkit.remote.serving import Offer, ServeOptions
+from envkit.specs.json_schema import EXACT_SCHEMA
 
 __all__ = ["Site"]
 
@@ -55,7 +56,7 @@ class Site:
         )
         self._connections: set[_Connection] = set()
         try:
-            self.forms = Forms(self._host.env_spec)
+            self.forms = Forms(self._host.env_spec, offer.name)
         except BaseException:
             self._host.close()
             raise
@@ -94,7 +95,7 @@ class Site:
         return [
             Route("/health", fixed({"status": "healthy"})),
             Route("/metadata", fixed(self._metadata())),
-            Route("/schema", fixed(self.forms.schema)),
+            Route("/schema", self._get_schema),
             Route("/openapi.json", fixed(self._openapi())),
             Route("/state", fixed(state), methods=["GET", "POST"]),
             Route("/mcp", posted(_mcp), methods=["POST"]),
@@ -104,6 +105,17 @@ class Site:
             *self._task_routes(),
             WebSocketRoute("/ws", self._websocket),
         ]
+
+    async def _get_schema(self, request: Any) -> Any:
+        from starlette.responses import JSONResponse
+
+        is_exact = EXACT_SCHEMA in request.headers.get("accept", "")
+        forms = self.forms
+        return JSONResponse(
+            forms.exact_schema if is_exact else forms.schema,
+            headers={"Vary": "Accept"},
+            media_type=EXACT_SCHEMA if is_exact else "application/json",
+        )
 
     def _task_routes(self) -> list[Any]:
         """Returns the routes by which clients find the tasks of an environment."""

@@ -375,6 +375,39 @@ def test_the_endpoints_of_http(walks):
     assert [5, -32601] == [(m := get("/mcp", asked)[1])["id"], m["error"]["code"]]
 
 
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("CartPole", "CartPole"),
+        ("CartPole-v1", "CartPole"),
+        ("maze=GridWorld", "Maze"),
+        ("call_tool=GridWorld", "CallToolEnv"),
+        (WALK, "Walk"),
+    ],
+)
+def test_a_schema_is_short_and_called_after_its_environment(target, name):
+    """Trainers put it into prompts, and take `Action` for that of tools."""
+    with serving(target) as server:
+        schemas = fetched(server, "/schema")[1]
+    titles = schemas["action"]["title"], schemas["observation"]["title"]
+    assert (f"{name}Action", f"{name}Observation") == titles
+    text = json.dumps(schemas)
+    assert "x-envkit" not in text
+    assert "e+38" not in text
+
+
+def test_the_schema_of_an_action_is_as_short_as_it_can_be():
+    with serving("CartPole") as server:
+        schemas = fetched(server, "/schema")[1]
+    assert {
+        "title": "CartPoleAction",
+        "type": "object",
+        "properties": {"value": {"type": "integer", "minimum": 0, "maximum": 1}},
+        "required": ["value"],
+        "additionalProperties": False,
+    } == schemas["action"]
+
+
 def test_tasks_are_told(walks):
     """By an environment in a worker as by one in the server; see OpenEnv's Task API."""
     post = "tests.remote.games:Tasks"
