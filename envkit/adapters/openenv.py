@@ -26,7 +26,7 @@ from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
 from envkit.arguments import checked_seconds
 from envkit.errors import EnvkitError, SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.specs.json_schema import JsonForm, has_specs, spec_of
+from envkit.specs.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
 from envkit.specs.special import ObjectSpec
 from envkit.specs.validation import describe
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
@@ -208,7 +208,10 @@ class OpenEnvWrapper(ForeignEnvironment):
         from urllib.error import HTTPError, URLError
         from urllib.request import Request, urlopen
 
-        request = Request(f"{self._url}/schema", headers=self._headers)
+        # A server of envkit leaves the specs out unless it is asked for them.
+        accepted = {"Accept": f"{EXACT_SCHEMA}, application/json;q=0.9"}
+        headers = {**accepted, **self._headers}
+        request = Request(f"{self._url}/schema", headers=headers)
         deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
         while True:
             left = max(deadline - time.monotonic(), 0.001)

@@ -14,6 +14,7 @@ import threading
 from typing import Any, NamedTuple
 
 from envkit.cli.output import say
+from envkit.cli.server_log import logged
 from envkit.cli.target import at_least_one, key_value, number_within, port_number
 from envkit.remote.serving import (
     Menu,
@@ -241,7 +242,7 @@ def run(arguments: argparse.Namespace) -> int:
             "shows and takes can be read and changed on the way.",
             file=sys.stderr,
         )
-    with contextlib.ExitStack() as stack:
+    with logged(debug=arguments.debug), contextlib.ExitStack() as stack:
         services = []
         for protocol in protocols:
             # Where a client has one environment, a pool of one is its process.

@@ -33,6 +33,7 @@ from typing import Any
 from envkit.errors import MissingDependencyError
 from envkit.remote.openenv_site import Site
 from envkit.remote.serving import Menu, ServeOptions
+from envkit.remote.web_pages import is_json, web_page_refusal
 
 __all__ = ["OpenEnvServer", "serve"]
 
@@ -182,7 +183,9 @@ class OpenEnvServer:
                 for site in self._sites
             ]
         app: Any = Starlette(routes=routes, exception_handlers={404: nothing_there})
-        return app if self._options.token is None else self._guarded(app)
+        if self._options.token is None:
+            return _without_web_pages(app, self._options.host)
+        return self._guarded(app)
 
     def _guarded(self, app: Any) -> Any:
         """Returns the application for those who know the token."""
@@ -209,6 +212,42 @@ class OpenEnvServer:
                 await refusal(scope, receive, send)
 
         return guarded
+
+
+def _without_web_pages(app: Any, bound: str) -> Any:
+    """Returns the application for clients that are no web pages."""
+    from starlette.datastructures import Headers
+    from starlette.responses import JSONResponse
+    from starlette.websockets import WebSocket
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        headers = Headers(scope=scope)
+        reason, status = web_page_refusal(headers.items(), bound), 403
+        if reason is None and scope.get("method") in ("POST", "PUT", "PATCH"):
+            reason, status = _no_json(headers), 415
+        if reason is None:
+            await app(scope, receive, send)
+            return
+        refusal = JSONResponse({"detail": reason}, status)
+        if scope["type"] == "websocket":
+            websocket = WebSocket(scope, receive, send)
+            await websocket.receive()
+            await websocket.send_denial_response(refusal)
+        else:
+            await refusal(scope, receive, send)
+
+    return guarded
+
+
+def _no_json(headers: Any) -> str | None:
+    """Returns why a body is not taken; a request without one needs no type."""
+    kind = headers.get("content-type", "")
+    has_body = (
+        "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+    )
+    if is_json(kind) or not (kind or has_body):
+        return None
+    return f"The header Content-Type must be application/json, got {kind[:80]!r}."
 
 
 def _listening(options: ServeOptions) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = [
     "Episodes",
     "Forms",
     "RefusedError",
+    "class_name",
     "data_of",
     "dumped",
     "invalid",
@@ -34,6 +36,8 @@ _LEAST_MESSAGE = 1 << 16
 # Bytes that a number takes as text, and those of a text or an object.
 _NUMBER, _OBJECT = 32, 1 << 20
 _LONGEST_ID = 255
+# What OpenEnv calls actions on tools, without `Action` at the end.
+_OF_TOOLS = ("CallTool", "ListTools")
 _LARGEST_SEED = 2**63
 STATE = {
     "title": "State",
@@ -65,9 +69,15 @@ def invalid(place: list[str], message: str) -> RefusedError:
 
 
 class Forms:
-    """What the specs are in JSON: the schemas, and how values are written and read."""
+    """What the specs are in JSON: the schemas, and how values are written and read.
 
-    def __init__(self, spec: Any) -> None:
+    Attributes:
+        schema: The schemas for trainers, which put them into prompts.
+        exact_schema: The schemas for envkit's client, which makes the same specs again.
+    """
+
+    def __init__(self, spec: Any, name: str) -> None:
+        """Takes the specs of an environment, and what it is called."""
         if getattr(spec.reward, "shape", None) != ():
             raise ValueError(
                 f"OpenEnv has one number as the reward, and that of the environment is "
@@ -78,22 +88,49 @@ class Forms:
             spec.observation, subject="The observation", root="observation"
         )
         self.largest_message = _LEAST_MESSAGE + _size_of(spec.action)
-        observation = schema_of(spec.observation, "Observation")
-        reward, discount = (
-            schema_of(part)["properties"]["value"]
-            for part in (spec.reward, spec.discount)
-        )
-        observation["properties"] = {
-            **observation["properties"],
-            "done": {"type": "boolean"},
-            "reward": {"anyOf": [reward, {"type": "null"}]},
-            "metadata": {"type": "object", "properties": {"discount": discount}},
-        }
-        self.schema = {
-            "action": schema_of(spec.action, "Action"),
-            "observation": observation,
-            "state": STATE,
-        }
+        self.schema = _schemas(spec, name, exact=False)
+        self.exact_schema = _schemas(spec, name, exact=True)
+
+
+def _schemas(spec: Any, name: str, *, exact: bool) -> dict[str, Any]:
+    """Returns the schemas of actions, observations and states."""
+    title = class_name(name)
+    observation = schema_of(spec.observation, f"{title}Observation", exact=exact)
+    reward, discount = (
+        schema_of(part, exact=exact)["properties"]["value"]
+        for part in (spec.reward, spec.discount)
+    )
+    observation["properties"] = {
+        **observation["properties"],
+        "done": {"type": "boolean"},
+        "reward": {"anyOf": [reward, {"type": "null"}]},
+        "metadata": {"type": "object", "properties": {"discount": discount}},
+    }
+    return {
+        "action": schema_of(spec.action, f"{title}Action", exact=exact),
+        "observation": observation,
+        "state": STATE,
+    }
+
+
+def class_name(name: str) -> str:
+    """Returns an environment's name as a class of OpenEnv's would have it.
+
+    Schemas are called after it, because trainers take an action that is called `Action`
+    alone, or as those for tools, for a call of a tool.
+
+    Example:
+        >>> class_name("CartPole-v1"), class_name("gymnasium:ALE/Pong-v5")
+        ('CartPole', 'Pong')
+        >>> class_name("my_games.envs:make_maze"), class_name("2048"), class_name("")
+        ('MakeMaze', 'Env2048', 'Env')
+    """
+    last = re.split(r"[:/.]", re.sub(r"-v\d+$", "", name))[-1]
+    words = re.findall(r"[^\W_]+", last)
+    joined = "".join(word[0].upper() + word[1:] for word in words)
+    if joined in _OF_TOOLS:
+        return f"{joined}Env"
+    return joined if joined.isidentifier() else f"Env{joined}"
 
 
 def _size_of(spec: NestedSpec) -> int:

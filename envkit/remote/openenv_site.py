@@ -26,6 +26,7 @@ from envkit.remote.openenv_messages import (
     task_answer,
 )
 from envkit.remote.serving import Offer, ServeOptions
+from envkit.specs.json_schema import EXACT_SCHEMA
 
 __all__ = ["Site"]
 
@@ -33,6 +34,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _STANDARD = "1.0.0"  # of OpenEnv's endpoints, as their validator reads it
 _GRACE = 2  # seconds in which an environment that is left may close
+_BODY_PATIENCE = 60  # seconds that the body of a request may take
+_STOPPING = "The server is stopping."
 _NO_MCP = "This environment has no tools: use reset and step."
 
 
@@ -54,14 +57,18 @@ class Site:
             offer, most=options.max_sessions, num_workers=options.num_workers
         )
         self._connections: set[_Connection] = set()
+        # Bodies of requests that have not come yet.
+        self._reading: set[asyncio.Task[bytes]] = set()
         try:
-            self.forms = Forms(self._host.env_spec)
+            self.forms = Forms(self._host.env_spec, offer.name)
         except BaseException:
             self._host.close()
             raise
 
     def end(self, reason: str) -> list[asyncio.Task[None]]:
         """Begins to tell all clients why their sessions end; in the server's loop."""
+        for reading in self._reading:
+            reading.cancel()
         return [connection.end(reason) for connection in self._connections]
 
     def close(self) -> None:
@@ -87,6 +94,10 @@ class Site:
                     status = _STATUS.get(error.code, 500)
                     detail = error.errors or error.message
                     return JSONResponse({"detail": detail, **error.data()}, status)
+                except asyncio.CancelledError:
+                    if not self.is_closing:
+                        raise
+                    return JSONResponse({"detail": _STOPPING}, 503)
 
             return answer
 
@@ -94,7 +105,7 @@ class Site:
         return [
             Route("/health", fixed({"status": "healthy"})),
             Route("/metadata", fixed(self._metadata())),
-            Route("/schema", fixed(self.forms.schema)),
+            Route("/schema", self._get_schema),
             Route("/openapi.json", fixed(self._openapi())),
             Route("/state", fixed(state), methods=["GET", "POST"]),
             Route("/mcp", posted(_mcp), methods=["POST"]),
@@ -104,6 +115,17 @@ class Site:
             *self._task_routes(),
             WebSocketRoute("/ws", self._websocket),
         ]
+
+    async def _get_schema(self, request: Any) -> Any:
+        from starlette.responses import JSONResponse
+
+        is_exact = EXACT_SCHEMA in request.headers.get("accept", "")
+        forms = self.forms
+        return JSONResponse(
+            forms.exact_schema if is_exact else forms.schema,
+            headers={"Vary": "Accept"},
+            media_type=EXACT_SCHEMA if is_exact else "application/json",
+        )
 
     def _task_routes(self) -> list[Any]:
         """Returns the routes by which clients find the tasks of an environment."""
@@ -127,6 +149,10 @@ class Site:
                         {"detail": error.errors or error.message},
                         _STATUS.get(error.code, 500),
                     )
+                except asyncio.CancelledError:
+                    if not self.is_closing:
+                        raise
+                    return JSONResponse({"detail": _STOPPING}, 503)
                 return JSONResponse(wrap(found))
 
             verb = "POST" if keys else "GET"
@@ -154,14 +180,22 @@ class Site:
         ]
 
     async def _body(self, request: Any) -> Any:
-        """Returns the object of a request; its size is limited."""
-        limit = self.forms.largest_message
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > limit:
-                message = f"The body must have {limit} bytes at most."
-                raise RefusedError("TOO_LARGE", message)
+        """Returns the object of a request; its size and its time are limited."""
+        from starlette.requests import ClientDisconnect
+
+        reading = asyncio.ensure_future(self._bytes_of(request))
+        self._reading.add(reading)
+        patience = min(_BODY_PATIENCE, self._options.idle_timeout)
+        try:
+            body = await asyncio.wait_for(reading, patience)
+        except ClientDisconnect as error:
+            what = "broke off before its end"
+            raise _given_up(request, "CLIENT_LEFT", what) from error
+        except asyncio.TimeoutError as error:
+            what = f"did not come within {patience:g} s"
+            raise _given_up(request, "TOO_SLOW", what) from error
+        finally:
+            self._reading.discard(reading)
         if not body:
             return {}
         try:
@@ -169,6 +203,16 @@ class Site:
         except UnicodeDecodeError as error:
             message = "The body must be JSON in UTF-8."
             raise RefusedError("INVALID_JSON", message) from error
+
+    async def _bytes_of(self, request: Any) -> bytes:
+        limit = self.forms.largest_message
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                message = f"The body must have {limit} bytes at most."
+                raise RefusedError("TOO_LARGE", message)
+        return body
 
     async def _post_reset(self, body: dict[str, Any]) -> Any:
         return await self._once(lambda session, env: session.reset(env, body))
@@ -257,7 +301,7 @@ class Site:
         session = Episodes(self.forms)
         try:
             if self.is_closing:
-                raise RefusedError("SESSION_ERROR", "The server is stopping.")
+                raise RefusedError("SESSION_ERROR", _STOPPING)
             hosted = self._enter()
             await self._made(hosted)
             await self._converse(connection, hosted, session)
@@ -323,7 +367,17 @@ _STATUS = {
     "NOT_FOUND": 404,
     "NOT_IMPLEMENTED": 501,
     "INVALID_INDEX": 400,
+    "CLIENT_LEFT": 400,
+    "TOO_SLOW": 408,
 }
+
+
+def _given_up(request: Any, code: str, what: str) -> RefusedError:
+    """Returns the error for a request that does not come, and logs it."""
+    host, port = request.client or ("?", 0)
+    asked = f"{request.method} {request.url.path[:80]!a}"
+    _LOGGER.warning("%s:%s: its %s %s", host, port, asked, what)
+    return RefusedError(code, f"The request {what}.")
 
 
 def _task_arguments(body: dict[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:

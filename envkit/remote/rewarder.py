@@ -40,6 +40,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.remote.web_pages import web_page_refusal
 from envkit.text import counted
 
 __all__ = [
@@ -236,6 +237,7 @@ class RewarderServer:
         on_action: Callable[[list[Any]], object],
         tls: ssl.SSLContext | None = None,
         max_clients: int = 64,
+        is_public: bool = False,
     ) -> None:
         """Listens.
 
@@ -248,8 +250,11 @@ class RewarderServer:
                 the server, so they must return soon.
             tls: What encrypts connections.
             max_clients: How many may be connected at a time.
+            is_public: Whether everyone knows the password, so that web pages must be
+                refused.
         """
         _websockets("A server for Universe")
+        self._host, self._is_public = host, is_public
         self._password = password
         self._on_reset, self._on_action = on_reset, on_action
         self._most = max_clients
@@ -334,13 +339,19 @@ class RewarderServer:
             compression=None,
             max_size=_MOST_TO_SERVER,
             close_timeout=_PATIENCE,
-            process_request=self._refuse_crowds,
+            process_request=self._refuse,
         ):
             await self._stop.wait()
             closing = [self._hang_up(one, self._reason) for one in self._clients]
             await asyncio.gather(*closing)
 
-    def _refuse_crowds(self, connection: Any, request: Any) -> Any:
+    def _refuse(self, connection: Any, request: Any) -> Any:
+        """Answers clients that are not wanted; returns `None` for the others."""
+        if self._is_public:
+            headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
+            reason = web_page_refusal(headers, self._host)
+            if reason is not None:
+                return connection.respond(http.HTTPStatus.FORBIDDEN, f"{reason}\n")
         if len(self._clients) >= self._most:
             told = f"There are {counted(self._most, 'client')} already.\n"
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, told)

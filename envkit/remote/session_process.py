@@ -38,6 +38,7 @@ from envkit.provenance import from_plain, to_plain
 from envkit.remote.protocol import ProtocolError, frame_of, message_of
 from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions
 from envkit.remote.session import Session
+from envkit.remote.unhurried import unhurried_stderr
 from envkit.remote.wanted import wanted_by
 
 __all__ = ["SessionProcess", "main"]
@@ -429,4 +430,5 @@ class _Hosted:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    with unhurried_stderr():
+        main(int(sys.argv[1]))

@@ -122,6 +122,7 @@ class Remote:
                     on_action=self._on_action,
                     tls=options.tls,
                     max_clients=options.max_sessions,
+                    is_public=token is None,
                 )
             except BaseException:
                 self.desktop.close()

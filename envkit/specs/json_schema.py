@@ -16,9 +16,10 @@ The outermost value is an object, because OpenEnv and others ask for one; that o
 which has no keys is its only entry, "value". Numbers keep all their digits. JSON has no
 infinite numbers, so they are the strings "Infinity", "-Infinity" and "NaN".
 
-Beside what JSON Schema can say, a schema has the whole spec as "x-envkit", so that
-`spec_of` makes the same spec again. Schemas of other programs have nothing like that;
-of these it makes the spec that fits best.
+Where it is asked for, a schema has the whole spec as "x-envkit" beside what JSON Schema
+can say, so that `spec_of` makes the same spec again. Others have nothing like that: of
+these it makes the spec that fits best. They are short, because trainers put them into
+every prompt of a language model.
 """
 
 from __future__ import annotations
@@ -38,13 +39,19 @@ from envkit.specs.validation import check_fits, describe
 from envkit.text import listed
 from envkit.types import Array, NestedArray, NestedSpec
 
-__all__ = ["JsonForm", "has_specs", "schema_of", "spec_of"]
+__all__ = ["EXACT_SCHEMA", "JsonForm", "has_specs", "schema_of", "spec_of"]
 
+# What a client accepts that asks for exact schemas, where there are others.
+EXACT_SCHEMA = "application/vnd.envkit.schema+json"
 _OURS = "x-envkit"
 _VALUE = "value"
 _WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 _NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}
 _TYPES = {"b": "boolean", "i": "integer", "u": "integer", "f": "number", "U": "string"}
+# Bounds that tell a dtype and nothing else; those of small integers tell more.
+_WIDE = [np.iinfo(dtype) for dtype in (np.int32, np.int64, np.uint32, np.uint64)]
+_LEAST_INTEGERS = {limits.min for limits in _WIDE} - {0}
+_MOST_INTEGERS = {limits.max for limits in _WIDE}
 # Deeper than any value that people make, and shallower than Python's stack.
 _DEEPEST = 32
 _ABSENT: Any = object()
@@ -105,8 +112,16 @@ class JsonForm:
         return value
 
 
-def schema_of(spec: NestedSpec, title: str = "") -> dict[str, Any]:
+def schema_of(
+    spec: NestedSpec, title: str = "", *, exact: bool = False
+) -> dict[str, Any]:
     """Returns the JSON Schema of the values that a `JsonForm` writes.
+
+    Args:
+        spec: The spec.
+        title: What the values are called.
+        exact: Whether `spec_of` is to make the same spec of it, in which case it has
+            more than JSON Schema knows.
 
     Example:
         >>> schema = schema_of({"way": BoundedArraySpec((), np.int32, 0, 3)})
@@ -122,6 +137,8 @@ def schema_of(spec: NestedSpec, title: str = "") -> dict[str, Any]:
     else:
         schema = _object({_VALUE: _schema(spec)})
         schema[_OURS] = {"wrapped": True}
+    if not exact:
+        schema = _without_ours(schema)
     return {"title": title, **schema} if title else schema
 
 
@@ -136,7 +153,7 @@ def spec_of(
 ) -> NestedSpec:
     """Returns the spec that a schema describes.
 
-    Of schemas that `schema_of` has not made: integers are int64, numbers float64, text
+    Of schemas that are not exact: integers are int64, numbers float64, text
     of a known choice `Choices`. An array whose size the schema leaves open has the one
     that it has in the example; without an example it is an object, as is everything
     else that no array can hold.
@@ -171,10 +188,11 @@ def spec_of(
 
 
 def has_specs(schema: Mapping[str, Any]) -> bool:
-    """Returns True if `schema_of` has made a schema, so that no example is needed.
+    """Returns True if a schema is exact, so that no example is needed.
 
     Example:
-        >>> has_specs(schema_of(ArraySpec((), "f"))), has_specs({"type": "object"})
+        >>> spec = ArraySpec((), "f")
+        >>> has_specs(schema_of(spec, exact=True)), has_specs(schema_of(spec))
         (True, False)
     """
     parts: Any = schema.get("properties", {})
@@ -182,6 +200,24 @@ def has_specs(schema: Mapping[str, Any]) -> bool:
         isinstance(part, Mapping) and (_OURS in part or has_specs(part))
         for part in (parts.values() if isinstance(parts, Mapping) else ())
     )
+
+
+def _without_ours(schema: Any) -> Any:
+    """Returns a schema without the specs."""
+    if isinstance(schema, list):
+        return [_without_ours(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # The names of properties are an environment's own.
+    return {
+        key: {name: _without_ours(part) for name, part in child.items()}
+        if key == "properties"
+        else _without_ours(child)
+        if key in ("items", "prefixItems")
+        else child
+        for key, child in schema.items()
+        if key != _OURS
+    }
 
 
 def _has_keys(spec: NestedSpec) -> bool:
@@ -441,14 +477,16 @@ def _element(spec: ArraySpec) -> dict[str, Any]:
 
 
 def _widest_bounds(spec: BoundedArraySpec) -> dict[str, Any]:
-    """Returns the bounds of all elements, without those that floats have anyway."""
+    """Returns the bounds of all elements, without those that only tell a dtype."""
     low, high = np.min(spec.minimum).item(), np.max(spec.maximum).item()
     if spec.dtype.kind == "f":
-        limits: Any = np.finfo(spec.dtype)
-        low = None if low <= float(limits.min) else low
-        high = None if high >= float(limits.max) else high
-    bounds = {"minimum": low, "maximum": high}
-    return {key: bound for key, bound in bounds.items() if bound is not None}
+        # Floats of 64 bits may have been of 32 bits before.
+        most = min(float(np.finfo(spec.dtype).max), float(np.finfo(np.float32).max))
+        is_least, is_most = low <= -most, high >= most
+    else:
+        is_least, is_most = low in _LEAST_INTEGERS, high in _MOST_INTEGERS
+    bounds = {} if is_least else {"minimum": low}
+    return bounds if is_most else {**bounds, "maximum": high}
 
 
 def _facts(spec: ArraySpec) -> dict[str, Any]:

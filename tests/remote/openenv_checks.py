@@ -15,11 +15,14 @@ import sys
 import threading
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import uvicorn
 from openenv.cli._validation import validate_running_environment
 from openenv.core.env_server.http_server import create_fastapi_app
+from openenv.core.env_server.mcp_types import CallToolAction, ListToolsAction
+from openenv.core.env_server.types import Action
 from openenv.core.generic_client import GenericEnvClient
 
 import envkit
@@ -100,6 +103,14 @@ def test_their_validator_says_so_on_the_command_line():
         command = [program, "validate", "--url", server.url]
         told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (0, 6) == (told.returncode, told.stdout.count(" PASS ")), told.stdout
+
+
+def test_an_action_is_not_called_as_those_that_trainers_take_for_tools():
+    for_tools = {kind.__name__ for kind in (Action, CallToolAction, ListToolsAction)}
+    for target in ("Action=CartPole", "CallTool=CartPole", "list_tools=CartPole"):
+        with serving(target) as server:
+            schema = httpx.get(f"{server.url}/schema").json()["action"]
+        assert schema["title"] not in for_tools
 
 
 def test_their_client_is_told_what_cannot_be_done():

@@ -99,6 +99,8 @@ def fetched(server, path, body=None, **headers):
     data = (
         body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     )
+    if data is not None:
+        headers["Content-Type"] = "application/json"
     request = urllib.request.Request(f"{server.url}{path}", data=data, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=waiting.PATIENCE) as answer:
@@ -371,6 +373,39 @@ def test_the_endpoints_of_http(walks):
     assert -32600 == get("/mcp", {})[1]["error"]["code"]
     asked = {"jsonrpc": "2.0", "method": "tools/list", "id": 5}
     assert [5, -32601] == [(m := get("/mcp", asked)[1])["id"], m["error"]["code"]]
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("CartPole", "CartPole"),
+        ("CartPole-v1", "CartPole"),
+        ("maze=GridWorld", "Maze"),
+        ("call_tool=GridWorld", "CallToolEnv"),
+        (WALK, "Walk"),
+    ],
+)
+def test_a_schema_is_short_and_called_after_its_environment(target, name):
+    """Trainers put it into prompts, and take `Action` for that of tools."""
+    with serving(target) as server:
+        schemas = fetched(server, "/schema")[1]
+    titles = schemas["action"]["title"], schemas["observation"]["title"]
+    assert (f"{name}Action", f"{name}Observation") == titles
+    text = json.dumps(schemas)
+    assert "x-envkit" not in text
+    assert "e+38" not in text
+
+
+def test_the_schema_of_an_action_is_as_short_as_it_can_be():
+    with serving("CartPole") as server:
+        schemas = fetched(server, "/schema")[1]
+    assert {
+        "title": "CartPoleAction",
+        "type": "object",
+        "properties": {"value": {"type": "integer", "minimum": 0, "maximum": 1}},
+        "required": ["value"],
+        "additionalProperties": False,
+    } == schemas["action"]
 
 
 def test_tasks_are_told(walks):

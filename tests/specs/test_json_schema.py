@@ -50,7 +50,7 @@ def test_every_value_comes_back_bit_for_bit(data, spec):
 
 @given(spec=WHOLE)
 def test_every_spec_comes_back_from_its_schema(spec):
-    schema = travelled(schema_of(spec))
+    schema = travelled(schema_of(spec, exact=True))
     back = spec_of(schema)
     assert spec == back
     names = [leaf.name for leaf in nest.flatten(spec)]
@@ -70,7 +70,62 @@ def test_texts_and_objects_come_back(spec, value):
     form = JsonForm({"said": spec}, subject="It")
     back = form.read(travelled(form.write({"said": value})))
     assert value.tolist() == back["said"].tolist()
-    assert {"said": spec} == spec_of(travelled(schema_of({"said": spec})))
+    assert {"said": spec} == spec_of(travelled(schema_of({"said": spec}, exact=True)))
+
+
+@given(spec=WHOLE)
+def test_a_schema_has_nothing_that_json_schema_does_not_know(spec):
+    schema, exact = schema_of(spec), schema_of(spec, exact=True)
+    assert not has_specs(schema)
+    assert keys_of(schema) <= {
+        "additionalProperties",
+        "items",
+        "maxItems",
+        "maximum",
+        "minItems",
+        "minimum",
+        "prefixItems",
+        "properties",
+        "required",
+        "title",
+        "type",
+    }
+    assert schema["required"] == exact["required"]
+
+
+def keys_of(schema):
+    """Returns the keys of a schema and its parts, without the names of properties."""
+    parts = [*schema.get("properties", {}).values(), *schema.get("prefixItems", ())]
+    parts += [schema["items"]] if "items" in schema else []
+    return schema.keys() | {key for part in parts for key in keys_of(part)}
+
+
+FLOATS = np.finfo(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("spec", "bounds"),
+    [
+        (BoundedArraySpec((2,), np.float32, FLOATS.min, FLOATS.max), {}),
+        (BoundedArraySpec((), np.float64, float(FLOATS.min), float(FLOATS.max)), {}),
+        (BoundedArraySpec((), np.float64, -np.inf, np.inf), {}),
+        (BoundedArraySpec((), np.float16, -65504, 65504), {}),
+        (BoundedArraySpec((), np.float32, 0, FLOATS.max), {"minimum": 0.0}),
+        (BoundedArraySpec((2,), np.float32, [-1, FLOATS.min], 2), {"maximum": 2.0}),
+        (BoundedArraySpec((), np.int32, -(2**31), 2**31 - 1), {}),
+        (BoundedArraySpec((), np.int64, -(2**63), 2**63 - 1), {}),
+        (BoundedArraySpec((), np.int64, -(2**31), 2**31 - 1), {}),
+        (BoundedArraySpec((), np.uint64, 0, 2**64 - 1), {"minimum": 0}),
+        (BoundedArraySpec((), np.int64, -5, 2**63 - 1), {"minimum": -5}),
+        # These tell more than a dtype, which JSON has not.
+        (BoundedArraySpec((), np.uint8, 0, 255), {"minimum": 0, "maximum": 255}),
+        (BoundedArraySpec((), np.int64, 0, 10**9), {"minimum": 0, "maximum": 10**9}),
+    ],
+)
+def test_bounds_that_only_tell_a_dtype_are_left_out(spec, bounds):
+    schema = schema_of(spec)["properties"]["value"]
+    element = schema.get("items", schema)
+    assert bounds == {key: element[key] for key in element if key.endswith("imum")}
 
 
 def test_integers_keep_all_digits_and_may_be_written_as_floats():

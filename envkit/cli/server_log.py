@@ -1,0 +1,72 @@
+"""The log of `envkit serve` on standard error: a line for each event, without waits."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+
+from envkit.cli.output import escaped
+from envkit.remote.unhurried import unhurried_stderr
+from envkit.text import first_line
+
+__all__ = ["logged"]
+
+
+@contextlib.contextmanager
+def logged(*, debug: bool = False) -> Iterator[None]:
+    """Shows envkit's log meanwhile, and warnings of other libraries.
+
+    What clients do must neither fill the log nor stop the server: errors are told in
+    their line, without a traceback, and lines without a reader are left out.
+
+    Args:
+        debug: Whether to show tracebacks.
+    """
+    root, ours = logging.getLogger(), logging.getLogger("envkit")
+    level = ours.level
+    with unhurried_stderr():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter(_FORMAT) if debug else _OneLine())
+        root.addHandler(handler)
+        if not ours.isEnabledFor(logging.INFO):
+            ours.setLevel(logging.INFO)
+        logging.captureWarnings(True)
+        try:
+            yield
+        finally:
+            logging.captureWarnings(False)
+            ours.setLevel(level)
+            root.removeHandler(handler)
+
+
+_FORMAT = "envkit serve: %(asctime)s %(message)s"
+
+
+class _OneLine(logging.Formatter):
+    """Writes records in one line each, whatever is in them."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        record = logging.makeLogRecord(record.__dict__)
+        error = record.exc_info[1] if record.exc_info else None
+        message = record.getMessage().strip()
+        if error is not None:
+            message += f": {_told(error)} (--debug shows where)"
+        record.msg, record.args = message, ()
+        record.exc_info = record.exc_text = record.stack_info = None
+        return escaped(super().format(record)).replace("\n", "\\n")
+
+
+def _told(error: BaseException) -> str:
+    """Returns what an error says, and where it was raised."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        file = os.path.basename(trace.tb_frame.f_code.co_filename)
+        place, trace = f" at {file}:{trace.tb_lineno}", trace.tb_next
+    told = first_line(str(error))[:500]
+    return f"{type(error).__name__}{place}" + (f": {told}" if told else "")

@@ -1,0 +1,123 @@
+"""Keeps web pages out of servers that have no secret.
+
+A browser lets every page that its user visits send requests to the servers of the
+user's machine and network. What the browser adds tells such requests from those of
+other programs:
+
+| what a page can do                              | what gives it away                |
+|-------------------------------------------------|-----------------------------------|
+| send a request, open a WebSocket                | `Origin`, `Sec-Fetch-Site`        |
+| let its own name mean our address (DNS          | `Host`, which is that name        |
+| rebinding), so that it is of the same origin    |                                   |
+| send a form or plain text, for which browsers   | `Content-Type`, which is not      |
+| do not ask the server first                     | `application/json`                |
+
+A server with a secret has no need of this: pages do not know it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from envkit.remote.serving import is_loopback
+
+__all__ = ["is_json", "web_page_refusal"]
+
+# Names that mean nothing in the DNS of the internet, so no page can have one of them.
+_PRIVATE = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+def web_page_refusal(headers: Sequence[tuple[str, str]], bound: str) -> str | None:
+    """Returns why a request may come from a web page; `None` if it does not.
+
+    Args:
+        headers: The names of the request's headers in small letters, and their values.
+        bound: The host that the server listens at.
+
+    Example:
+        >>> web_page_refusal([("host", "localhost:8000")], "127.0.0.1")
+        >>> told = web_page_refusal([("host", "evil.example:8000")], "127.0.0.1")
+        >>> print(told)
+        The header Host is 'evil.example:8000', which is not a name of this server: \
+use its address, or serve with a token.
+    """
+    hosts, origins, sites = (
+        [value for known, value in headers if known == name]
+        for name in ("host", "origin", "sec-fetch-site")
+    )
+    for host in hosts:
+        name, _ = _host_and_port(f"//{host}")
+        if name is None or not _is_ours(name, bound):
+            return (
+                f"The header Host is {host[:80]!r}, which is not a name of this "
+                "server: use its address, or serve with a token."
+            )
+    for origin in origins:
+        if not hosts or not _is_same(origin, hosts[0]):
+            return (
+                f"The header Origin is {origin[:80]!r}: web pages are refused where "
+                "there is no token."
+            )
+    if any(site not in ("same-origin", "none") for site in sites):
+        return (
+            f"The header Sec-Fetch-Site is {sites[0][:80]!r}: web pages are refused "
+            "where there is no token."
+        )
+    return None
+
+
+def is_json(content_type: str) -> bool:
+    """Returns True if a content is JSON by its type.
+
+    Example:
+        >>> is_json("application/json; charset=utf-8"), is_json("text/plain")
+        (True, False)
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+
+
+def _host_and_port(url: str) -> tuple[str | None, int | None]:
+    """Returns the host of an address in small letters, and its port."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None, None
+    if parts.username is not None or parts.path or parts.query or parts.fragment:
+        return None, None
+    host = (parts.hostname or "").partition("%")[0].removesuffix(".")
+    return host or None, port or _PORTS.get(parts.scheme)
+
+
+def _is_same(origin: str, host: str) -> bool:
+    """Returns True if a page of this origin is one of the server's own.
+
+    Some clients that are no browsers send the address that they connect to.
+    """
+    name, port = _host_and_port(origin)
+    scheme = origin.partition(":")[0].lower()
+    if name is None or scheme not in _PORTS:
+        return False
+    return (name, port) == _host_and_port(f"{scheme}://{host}")
+
+
+def _is_ours(name: str, bound: str) -> bool:
+    """Returns True if no page can have an address of this name."""
+    if name in ("localhost", bound.strip("[]").lower().removesuffix(".")):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        if is_loopback(bound):
+            return False
+        # Others reach it by names of their network, which need not be known here.
+        is_private = "." not in name or name.endswith(_PRIVATE)
+        return is_private or name == socket.gethostname().lower()
+    return address.is_loopback or not is_loopback(bound)
