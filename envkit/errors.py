@@ -39,6 +39,7 @@ from envkit.exceptions import (
     rebuilt,
     unpacked,
 )
+from envkit.extras import install_command
 from envkit.text import a_or_an
 
 __all__ = [
@@ -380,7 +381,7 @@ class MissingDependencyError(EnvkitError, ImportError):
         """Builds the error with the command that installs what is missing."""
         error = cls(
             f"{what} needs the package {package}, which is not installed. "
-            f'pip install "envkit[{extra}]"'
+            f"{install_command(extra, package=package)}"
         )
         error.package = package
         error.extra = extra

@@ -24,6 +24,7 @@ from envkit.cli.describe import plain_leaves, short_text
 from envkit.cli.output import print_trimmed
 from envkit.cli.terminal import add_json, print_json, progress_bar, terminal
 from envkit.errors import MissingDependencyError
+from envkit.extras import install_command
 from envkit.registry import make, registered, suggestion
 
 __all__ = [
@@ -150,7 +151,7 @@ def _is_unlisted(found: Findings) -> bool:
 
 def _command(found: Findings) -> str | None:
     """Returns the pip command for what is missing, if that is all it takes."""
-    command = f'pip install "envkit[{found.extra}]"'
+    command = install_command(found.extra, package=found.package)
     return command if found.missing.endswith(f"is not installed. {command}") else None
 
 
