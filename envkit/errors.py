@@ -40,6 +40,7 @@ from envkit.exceptions import (
     unpacked,
 )
 from envkit.extras import install_command
+from envkit.namesake import refuse_foreign_package
 from envkit.text import a_or_an
 
 __all__ = [
@@ -60,6 +61,9 @@ __all__ = [
     "WorkerError",
     "WorkerTimeout",
 ]
+
+# Here, because nearly all modules import this one.
+refuse_foreign_package()
 
 W = TypeVar("W", bound="WorkerError")
 

@@ -28,6 +28,7 @@ FLOORS: dict[int, set[str]] = {
         "errors",
         "exceptions",
         "extras",
+        "namesake",
         "threads",
         "lazy_names",
         "types",
@@ -233,7 +234,7 @@ def test_imports_never_point_up():
 
 def test_the_front_door_imports_nothing_of_envkit_but_what_looks_after_it():
     eager = {found.imported for found in all_imports() if found.importer == "envkit"}
-    expected = {"envkit.lazy_names", "__future__", "typing"}
+    expected = {"envkit.lazy_names", "envkit.namesake", "__future__", "typing"}
     assert expected == eager
 
 
