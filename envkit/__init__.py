@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from envkit.lazy_names import lazy_names
+from envkit.namesake import warn_of_namesake
 
 if TYPE_CHECKING:
     from envkit import errors as errors
@@ -93,3 +94,4 @@ __all__ = sorted(
 )
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)
+warn_of_namesake(__file__)

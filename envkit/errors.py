@@ -39,6 +39,8 @@ from envkit.exceptions import (
     rebuilt,
     unpacked,
 )
+from envkit.extras import install_command
+from envkit.namesake import refuse_foreign_package
 from envkit.text import a_or_an
 
 __all__ = [
@@ -59,6 +61,9 @@ __all__ = [
     "WorkerError",
     "WorkerTimeout",
 ]
+
+# Here, because nearly all modules import this one.
+refuse_foreign_package()
 
 W = TypeVar("W", bound="WorkerError")
 
@@ -380,7 +385,7 @@ class MissingDependencyError(EnvkitError, ImportError):
         """Builds the error with the command that installs what is missing."""
         error = cls(
             f"{what} needs the package {package}, which is not installed. "
-            f'pip install "envkit[{extra}]"'
+            f"{install_command(extra, package=package)}"
         )
         error.package = package
         error.extra = extra

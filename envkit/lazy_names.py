@@ -9,6 +9,8 @@ from importlib.machinery import ModuleSpec
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from envkit.namesake import refuse_foreign_package
+
 __all__ = ["is_installed", "lazy_names"]
 
 
@@ -53,6 +55,7 @@ def lazy_names(
         >>> "TimeStep" in names()
         True
     """
+    refuse_foreign_package()
     scope = vars(sys.modules[package])
     if aliases:
         places = {f"{package}.{name}": home for name, home in aliases.items()}

@@ -26,13 +26,14 @@ from rich.table import Table
 import envkit
 from envkit import RestartPolicy
 from envkit.adapters import vectorize
+from envkit.extras import install_command
 
 try:
     import gymnasium
 except ModuleNotFoundError:
     sys.exit(
         "This example needs the package gymnasium, which is not installed. "
-        'pip install "envkit[gymnasium]"'
+        f"{install_command('gymnasium')}"
     )
 
 

@@ -37,6 +37,7 @@ import numpy.typing as npt
 from envkit import AsyncParallelPyEnvironment
 from envkit.desktop import Desktop, Probe, RewardChannel
 from envkit.errors import MissingDependencyError, WorkerError
+from envkit.extras import install_command
 from envkit.realtime import RealTimeEnvironment
 
 try:
@@ -44,7 +45,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(
         "This example needs the package pillow, which is not installed. "
-        'pip install "envkit[play,video]"'
+        f"{install_command('play', 'video', package='pillow')}"
     )
 
 GAME = Path(__file__).with_name("road.py")
@@ -431,7 +432,7 @@ def main() -> None:
     if importlib.util.find_spec("pygame") is None:
         sys.exit(
             "This example needs the package pygame, which is not installed. "
-            'pip install "envkit[play,video]"'
+            f"{install_command('play', 'video', package='pygame')}"
         )
     try:
         env = AsyncParallelPyEnvironment(

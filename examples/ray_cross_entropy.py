@@ -2,7 +2,7 @@
 
     python examples/ray_cross_entropy.py
 
-It needs Ray: pip install "envkit[ray]". Without a cluster Ray starts one on this
+It needs Ray: pip install "ray>=2.40". Without a cluster Ray starts one on this
 machine. Each row of the batch plays an episode with weights of its own; the weights of
 the next generation are drawn around those that have played best. A worker that is lost
 costs its rows their episodes, and nothing else.

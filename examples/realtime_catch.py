@@ -20,6 +20,7 @@ from rich.table import Table
 
 from envkit import TimeStep
 from envkit.envs import Catch
+from envkit.extras import install_command
 from envkit.realtime import RealTimeEnvironment
 
 LEFT, STAY, RIGHT = range(3)
@@ -109,7 +110,7 @@ def main() -> None:
     try:
         path = draw(options, think_times, means)
     except ModuleNotFoundError:
-        console.print('No picture: pip install "envkit\\[plot]" for that.')
+        console.print(f"No picture: {install_command('plot')} for that.")
         return
     console.print(f"The picture: {path}", soft_wrap=True)
 

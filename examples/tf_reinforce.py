@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import envkit
+from envkit.extras import install_command
 
 try:
     import tensorflow as tf
@@ -37,7 +38,7 @@ try:
 except ModuleNotFoundError as error:
     sys.exit(
         f"This example needs the package {error.name}, which is not installed. "
-        'pip install "envkit[tf,plot,video]"'
+        f"{install_command('tf', 'plot', 'video', package=error.name or '')}"
     )
 
 _NUM_ENVS = flags.DEFINE_integer("num_envs", 32, "CartPoles.", lower_bound=1)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import envkit
+from envkit.extras import install_command
 
 try:
     import torch
@@ -29,7 +30,7 @@ try:
 except ModuleNotFoundError as error:
     sys.exit(
         f"This example needs the package {error.name}, which is not installed. "
-        'pip install "envkit[torch,plot]"'
+        f"{install_command('torch', 'plot', package=error.name or '')}"
     )
 
 from envkit.torch import RolloutBuffer, TorchEnvironment, Transitions

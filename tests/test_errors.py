@@ -218,7 +218,7 @@ NO_ENVIRONMENT = (
                 "GymnasiumWrapper", package="gymnasium", extra="atari"
             ),
             "GymnasiumWrapper needs the package gymnasium, which is not installed. "
-            'pip install "envkit[atari]"',
+            'pip install "gymnasium>=1.0" "ale-py>=0.12.1"',
         ),
     ],
 )

@@ -242,7 +242,8 @@ def test_reinforce_says_how_to_install_what_is_missing():
     assert (
         1,
         "This example needs the package tensorflow, which is not installed. "
-        'pip install "envkit[tf,plot,video]"\n',
+        'pip install "tensorflow>=2.16" "matplotlib>=3.9" "imageio>=2.31" '
+        '"imageio-ffmpeg>=0.5.1" "pillow>=10"\n',
     ) == (finished.returncode, finished.stderr)
 
 
@@ -301,7 +302,7 @@ def test_ppo_in_torch_says_how_to_install_what_is_missing():
     assert (
         1,
         "This example needs the package torch, which is not installed. "
-        'pip install "envkit[torch,plot]"\n',
+        'pip install "torch>=2.4" "matplotlib>=3.9"\n',
     ) == (finished.returncode, finished.stderr)
 
 

@@ -571,23 +571,23 @@ def test_what_cannot_be_registered_is_refused(name, target, expected, alone):
 
 
 @pytest.mark.parametrize(
-    ("target", "package"),
+    ("target", "package", "libraries"),
     [
-        ("bsuite:catch/0", "bsuite"),
-        ("dm_control:a/b", "dm_control"),
-        ("gym:CartPole-v0", "gym"),
-        ("gymnasium:CartPole-v1", "gymnasium"),
+        ("bsuite:catch/0", "bsuite", '"bsuite>=0.3.6"'),
+        ("dm_control:a/b", "dm_control", '"dm-control>=1.0.16" "mujoco<4"'),
+        ("gym:CartPole-v0", "gym", '"gym>=0.22"'),
+        ("gymnasium:CartPole-v1", "gymnasium", '"gymnasium>=1.0"'),
     ],
 )
 def test_a_scheme_whose_package_is_missing_says_how_to_get_it(
-    target, package, monkeypatch
+    target, package, libraries, monkeypatch
 ):
     """None in sys.modules is how Python itself notes that a module cannot be had."""
     monkeypatch.setitem(sys.modules, package, None)
     extra = package.replace("_", "-")
     expected = (
         f"The environment {target!r} needs the package {package}, which is not "
-        f'installed. pip install "envkit[{extra}]"'
+        f"installed. pip install {libraries}"
     )
     with pytest.raises(MissingDependencyError) as raised:
         make(target)

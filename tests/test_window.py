@@ -304,7 +304,7 @@ def test_a_window_needs_pygame(monkeypatch, message_of):
     env = begun(CartPole())
     assert (
         "CartPole.render('human') needs the package pygame, which is not installed. "
-        'pip install "envkit[play]"'
+        'pip install "pygame-ce>=2.5"'
     ) == message_of(MissingDependencyError, lambda: env.render("human"))
 
 

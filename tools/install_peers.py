@@ -46,7 +46,7 @@ def requirements(extra: str) -> list[str]:
     """Returns what an extra of the installed envkit asks for."""
     importlib.invalidate_caches()
     found = []
-    for line in importlib.metadata.requires("envkit") or []:
+    for line in importlib.metadata.requires("envkit-rl") or []:
         named, _, condition = line.partition(";")
         if re.search(rf"extra == ['\"]{extra}['\"]", condition):
             others = re.sub(r"( and )?extra == ['\"][\w-]+['\"]", "", condition)

@@ -7,15 +7,22 @@ colours, terrain. Textures and meshes, the bulk of a model, are left out.
 Pickling a physics is something else: what comes back is another physics with a copy of
 the whole model, and does not go on with the same last digits.
 
-dm_control chooses what to draw with when it is imported. Without a display it is meant
-to choose EGL, or else OSMesa. But GLFW, which it tries first, only warns that there is
-none. dm_control takes that for a success, and the second picture ends the program.
+dm_control chooses what to draw with when it is imported. Without a graphics card that
+loads Mesa's compiler, which crashes in one process with TensorFlow's, though most
+programs draw nothing. So `import_suite` has dm_control choose when it first draws.
+
+Without a display dm_control is meant to choose EGL, or else OSMesa. But GLFW, which it
+tries first, only warns that there is none. dm_control takes that for a success, and the
+second picture ends the program.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import os
 import sys
+import threading
 import warnings
 from typing import Any
 
@@ -54,6 +61,9 @@ _RESULTS = (
 )
 # How the warnings of GLFW begin: with a number.
 _GLFW = r"\(\d+\) b"
+_VARIABLE = "MUJOCO_GL"
+# The names of dm_control's module that depend on the library that draws.
+_CHOICE = ("BACKEND", "Renderer", "USING_GPU")
 _SIZES = ("nq", "nv", "nu", "nbody", "ngeom", "nsensordata", "nbuffer")
 
 
@@ -161,39 +171,93 @@ def _copied(value: Any) -> Any:
 
 
 def import_suite() -> Any:
-    """Imports the suite of dm_control, so that it draws without a display if it can.
+    """Imports the suite of dm_control; its library for drawing is loaded later.
 
     Raises:
         ImportError: It cannot be imported.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", _GLFW, UserWarning)
-            from dm_control import suite
+        if "dm_control._render" not in sys.modules:
+            _postpone_choice()
+        from dm_control import suite
     # Because missing libraries raise errors of many kinds.
-    except Exception:
-        suite = _imported_quietly()
+    except Exception as error:
+        raise ImportError(f"dm_control cannot be imported{_hint(error)}") from error
     return suite
 
 
-def _imported_quietly() -> Any:
-    """Imports it where nothing can draw; most tasks need no pictures."""
+def _postpone_choice() -> None:
+    """Imports the module that chooses what draws, and has it choose at its first use.
+
+    The module chooses when it is imported. With the variable set to "off" it chooses
+    nothing. Its names are then deleted, so that Python asks `__getattr__` for them.
+    """
+    chosen = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = "off"
+    try:
+        from dm_control import _render
+    finally:
+        if chosen is None:
+            del os.environ[_VARIABLE]
+        else:
+            os.environ[_VARIABLE] = chosen
+    lock = threading.RLock()
+
+    def choose(name: str) -> Any:
+        if name not in _CHOICE:
+            raise AttributeError(
+                f"module {_render.__name__!r} has no attribute {name!r}"
+            )
+        with lock:
+            if name not in vars(_render):  # Another thread may have been faster.
+                _choose(_render)
+        return vars(_render)[name]
+
+    _forget_choice(_render)
+    _render.__getattr__ = choose
+
+
+def _choose(module: Any) -> None:
+    """Lets dm_control choose now, and passes over GLFW where there is no display.
+
+    Raises:
+        ImportError: `MUJOCO_GL` names a library that is missing.
+    """
     try:
         with warnings.catch_warnings():
+            warnings.filterwarnings("error", _GLFW, UserWarning)
+            importlib.reload(module)
+    # Because missing libraries raise errors of many kinds.
+    except Exception:
+        _forget_choice(module)
+    else:
+        return
+    try:
+        # Nothing can draw, unless the variable names GLFW. `check_can_draw` says so.
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _GLFW, UserWarning)
-            from dm_control import suite
+            importlib.reload(module)
     # Likewise.
     except Exception as error:
-        raise ImportError(
-            f"dm_control cannot be imported: {type(error).__name__}: {error}. If the "
-            "environment variable MUJOCO_GL is set, the library that it names has to "
-            "be installed: libEGL for egl, libOSMesa for osmesa."
-        ) from error
-    return suite
+        _forget_choice(module)
+        raise ImportError(f"dm_control cannot draw{_hint(error)}") from error
+
+
+def _forget_choice(module: Any) -> None:
+    for name in _CHOICE:
+        vars(module).pop(name, None)
+
+
+def _hint(error: Exception) -> str:
+    return (
+        f": {type(error).__name__}: {error}. If the environment variable "
+        f"{_VARIABLE} is set, the library that it names has to be installed: libEGL "
+        "for egl, libOSMesa for osmesa."
+    )
 
 
 def check_can_draw(name: str) -> None:
-    """Raises if dm_control has chosen a display, and there is none.
+    """Has dm_control choose what draws; raises if it is a display, and there is none.
 
     Args:
         name: The name of the environment in the message.

@@ -41,6 +41,7 @@ from envkit.adapters.state import reduced_drawing
 from envkit.adapters.values import Converter, Leaf, array_leaf
 from envkit.arguments import as_discount
 from envkit.errors import MissingDependencyError, SpecError
+from envkit.extras import install_command
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
@@ -416,7 +417,7 @@ def require_ple(needed_by: str) -> None:
         error = MissingDependencyError(
             f"{needed_by} needs PLE, which is not installed, and which no package "
             "registry has. Clone github.com/ntasfi/PyGame-Learning-Environment and "
-            'install that folder: pip install "envkit[ple]" -e '
+            f"install that folder: {install_command('ple')} -e "
             "PyGame-Learning-Environment"
         )
         error.package, error.extra = "ple", "ple"

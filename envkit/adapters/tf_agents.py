@@ -20,6 +20,7 @@ from envkit import nest
 from envkit.adapters.foreign import ForeignEnvironment, forwarded, require
 from envkit.adapters.values import Leaf, Repacker, array_leaf
 from envkit.errors import CallOrderError, MissingDependencyError, SpecError
+from envkit.extras import install_command
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -130,7 +131,7 @@ def _require_tf_agents() -> None:
             "to_tf_agents() needs the package tf-agents, which is not installed. It "
             "runs on Python 3.11 and older, with Keras 2, and its own list of "
             "requirements stops at TensorFlow 2.15:\n\n"
-            '  pip install "envkit[tf]" tf-keras tensorflow-probability tensorboard '
+            f"  {install_command('tf')} tf-keras tensorflow-probability tensorboard "
             "gin-config gym==0.23.1\n"
             "  pip install --no-deps tf-agents==0.19.0\n"
             "  export TF_USE_LEGACY_KERAS=1"

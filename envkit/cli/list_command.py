@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +24,7 @@ from envkit.cli.describe import plain_leaves, short_text
 from envkit.cli.output import print_trimmed
 from envkit.cli.terminal import add_json, print_json, progress_bar, terminal
 from envkit.errors import MissingDependencyError
+from envkit.extras import install_command
 from envkit.registry import make, registered, suggestion
 
 __all__ = [
@@ -76,6 +76,26 @@ def run(arguments: argparse.Namespace) -> int:
     """Lists environments; the status is 1 if there are none."""
     pattern = arguments.pattern
     schemes = schemes_for(pattern, registry.schemes())
+    libraries = survey(
+        schemes, pattern, specs=arguments.specs, debug=arguments.debug, watch=_bar
+    )
+    own = _built_in(pattern)
+    rows = own + [row for found in libraries for row in _rows(found, pattern)]
+    if arguments.json:
+        print_json({"environments": rows, **_others(libraries)})
+    elif pattern is None and not arguments.specs:
+        _show_overview(own, libraries)
+    else:
+        _show_matches(rows, libraries, pattern)
+    return _FOUND if rows else _NOTHING
+
+
+@contextlib.contextmanager
+def _bar(schemes: Sequence[str]) -> Iterator[Callable[[str], None]]:
+    """Shows a bar while libraries are asked; yields what counts their answers."""
+    # Where none is asked, importing it would take a sixth of the command's time.
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with progress_bar(*columns) as progress:
         asking = progress.add_task("asking libraries", total=len(schemes))
@@ -86,22 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
             first = min(waiting, default="")
             progress.update(asking, advance=1, description=f"asking {first}")
 
-        libraries = survey(
-            schemes,
-            pattern,
-            specs=arguments.specs,
-            debug=arguments.debug,
-            on_answer=answered,
-        )
-    own = _built_in(pattern)
-    rows = own + [row for found in libraries for row in _rows(found, pattern)]
-    if arguments.json:
-        print_json({"environments": rows, **_others(libraries)})
-    elif pattern is None and not arguments.specs:
-        _show_overview(own, libraries)
-    else:
-        _show_matches(rows, libraries, pattern)
-    return _FOUND if rows else _NOTHING
+        yield answered
 
 
 def _built_in(pattern: str | None) -> list[dict[str, Any]]:
@@ -146,7 +151,7 @@ def _is_unlisted(found: Findings) -> bool:
 
 def _command(found: Findings) -> str | None:
     """Returns the pip command for what is missing, if that is all it takes."""
-    command = f'pip install "envkit[{found.extra}]"'
+    command = install_command(found.extra, package=found.package)
     return command if found.missing.endswith(f"is not installed. {command}") else None
 
 
@@ -327,43 +332,59 @@ class Findings:
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+# What shows how far a survey is.
+_Watch = Callable[
+    [Sequence[str]], contextlib.AbstractContextManager[Callable[[str], None]]
+]
+
+
 def survey(
     schemes: Sequence[str],
     pattern: str | None,
     *,
     specs: bool = False,
     debug: bool = False,
-    on_answer: Callable[[str], None] = lambda scheme: None,
+    watch: _Watch = lambda schemes: contextlib.nullcontext(lambda scheme: None),
 ) -> list[Findings]:
     """Asks all, some at a time; returns what they say, in the order of the schemes.
 
-    A library that is not installed is not asked. Where several are asked, environments
-    are made only if few names match in all of them, by another process of each library
-    that has some.
+    A library that is not installed is not asked, nor one that has addresses in place of
+    names. Where several are asked, environments are made only if few names match in all
+    of them, by another process of each library that has some.
 
     Args:
         schemes: The libraries to ask.
         pattern: The environments that are made for their specs, if they are few.
         specs: Whether all of those are made.
         debug: Whether what libraries print is to be seen on standard error.
-        on_answer: Called with each scheme that has answered.
+        watch: Called with the schemes that are asked, if any are. In its context is
+            what is called with each of them that has answered.
     """
-    found: dict[str, Findings] = {}
-    for scheme in schemes:
-        if (error := registry.missing_for(scheme)) is not None:
-            found[scheme] = Findings(
-                scheme, missing=str(error), package=error.package, extra=error.extra
-            )
-            on_answer(scheme)
+    known = {scheme: _known_of(scheme) for scheme in schemes}
+    found = {scheme: facts for scheme, facts in known.items() if facts is not None}
     installed = [scheme for scheme in schemes if scheme not in found]
     few = None if specs else FEW if pattern is not None and len(schemes) == 1 else 0
-    found.update(_asked(installed, _Looks(pattern, few, debug), on_answer))
+    if installed:
+        with watch(installed) as answered:
+            found.update(_asked(installed, _Looks(pattern, few, debug), answered))
     if few == 0 and pattern is not None:
         counts = {scheme: _matches(found[scheme], pattern) for scheme in installed}
         if 0 < sum(counts.values()) <= FEW:
             some = [scheme for scheme in installed if counts[scheme]]
             found.update(_asked(some, _Looks(pattern, FEW, debug)))
     return [found[scheme] for scheme in schemes]
+
+
+def _known_of(scheme: str) -> Findings | None:
+    """Returns what is known of a scheme without asking it; `None` if it is to be asked.
+
+    A process for each scheme that is asked takes as long as all else.
+    """
+    if (error := registry.missing_for(scheme)) is not None:
+        return Findings(
+            scheme, missing=str(error), package=error.package, extra=error.extra
+        )
+    return Findings(scheme) if registry.address_in(scheme) else None
 
 
 def _asked(

@@ -7,16 +7,18 @@ import json
 import math
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.progress import Progress
 from rich.segment import Segment
 from rich.table import Table
 
 from envkit.cli.output import escaped
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = [
     "Fitting",
@@ -124,6 +126,9 @@ def terminal() -> Console:
 
 def progress_bar(*columns: Any) -> Progress:
     """Returns a progress bar beside the output, or a silent one without a terminal."""
+    # With it comes a fifth of what the commands import, and few show one.
+    from rich.progress import Progress
+
     console = SafeConsole(file=sys.stderr)
     return Progress(
         *(columns or Progress.get_default_columns()),

@@ -27,6 +27,7 @@ from envkit.desktop.pixels import (
 )
 from envkit.desktop.protocol import DesktopError
 from envkit.errors import MissingDependencyError
+from envkit.extras import install_command
 from envkit.types import Array
 
 __all__ = ["Tight", "check_jpeg", "has_jpeg"]
@@ -59,10 +60,7 @@ def check_jpeg() -> None:
         MissingDependencyError: It is not installed.
     """
     if not has_jpeg():
-        raise MissingDependencyError(
-            "JPEG needs the package pillow, which is not installed. "
-            'pip install "envkit[vnc]"'
-        )
+        raise MissingDependencyError.needed_by("JPEG", package="pillow", extra="vnc")
 
 
 class Tight:
@@ -278,7 +276,7 @@ def _of_jpeg(data: bytes, width: int, height: int) -> Array:
     if not has_jpeg():
         raise DesktopError(
             "The server has sent JPEG, which needs the package pillow. "
-            'pip install "envkit[vnc]", or leave "tight" out of encodings.'
+            f'{install_command("vnc")}, or leave "tight" out of encodings.'
         )
     from PIL import Image
 

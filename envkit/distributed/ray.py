@@ -406,7 +406,7 @@ def _options(num_cpus: Any, resources: Any, runtime_env: Any) -> dict[str, Any]:
     if runtime_env is not None and not isinstance(runtime_env, Mapping):
         raise TypeError(
             "runtime_env must be a dictionary as Ray takes it, such as "
-            f'{{"pip": ["envkit"]}}, got {describe(runtime_env)}.'
+            f'{{"env_vars": {{"LEVEL": "3"}}}}, got {describe(runtime_env)}.'
         )
     # What the pool restarts, Ray must not.
     options: dict[str, Any] = {

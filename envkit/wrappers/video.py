@@ -67,7 +67,7 @@ class RecordVideo(PyEnvironmentBaseWrapper):
     next one begins with the next episode that is due. What was filmed until then stays,
     also if the wrapper is not closed, or if its process is killed.
 
-    The packages that are needed (`pip install "envkit[video]"`) are imported with the
+    The packages that are needed (the extra `video`) are imported with the
     first picture.
 
     Example:

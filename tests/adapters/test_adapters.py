@@ -103,27 +103,28 @@ def test_an_unknown_name_is_an_attribute_error():
         (
             "envkit.make('gymnasium:CartPole-v1')",
             "The environment 'gymnasium:CartPole-v1' needs the package gymnasium, "
-            'which is not installed. pip install "envkit[gymnasium]"',
+            'which is not installed. pip install "gymnasium>=1.0"',
         ),
         (
             "envkit.adapters.suite_gymnasium.load('CartPole-v1')",
             "The environment 'CartPole-v1' needs the package gymnasium, which is not "
-            'installed. pip install "envkit[gymnasium]"',
+            'installed. pip install "gymnasium>=1.0"',
         ),
         (
             "envkit.adapters.GymnasiumWrapper(None)",
             "GymnasiumWrapper needs the package gymnasium, which is not installed. "
-            'pip install "envkit[gymnasium]"',
+            'pip install "gymnasium>=1.0"',
         ),
         (
             "envkit.make('dm_control:cartpole/swingup')",
             "The environment 'dm_control:cartpole/swingup' needs the package "
-            'dm_control, which is not installed. pip install "envkit[dm-control]"',
+            "dm_control, which is not installed. "
+            'pip install "dm-control>=1.0.16" "mujoco<4"',
         ),
         (
             "envkit.adapters.suite_dm_control.load('cartpole', 'swingup')",
             "The environment 'cartpole/swingup' needs the package dm_control, which "
-            'is not installed. pip install "envkit[dm-control]"',
+            'is not installed. pip install "dm-control>=1.0.16" "mujoco<4"',
         ),
     ],
 )

@@ -396,6 +396,49 @@ def test_pictures_show_the_terrain_of_the_state():
     assert [True, False] == drawn(TERRAIN)
 
 
+PLAYED = """
+import json, os
+import numpy as np
+import tensorflow
+from envkit.adapters import suite_dm_control
+variables = dict(os.environ)
+env = suite_dm_control.load("cartpole", "swingup")
+env.reset()
+env.step(np.ones(1, np.float32))
+env.close()
+maps = open("/proc/self/maps").read()
+loaded = [name for name in ("libEGL", "libLLVM", "libOSMesa") if name in maps]
+print(json.dumps([loaded, dict(os.environ) == variables]))
+"""
+CHOSEN_LATE = """
+import json
+from envkit.adapters import suite_dm_control
+env = suite_dm_control.load("cartpole", "swingup")
+from dm_control import _render
+print(json.dumps([hasattr(_render, "NOTHING"), _render.BACKEND]))
+"""
+
+
+@pytest.mark.slow
+@needs_dm_control
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_who_draws_nothing_loads_nothing_that_draws():
+    """Mesa's compiler and TensorFlow's do not live in one process: it crashes."""
+    pytest.importorskip("tensorflow", reason="tensorflow is not installed")
+    told = told_by(PLAYED)
+    assert (0, [[], True]) == (told.returncode, json.loads(told.stdout))
+    assert "free()" not in told.stderr
+
+
+@pytest.mark.slow
+@needs_dm_control
+def test_dm_control_itself_can_be_asked_what_it_draws_with():
+    """Its viewer does so."""
+    unknown, backend = json.loads(told_by(CHOSEN_LATE).stdout)
+    assert not unknown
+    assert backend in ("egl", "glfw", "osmesa")
+
+
 IMPORTED_BEFORE = """
 import warnings
 with warnings.catch_warnings():

@@ -354,7 +354,7 @@ def test_a_name_that_is_bound_reaches_the_library(monkeypatch):
 
     assert (
         "The environment 'Maze-v3' needs the package gym, which is not installed. "
-        'pip install "envkit[gym]"'
+        'pip install "gym>=0.22"'
     ) == message
     assert "gym" == error.package
 
@@ -802,7 +802,7 @@ def test_a_missing_gin_is_named_with_the_command_that_installs_it(
     message, _ = told(MissingDependencyError, call)
     assert (
         f"envkit.adapters.gin.{name}() needs the package gin, which is not installed. "
-        'pip install "envkit[gin]"'
+        'pip install "gin-config>=0.5,<0.6"'
     ) == message
 
 

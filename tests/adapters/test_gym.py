@@ -958,7 +958,7 @@ def test_a_missing_gym_is_named_and_not_needed_for_an_environment_that_is_there(
     monkeypatch.setitem(sys.modules, "gym", None)
     assert (
         "The environment 'CartPole-v1' needs the package gym, which is not installed. "
-        'pip install "envkit[gym]"'
+        'pip install "gym>=0.22"'
     ) == message_of(MissingDependencyError, lambda: suite_gym.load("CartPole-v1"))
     for make in AGES.values():
         assert suite_gym.wrap_env(make()).reset().is_first()

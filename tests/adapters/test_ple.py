@@ -628,7 +628,8 @@ def test_without_ple_the_message_says_where_it_is(monkeypatch, message_of):
     assert (
         "The game 'Catcher' needs PLE, which is not installed, and which no package "
         "registry has. Clone github.com/ntasfi/PyGame-Learning-Environment and install "
-        'that folder: pip install "envkit[ple]" -e PyGame-Learning-Environment'
+        'that folder: pip install "pillow>=10" "pygame-ce>=2.5" -e '
+        "PyGame-Learning-Environment"
     ) == message_of(MissingDependencyError, lambda: envkit.make("ple:Catcher"))
 
 
@@ -637,7 +638,7 @@ def test_without_pygame_the_message_has_the_command(monkeypatch, message_of):
     without(monkeypatch, "pygame")
     assert (
         "PLEWrapper needs the package pygame, which is not installed. "
-        'pip install "envkit[ple]"'
+        'pip install "pygame-ce>=2.5" "pillow>=10"'
     ) == message_of(MissingDependencyError, lambda: building.require_ple("PLEWrapper"))
 
 

@@ -136,9 +136,9 @@ for call in (prepare, lambda: envkit.make("pysc2:MoveToBeacon")):
 
     assert (
         "envkit.adapters.pysc2 needs the package pysc2, which is not installed. "
-        'pip install "envkit[pysc2]"\n'
+        'pip install "pysc2>=4.0" "absl-py>=1.4"\n'
         "The environment 'pysc2:MoveToBeacon' needs the package pysc2, which is not "
-        'installed. pip install "envkit[pysc2]"\n'
+        'installed. pip install "pysc2>=4.0" "absl-py>=1.4"\n'
     ) == run(program)
 
 

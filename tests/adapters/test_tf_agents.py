@@ -526,7 +526,7 @@ def test_without_tf_agents_there_is_a_sentence_that_helps(env, message_of, monke
         "to_tf_agents() needs the package tf-agents, which is not installed. It runs "
         "on Python 3.11 and older, with Keras 2, and its own list of requirements "
         "stops at TensorFlow 2.15:\n\n"
-        '  pip install "envkit[tf]" tf-keras tensorflow-probability tensorboard '
+        '  pip install "tensorflow>=2.16" tf-keras tensorflow-probability tensorboard '
         "gin-config gym==0.23.1\n"
         "  pip install --no-deps tf-agents==0.19.0\n"
         "  export TF_USE_LEGACY_KERAS=1"

@@ -371,7 +371,7 @@ def test_without_both_it_says_what_to_install(message_of, monkeypatch):
     monkeypatch.setitem(sys.modules, "gym", None)
     assert message_of(MissingDependencyError, lambda: GymEnv("CartPole-v1")) == (
         "GymEnv needs the package gymnasium, which is not installed. pip install "
-        '"envkit[gymnasium]"'
+        '"gymnasium>=1.0"'
     )
 
 

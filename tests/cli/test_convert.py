@@ -43,5 +43,6 @@ def test_without_minari_it_says_how_to_install_it(arguments, what, monkeypatch, 
 
     assert (
         f"envkit convert: {what} a dataset of Minari needs the package minari, which "
-        'is not installed. pip install "envkit[minari]"\n'
+        "is not installed. "
+        'pip install "minari[hdf5]>=0.5.4" "gymnasium>=1.0" "pillow>=10"\n'
     ) == capsys.readouterr().err

@@ -262,5 +262,5 @@ def test_a_window_needs_pygame(capsys, monkeypatch):
     assert 2 == main(["play", "Catch", "--window", "--keys", "d"])
     assert (
         "envkit play: A window to play in needs the package pygame, which is not "
-        'installed. pip install "envkit[play]"\n'
+        'installed. pip install "pygame-ce>=2.5"\n'
     ) == capsys.readouterr().err

@@ -340,8 +340,8 @@ REFUSED = {
     ),
     "no environment": (
         {"runtime_env": "envkit"},
-        'runtime_env must be a dictionary as Ray takes it, such as {"pip": '
-        "[\"envkit\"]}, got the string 'envkit'.",
+        'runtime_env must be a dictionary as Ray takes it, such as {"env_vars": '
+        '{"LEVEL": "3"}}, got the string \'envkit\'.',
     ),
 }
 
@@ -364,7 +364,7 @@ def test_a_ray_that_is_missing_is_named(monkeypatch):
 
     assert (
         'backend="ray" needs the package ray, which is not installed. '
-        'pip install "envkit[ray]"'
+        'pip install "ray>=2.40"'
     ) == str(caught.value)
 
 

@@ -172,7 +172,7 @@ def test_without_numba_the_error_says_how_to_install_it(monkeypatch, message_of)
     monkeypatch.setitem(sys.modules, "numba", None)
     assert (
         "Pole(compiled=True) needs the package numba, which is not installed. "
-        'pip install "envkit[numba]"'
+        'pip install "numba>=0.61"'
     ) == message_of(MissingDependencyError, lambda: Pole(3, compiled=True))
 
 

@@ -32,7 +32,7 @@ def printed(program):
 def test_every_door_says_which_package_is_missing():
     expected = (
         "envkit.errors.MissingDependencyError: envkit.jax needs the package jax, "
-        'which is not installed. pip install "envkit[jax]"'
+        'which is not installed. pip install "jax>=0.4.30"'
     )
     assert [expected] * len(DOORS) == printed(TRY.format(doors=DOORS))
 

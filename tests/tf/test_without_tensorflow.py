@@ -12,7 +12,7 @@ import envkit.tf
 
 HINT = (
     "MissingDependencyError: envkit.tf needs the package tensorflow, which is not "
-    'installed. pip install "envkit[tf]"'
+    'installed. pip install "tensorflow>=2.16"'
 )
 FOLDER = Path(envkit.tf.__file__).parent
 MODULES = sorted(

@@ -45,7 +45,7 @@ def said(missing, doors):
 def test_every_door_says_which_package_is_missing():
     expected = (
         "envkit.errors.MissingDependencyError: envkit.torch needs the package torch, "
-        'which is not installed. pip install "envkit[torch]"'
+        'which is not installed. pip install "torch>=2.4"'
     )
     assert [expected] * len(DOORS) == said("torch", DOORS)
 
@@ -57,7 +57,7 @@ def test_torchrl_is_needed_by_its_own_door_alone():
     doors = ["from envkit.torch import as_torchrl", "import envkit.torch.returns"]
     assert [
         "envkit.errors.MissingDependencyError: as_torchrl needs the package torchrl, "
-        'which is not installed. pip install "envkit[torchrl]"',
+        'which is not installed. pip install "torchrl>=0.7" "torch>=2.4"',
         "nothing was raised by: import envkit.torch.returns",
     ] == said("torchrl", doors)
 

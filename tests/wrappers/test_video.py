@@ -581,9 +581,10 @@ def test_a_missing_package_is_named_and_leaves_no_file(
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert {
         "gif": 'RecordVideo with format="gif" needs the package imageio, which is not '
-        'installed. pip install "envkit[video]"',
+        'installed. pip install "imageio>=2.31" "imageio-ffmpeg>=0.5.1" "pillow>=10"',
         "mp4": 'RecordVideo with format="mp4" needs the package imageio-ffmpeg, which '
-        'is not installed. pip install "envkit[video]"',
+        "is not installed. "
+        'pip install "imageio-ffmpeg>=0.5.1" "imageio>=2.31" "pillow>=10"',
     } == {
         name: message_of(
             MissingDependencyError, lambda name=name: begun(tmp_path, name)

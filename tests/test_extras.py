@@ -1,0 +1,96 @@
+"""The libraries that messages name, and those of pyproject.toml."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import envkit
+from envkit.extras import EXTRAS
+
+PACKAGE = Path(envkit.__file__).parent
+ROOT = PACKAGE.parent
+# What developers install.
+OURS = re.compile(r"(all|bench.*|dev|docs|test.*)\Z")
+
+
+@pytest.fixture(scope="module")
+def project():
+    tomllib = pytest.importorskip("tomllib", reason="tomllib is there since 3.11")
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_messages_name_what_the_extras_install(project):
+    declared = {
+        extra: tuple(text.partition(";")[0].strip() for text in texts)
+        for extra, texts in project["optional-dependencies"].items()
+        if not OURS.match(extra)
+    }
+    assert declared == EXTRAS
+
+
+def test_every_extra_that_the_code_names_is_one():
+    named = {
+        keyword.value.value
+        for path in PACKAGE.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call)
+        for keyword in call.keywords
+        if keyword.arg == "extra" and isinstance(keyword.value, ast.Constant)
+    }
+    assert {"tf_agents"} == named - set(EXTRAS)  # Its message is its own.
+
+
+def test_the_distribution_has_a_name_of_its_own(project):
+    assert "envkit-rl" == project["name"]
+
+
+def test_the_extras_of_extras_are_those_of_this_distribution(project):
+    extras = project["optional-dependencies"]
+    for text in [text for texts in extras.values() for text in texts]:
+        requirement = Requirement(text)
+        if requirement.name.startswith("envkit"):
+            assert "envkit-rl" == requirement.name
+            assert requirement.extras <= set(extras)
+
+
+def test_all_has_every_extra_but_those_that_do_not_go_with_others(project):
+    texts = project["optional-dependencies"]["all"]
+    among = {extra for text in texts for extra in Requirement(text).extras}
+    assert {"browsergym", "gym", "pysc2", "rllib"} == set(EXTRAS) - among
+
+
+def texts():
+    """Yields the files that say how to install something."""
+    folders = ("benchmarks", "docs", "envkit", "examples", "tools")
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".md", ".py", ".sh") and "_build" not in path.parts:
+                yield path
+    yield from (ROOT / name for name in ("CONTRIBUTING.md", "Makefile", "README.md"))
+
+
+def test_nobody_is_told_to_install_another_project():
+    """On the package index, envkit is one."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in texts()
+        for line in path.read_text("utf-8").splitlines()
+        if "envkit[" in line
+        or re.search(r"pip3? install\b[^`#]*[\s\"']envkit(?![\w./-])", line)
+        or re.search(r"[\"']pip[\"']: .*[\"']envkit[\"']", line)
+    ]
+    assert [] == wrong
+
+
+def test_a_clone_is_made_from_the_repository_that_the_project_names(project):
+    said = {
+        address
+        for path in texts()
+        for address in re.findall(r"git clone (\S+envkit\S*)", path.read_text("utf-8"))
+    }
+    assert {project["urls"]["Repository"]} == said

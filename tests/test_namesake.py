@@ -1,0 +1,92 @@
+"""Another project's files in the folder of this package are noticed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import envkit
+
+REMEDY = (
+    "run pip uninstall envkit envkit-rl, and install envkit-rl in an environment that "
+    "has no envkit."
+)
+# What users of it may do first.
+DOORS = [
+    ["-c", "from envkit.errors import EnvkitError"],
+    ["-c", "import envkit.adapters"],
+    ["-c", "from envkit.parallel import ParallelPyEnvironment"],
+    ["-c", "from envkit.specs import ArraySpec"],
+    ["-m", "envkit", "list"],
+]
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Returns a folder in which envkit-rl is installed."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(envkit.__file__).parent, tmp_path / "envkit", ignore=ignored)
+    (tmp_path / "envkit_rl-0.2.0.dist-info").mkdir()
+    return tmp_path
+
+
+def install_namesake(site):
+    """Adds the other project's files, all but its `__init__.py`."""
+    (site / "envkit-0.7.1.dist-info").mkdir()
+    (site / "envkit" / "_env.py").write_text("class Env: ...\n", "utf-8")
+
+
+def run(site, *arguments):
+    """Runs Python in the folder; returns the last line of standard error."""
+    told = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=site,
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return told.returncode, [*told.stderr.splitlines(), ""][-2 if told.stderr else -1]
+
+
+def test_where_it_is_alone_nothing_is_said(site):
+    assert (0, "") == run(site, "-W", "error", "-c", "import envkit; envkit.make")
+
+
+def test_files_of_another_project_beside_ones_own_are_a_warning(site):
+    install_namesake(site)
+    program = "import warnings, sys\nwarnings.simplefilter('error')\nimport envkit"
+    status, said = run(site, "-c", program)
+    assert (
+        1,
+        f"UserWarning: The folder {site / 'envkit'} belongs to envkit-rl and to "
+        "another distribution, envkit, and each overwrites files of the other: "
+        f"{REMEDY}",
+    ) == (status, said)
+
+
+def test_it_works_all_the_same(site):
+    install_namesake(site)
+    status, _ = run(site, "-c", "import envkit; envkit.make('CartPole').reset()")
+    assert 0 == status
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("change", ["overwritten", "uninstalled"])
+def test_an_init_file_that_was_lost_to_another_project_is_said(site, door, change):
+    install_namesake(site)
+    init = site / "envkit" / "__init__.py"
+    if change == "overwritten":
+        init.write_text("from envkit._env import Env\n__all__ = ['Env']\n", "utf-8")
+    else:
+        init.unlink()
+    assert (
+        1,
+        f"ImportError: envkit-rl has lost its __init__.py in {site / 'envkit'}, "
+        "because another distribution, envkit, was installed or uninstalled there: "
+        f"{REMEDY}",
+    ) == run(site, *door)
