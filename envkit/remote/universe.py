@@ -13,9 +13,9 @@ and episodes, and takes resets.
 The environment goes on while clients think, `fps` steps a second, and begins its next
 episode without being asked; it stands still while there are no clients. A client that
 asks for an id with `Sync` at the end of its name has it wait: each press of the key `c`
-is a step, after the keys before it. Episodes are
-numbered: `resetting` begins the next number, also where a client asks for a reset,
-which is not repeated for one that was asked while another was under way.
+is a step, after the keys before it. Episodes are numbered: `resetting` begins the next
+number, also where a client asks for a reset. A client that asks again before it can
+know of the episode that it was given is given the same one.
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ class Remote:
         self._requests: collections.deque[_Request] = collections.deque()
         self._status = _Status(_env_id_of(self._offer), "running", 1, _USUAL)
         self._asked_fps: float | None = None
+        # When the episode began, by a clock that never goes back.
+        self._began_at = -math.inf
+        self._last_reset: _Reset | None = None
         self._wake = threading.Event()
         self._closed = False
         self._failure: str | None = None
@@ -180,12 +183,16 @@ class Remote:
             offer, is_sync = self._find(name)
         except Refusal as error:
             raise RewarderError(str(error)) from error
-        status = self._status
-        is_same = offer is self._offer and is_sync is self._is_sync
-        is_under_way = status.state == "resetting" and is_same
-        episode = message.episode or 0
+        sent = message.headers.get("sent_at")
         request = _Request(
-            offer, is_sync, seed, fps, episode, to, is_under_way, status.episode
+            offer,
+            is_sync,
+            seed,
+            fps,
+            message.episode or 0,
+            to,
+            time.monotonic(),
+            float(sent) if isinstance(sent, int | float) else math.nan,
         )
         self._requests.append(request)
         self._wake.set()
@@ -270,12 +277,11 @@ class Remote:
 
     def _begin(self, request: _Request) -> None:
         """Begins an episode for a client, unless one has begun since it asked."""
-        began = request.was_under_way and self._status.episode > request.episode
-        is_same = request.offer is self._offer and request.is_sync is self._is_sync
-        if not (began and request.seed is None and is_same):
+        is_repeated = self._is_repeated(request)
+        if request.fps is not None:
+            self._asked_fps = float(request.fps)
+        if not is_repeated:
             later = max(request.episode, self._status.episode) + 1
-            if request.fps is not None:
-                self._asked_fps = float(request.fps)
             self._is_sync = request.is_sync
             name = _env_id_of(request.offer)
             if request.is_sync:
@@ -288,22 +294,56 @@ class Remote:
             if request.seed is not None:
                 self._game.seed(request.seed)
             self.desktop.show(self._game.reset())
+            took = time.monotonic() - request.asked_at
+            self._last_reset = _Reset(request, later, took)
         headers = {"episode_id": str(self._status.episode)}
         self.rewarder.reply(request.to, "v0.reply.env.reset", {}, headers)
         if self._status.state != "running":
             self._set("running")
             self._tell_observation()
+        elif self._status.fps != self._fps():
+            self._status = self._status._replace(fps=self._fps())
+            self._describe()
+
+    def _is_repeated(self, request: _Request) -> bool:
+        """Returns True if its client would not have asked, had it known the episode.
+
+        Of two resets in a row the second is sent before the first is answered. With an
+        episode for each, the client would be told of one that ends at once, with reward
+        0. It says which episode it knows, or 0 where it does not matter to it.
+        """
+        episode, last = self._status.episode, self._last_reset
+        if request.offer is not self._offer or request.is_sync is not self._is_sync:
+            return False
+        if last is not None and last.request.to[0] is not request.to[0]:
+            last = None  # of another client
+        is_seeded = last is not None and (last.request.seed, last.episode) == (
+            request.seed,
+            episode,
+        )
+        if episode <= request.episode or not (request.seed is None or is_seeded):
+            return False
+        if last is None or request.asked_at <= self._began_at:
+            return request.asked_at <= self._began_at
+        # The reply was still on its way. Both times are of the client's clock.
+        since = request.sent_at - last.request.sent_at
+        return 0 < request.episode < last.episode or 0 <= since < last.took
 
     def _set(self, state: str, episode: int | None = None, env_id: str = "") -> None:
         status = self._status
-        fps = self._game.fps or self._asked_fps or _USUAL
         self._status = _Status(
             env_id or status.env_id,
             state,
             status.episode if episode is None else episode,
-            fps,
+            self._fps(),
         )
+        if state == "running":
+            self._began_at = time.monotonic()
         self._describe()
+
+    def _fps(self) -> float:
+        """Returns the steps in a second, which the environment may say."""
+        return self._game.fps or self._asked_fps or _USUAL
 
     def _describe(self) -> None:
         status = self._status
@@ -323,7 +363,18 @@ _PATIENCE = 2.0
 
 
 class _Request(NamedTuple):
-    """A reset that a client has asked for."""
+    """A reset that a client has asked for.
+
+    Attributes:
+        offer: Which environment is to be there.
+        is_sync: Whether it is to wait for each action.
+        seed: The seed; `None` for none.
+        fps: How many steps it is to make in a second.
+        episode: The episode that the client knows; 0 if none.
+        to: Where the reply goes; its first part is the client.
+        asked_at: When it has come, by our clock, which never goes back.
+        sent_at: When it was sent, by the client's clock.
+    """
 
     offer: Offer
     is_sync: bool
@@ -331,8 +382,16 @@ class _Request(NamedTuple):
     fps: float | None
     episode: int
     to: Any
-    was_under_way: bool
-    then: int
+    asked_at: float
+    sent_at: float
+
+
+class _Reset(NamedTuple):
+    """A reset that was done: the episode, and the seconds from request to reply."""
+
+    request: _Request
+    episode: int
+    took: float
 
 
 class Held:

@@ -85,6 +85,26 @@ class Crashing(Pad):
         return super().render(mode)
 
 
+class Slow(Pad):
+    """Stays in a step while it may not go on.
+
+    Attributes:
+        going_on: What a step waits for.
+        is_stuck: Whether one does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.going_on, self.is_stuck = threading.Event(), threading.Event()
+        self.going_on.set()
+
+    def _step(self, action):
+        if not self.going_on.is_set():
+            self.is_stuck.set()
+            self.going_on.wait()
+        return super()._step(action)
+
+
 class Wheel(PyEnvironment):
     """Is steered by two numbers; the reward is 100 times the first, and the second."""
 

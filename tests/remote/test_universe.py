@@ -452,6 +452,92 @@ def test_a_reset_that_is_under_way_is_not_repeated():
         assert (1, before + 1) == (len(numbers), pad.resets)
 
 
+def ask_twice(client, first, second, episode, between=lambda: None):
+    """Asks for two resets of one episode, and returns the episodes of the replies."""
+    asked = client.say("v0.env.reset", first, episode_id=episode)
+    between()
+    again = client.say("v0.env.reset", second, episode_id=episode)
+    replies = [client.reply(asked), client.reply(again)]
+    return [int(reply.headers["episode_id"]) for reply in replies]
+
+
+SAME = {"seed": None, "fps": 60}
+
+
+def test_two_resets_in_a_row_begin_one_episode():
+    """As Universe's client asks: with the episode that it knows."""
+    with served() as remote, Client(remote) as client:
+        pad = remote._game._env
+        for _ in range(20):
+            known = client.reset().headers["episode_id"]
+            before = pad.resets
+            replies = ask_twice(client, SAME, SAME, known)
+            assert [int(known) + 1] * 2 == replies
+            assert before + 1 == pad.resets
+        told = {
+            it.headers["episode_id"]
+            for it in client.seen
+            if it.method == "v0.env.describe"
+        }
+        assert set(map(str, range(1, 42))) == told
+
+
+def test_a_reset_that_was_asked_before_the_reply_came_is_not_repeated():
+    """However long it takes: the client says that it does not know the episode."""
+    with served() as remote, Client(remote) as client:
+        known = client.reset().headers["episode_id"]
+        begun = client.reset(episode=known).headers["episode_id"]
+        client.described("running")
+        client.reward(0)
+        assert begun == client.reset(episode=known).headers["episode_id"]
+        later = client.reset(episode=begun).headers["episode_id"]
+        assert int(begun) + 1 == int(later)
+
+
+def test_a_reset_is_not_repeated_while_it_waits_for_its_turn():
+    """Even of a client that knows no episode, and before the remote resets."""
+    with served("tests.remote.pad:Slow") as remote, Client(remote) as client:
+        pad = remote._game._env
+        client.reset()
+        client.described("running")
+        pad.going_on.clear()
+        assert pad.is_stuck.wait(PATIENCE)
+        before = pad.resets
+        asked = [client.say("v0.env.reset", SAME, episode_id="0") for _ in range(3)]
+        client.reply(client.say("v0.control.ping"))  # so all of them are there
+        pad.going_on.set()
+        numbers = {client.reply(each).headers["episode_id"] for each in asked}
+        assert (1, before + 1) == (len(numbers), pad.resets)
+
+
+def test_a_reset_with_another_seed_is_another_one():
+    with served() as remote, Client(remote) as client:
+        pad = remote._game._env
+        known = client.reset().headers["episode_id"]
+        seeded = {"seed": 3, "fps": 60}
+        first, second = ask_twice(client, seeded, seeded, known)
+        assert (first, [3]) == (second, pad.seeds)
+        first, second = ask_twice(client, seeded, {"seed": 4}, str(second))
+        assert (first + 1, [3, 3, 4]) == (second, pad.seeds)
+        # The last one has a seed already: it is an episode as any other.
+        first, second = ask_twice(client, {"seed": 5}, SAME, str(second))
+        assert (first, [3, 3, 4, 5]) == (second, pad.seeds)
+
+
+def test_a_reset_that_is_not_repeated_sets_the_pace_all_the_same():
+    with served() as remote, Client(remote) as client:
+        known = client.reset().headers["episode_id"]
+        first, second = ask_twice(client, SAME, {"seed": None, "fps": 30}, known)
+        assert first == second
+        described = client.until(
+            lambda it: it.method == "v0.env.describe" and it.body["fps"] == 30.0
+        )
+        assert (str(first), "running") == (
+            described.headers["episode_id"],
+            described.body["env_state"],
+        )
+
+
 def test_it_stands_still_while_there_are_no_clients():
     with served() as remote:
         with Client(remote) as client:
