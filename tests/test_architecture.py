@@ -31,6 +31,7 @@ FLOORS: dict[int, set[str]] = {
         "lazy_names",
         "types",
         "nest",
+        "secret_files",
         "seeding",
         "text",
         "_tensor_bridge",
@@ -379,6 +380,8 @@ HANDS_ON_VARIABLES |= {"envkit.window"}
 HANDS_ON_VARIABLES |= {"envkit.desktop.keeper", "envkit.desktop.rewards"}
 # It tells pygame in the only way that there is not to greet.
 HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
+# It finds the folder that the system has for what runs.
+HANDS_ON_VARIABLES |= {"envkit.secret_files"}
 # It looks at Ray's own variable, to refuse what Ray would do because of it.
 HANDS_ON_VARIABLES |= {"envkit.distributed.ray"}
 
