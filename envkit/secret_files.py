@@ -35,11 +35,15 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
+from envkit.errors import EnvkitError
+
 __all__ = [
     "DRAW",
     "LEAST_TOKEN",
     "Draw",
     "SecretFile",
+    "SecretFileError",
+    "ServerSecret",
     "check_token",
     "find",
     "new_password",
@@ -55,6 +59,10 @@ _MOST_SECRET = 4096
 _VNC_LENGTH = 8
 # Without characters that people confuse when they type them.
 _LETTERS = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+
+
+class SecretFileError(EnvkitError, PermissionError):
+    """A file with a secret is not its user's alone, or has no folder that is."""
 
 
 class Draw(enum.Enum):
@@ -118,13 +126,13 @@ def secret_in(path: str | os.PathLike[str], what: str) -> bytes:
 
     Raises:
         ValueError: It is empty, or too long.
-        PermissionError: Others than its owner can read it.
+        SecretFileError: Others than its owner can read it.
         OSError: It cannot be read.
     """
     with open(path, "rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if mode & 0o077:
-            raise PermissionError(
+            raise SecretFileError(
                 f"{what} must be a file that its owner alone can read, and "
                 f"{os.fspath(path)!r} has the mode {mode:04o}. Run: chmod 600 "
                 f"{os.fspath(path)}"
@@ -169,12 +177,12 @@ def publish(kind: str, host: str, port: int, secret: str) -> SecretFile:
 
     Args:
         kind: What it is: "token" or "password".
-        host: The address that the server listens at, in numbers.
+        host: The address that the server listens at.
         port: Its port.
         secret: The secret.
 
     Raises:
-        PermissionError: The folder for it is another user's, or open to others.
+        SecretFileError: The folder for it is another user's, or open to others.
         OSError: There is no place for it.
     """
     folder = _folder_to_write()
@@ -206,7 +214,7 @@ def find(kind: str, host: str, port: int) -> str | None:
         port: The port.
 
     Raises:
-        PermissionError: There is a file for this port that is not this user's alone.
+        SecretFileError: There is a file for this port that is not this user's alone.
     """
     wanted: set[str] | None = None
     for folder in _folders():
@@ -218,6 +226,61 @@ def find(kind: str, host: str, port: int) -> str | None:
             if _listens_at(str(said.get("host")), wanted):
                 return str(said.get("secret"))
     return None
+
+
+class ServerSecret:
+    """The secret of a server: the one that it was given, a drawn one, or none.
+
+    Attributes:
+        data: What clients must know; `None` if they need not know anything.
+        is_drawn: Whether it was drawn, so that only this object knows it.
+
+    Example:
+        >>> [ServerSecret("password", given).text for given in ("letmein", None)]
+        ['letmein', None]
+    """
+
+    def __init__(self, kind: str, given: str | bytes | Draw | None) -> None:
+        """Draws a secret if it must.
+
+        Args:
+            kind: What it is: "token" or "password".
+            given: The secret, `DRAW`, or `None`.
+
+        Raises:
+            ValueError: It is a token that can be guessed.
+        """
+        self._kind = kind
+        self._file: SecretFile | None = None
+        self.is_drawn = given is DRAW
+        if isinstance(given, Draw):
+            given = new_token() if kind == "token" else new_password()
+        self.data = given.encode() if isinstance(given, str) else given
+        if kind == "token" and self.data is not None:
+            check_token(self.data)
+
+    @property
+    def text(self) -> str | None:
+        """The secret as text."""
+        return None if self.data is None else self.data.decode("utf-8", "replace")
+
+    def publish(self, address: tuple[str, int]) -> None:
+        """Lets clients of this user find a drawn secret by the server's address.
+
+        Args:
+            address: Where the server listens, as `getsockname` has it.
+
+        Raises:
+            OSError: There is no place for the file.
+        """
+        if self.is_drawn:
+            host, port = address[:2]
+            self._file = publish(self._kind, host, port, self.text or "")
+
+    def close(self) -> None:
+        """Removes the file; calling it again does nothing."""
+        if self._file is not None:
+            self._file.close()
 
 
 # Folders.
@@ -252,14 +315,14 @@ def _folder_to_write() -> str:
     """Returns the folder for secrets, which is there and this user's alone.
 
     Raises:
-        PermissionError: It is not.
+        SecretFileError: It is not.
     """
     folder = _folders()[0]
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
     problem = _problem_with(folder)
     if problem is not None:
-        raise PermissionError(
+        raise SecretFileError(
             f"The secrets of servers go to {folder!r}, which must be a folder of this "
             f"user's own with the mode 0700; {problem}. Remove it, or set "
             "XDG_RUNTIME_DIR to a folder of your own."
@@ -285,7 +348,7 @@ def _files_of(folder: str, port: int) -> Iterator[str]:
     """Yields the files of a folder that are about a port.
 
     Raises:
-        PermissionError: There is one, and others can write to the folder.
+        SecretFileError: There is one, and others can write to the folder.
     """
     try:
         names = sorted(os.listdir(folder))
@@ -295,7 +358,7 @@ def _files_of(folder: str, port: int) -> Iterator[str]:
         if name.startswith(f"{port}-"):
             problem = _problem_with(folder)
             if problem is not None:
-                raise PermissionError(
+                raise SecretFileError(
                     f"The secret of the server at port {port} is in {folder!r}, which "
                     f"must be a folder of this user's own with the mode 0700; "
                     f"{problem}. Pass the secret, or remove the folder."
@@ -307,7 +370,7 @@ def _read(folder: str, path: str) -> dict[str, Any] | None:
     """Reads the file of a server that is alive; `None` for that of a dead one.
 
     Raises:
-        PermissionError: It is not this user's alone.
+        SecretFileError: It is not this user's alone.
     """
     problem = ""
     try:
@@ -335,9 +398,10 @@ def _read(folder: str, path: str) -> dict[str, Any] | None:
                 except ValueError:
                     return None
                 return said if isinstance(said, dict) else None
-    raise PermissionError(
+    raise SecretFileError(
         f"The secret in {path!r} is not used: it must be a file of this user's own "
-        f"that no other user can read; {problem}. Remove it, and start the server again."
+        f"that no other user can read; {problem}. Remove it, and start the server "
+        "again."
     )
 
 
@@ -381,7 +445,7 @@ def _listens_at(bound: str, wanted: set[str]) -> bool:
     """Returns whether a server that listens at an address is reached at another."""
     if bound in ("0.0.0.0", "::"):
         return any(map(_is_here, wanted))
-    return bound.partition("%")[0] in wanted
+    return not wanted.isdisjoint(_numbers_of(bound, 0))
 
 
 def _is_here(number: str) -> bool:
