@@ -143,7 +143,8 @@ def running(protocol: str, whose: str) -> Any:
     """Runs a server in a process of its own; gives its address."""
     theirs = [str(HERE / "protocols.py"), "--serve", protocol]
     flag = f"--{protocol.replace('_', '-')}"
-    ours = ["-m", "envkit", "serve", "protocols:Still", "--port=0", flag]
+    # Because the clients of others do not find a drawn token.
+    ours = ["-m", "envkit", "serve", "protocols:Still", "--port=0", "--no-token", flag]
     ours += ["--threads"] if whose == THREADS else []
     process = subprocess.Popen(
         [sys.executable, *(ours if whose in OURS else theirs)],

@@ -27,8 +27,9 @@ def picture_of(seed, width, height, colours, run):
 
 @contextlib.contextmanager
 def served(*args, **kwargs):
-    """Serves a desktop, with its events in a queue."""
+    """Serves a desktop, with its events in a queue; without a password unless told."""
     events = queue.Queue()
+    kwargs.setdefault("password", None)
     with DesktopServer(*args, on_event=events.put, **kwargs) as server:
         yield server, events
 

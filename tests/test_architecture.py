@@ -33,6 +33,7 @@ FLOORS: dict[int, set[str]] = {
         "lazy_names",
         "types",
         "nest",
+        "secret_files",
         "seeding",
         "text",
         "_tensor_bridge",
@@ -384,6 +385,8 @@ HANDS_ON_VARIABLES |= {"envkit.desktop.keeper", "envkit.desktop.rewards"}
 HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
 # It has dm_control read its own variable later than when it is imported.
 HANDS_ON_VARIABLES |= {"envkit.adapters.mujoco"}
+# It finds the folder that the system has for what runs.
+HANDS_ON_VARIABLES |= {"envkit.secret_files"}
 # It looks at Ray's own variable, to refuse what Ray would do because of it.
 HANDS_ON_VARIABLES |= {"envkit.distributed.ray"}
 

@@ -24,7 +24,9 @@ from envkit.adapters.dm_env import DmEnvWrapper, ones_of, zeros_of
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs
 from envkit.errors import EnvkitError
+from envkit.secret_files import find
 from envkit.specs.validation import describe
+from envkit.text import escaped
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, Seed
 
@@ -45,9 +47,17 @@ class DmEnvRpcError(EnvkitError, RuntimeError):
 
     code: int = 0
 
+    def __init__(self, message: str = "") -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
+
 
 class _LostError(Exception):
     """The connection has ended, or nothing has come for too long."""
+
+    def __init__(self, message: str) -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
 
 
 class DmEnvRpcWrapper(DmEnvWrapper):
@@ -90,7 +100,8 @@ class DmEnvRpcWrapper(DmEnvWrapper):
                 which is destroyed at the end.
             text_length: The maximal length of texts. They are then arrays of a fixed
                 width; otherwise they are objects of any length.
-            token: What the metadata `authorization` has after `Bearer`.
+            token: What the metadata `authorization` has after `Bearer`. The token that
+                a server of the same user on the same machine has drawn is found.
             cafile: A file with the certificates that are trusted, for TLS.
             tls: Whether to use TLS with the system's certificates, without a `cafile`.
             timeout: Seconds that an answer may take.
@@ -279,8 +290,16 @@ class _Door:
                 "whether it uses TLS."
             ) from error
         metadata = None
-        if self._token is not None:
-            metadata = (("authorization", f"Bearer {self._token}"),)
+        token = self._token
+        if token is None:  # That of a server of the same user.
+            host, _, port = self.address.rpartition(":")
+            try:
+                token = find("token", host, int(port))
+            except BaseException:
+                channel.close()
+                raise
+        if token is not None:
+            metadata = (("authorization", f"Bearer {token}"),)
         return _Connection(channel, metadata, self._timeout)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ specs come of which schemas.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import logging
@@ -17,7 +18,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
@@ -25,10 +26,12 @@ from envkit.adapters.foreign import ForeignEnvironment, constant, require
 from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
 from envkit.arguments import checked_seconds
 from envkit.errors import EnvkitError, SpecError
+from envkit.secret_files import find
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
 from envkit.specs.special import ObjectSpec
 from envkit.specs.validation import describe
+from envkit.text import escaped
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 
@@ -53,18 +56,26 @@ class OpenEnvError(EnvkitError, RuntimeError):
 
     code: str = ""
 
+    def __init__(self, message: str = "") -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
+
     @classmethod
     def answered(cls, url: str, data: Any) -> OpenEnvError:
         """Builds the error for an answer that is one."""
         known = data if isinstance(data, Mapping) else {}
         code, message = known.get("code"), known.get("message")
         error = cls(f"The OpenEnv server at {url} answered {code}: {message!s:.2000}")
-        error.code = str(code)
+        error.code = escaped(str(code))
         return error
 
 
 class _LostError(Exception):
     """The connection has ended, or nothing has come for too long."""
+
+    def __init__(self, message: str) -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
 
 
 class OpenEnvWrapper(ForeignEnvironment):
@@ -110,7 +121,8 @@ class OpenEnvWrapper(ForeignEnvironment):
             reset_options: What every reset tells the server, such as a task.
             text_length: The maximal length of texts. They are then arrays of a fixed
                 width; otherwise they are objects of any length.
-            token: What the header `Authorization` has after `Bearer`.
+            token: What the header `Authorization` has after `Bearer`. The token that a
+                server of the same user on the same machine has drawn is found.
             headers: More headers for the server.
             cafile: A file with the certificates that are trusted, for https; `None` for
                 those of the system.
@@ -122,9 +134,11 @@ class OpenEnvWrapper(ForeignEnvironment):
         """
         require("websockets", needed_by="OpenEnvWrapper", extra="openenv")
         super().__init__(handle_auto_reset=True)
-        self._url = _checked_url(url)
+        self._url, login = _checked_url(url)
         self._name = f"The OpenEnv server at {self._url}"
         self._headers = {**(headers or {})}
+        if login:
+            self._headers.setdefault("Authorization", login)
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         is_safe = self._url.startswith("https")
@@ -210,21 +224,24 @@ class OpenEnvWrapper(ForeignEnvironment):
 
         # A server of envkit leaves the specs out unless it is asked for them.
         accepted = {"Accept": f"{EXACT_SCHEMA}, application/json;q=0.9"}
-        headers = {**accepted, **self._headers}
-        request = Request(f"{self._url}/schema", headers=headers)
         deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
         while True:
             left = max(deadline - time.monotonic(), 0.001)
+            # Each time, because a server that starts draws its token then.
+            headers = self._all_headers()
+            request = Request(f"{self._url}/schema", headers={**accepted, **headers})
             try:
                 with urlopen(request, timeout=left, context=self._ssl) as answer:
                     text = answer.read(_LARGEST_MESSAGE)
                 break
             except HTTPError as error:
                 error.close()
+                if error.code == 401 and headers != self._all_headers():
+                    continue
                 raise OpenEnvError(
                     f"{self._url}/schema answered {error.code} {error.reason}, so it "
                     "is not a server of OpenEnv, or one that needs a token."
-                ) from error
+                ) from None  # whose text has the server's
             except (URLError, OSError) as error:
                 reason = getattr(error, "reason", error)
                 if isinstance(reason, ssl.SSLError) or time.monotonic() >= deadline:
@@ -245,6 +262,18 @@ class OpenEnvWrapper(ForeignEnvironment):
             )
         return schemas
 
+    def _all_headers(self) -> dict[str, str]:
+        """Returns the headers, with the token of a server of the same user."""
+        place = urlsplit(self._url)
+        has_secret = any(name.lower() == "authorization" for name in self._headers)
+        if has_secret or not place.hostname:
+            return self._headers
+        port = place.port or (443 if place.scheme == "https" else 80)
+        token = find("token", place.hostname, port)
+        if token is None:
+            return self._headers
+        return {**self._headers, "Authorization": f"Bearer {token}"}
+
     def _unreachable(self, reason: object) -> OpenEnvError:
         return OpenEnvError(
             f"The OpenEnv server at {self._url} could not be reached within "
@@ -262,10 +291,11 @@ class OpenEnvWrapper(ForeignEnvironment):
         scheme, _, place = self._url.partition("://")
         deadline, pause = time.monotonic() + self._connect_timeout, _PAUSE
         while True:
+            headers = self._all_headers()
             try:
                 connecting = connect(
                     f"{_SCHEMES[scheme]}://{place}/ws",
-                    additional_headers=self._headers,
+                    additional_headers=headers,
                     ssl=self._ssl,
                     compression=None,
                     max_size=_LARGEST_MESSAGE,
@@ -276,6 +306,8 @@ class OpenEnvWrapper(ForeignEnvironment):
                 self._foreign = connecting.__enter__()
                 return self._foreign
             except InvalidHandshake as error:
+                if headers != self._all_headers():
+                    continue
                 raise self._unreachable(error) from error
             except OSError as error:  # A TimeoutError is one, too.
                 if time.monotonic() + pause >= deadline:
@@ -302,7 +334,8 @@ class OpenEnvWrapper(ForeignEnvironment):
             text = connection.recv(timeout=self._timeout)
         except ConnectionClosed as error:
             self._drop()
-            raise _LostError(f"the connection has ended: {error}") from error
+            # Its text may have the server's.
+            raise _LostError(f"the connection has ended: {error}") from None
         except TimeoutError as error:
             # An answer that comes now would be taken for that to the next message.
             self._drop()
@@ -472,8 +505,11 @@ def load(address: str, **kwargs: Any) -> OpenEnvWrapper:
     return OpenEnvWrapper(address, **kwargs)
 
 
-def _checked_url(url: str) -> str:
-    """Returns an address with http or https, without a slash at its end."""
+def _checked_url(url: str) -> tuple[str, str]:
+    """Returns an address with http or https, and what its name and password become.
+
+    The address has no slash at its end, and no password, because messages show it.
+    """
     whole = url if "://" in url else f"http://{url}"
     parts = urlsplit(whole)
     if parts.scheme not in _SCHEMES or not parts.netloc:
@@ -482,7 +518,13 @@ def _checked_url(url: str) -> str:
             f"got {url!r}."
         )
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-    return f"{scheme}://{parts.netloc}{parts.path}".rstrip("/").removesuffix("/ws")
+    login = ""
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        login = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    place = parts.netloc.rpartition("@")[2]
+    address = f"{scheme}://{place}{parts.path}".rstrip("/").removesuffix("/ws")
+    return address, login
 
 
 def _limited_seconds(name: str, value: Any) -> float:

@@ -8,32 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
+
+from envkit.text import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = ["escaped", "print_trimmed", "say", "stdout_on_stderr"]
-
-# What a terminal obeys, or what changes the order in which text is read: all control
-# characters but tab and newline, bytes that stand for some, and marks of Unicode's.
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u061c\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u2069\ufeff]"
-)
-
-
-def escaped(text: str) -> str:
-    r"""Returns text with its control characters written out, as JSON writes them.
-
-    Example:
-        >>> print(escaped("\x1b[2JCatch"))
-        \u001b[2JCatch
-    """
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def say(*lines: str, file: TextIO | None = None) -> None:

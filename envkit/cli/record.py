@@ -40,6 +40,7 @@ from envkit.errors import MissingDependencyError, RecordingError, SpecError
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 from envkit.recording.record import Record
 from envkit.registry import make
+from envkit.secret_files import DRAW
 from envkit.text import counted, first_line
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
@@ -121,6 +122,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Without it the environment's own pace counts, as in envkit play",
     )
     parser.add_argument(
+        "--no-password",
+        action="store_true",
+        help="with --vnc: viewers need no password, so that every account of this "
+        "machine can play",
+    )
+    parser.add_argument(
         "--overwrite", action="store_true", help="replace what is there already"
     )
     add_json(parser)
@@ -135,6 +142,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_can_film(kind)
     if arguments.hz is not None and arguments.vnc is None:
         raise ValueError("--hz is for --vnc, where a person acts: leave it out.")
+    if arguments.no_password and arguments.vnc is None:
+        raise ValueError("--no-password is for --vnc, where viewers connect.")
     if arguments.vnc is not None:
         if arguments.policy != "random":
             raise ValueError(
@@ -221,11 +230,23 @@ def _policy(
     if arguments.vnc is None:
         yield load_policy(arguments.policy, env, arguments.seed)
         return
+    has_password = not arguments.no_password
+    if not has_password:
+        say(
+            "envkit record: --no-password lets every account of this machine play.",
+            file=sys.stderr,
+        )
     with Person(
-        env, port=arguments.vnc, name=arguments.target, hz=arguments.hz
+        env,
+        port=arguments.vnc,
+        password=DRAW if has_password else None,
+        name=arguments.target,
+        hz=arguments.hz,
     ) as person:
         host, port = person.address
         say(f"play in a VNC viewer: vnc://{host}:{port}", file=sys.stderr)
+        if has_password:
+            say(f"envkit record: its password is {person.password}", file=sys.stderr)
         sys.stderr.flush()
         yield person
 

@@ -23,6 +23,7 @@ from envkit.remote.serving import (
     Service,
     check_exposure,
 )
+from envkit.secret_files import DRAW, SecretFileError, check_token, secret_in
 from envkit.text import listed
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
@@ -30,7 +31,8 @@ __all__ = ["EXAMPLE", "add_arguments", "run"]
 EXAMPLE = "envkit serve CartPole gymnasium:Hopper-v5 --port 7600"
 
 _LONGEST = 86400.0
-_MOST_TOKEN = 4096
+# VNC compares so many characters of a password; with fewer than some it is a guess.
+_OF_PASSWORD, _LEAST_PASSWORD = 8, 6
 
 
 class _Protocol(NamedTuple):
@@ -41,12 +43,19 @@ class _Protocol(NamedTuple):
         serve: `"module:function"`, of `function(menu, options) -> Service`.
         text: What the flag does, for the help.
         has: Which of the options in `_OF_SOME` have an effect on it.
+        secret: What clients must know: a "token" or a "password".
     """
 
     flag: str
     serve: str
     text: str
     has: tuple[str, ...]
+    secret: str = "token"
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"--{self.flag}" if self.flag else "envkit's own protocol"
 
 
 # The options of some protocols alone, by name, and how they are written.
@@ -57,43 +66,74 @@ _OF_SOME = {
     "idle_timeout": "--idle-timeout",
     "observers": "--observers",
     "allow_call": "--allow-call",
-    "observer_token_file": "--observer-token-file",
+    "allow_arg": "--allow-arg",
+    "token_file": "--token-file",
+    "no_token": "--no-token",
+    "password_file": "--password-file",
+    "no_password": "--no-password",
+    "observer_password_file": "--observer-password-file",
     "hz": "--hz",
+}
+_TOKENS = ("token_file", "no_token")
+_PASSWORDS = ("password_file", "no_password")
+# What those have in place of an option who look for it with another protocol.
+_INSTEAD = {
+    "token_file": "--password-file",
+    "no_token": "--no-password",
+    "password_file": "--token-file",
+    "no_password": "--no-token",
 }
 # The one without a flag is envkit's own, which is served unless another is asked for.
 _OWN = _Protocol(
     "",
     "envkit.remote.server:serve",
     "",
-    ("num_workers", "recover", "max_rows", "idle_timeout", "observers", "allow_call"),
+    (
+        *_TOKENS,
+        "num_workers",
+        "recover",
+        "max_rows",
+        "idle_timeout",
+        "observers",
+        "allow_call",
+        "allow_arg",
+    ),
 )
 _PROTOCOLS: list[_Protocol] = [
     _Protocol(
         "openenv",
         "envkit.remote.openenv:serve",
         "serve environments to clients of OpenEnv, at port 8000",
-        ("num_workers", "recover", "idle_timeout"),
+        (*_TOKENS, "num_workers", "recover", "idle_timeout"),
     ),
     _Protocol(
         "dm-env-rpc",
         "envkit.remote.dm_env_rpc:serve",
         "serve environments to clients of dm_env_rpc, at port 9000",
-        ("num_workers", "recover", "idle_timeout"),
+        (*_TOKENS, "num_workers", "recover", "idle_timeout", "allow_arg"),
     ),
     _Protocol(
         "universe",
         "envkit.remote.universe:serve",
         "be a remote of OpenAI Universe: VNC at --port, 5900 unless given, and the "
-        "rewarder 10,000 above; the token is the password",
-        ("num_workers", "recover"),
+        "rewarder 10,000 above",
+        (*_PASSWORDS, "num_workers", "recover"),
+        secret="password",
     ),
     _Protocol(
         "vnc",
         "envkit.remote.vnc:serve",
         "show each environment to VNC viewers, in which people watch and play it with "
-        "the keys of envkit play: at --port, 5900 unless given, and the ports above; "
-        "the token is the password",
-        ("num_workers", "recover", "observers", "observer_token_file", "hz"),
+        "the keys of envkit play: at --port, 5900 unless given, and the ports above",
+        (
+            *_PASSWORDS,
+            "num_workers",
+            "recover",
+            "observers",
+            "observer_password_file",
+            "hz",
+        ),
+        secret="password",
     ),
 ]
 
@@ -134,7 +174,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="a file with the secret that clients must know",
+        help="a file with the secret that clients must know, of 16 characters at "
+        "least. Without it one is drawn: your own clients find it, and for others the "
+        "command prints how to connect",
+    )
+    parser.add_argument(
+        "--no-token",
+        action="store_true",
+        help="let every account of this machine connect",
+    )
+    parser.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="a file with the password of viewers, with --vnc and --universe, of which "
+        "VNC compares 8 characters; drawn like a token unless given",
+    )
+    parser.add_argument(
+        "--no-password",
+        action="store_true",
+        help="let every account of this machine look and play, with --vnc and "
+        "--universe",
     )
     parser.add_argument("--cert", metavar="FILE", help="a certificate, for TLS")
     parser.add_argument("--key", metavar="FILE", help="the private key of --cert")
@@ -192,9 +251,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let clients call this method of environments, as often as needed",
     )
     parser.add_argument(
-        "--observer-token-file",
+        "--allow-arg",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let clients give this argument of environments, as often as needed; none "
+        "unless given",
+    )
+    parser.add_argument(
+        "--observer-password-file",
         metavar="FILE",
         help="a file with the password of viewers that only watch, with --vnc",
+    )
+    # As it was called when a token was the password.
+    parser.add_argument(
+        "--observer-token-file",
+        dest="observer_password_file",
+        help=argparse.SUPPRESS,
     )
     parser.add_argument(
         "--hz",
@@ -233,7 +306,8 @@ def run(arguments: argparse.Namespace) -> int:
             "--num-workers, and without --threads."
         )
     menu, options = _menu_of(arguments), _options_of(arguments)
-    warning = check_exposure(options)
+    kinds = dict.fromkeys(protocol.secret for protocol in protocols)
+    warning = check_exposure(options, [*kinds])
     if warning is not None:
         say(f"envkit serve: {warning}", file=sys.stderr)
     if options.tls is not None and any(one.flag == "universe" for one in protocols):
@@ -254,6 +328,10 @@ def run(arguments: argparse.Namespace) -> int:
         # One who waits for a line waits for the last: everything listens then.
         say(*(line for service in services for line in service.line.split("\n")))
         sys.stdout.flush()
+        for service in services:
+            for line in filter(None, service.invitation.split("\n")):
+                say(f"envkit serve: {line}", file=sys.stderr)
+        sys.stderr.flush()
         return _await_end(services)
 
 
@@ -264,17 +342,14 @@ def _check_effects(arguments: argparse.Namespace, protocols: list[_Protocol]) ->
         ValueError: There is one, which would have no effect.
     """
     for name, written in _OF_SOME.items():
-        is_given = getattr(arguments, name) not in (None, [])
+        is_given = getattr(arguments, name) not in (None, [], False)
         if is_given and not any(name in each.has for each in protocols):
-            flags = [f"--{each.flag}" for each in protocols]
-            having = [
-                f"--{each.flag}" if each.flag else "envkit's own protocol"
-                for each in (_OWN, *_PROTOCOLS)
-                if name in each.has
-            ]
+            chosen = [each.name for each in protocols]
+            having = [each.name for each in (_OWN, *_PROTOCOLS) if name in each.has]
+            remedy = f"use {_INSTEAD[name]}" if name in _INSTEAD else "leave it out"
             raise ValueError(
-                f"{written} has no effect with {listed(flags)}: leave it out. It is "
-                f"for {listed(having)}."
+                f"{written} has no effect with {listed(chosen)}: {remedy}. It is for "
+                f"{listed(having)}."
             )
 
 
@@ -297,17 +372,35 @@ def _options_of(arguments: argparse.Namespace) -> ServeOptions:
         for name in ("max_rows", "idle_timeout", "observers")
         if getattr(arguments, name) is not None
     }
+    token = _secret("--token-file", arguments.token_file)
+    password = _password("--password-file", arguments.password_file)
+    observer_password = _password(
+        "--observer-password-file", arguments.observer_password_file
+    )
+    for kind, secret in (("token", token), ("password", password)):
+        if secret is not None and getattr(arguments, f"no_{kind}"):
+            raise ValueError(
+                f"--{kind}-file and --no-{kind} contradict each other: leave one out."
+            )
+    if observer_password is not None and arguments.no_password:
+        raise ValueError(
+            "--observer-password-file and --no-password contradict each other: "
+            "without a password all viewers control."
+        )
+    _check_apart(token, password, observer_password)
     return ServeOptions(
         host=arguments.host,
         port=arguments.port,
-        token=_token("--token-file", arguments.token_file),
-        observer_token=_token("--observer-token-file", arguments.observer_token_file),
+        token=None if arguments.no_token else token or DRAW,
+        password=None if arguments.no_password else password or DRAW,
+        observer_password=observer_password,
         hz=arguments.hz,
         tls=_tls(arguments.cert, arguments.key),
         num_workers=arguments.num_workers,
         recover=arguments.recover,
         max_sessions=arguments.max_sessions,
         allow_call=tuple(arguments.allow_call),
+        allow_arg=tuple(arguments.allow_arg),
         cert=arguments.cert,
         key=arguments.key,
         processes=not arguments.threads,
@@ -334,20 +427,55 @@ def _await_end(services: list[Service]) -> int:
         never.wait(0.5)
 
 
-def _token(option: str, path: str | None) -> bytes | None:
+def _secret(option: str, path: str | None) -> bytes | None:
     if path is None:
         return None
     try:
-        with open(path, "rb") as file:
-            token = file.read(_MOST_TOKEN + 1).strip()
+        secret = secret_in(path, option)
+    except SecretFileError:
+        raise
     except OSError as error:
         raise _unread(option, path, error) from error
-    if not token or len(token) > _MOST_TOKEN:
+    if option == "--token-file":
+        check_token(secret)
+    return secret
+
+
+def _password(option: str, path: str | None) -> str | None:
+    secret = _secret(option, path)
+    if secret is None:
+        return None
+    if len(secret) < _LEAST_PASSWORD:
         raise ValueError(
-            f"{option} must be a file with a secret of 1 to {_MOST_TOKEN} bytes; "
-            f"{path!r} has {len(token) or 'none'}."
+            f"{option} must have a password of at least {_LEAST_PASSWORD} characters, "
+            f"of which VNC compares {_OF_PASSWORD}; {path!r} has {len(secret)}."
         )
-    return token
+    return secret.decode("utf-8", "replace")
+
+
+def _check_apart(
+    token: bytes | None, password: str | None, observer_password: str | None
+) -> None:
+    """Refuses a password that gives the token away, or the control.
+
+    Raises:
+        ValueError: Two of them begin alike, and VNC compares the beginning.
+    """
+    known: dict[str, bytes | None] = {
+        "--token-file": token,
+        "--password-file": (password or "").encode(),
+        "--observer-password-file": (observer_password or "").encode(),
+    }
+    seen: dict[bytes, str] = {}
+    for option, secret in known.items():
+        if secret:
+            first = seen.setdefault(secret[:_OF_PASSWORD], option)
+            if first is not option:
+                raise ValueError(
+                    f"{first} and {option} must have different secrets: the first "
+                    f"{_OF_PASSWORD} characters are the same, and a VNC password can "
+                    "be guessed by those who see it being used."
+                )
 
 
 def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:

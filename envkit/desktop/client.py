@@ -38,6 +38,7 @@ from envkit.desktop.protocol import (
     version_text,
 )
 from envkit.desktop.tight import check_jpeg
+from envkit.secret_files import find
 from envkit.specs.validation import describe
 from envkit.text import listed
 from envkit.types import Array
@@ -105,7 +106,8 @@ class DesktopClient:
         Args:
             host: The server's name or address; a path of a Unix socket if it has a "/".
             port: Its port.
-            password: The password, if the server asks for one.
+            password: The password, if the server asks for one. The password that a
+                server of the same user on the same machine has drawn is found.
             shared: Whether other viewers may stay connected.
             encodings: What the server may choose from, the best first: "zrle", "tight"
                 and "zlib" where the network is slow, "raw" on one machine; there are
@@ -134,6 +136,7 @@ class DesktopClient:
         self._format = pixel_format or PixelFormat()
         self._codec = Codec(self._format)
         self._password, self._shared = password, shared
+        self._host, self._port = host, port
         self._where = host if "/" in host else f"{host}:{port}"
         self.frame: Array = np.zeros((0, 0, 3), np.uint8)
         self.name = ""
@@ -324,6 +327,8 @@ class DesktopClient:
                 f"The VNC server at {self._where} must ask for a VNC password or "
                 f"nothing; it has the security types {listed(kinds)}."
             )
+        if chosen == PASSWORD and self._password is None and "/" not in self._host:
+            self._password = find("password", self._host, self._port)
         if chosen == PASSWORD and self._password is None:
             raise self._refusal("asks for a password. Pass password=.")
         if self.version != (3, 3):

@@ -9,6 +9,7 @@ from typing import Any
 
 from envkit.desktop.actions import Actions
 from envkit.desktop.person import Person
+from envkit.secret_files import DRAW, Draw
 from envkit.time_step import TimeStep
 
 __all__ = ["Demonstration"]
@@ -23,6 +24,7 @@ class Demonstration:
 
     Attributes:
         address: The host and port for the viewer.
+        password: What the viewer must know; `None` for nothing.
 
     Example:
         >>> from envkit.desktop import Desktop, DesktopClient, DesktopServer
@@ -43,7 +45,7 @@ class Demonstration:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        password: str | None = None,
+        password: str | Draw | None = DRAW,
         observer_password: str | None = None,
         actions: Actions | None = None,
     ) -> None:
@@ -54,7 +56,8 @@ class Demonstration:
                 environment with pictures.
             host: The address to listen at.
             port: The port; 0 for any that is free.
-            password: What the viewer must know; `None` for no password.
+            password: What the viewer must know, drawn unless given; `None` lets every
+                account of the machine play.
             observer_password: What viewers must know that only observe.
             actions: The encoding of actions; by default that of a `Desktop`, or the
                 keys of `envkit play`.
@@ -75,6 +78,7 @@ class Demonstration:
             self._person.close()
             raise
         self.address = self._person.address
+        self.password = self._person.password
         self.action: Any = None
 
     def step(self) -> Demonstration:

@@ -17,6 +17,7 @@ from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.watching import Probe, Screen, WatchedScreen
 from envkit.errors import MissingDependencyError
+from envkit.secret_files import secret_in
 from envkit.specs.validation import describe
 from envkit.types import Array
 
@@ -281,8 +282,8 @@ def _address(display: Any) -> tuple[str, int, str | None]:
             f"{', '.join(sorted(given))}."
         )
     if given:
-        with open(given["password_file"], encoding="utf-8") as file:
-            password = file.readline().rstrip("\r\n")
+        secret = secret_in(given["password_file"], "password_file")
+        password = secret.decode("utf-8", "replace").splitlines()[0]
     if not host:
         return unquote(parts.path), 0, password
     return host, 5900 if port is None else port, password

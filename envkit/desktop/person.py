@@ -19,6 +19,7 @@ from envkit.desktop.server import DesktopServer
 from envkit.env_pictures import picture_of
 from envkit.errors import ClosedError
 from envkit.key_map import KeyMap, key_map, pace_of
+from envkit.secret_files import DRAW, Draw
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
@@ -214,6 +215,7 @@ class Person:
 
     Attributes:
         address: The host and port for viewers.
+        password: What the person must know; `None` for nothing.
         hz: The steps in a second; 0 if each waits for a key.
         actions: The encoding of actions.
 
@@ -233,7 +235,7 @@ class Person:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        password: str | None = None,
+        password: str | Draw | None = DRAW,
         observer_password: str | None = None,
         name: str = "envkit",
         actions: Any = None,
@@ -247,7 +249,8 @@ class Person:
             env: An environment, a single one.
             host: The address to listen at.
             port: The port; 0 for any that is free.
-            password: What the person must know; `None` for no password.
+            password: What the person must know, drawn unless given; `None` for no
+                password.
             observer_password: What viewers must know that only observe.
             name: The title of viewers' windows.
             actions: The encoding of actions, such as `Controls`; by default that of a
@@ -297,6 +300,7 @@ class Person:
             max_viewers=max_viewers,
         )
         self.address = self._server.address
+        self.password = self._server.passwords[0]
 
     @property
     def viewers(self) -> int:

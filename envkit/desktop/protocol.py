@@ -13,6 +13,7 @@ import threading
 from collections.abc import Generator
 
 from envkit.errors import EnvkitError
+from envkit.text import escaped
 
 __all__ = [
     "NO_PASSWORD",
@@ -39,6 +40,10 @@ class DesktopError(EnvkitError, ConnectionError):
     """
 
     refused: bool = False
+
+    def __init__(self, message: str = "") -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
 
 
 _VERSION = re.compile(rb"RFB (\d{3})\.(\d{3})\n")

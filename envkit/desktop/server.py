@@ -18,6 +18,7 @@ from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.viewer import Viewer, changed_tiles, grid_of
 from envkit.errors import ClosedError
+from envkit.secret_files import DRAW, Draw, ServerSecret
 from envkit.specs.validation import describe
 from envkit.types import Array
 
@@ -34,6 +35,9 @@ class DesktopServer:
     It serves in a thread of its own. A viewer gets what has changed since its last
     update, and no update before it has taken the one before, so slow viewers see fewer
     pictures and hold up none of the others.
+
+    Viewers need a password, which is drawn unless it is given: `passwords` has it, and
+    a `DesktopClient` of the same user on the same machine finds it.
 
     One viewer controls: of those that know `password`, the one that has been there
     longest. Events of the others are dropped; they observe.
@@ -61,7 +65,7 @@ class DesktopServer:
         host: str = "127.0.0.1",
         port: int = 0,
         name: str = "envkit",
-        password: str | None = None,
+        password: str | Draw | None = DRAW,
         observer_password: str | None = None,
         on_event: Callable[[Event], object] | None = None,
         max_viewers: int = 16,
@@ -74,7 +78,8 @@ class DesktopServer:
             host: The address to listen at.
             port: The port; 0 for any that is free.
             name: The name that viewers show.
-            password: What viewers must know; `None` for no password.
+            password: What viewers must know, drawn unless given; `None` lets every
+                account of the machine control.
             observer_password: What viewers must know that only observe.
             on_event: Called with each event of the viewer that controls, in the thread
                 of the server: it must return soon. A `DesktopError` that it raises ends
@@ -92,7 +97,8 @@ class DesktopServer:
                 "observer_password needs password: without one all viewers control."
             )
         self.name = name
-        self.passwords = (password, observer_password)
+        secret = ServerSecret("password", password)
+        self.passwords = (secret.text, observer_password)
         self._on_event = on_event
         self._most, self._patience = max_viewers, handshake_timeout
         self._frame: Array = np.zeros((height, width, 3), np.uint8)
@@ -107,6 +113,8 @@ class DesktopServer:
             self._listener = stack.enter_context(listener)
             self._listener.setblocking(False)
             self.address: tuple[str, int] = self._listener.getsockname()[:2]
+            secret.publish(self.address)
+            stack.callback(secret.close)
             # A byte in this pipe wakes the thread.
             ear, self._bell = os.pipe()
             self._ear = ear

@@ -57,6 +57,7 @@ from envkit.remote.protocol import (
     value_of,
 )
 from envkit.remote.replays import plan_to_plain
+from envkit.text import escaped
 
 __all__ = ["PING", "SERVER", "RemoteBackend"]
 
@@ -233,7 +234,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
                 None if size is None else int(size) for size in facts["batch_sizes"]
             )
             known.key = str(facts["session"]), str(facts["secret"])
-            known.host, known.pid = str(facts["host"]), int(facts["pid"])
+            known.host, known.pid = escaped(str(facts["host"])), int(facts["pid"])
             known.resume = min(self._resume, float(facts["resume"]))
             resident = int(facts["resident"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -520,7 +521,7 @@ class _Session(FarWorker):
 
 def _told(reason: Any) -> str:
     # The sentence in which it is said goes on after it.
-    return f"{reason!s:.500}".removesuffix(".")
+    return escaped(f"{reason!s:.500}").removesuffix(".")
 
 
 def _to_see(address: ServerAddress | None) -> str:

@@ -30,12 +30,14 @@ def servers(
 ) -> RemoteBackend:
     """Returns a backend of pools whose environments are on servers.
 
-    Without a token or TLS the addresses alone will do: `backend="tcp://a:7600"`.
+    Where no token and no TLS is needed, and for servers of the same user on the same
+    machine, whose tokens are found, the addresses alone do: `backend="tcp://a:7600"`.
 
     Args:
         addresses: Where `envkit serve` listens: `"tcp://a:7600,b:7600"`.
-        token: The secret that the servers have in their `--token-file`.
-        token_file: A file with that secret.
+        token: The secret that the servers have in their `--token-file`. Not needed for
+            servers of the same user on the same machine that have drawn theirs.
+        token_file: A file with that secret, which its owner alone can read.
         cafile: The certificate that the servers show, or that of its authority.
         tls: What encrypts connections, in place of `cafile`.
         mismatch: What to do about a server with another version of envkit, or one that
@@ -87,8 +89,9 @@ def connect(
         address: Where `envkit serve` listens, and which environment is meant:
             `"tcp://gpu-box:7600/CartPole"`; `tls://` for encrypted connections.
         num_envs: How many rows.
-        token: The secret that the server has in its `--token-file`.
-        token_file: A file with that secret.
+        token: The secret that the server has in its `--token-file`, or prints. Not
+            needed for a server of the same user on the same machine that has drawn it.
+        token_file: A file with that secret, which its owner alone can read.
         cafile: The certificate that the server shows, or that of its authority.
         tls: What encrypts the connection, in place of `cafile`.
         mismatch: What to do about a server with another version of envkit: "warn", or

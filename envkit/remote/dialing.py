@@ -29,6 +29,8 @@ from envkit.remote.protocol import (
     proof_of,
 )
 from envkit.remote.serving import is_loopback
+from envkit.secret_files import SecretFileError, find, secret_in
+from envkit.text import escaped
 
 __all__ = [
     "InsecureWarning",
@@ -48,6 +50,10 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 class RefusedError(EnvkitError, ConnectionError):
     """A server has refused what it was asked for; the message is the server's."""
+
+    def __init__(self, message: str = "") -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
 
 
 class InsecureWarning(UserWarning):
@@ -122,7 +128,8 @@ class Peer(NamedTuple):
     """How a client connects.
 
     Attributes:
-        token: The secret that the server has in its `--token-file`.
+        token: The secret that the server has in its `--token-file`, or has drawn; with
+            `None` the file of a server of the same user is looked for.
         tls: What checks the server's certificate; `None` for what the address says.
     """
 
@@ -144,8 +151,7 @@ def peer_of(
     if tls is not None and cafile is not None:
         raise ValueError("Pass tls or cafile, and not both of them.")
     if token_file is not None:
-        with open(token_file, "rb") as file:
-            token = file.read().strip()
+        token = secret_in(token_file, "token_file")
     secret = token.encode() if isinstance(token, str) else token
     if secret is not None and not secret:
         raise ValueError("The token must not be empty.")
@@ -201,7 +207,7 @@ def dial(
         for address in addresses:
             try:
                 return (*_ask(address, wants, peer), address)
-            except RefusedError:
+            except (RefusedError, SecretFileError):
                 raise
             except OSError as error:
                 problems.append(_explained(error, address, peer))
@@ -248,7 +254,7 @@ def _ask(
         keep_alive(sock, is_pool=True)
         sock = _encrypted(sock, address, peer)
         wire = Wire(sock, time.monotonic() + _TO_ANSWER)
-        return sock, _greeted(wire, wants, peer)
+        return sock, _greeted(wire, wants, peer, address)
     except BaseException:
         sock.close()
         raise
@@ -266,7 +272,9 @@ def _encrypted(
     return context.wrap_socket(sock, server_hostname=address.host)
 
 
-def _greeted(wire: Wire, wants: dict[str, Any], peer: Peer) -> dict[str, Any]:
+def _greeted(
+    wire: Wire, wants: dict[str, Any], peer: Peer, address: ServerAddress
+) -> dict[str, Any]:
     ours = new_nonce()
     wire.tell(
         {
@@ -283,15 +291,18 @@ def _greeted(wire: Wire, wants: dict[str, Any], peer: Peer) -> dict[str, Any]:
         has_token = bool(answer["token"])
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError("its greeting lacks a part") from error
-    token = peer.token if has_token else None
-    if token is not None:
+    token = peer.token
+    if token is None and has_token:  # That of a server of the same user.
+        found = find("token", address.host, address.port)
+        token = None if found is None else found.encode()
+    if token is not None and has_token:
         wants = {**wants, "proof": proof_of(token, b"client", greeting)}
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         # A server that refuses may have closed already; its reason is still there.
         wire.tell(wants)
     later = Wire(wire.sock, time.monotonic() + _TO_OPEN)
     facts = _unrefused(later.hear(MOST_MESSAGE))
-    if peer.token is not None and not _proves(peer.token, greeting, facts):
+    if token is not None and not _proves(token, greeting, facts):
         raise ProtocolError(
             "it does not know the token, so it is not the server that was meant"
         )

@@ -31,6 +31,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -40,6 +41,7 @@ import numpy as np
 
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.remote.dm_env_rpc_tensors import INVALID, NOT_FOUND, RefusedError, Wire
+from envkit.remote.guesses import Guesses
 from envkit.remote.hosted import (
     FullError,
     Host,
@@ -48,7 +50,14 @@ from envkit.remote.hosted import (
     flags_of,
     specs_of,
 )
-from envkit.remote.serving import Menu, Refusal, ServeOptions
+from envkit.remote.serving import (
+    Menu,
+    Refusal,
+    ServeOptions,
+    with_reachable_host,
+)
+from envkit.secret_files import ServerSecret
+from envkit.text import escaped
 
 __all__ = ["DmEnvRpcServer", "serve"]
 
@@ -140,12 +149,18 @@ class DmEnvRpcServer:
     Attributes:
         line: The protocol and the address, for people.
         address: The host and the port, with a colon between them.
+        token: What clients must know, drawn unless given; `None` if they need not.
+        invitation: The metadata for clients that do not find a drawn token.
     """
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         """Makes each environment once, for its specs, and listens."""
         _require()
         self._menu, self._options = menu, options
+        self._secret = ServerSecret("token", options.token)
+        self.token = self._secret.data
+        # Each wrong guess that waits holds one of the threads of streams.
+        self._guesses = Guesses(most_waiting=_LEAVING // 2)
         self._hosts: dict[str, Host] = {}
         self._wires: dict[str, Wire] = {}
         self._worlds: dict[str, _World] = {}
@@ -161,13 +176,24 @@ class DmEnvRpcServer:
                 self._hosts[offer.name] = host
                 self._wires[offer.name] = Wire(host.env_spec)
             self._server, port = self._listening()
+            self._secret.publish((options.host, port))
         except BaseException:
             self._close_hosts()
             raise
         name = f"[{options.host}]" if ":" in options.host else options.host
         self.address = f"{name}:{port}"
         self.line = f"dm_env_rpc: {self.address}"
+        self.invitation = self._invitation()
         self._server.start()
+
+    def _invitation(self) -> str:
+        if not self._secret.is_drawn:
+            return ""
+        address = with_reachable_host(self.address, self._options.host)
+        return (
+            f"other users, machines and libraries connect with {address} and the "
+            f"metadata [('authorization', 'Bearer {self._secret.text}')]"
+        )
 
     def ended(self) -> str | None:
         """Returns why it has ended; it ends only when it is closed."""
@@ -178,6 +204,7 @@ class DmEnvRpcServer:
         if self._is_closed:
             return
         self._is_closed = True
+        self._secret.close()
         with self._lock:
             streams = list(self._streams)
         for stream in streams:
@@ -233,11 +260,13 @@ class DmEnvRpcServer:
         """Answers the requests of one stream."""
         import grpc
 
-        if not self._is_known(context):
+        peer = escaped(context.peer())
+        if not self._is_known(context, peer):
             context.abort(
                 grpc.StatusCode.UNAUTHENTICATED,
                 "The metadata 'authorization' must be 'Bearer TOKEN', with the token.",
             )
+        _LOGGER.info("%s connected", peer)
         stream = _Stream(self, requests)
         with self._lock:
             self._streams.add(stream)
@@ -250,15 +279,26 @@ class DmEnvRpcServer:
         if reason is not None:
             context.abort(grpc.StatusCode.UNAVAILABLE, reason)
 
-    def _is_known(self, context: Any) -> bool:
-        if self._options.token is None:
+    def _is_known(self, context: Any, peer: str) -> bool:
+        """Returns whether a client knows the token; a wrong guess takes a while."""
+        if self.token is None:
             return True
-        wanted = b"Bearer " + self._options.token
         given = dict(context.invocation_metadata()).get("authorization", "")
         given = (
             given if isinstance(given, bytes) else given.encode("latin-1", "replace")
         )
-        return hmac.compare_digest(given, wanted)
+        if hmac.compare_digest(given, b"Bearer " + self.token):
+            return True
+        why = "the token is wrong" if given else "it has given no token"
+        _LOGGER.warning("%s was refused: %s", peer, why)
+        if given:
+            with self._guesses.late(peer.rpartition(":")[0]) as seconds:
+                time.sleep(seconds)
+        return False
+
+    def hide(self, text: str) -> str:
+        """Returns a message for a client without values that `--arg` has given."""
+        return self._menu.hide(text)
 
     # Worlds.
 
@@ -266,10 +306,11 @@ class DmEnvRpcServer:
         """Makes a world, and returns its name."""
         offer = self._menu.find(str(settings.pop("environment", "")))
         seed = settings.pop("seed", None)
-        arguments = offer.check_arguments(settings)
+        allowed = self._options.allow_arg
+        arguments = offer.check_arguments(settings, allowed)
         if seed is not None:
             with contextlib.suppress(Refusal):  # Otherwise it is for the first reset.
-                arguments |= offer.check_arguments({"seed": seed})
+                arguments |= offer.check_arguments({"seed": seed}, allowed)
                 seed = None
         host = self._hosts[offer.name]
         hosted = self._entered(host, arguments)
@@ -435,14 +476,14 @@ class _Stream:
                 response, INVALID, f"A request must be an EnvironmentRequest: {error}"
             )
         except RefusedError as error:
-            _refuse(response, error.code, error.message)
+            _refuse(response, error.code, self._server.hide(error.message))
         except Refusal as error:
-            _refuse(response, INVALID, str(error))
+            _refuse(response, INVALID, self._server.hide(str(error)))
         except FullError as error:
             _refuse(response, _FULL, str(error))
         except BaseException as error:  # Code of an environment may raise anything.
             kind = type(error).__name__
-            _refuse(response, _INTERNAL, f"{kind}: {error}")
+            _refuse(response, _INTERNAL, self._server.hide(f"{kind}: {error}"))
         return response.SerializeToString()  # type: ignore[no-any-return]  # bytes
 
     # What each request does.

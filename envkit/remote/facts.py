@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from envkit.errors import ConstructorError
 from envkit.provenance import VersionWarning, envkit_version
 from envkit.remote.protocol import PROTOCOL
+from envkit.text import escaped
 
 __all__ = ["Fact", "Facts"]
 
@@ -86,4 +87,4 @@ class Facts:
                     f"same {what}: {first.said.get(key)!s:.80} and "
                     f"{fact.said.get(key)!s:.80}."
                 )
-        return tuple(found)
+        return tuple(map(escaped, found))

@@ -17,6 +17,7 @@ from typing import Any
 
 from envkit.errors import EnvkitError
 from envkit.parallel.system.guardian import Guardian
+from envkit.text import escaped
 
 __all__ = ["LaunchError", "Launched"]
 
@@ -144,7 +145,7 @@ class Launched:
             data = os.pread(self._errors.fileno(), _TAIL, max(0, size - _TAIL))
             text = data.decode(errors="replace").strip()
             if text:
-                return f" It has said: {text}"
+                return f" It has said: {escaped(text)}"
         return ""
 
     def close(self) -> None:

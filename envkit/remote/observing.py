@@ -23,6 +23,7 @@ from envkit.remote.protocol import (
     message_of,
     specs_from_plain,
 )
+from envkit.text import escaped
 from envkit.time_step import TimeStep
 
 __all__ = ["Observed", "observe"]
@@ -152,7 +153,8 @@ class Observed:
         self._link.want(self._head)
         if self._kind == SHOWN:
             return self._structure.unflatten(body)  # type: ignore[no-any-return]
-        self._reason = str(message_of(body[0]).get("end", "the server has left"))
+        reason = message_of(body[0]).get("end", "the server has left")
+        self._reason = escaped(str(reason))
         return None
 
     def close(self) -> None:

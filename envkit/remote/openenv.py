@@ -21,6 +21,7 @@ OpenEnv's own package is not needed here, nor imported.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hmac
 import importlib.util
@@ -31,9 +32,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from envkit.errors import MissingDependencyError
+from envkit.remote.guesses import Guesses
 from envkit.remote.openenv_site import Site
-from envkit.remote.serving import Menu, ServeOptions
+from envkit.remote.serving import Menu, ServeOptions, with_reachable_host
 from envkit.remote.web_pages import is_json, web_page_refusal
+from envkit.secret_files import ServerSecret
+from envkit.text import escaped
 
 __all__ = ["OpenEnvServer", "serve"]
 
@@ -60,12 +64,17 @@ class OpenEnvServer:
         line: The protocol and the address, for people.
         url: The address that clients take; of several environments each is below it,
             at its name.
+        token: What clients must know, drawn unless given; `None` if they need not.
+        invitation: The address for clients that do not find a drawn token.
     """
 
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         """Makes an environment of each kind, for its specs, and listens."""
         _require()
         self._options = options
+        self._secret = ServerSecret("token", options.token)
+        self.token = self._secret.data
+        self._guesses = Guesses()
         self._reason: str | None = None
         self._is_closing = False
         with contextlib.ExitStack() as stack:
@@ -74,7 +83,9 @@ class OpenEnvServer:
                 self._sites.append(Site(offer, options))
                 stack.callback(self._sites[-1].close)
             self._socket = _listening(options)
+            stack.callback(self._socket.close)
             self._server = self._made_server()
+            self._secret.publish(self._socket.getsockname())
             stack.pop_all()
         port = self._socket.getsockname()[1]
         scheme = "http" if options.tls is None else "https"
@@ -82,11 +93,22 @@ class OpenEnvServer:
         self.url = f"{scheme}://{name}:{port}"
         urls = [f"{self.url}/{site.offer.name}" for site in self._sites]
         self.line = f"openenv: {' '.join(urls) if len(urls) > 1 else self.url}"
+        self.invitation = self._invitation(urls[0] if len(urls) > 1 else self.url)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(
             target=self._run, daemon=True, name="envkit-openenv"
         )
         self._thread.start()
+
+    def _invitation(self, url: str) -> str:
+        if not self._secret.is_drawn:
+            return ""
+        token = self._secret.text
+        scheme, _, place = with_reachable_host(url, self._options.host).partition("://")
+        return (
+            f"other users, machines and libraries connect with {scheme}://token:{token}"
+            f"@{place}, or the header 'Authorization: Bearer {token}'"
+        )
 
     def ended(self) -> str | None:
         """Returns why it has ended, `None` as long as it serves."""
@@ -106,6 +128,7 @@ class OpenEnvServer:
         self._thread.join(_GRACE + 5)
         for site in self._sites:
             site.close()
+        self._secret.close()
         self._socket.close()
 
     def __enter__(self) -> OpenEnvServer:
@@ -183,7 +206,8 @@ class OpenEnvServer:
                 for site in self._sites
             ]
         app: Any = Starlette(routes=routes, exception_handlers={404: nothing_there})
-        if self._options.token is None:
+        app = _logged(app)
+        if self.token is None:
             return _without_web_pages(app, self._options.host)
         return self._guarded(app)
 
@@ -193,18 +217,28 @@ class OpenEnvServer:
         from starlette.responses import JSONResponse
         from starlette.websockets import WebSocket
 
-        assert self._options.token is not None  # it is called for that
-        wanted = b"Bearer " + self._options.token
+        token = self.token
+        assert token is not None  # it is called for that
         refusal = JSONResponse(
-            {"detail": "The header 'Authorization: Bearer TOKEN' must have the token."},
+            {
+                "detail": "The header 'Authorization: Bearer TOKEN' must have the "
+                "token, or the address: http://token:TOKEN@HOST:PORT."
+            },
             401,
         )
 
         async def guarded(scope: Any, receive: Any, send: Any) -> None:
-            given = HTTPConnection(scope).headers.get("authorization", "")
-            if hmac.compare_digest(given.encode("latin-1"), wanted):
+            given = _token_in(HTTPConnection(scope).headers)
+            if given is not None and hmac.compare_digest(given, token):
                 await app(scope, receive, send)
-            elif scope["type"] == "websocket":
+                return
+            client = _client_of(scope)
+            why = "it has given no token" if given is None else "the token is wrong"
+            _LOGGER.warning("%s was refused: %s", client, why)
+            if given is not None:
+                with self._guesses.late(client.rpartition(":")[0]) as seconds:
+                    await asyncio.sleep(seconds)
+            if scope["type"] == "websocket":
                 websocket = WebSocket(scope, receive, send)
                 await websocket.receive()
                 await websocket.send_denial_response(refusal)
@@ -228,6 +262,7 @@ def _without_web_pages(app: Any, bound: str) -> Any:
         if reason is None:
             await app(scope, receive, send)
             return
+        _LOGGER.warning("%s was refused: %s", _client_of(scope), escaped(reason))
         refusal = JSONResponse({"detail": reason}, status)
         if scope["type"] == "websocket":
             websocket = WebSocket(scope, receive, send)
@@ -248,6 +283,46 @@ def _no_json(headers: Any) -> str | None:
     if is_json(kind) or not (kind or has_body):
         return None
     return f"The header Content-Type must be application/json, got {kind[:80]!r}."
+
+
+def _logged(app: Any) -> Any:
+    """Returns the application with a line in the log for each client."""
+
+    async def logged(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket" or scope.get("method") == "POST":
+            what = scope.get("method", "a session by")
+            _LOGGER.info("%s asks for %s %s", _client_of(scope), what, _path_of(scope))
+        await app(scope, receive, send)
+
+    return logged
+
+
+def _client_of(scope: Any) -> str:
+    host, port = scope.get("client") or ("?", 0)
+    return f"{host}:{port}"
+
+
+def _path_of(scope: Any) -> str:
+    return escaped(scope["path"][:80])
+
+
+def _token_in(headers: Any) -> bytes | None:
+    """Returns the token in the header `Authorization`; `None` if there is none.
+
+    OpenEnv's own client sends no header of its users', but their address may have a
+    name and a password, which become one of the scheme `Basic`: the password is it.
+    A browser adds that header to the requests of other sites' pages, too, which name
+    their site.
+    """
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip().encode("latin-1")
+    if scheme.lower() != "basic" or "origin" in headers:
+        return None
+    try:
+        return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
+    except ValueError:  # binascii.Error is one, too.
+        return None
 
 
 def _listening(options: ServeOptions) -> socket.socket:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,13 @@ class RefusedError(Exception):
         """Returns what the client is told."""
         data: dict[str, Any] = {"message": self.message, "code": self.code}
         return data if self.errors is None else {**data, "errors": self.errors}
+
+    def hidden(self, hide: Callable[[str], str]) -> RefusedError:
+        """Returns the error as it may be told, where `hide` removes what may not be."""
+        errors = self.errors and [
+            {**one, "msg": hide(str(one.get("msg", "")))} for one in self.errors
+        ]
+        return RefusedError(self.code, hide(self.message), errors)
 
 
 def invalid(place: list[str], message: str) -> RefusedError:

@@ -27,6 +27,7 @@ from envkit.remote.openenv_messages import (
 )
 from envkit.remote.serving import Offer, ServeOptions
 from envkit.specs.json_schema import EXACT_SCHEMA
+from envkit.text import escaped
 
 __all__ = ["Site"]
 
@@ -90,7 +91,8 @@ class Site:
             async def answer(request: Any) -> Any:
                 try:
                     return JSONResponse(await work(await self._body(request)))
-                except RefusedError as error:
+                except RefusedError as refused:
+                    error = refused.hidden(self.offer.hide)
                     status = _STATUS.get(error.code, 500)
                     detail = error.errors or error.message
                     return JSONResponse({"detail": detail, **error.data()}, status)
@@ -144,7 +146,8 @@ class Site:
                     found = await self._once(
                         lambda _, env: task_answer(env, method, given)
                     )
-                except RefusedError as error:
+                except RefusedError as refused:
+                    error = refused.hidden(self.offer.hide)
                     return JSONResponse(
                         {"detail": error.errors or error.message},
                         _STATUS.get(error.code, 500),
@@ -305,7 +308,10 @@ class Site:
             hosted = self._enter()
             await self._made(hosted)
             await self._converse(connection, hosted, session)
-        except RefusedError as error:
+        except RefusedError as refused:
+            error = refused.hidden(self.offer.hide)
+            told = escaped(error.message[:200])
+            _LOGGER.warning("%s:%s was refused: %s", *websocket.client, told)
             await connection.send({"type": "error", "data": error.data()})
         except asyncio.CancelledError:
             if not self.is_closing:
@@ -345,7 +351,8 @@ class Site:
                         "'step', 'state' and 'close'.",
                     )
             except RefusedError as error:
-                answer = {"type": "error", "data": error.data()}
+                hidden = error.hidden(self.offer.hide)
+                answer = {"type": "error", "data": hidden.data()}
             if not await connection.send(answer):
                 return
 

@@ -37,6 +37,7 @@ from envkit.plain_specs import plain_spec, spec_from_plain
 from envkit.provenance import dumped, from_plain, loaded, to_plain
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.text import escaped
 
 __all__ = [
     "MAGIC",
@@ -82,6 +83,10 @@ _MOST_TEXT = 20_000
 
 class ProtocolError(EnvkitError, ConnectionError):
     """The other end says what the protocol does not have."""
+
+    def __init__(self, message: str = "") -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
 
 
 class Greeting(NamedTuple):
@@ -354,7 +359,9 @@ def failure_from_plain(data: Any, host: str) -> RemoteFailure:
         ProtocolError: It is none.
     """
     try:
-        texts = [str(data[key]) for key in ("kind", "command", "type", "message")]
+        texts = [
+            escaped(str(data[key])) for key in ("kind", "command", "type", "message")
+        ]
         kind, command, type_name, message = texts
         # Only what Python has of that name; no class is looked up elsewhere.
         known = _KNOWN.get(type_name)
@@ -365,7 +372,7 @@ def failure_from_plain(data: Any, host: str) -> RemoteFailure:
             command=command,
             type_name=type_name,
             message=message,
-            traceback=str(data["traceback"]),
+            traceback=escaped(str(data["traceback"])),
             pickled=None if known is None else made.pickled,
             pid=int(data["pid"]),
             host=host,

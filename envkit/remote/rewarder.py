@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.remote.web_pages import web_page_refusal
-from envkit.text import counted
+from envkit.text import counted, escaped
 
 __all__ = [
     "JOYSTICK",
@@ -65,6 +65,10 @@ _PATIENCE = 2.0
 
 class RewarderError(EnvkitError, ConnectionError):
     """A connection to a rewarder was refused or lost, or broke the protocol."""
+
+    def __init__(self, message: str = "") -> None:
+        # The text may be the other end's, and terminals obey control characters.
+        super().__init__(escaped(message))
 
 
 class Message(NamedTuple):
@@ -525,7 +529,8 @@ class RewarderLink:
             try:
                 self._connection.send(packed(method, body, own))
             except (OSError, WebSocketException) as error:
-                raise self._lost(error) from error
+                # Its text may have the other end's.
+                raise self._lost(error) from None
         return number
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import logging
 import os
 import select
 import socket
@@ -28,6 +29,7 @@ from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
+from envkit.remote.guesses import Guesses
 from envkit.remote.protocol import (
     MAGIC,
     MOST_BEFORE,
@@ -42,13 +44,21 @@ from envkit.remote.protocol import (
     new_nonce,
     proof_of,
 )
-from envkit.remote.serving import Menu, Refusal, ServeOptions
+from envkit.remote.serving import (
+    Menu,
+    Refusal,
+    ServeOptions,
+    with_reachable_host,
+)
 from envkit.remote.session import Session
 from envkit.remote.session_process import SessionProcess
 from envkit.remote.wanted import Wanted, wanted_by
-from envkit.text import counted
+from envkit.secret_files import ServerSecret
+from envkit.text import counted, escaped, first_line
 
 __all__ = ["Server", "serve"]
+
+_LOGGER = logging.getLogger(__name__)
 
 # Seconds for a connection to say who it is, and how many may be about it.
 _TO_PROVE, _MOST_STRANGERS = 10.0, 64
@@ -57,6 +67,10 @@ _GLANCE = 0.25
 _MOST_CRASHED = 64
 # How long environments have to end what they are doing when the server stops.
 _GRACE = 10.0
+
+
+class _WrongTokenError(Refusal):
+    """A client has guessed at the token."""
 
 
 def serve(menu: Menu, options: ServeOptions) -> Server:
@@ -78,6 +92,8 @@ class Server:
     Attributes:
         line: Which environments it serves, and where.
         address: Where clients find it.
+        token: What clients must know, drawn unless given; `None` if they need not.
+        invitation: The call for clients that do not find a drawn token.
     """
 
     def __init__(
@@ -101,12 +117,21 @@ class Server:
         self._options = options
         self._resume = resume
         self._to_prove = to_prove
+        self._secret = ServerSecret("token", options.token)
+        self.token = self._secret.data
+        self._guesses = Guesses()
         self._listener = _listener(options.host, _port(options))
+        try:
+            self._secret.publish(self._listener.getsockname())
+        except BaseException:
+            self._listener.close()
+            raise
         host, port = self._listener.getsockname()[:2]
         host = options.host if options.host not in ("", "0.0.0.0", "::") else host
         scheme = "tcp" if options.tls is None else "tls"
         self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         self.line = f"envkit serves {', '.join(menu.names)} at {self.address}"
+        self.invitation = self._invitation()
         self._lock = threading.Lock()
         self._strangers: dict[socket.socket, float] = {}
         self._sessions: dict[str, Session | SessionProcess] = {}
@@ -131,6 +156,16 @@ class Server:
             target=self._listen, name="envkit-serve-door", daemon=True
         )
         self._door.start()
+
+    def _invitation(self) -> str:
+        if not self._secret.is_drawn:
+            return ""
+        address = with_reachable_host(self.address, self._options.host)
+        name = "" if len(self._menu.offers) == 1 else f"/{self._menu.names[0]}"
+        return (
+            "other users and machines connect with "
+            f'envkit.connect("{address}{name}", token="{self._secret.text}")'
+        )
 
     def _note_fork(self) -> None:
         self._forked.append(os.getppid())
@@ -157,6 +192,7 @@ class Server:
             threads[0].join(max(0.0, deadline - time.monotonic()))
         for session in sessions:
             session.cut()
+        self._secret.close()
         self._listener.close()
         self._guardian.dismiss()
 
@@ -213,6 +249,7 @@ class Server:
 
     def _meet(self, sock: socket.socket) -> None:
         original = sock
+        peer = _peer_of(sock)
         try:
             keep_alive(sock, is_pool=False)
             wire = Wire(sock, time.monotonic() + self._to_prove)
@@ -227,17 +264,19 @@ class Server:
                     wire.sock = sock
                 greeting, wants = self._greet(wire)
             except Refusal as refusal:
-                self._refuse(sock, str(refusal))
+                if isinstance(refusal, _WrongTokenError):
+                    self._delay(sock, peer)
+                self._refuse(sock, str(refusal), peer)
                 return
             finally:
                 with self._lock:
                     was_known = self._strangers.pop(original, None) is not None
-            if was_known and self._admit(sock, wire, greeting, wants):
+            if was_known and self._admit(sock, wire, greeting, wants, peer):
                 # It belongs to a session, or to what it shows.
                 sock = original = None  # type: ignore[assignment]
         except (OSError, ProtocolError, ValueError) as error:
             if sock is not None:
-                self._refuse(sock, str(error))
+                self._refuse(sock, str(error), peer)
         finally:
             for each in (sock, original):
                 if each is not None:
@@ -270,7 +309,7 @@ class Server:
             )
         nonce = _nonce(said.get("nonce"))
         greeting = Greeting(nonce, new_nonce())
-        token = self._options.token
+        token = self.token
         wire.tell(
             {
                 "protocol": list(PROTOCOL),
@@ -285,15 +324,24 @@ class Server:
             if not isinstance(proof, str) or not hmac.compare_digest(
                 proof.encode(), proof_of(token, b"client", greeting).encode()
             ):
+                if proof:
+                    raise _WrongTokenError("The token is not the one of this server.")
                 raise Refusal(
-                    "The token is not the one of this server."
-                    if proof
-                    else "This server has a token, and the client has given none: "
+                    "This server has a token, and the client has given none: "
                     "connect(..., token=...)."
                 )
         return greeting, wants
 
-    def _refuse(self, sock: socket.socket, reason: str) -> None:
+    def _delay(self, sock: socket.socket, peer: str) -> None:
+        """Waits before a wrong guess is answered, unless its client leaves."""
+        with self._guesses.late(peer.rpartition(":")[0]) as seconds:
+            poller = select.poll()
+            poller.register(sock, getattr(select, "POLLRDHUP", 0))
+            poller.poll(1000 * seconds)
+
+    def _refuse(self, sock: socket.socket, reason: str, peer: str) -> None:
+        reason = self._menu.hide(reason)
+        _LOGGER.warning("%s was refused: %s", peer, escaped(first_line(reason)))
         with contextlib.suppress(OSError, ValueError):
             sock.settimeout(1.0)
             sock.sendall(b"".join(frame_of({"refused": reason})))
@@ -305,22 +353,28 @@ class Server:
                 pass
 
     def _admit(
-        self, sock: socket.socket, wire: Wire, greeting: Greeting, wants: dict[str, Any]
+        self,
+        sock: socket.socket,
+        wire: Wire,
+        greeting: Greeting,
+        wants: dict[str, Any],
+        peer: str,
     ) -> bool:
         """Does what a connection wants; returns True if that has taken the socket."""
-        token = self._options.token
+        token = self.token
         proof = {} if token is None else {"proof": proof_of(token, b"server", greeting)}
         try:
             if "resume" in wants:
-                return self._take_up(sock, wire, proof, wants["resume"])
+                return self._take_up(sock, wire, proof, wants["resume"], peer)
             if "observe" in wants:
-                return self._observe(sock, proof, wants["observe"])
+                return self._observe(sock, proof, wants["observe"], peer)
             if "list" in wants:
+                _LOGGER.info("%s asked for the list of environments", peer)
                 wire.tell({**proof, "environments": self._listed()})
                 return False
-            return self._open(sock, wire, proof, wants.get("open"))
+            return self._open(sock, wire, proof, wants.get("open"), peer)
         except Refusal as refusal:
-            self._refuse(sock, str(refusal))
+            self._refuse(sock, str(refusal), peer)
             return False
 
     def _listed(self) -> list[dict[str, Any]]:
@@ -330,7 +384,12 @@ class Server:
         ]
 
     def _open(
-        self, sock: socket.socket, wire: Wire, proof: dict[str, Any], said: Any
+        self,
+        sock: socket.socket,
+        wire: Wire,
+        proof: dict[str, Any],
+        said: Any,
+        peer: str,
     ) -> bool:
         wanted = wanted_by(said, self._menu, self._options)
         with self._lock:
@@ -355,6 +414,8 @@ class Server:
             except OSError:
                 session.discard()
                 raise
+            count = counted(len(wanted.names), "environment")
+            _LOGGER.info("%s opened the session %s of %s", peer, session.id, count)
             session.serve(sock)
         finally:
             with self._lock:
@@ -434,7 +495,12 @@ class Server:
         return session
 
     def _take_up(
-        self, sock: socket.socket, wire: Wire, proof: dict[str, Any], said: Any
+        self,
+        sock: socket.socket,
+        wire: Wire,
+        proof: dict[str, Any],
+        said: Any,
+        peer: str,
     ) -> bool:
         session = self._known(said)
         secret = str(said.get("secret"))
@@ -444,15 +510,19 @@ class Server:
         if not session.take_up(sock, said):
             self._known(said)
             raise Refusal("The session has ended.")
+        _LOGGER.info("%s took up the session %s", peer, session.id)
         return True
 
-    def _observe(self, sock: socket.socket, proof: dict[str, Any], said: Any) -> bool:
+    def _observe(
+        self, sock: socket.socket, proof: dict[str, Any], said: Any, peer: str
+    ) -> bool:
         if not self._options.observers:
             raise Refusal("This server lets nothing observe (--observers N).")
         if isinstance(said, dict) and not said.get("session"):
             said = {"session": self._only_session()}
         session = self._known(said)
         session.observe(sock, proof)
+        _LOGGER.info("%s observes the session %s", peer, session.id)
         return True
 
     def _only_session(self) -> str:
@@ -478,6 +548,15 @@ def _nonce(text: Any) -> bytes:
     if len(nonce) != NONCE:
         raise Refusal(f"nonce must be {NONCE} bytes in hexadecimal digits.")
     return nonce
+
+
+def _peer_of(sock: socket.socket) -> str:
+    """Returns where a connection comes from, for the log."""
+    try:
+        host, port = sock.getpeername()[:2]
+    except OSError:  # It has left already.
+        return "a client that has left"
+    return f"{host}:{port}"
 
 
 def _port(options: ServeOptions) -> int:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
+import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from envkit.errors import EnvkitError
 from envkit.provenance import version_of, without_version
 from envkit.registry import Constructor, constructor, load, make, suggestion
+from envkit.secret_files import DRAW, Draw
+from envkit.text import listed
 
 __all__ = [
     "Menu",
@@ -27,6 +30,7 @@ __all__ = [
     "check_exposure",
     "is_loopback",
     "pool_of",
+    "with_reachable_host",
 ]
 
 # Where a restart policy is, for environments in processes; a string, because only a
@@ -48,7 +52,8 @@ class ServeOptions(NamedTuple):
     Attributes:
         host: The address to listen at; the machine itself alone unless told.
         port: The port; 0 for any that is free, `None` for the usual one of a protocol.
-        token: What clients have to know; `None` if they need not.
+        token: What clients have to know; a drawn one unless told, and `None` lets in
+            everyone who reaches the port.
         tls: What encrypts connections; `None` for connections in the clear.
         num_workers: How many worker processes a session's environments run in; `None`
             for the process of the session, or threads of the server itself.
@@ -61,7 +66,10 @@ class ServeOptions(NamedTuple):
         idle_timeout: Seconds after which a session ends that asks nothing.
         observers: How many connections may watch a session.
         allow_call: The names that `call` may name.
-        observer_token: What viewers have to know that only watch, by `--vnc`.
+        allow_arg: The arguments of environments that clients may give.
+        password: What viewers have to know, by `--vnc` and `--universe`: 8 characters
+            of it count. A drawn one unless told, and `None` for none.
+        observer_password: What viewers have to know that only watch, by `--vnc`.
         hz: The steps in a second, by `--vnc`; 0 if each waits for a key, and `None` for
             the environment's own pace.
         cert: The file of the certificate in `tls`, for libraries that take no context.
@@ -70,7 +78,7 @@ class ServeOptions(NamedTuple):
 
     host: str = "127.0.0.1"
     port: int | None = None
-    token: bytes | None = None
+    token: bytes | Draw | None = DRAW
     tls: ssl.SSLContext | None = None
     num_workers: int | None = None
     recover: str | None = None
@@ -79,7 +87,9 @@ class ServeOptions(NamedTuple):
     idle_timeout: float = 600.0
     observers: int = 0
     allow_call: tuple[str, ...] = ()
-    observer_token: bytes | None = None
+    allow_arg: tuple[str, ...] = ()
+    password: str | Draw | None = DRAW
+    observer_password: str | None = None
     hz: float | None = None
     cert: str | None = None
     key: str | None = None
@@ -91,9 +101,13 @@ class Service(Protocol):
 
     Attributes:
         line: What the command prints when it listens: the protocol and the address.
+        invitation: How clients connect that do not find the secret: those of other
+            users, on other machines, and of other makers. It has the secret in it; ""
+            if none was drawn.
     """
 
     line: str
+    invitation: str
 
     def ended(self) -> str | None:
         """Returns why it has ended unasked; `None` as long as it serves."""
@@ -157,12 +171,18 @@ class Offer:
             return (self.name,)
         return tuple(dict.fromkeys([self.name, self.id, without_version(self.id)]))
 
-    def check_arguments(self, arguments: Any) -> dict[str, Any]:
-        """Returns keyword arguments of a client, if the environment takes them.
+    def check_arguments(
+        self, arguments: Any, allowed: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Returns keyword arguments of a client, if it may give them.
+
+        Args:
+            arguments: What the client has sent.
+            allowed: The names of those that it may give.
 
         Raises:
-            Refusal: They are none, the server has set one of them, or the signature of
-                what makes the environment does not have it.
+            Refusal: They are none, the server has set one of them or does not allow it,
+                or the signature of what makes the environment does not have it.
         """
         if not isinstance(arguments, dict) or not all(
             isinstance(name, str) for name in arguments
@@ -171,23 +191,40 @@ class Offer:
         known = None
         for name in arguments:
             if name in self.arguments:
+                # Its value is the server's secret.
                 raise Refusal(
-                    f"{self.name} is served with {name}={self.arguments[name]!r:.80}, "
-                    "which a client cannot change: leave it out."
+                    f"{self.name} is served with a {name} of the server's, which a "
+                    "client cannot change: leave it out."
                 )
             if name in _COUNTS:
                 raise Refusal(
                     f"The argument {name!r} is not a client's to give: how many "
                     "environments there are is the session's num_envs."
                 )
+            if name not in allowed:
+                may = f"only {listed(allowed)}" if allowed else "no arguments"
+                raise Refusal(
+                    f"A client may give {may} here, not {name!r:.80}"
+                    " (envkit serve --allow-arg NAME)."
+                )
             known = self._signature() if known is None else known
             if name not in known:
-                takes = ", ".join(known) or "none"
                 raise Refusal(
                     f"{self.name} has no argument {name!r:.80}."
-                    f"{suggestion(name, known)} It takes: {takes}."
+                    f"{suggestion(name, known)} It takes: {listed(known)}."
                 )
         return dict(arguments)
+
+    def hide(self, text: str) -> str:
+        """Returns a message for a client without the values that `--arg` has given.
+
+        Example:
+            >>> Offer("CartPole", {"secret": "hush!"}).hide("'hush!' is wrong")
+            "'…' is wrong"
+        """
+        for value in _texts_in(self.arguments):
+            text = text.replace(value, "…")
+        return text
 
     def _signature(self) -> dict[str, inspect.Parameter]:
         """Returns the parameters that a client may give by name."""
@@ -255,6 +292,26 @@ class Offer:
         return env
 
 
+# Shorter values are no secrets, and messages have them for other reasons.
+_LEAST_HIDDEN = 4
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yields how the parts of an argument's value may stand in a message."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            yield from _texts_in(part)
+    elif isinstance(value, bytes):
+        yield from _texts_in(value.decode("utf-8", "replace"))
+    elif value is not None and not isinstance(value, bool):
+        text = str(value)
+        if len(text) >= _LEAST_HIDDEN:
+            # As it is, and as repr() escapes it.
+            yield from dict.fromkeys([text, repr(text)[1:-1]])
+
+
 def pool_of(
     recipes: Sequence[Constructor], num_workers: int | None, recover: str | None
 ) -> Any:
@@ -288,6 +345,12 @@ CartPole, corner.
     def names(self) -> list[str]:
         """What the environments are called."""
         return [offer.name for offer in self.offers]
+
+    def hide(self, text: str) -> str:
+        """Returns a message for a client without values that `--arg` has given."""
+        for offer in self.offers:
+            text = offer.hide(text)
+        return text
 
     def find(self, name: str) -> Offer:
         """Returns the environment of that name; "" if there is only one.
@@ -324,22 +387,48 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_exposure(options: ServeOptions) -> str | None:
-    """Refuses to be reached from elsewhere without a token.
+def with_reachable_host(address: str, host: str) -> str:
+    """Returns an address for clients of other machines, where a server listens to all.
+
+    Example:
+        >>> with_reachable_host("tcp://127.0.0.1:7600", "127.0.0.1")
+        'tcp://127.0.0.1:7600'
+    """
+    if host not in ("", "0.0.0.0", "::"):
+        return address
+    for part in ("0.0.0.0", "[::]"):
+        address = address.replace(part, socket.gethostname(), 1)
+    return address
+
+
+def check_exposure(
+    options: ServeOptions, kinds: Collection[str] = ("token",)
+) -> str | None:
+    """Refuses to be reached from elsewhere without a secret.
+
+    Args:
+        options: Where to listen.
+        kinds: Which secrets the protocols have: "token", "password", or both.
 
     Returns:
-        What is to be said of a token without TLS, `None` if nothing is.
+        What is to be said of servers without a secret, and of a secret without TLS;
+        `None` if nothing is.
 
     Raises:
         ValueError: Anyone who reaches the address could use the environments.
     """
+    secrets = {"token": options.token, "password": options.password}
+    missing = [kind for kind in kinds if secrets[kind] is None]
     if is_loopback(options.host):
-        return None
-    if options.token is None:
+        if not missing:
+            return None
+        flags = " and ".join(f"--no-{kind}" for kind in missing)
+        return f"{flags}: every account of this machine can use the environments."
+    if missing:
         raise ValueError(
             f"--host={options.host} lets other machines connect, and there is no "
-            "token, so anyone who reaches it could use the environments. Pass "
-            "--token-file=FILE, or leave --host out and reach it through a tunnel."
+            f"{missing[0]}, so anyone who reaches it could use the environments. Leave "
+            f"--no-{missing[0]} out, or leave --host out and reach it through a tunnel."
         )
     if options.tls is None:
         return (

@@ -166,10 +166,11 @@ class Session:
         """
         hello = self._runner.build()
         if isinstance(hello, RemoteFailure):
+            message = self._wanted.hide(hello.message)
             raise Refusal(
-                f"{hello.type_name}: {hello.message}"
+                f"{hello.type_name}: {message}"
                 if hello.type_name not in ("ValueError", "Refusal")
-                else hello.message
+                else message
             )
         try:
             return self._told(hello)
@@ -206,7 +207,9 @@ class Session:
             "host": socket.gethostname(),
             "clock": time.time_ns(),
             "names": list(dict.fromkeys(self._wanted.names)),
-            "provenance": provenance_of(envs[0])
+            "provenance": _without_arguments(
+                provenance_of(envs[0]), self._wanted.hidden
+            )
             if hasattr(type(envs[0]), "provenance")
             else None,
             "specs": specs,
@@ -558,7 +561,16 @@ class Session:
     def _tell_failure(self, rows: Sequence[int], failure: RemoteFailure) -> None:
         for row in rows:
             self._failures[row] = failure
-        self._tell({"raised": [*rows], "failure": plain_failure(failure)})
+        self._tell({"raised": [*rows], "failure": self._plain(failure)})
+
+    def _plain(self, failure: RemoteFailure) -> dict[str, Any]:
+        """Returns a failure as plain data, without values that the server has given."""
+        hide = self._wanted.hide
+        return plain_failure(
+            failure._replace(
+                message=hide(failure.message), traceback=hide(failure.traceback)
+            )
+        )
 
     def _tell(self, message: dict[str, Any]) -> None:
         assert self._link is not None
@@ -605,7 +617,7 @@ class Session:
             self._link.send(reply[1])
         for row in rows:
             if int(self._answered[row]) & RAISED and row in self._failures:
-                failure = plain_failure(self._failures[row])
+                failure = self._plain(self._failures[row])
                 self._tell({"raised": [row], "failure": failure})
         self._answer(rows)
 
@@ -655,7 +667,7 @@ class Session:
         problem = self._problem_with(request)
         if problem is not None:
             failure = RemoteFailure.of(problem, command=f"{request.method}()")
-            told = plain_failure(failure._replace(traceback=""))
+            told = self._plain(failure._replace(traceback=""))
             return [{"failure": {**told, "env": env}} for env in request.envs]
         try:
             if request.method == "replay":
@@ -665,7 +677,7 @@ class Session:
             # The arguments are the client's, and need not be what is asked for.
             raise ProtocolError(f"{request.method}(): {error}") from error
         return [
-            {"failure": plain_failure(result)}
+            {"failure": self._plain(result)}
             if isinstance(result, RemoteFailure)
             else {"value": plain_value(result)}
             for result in reply.results
@@ -701,6 +713,21 @@ class Session:
             + (f"It allows {listed(allowed)}" if allowed else "It allows nothing")
             + " (envkit serve --allow-call NAME)."
         )
+
+
+def _without_arguments(said: Any, names: frozenset[str]) -> Any:
+    """Returns plain data without the arguments of some names, wherever they are."""
+    if isinstance(said, list):
+        return [_without_arguments(each, names) for each in said]
+    if not isinstance(said, dict):
+        return said
+    found = {key: _without_arguments(each, names) for key, each in said.items()}
+    given = found.get("arguments")
+    if isinstance(given, dict):
+        found["arguments"] = {
+            name: value for name, value in given.items() if name not in names
+        }
+    return found
 
 
 def _capabilities(env: Any, info: dict[str, Any]) -> list[str]:

@@ -56,6 +56,7 @@ _OPTIONS = (
     "idle_timeout",
     "observers",
     "allow_call",
+    "allow_arg",
 )
 
 
@@ -340,9 +341,8 @@ def main(fd: int) -> None:
 
 
 def _session_of(job: dict[str, Any], forked: list[int], hosted: _Hosted) -> Session:
-    options = ServeOptions(
-        **{**job["options"], "allow_call": tuple(job["options"]["allow_call"])}
-    )
+    names = {key: tuple(job["options"][key]) for key in ("allow_call", "allow_arg")}
+    options = ServeOptions(**{**job["options"], **names})
     menu = Menu(
         [
             Offer(

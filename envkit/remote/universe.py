@@ -37,7 +37,15 @@ from envkit.desktop.person import play_name
 from envkit.desktop.server import DesktopServer
 from envkit.key_map import KeyMap, key_map
 from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderServer
-from envkit.remote.serving import Menu, Offer, Refusal, ServeOptions, Service
+from envkit.remote.serving import (
+    Menu,
+    Offer,
+    Refusal,
+    ServeOptions,
+    Service,
+    with_reachable_host,
+)
+from envkit.secret_files import DRAW
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array, NestedArray
 
@@ -63,7 +71,8 @@ def serve(menu: Menu, options: ServeOptions) -> Service:
     Args:
         menu: The environments, between which `v0.env.reset` chooses.
         options: Where to listen: the desktop at `port`, the rewarder 10,000 above. The
-            token is the password, of which VNC has 8 characters.
+            password is that of both, of which VNC has 8 characters; with `None` it is
+            the one that Universe's clients have unless told, which everyone knows.
     """
     return Remote(menu, options)
 
@@ -82,6 +91,8 @@ class Remote:
 
     Attributes:
         line: Where it listens, for people.
+        password: What clients must know.
+        invitation: The address for clients that do not find a drawn password.
         desktop: The server of pictures and keys.
         rewarder: The server of rewards and resets.
     """
@@ -89,8 +100,7 @@ class Remote:
     def __init__(self, menu: Menu, options: ServeOptions) -> None:
         """Makes the first environment of the menu, and listens."""
         self._menu = menu
-        token = options.token
-        password = _PASSWORD if token is None else token.decode("utf-8", "replace")
+        given = _PASSWORD if options.password is None else options.password
         self._offer = menu.offers[0]
         self._is_sync = False
         self._game = _Game(self._offer)
@@ -111,16 +121,18 @@ class Remote:
                 host=options.host,
                 port=desktop_port,
                 name=self._status.env_id,
-                password=password,
+                password=given,
                 on_event=self._on_event,
                 max_viewers=options.max_sessions,
             )
+            # A drawn one is found by the address of the desktop.
+            self.password = self.desktop.passwords[0] or ""
             try:
                 self.desktop.show(first)
                 self.rewarder = RewarderServer(
                     host=options.host,
                     port=rewarder_port,
-                    password=password,
+                    password=self.password,
                     on_reset=self._on_reset,
                     on_action=self._on_action,
                     tls=options.tls,
@@ -137,6 +149,13 @@ class Remote:
         host, port = self.desktop.address
         host = f"[{host}]" if ":" in host else host
         self.line = f"universe: vnc://{host}:{port}+{self.rewarder.address[1]}"
+        self.invitation = ""
+        if options.password is DRAW:
+            where = f"{self.line.partition(' ')[2]}?password={self.password}"
+            self.invitation = (
+                "other users, machines and libraries connect with "
+                f"{with_reachable_host(where, options.host)}"
+            )
         self._thread = threading.Thread(
             target=self._run, name=f"envkit universe {port}", daemon=True
         )
@@ -249,7 +268,8 @@ class Remote:
                 return
             _log.exception("The environment of %s has ended.", self.line)
             self._failure = f"{type(error).__name__}: {error}"
-            self.rewarder.close(f"The environment has raised {self._failure}")
+            told = self._menu.hide(self._failure)
+            self.rewarder.close(f"The environment has raised {told}")
         finally:
             self._game.close()
 

@@ -34,6 +34,7 @@ from envkit.desktop.protocol import DesktopError
 from envkit.errors import CallOrderError, ClosedError, SpecError, WorkerError
 from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderLink
 from envkit.remote.universe_story import ResetRefusedError, Story, Told
+from envkit.secret_files import SecretFileError, find
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.specs.special import ObjectSpec
@@ -203,7 +204,8 @@ class UniverseRemotes(AsyncEnvironment):
         Args:
             remotes: Their addresses: `"universe://host:5900+15900,other?password=..."`.
             env_id: The environment that the remotes are to run; theirs if not given.
-            password: Their password.
+            password: Their password. If none is given, that of remotes of the same user
+                on the same machine is found; else it is "openai", as in Universe.
             keys: Keys that are held as long as the action says so: a flag for each.
             actions: Another encoding of actions, of `envkit.desktop`.
             hz: How many steps a second the agent makes; by default what the remotes
@@ -223,7 +225,7 @@ class UniverseRemotes(AsyncEnvironment):
         self._tls = tls
         self._addresses, given = addresses_in(remotes)
         self._env_id = env_id if env_id is not None else given.get("env_id")
-        self._password = password or given.get("password", _PASSWORD)
+        self._password = password or given.get("password")
         self._hz, self._fps, self._observer = hz, fps, bool(observer)
         self._start_timeout = start_timeout
         self._encodings = tuple(encodings)
@@ -641,15 +643,18 @@ class _Row:
             with self._changed:
                 self._changed.wait_for(lambda: env._closed, 0.05 * 2**self._losses)
         while True:
+            password = self._password()
             try:
-                self._connect(max(0.1, deadline - time.monotonic()))
+                self._connect(max(0.1, deadline - time.monotonic()), password)
             except (DesktopError, RewarderError) as error:
                 pause = min(2 * attempt + 1, 10) / 4
                 attempt += 1
                 with self._changed:
                     is_over = time.monotonic() + pause > deadline
-                    # Another time the password would be no better.
-                    is_over |= isinstance(error, DesktopError) and error.refused
+                    # Another time the password would be no better, unless the remote
+                    # has drawn it meanwhile.
+                    refused = isinstance(error, DesktopError) and error.refused
+                    is_over |= refused and password == self._password()
                     if is_over or env._closed:
                         self.failure = error
                         self._begins = False
@@ -660,13 +665,25 @@ class _Row:
             else:
                 return
 
-    def _connect(self, timeout: float) -> None:
+    def _password(self) -> str:
+        """Returns the password of the remote, as far as it is known here."""
+        given, address = self._env._password, self.address
+        if given is not None:
+            return given
+        try:
+            found = find("password", address.host, address.desktop)
+        except SecretFileError as error:
+            _log.warning("%s", error)
+            found = None
+        return found or _PASSWORD
+
+    def _connect(self, timeout: float, password: str) -> None:
         env, address = self._env, self.address
         story = Story()
         desktop = DesktopClient(
             address.host,
             address.desktop,
-            password=env._password,
+            password=password,
             encodings=env._encodings,
             timeout=timeout,
         )
@@ -682,7 +699,7 @@ class _Row:
 
             rewarder = RewarderLink(
                 f"{host}:{address.rewarder}",
-                env._password,
+                password,
                 take,
                 observer=env._observer,
                 timeout=timeout,

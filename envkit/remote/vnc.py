@@ -22,7 +22,9 @@ from envkit.remote.serving import (
     ServeOptions,
     Service,
     is_loopback,
+    with_reachable_host,
 )
+from envkit.secret_files import DRAW
 from envkit.time_step import TimeStep
 
 __all__ = ["Shown", "serve"]
@@ -42,8 +44,8 @@ def serve(menu: Menu, options: ServeOptions) -> Service:
     Args:
         menu: The environments.
         options: Where to listen: the first environment at `port`, the others above it.
-            The token is the password, of which VNC has 8 characters; those who know the
-            `observer_token` observe.
+            Viewers need the password, of which VNC has 8 characters; those who know the
+            `observer_password` observe.
 
     Raises:
         ValueError: An environment has no pictures, or its actions no keys; or VNC is to
@@ -63,6 +65,7 @@ class _Shop:
 
     Attributes:
         line: Where they are, for people.
+        invitation: The password, if it was drawn.
         shown: The environments.
     """
 
@@ -77,6 +80,9 @@ class _Shop:
             self.close("")
             raise
         self.line = "\n".join(one.line for one in self.shown)
+        self.invitation = "\n".join(
+            filter(None, (one.invitation for one in self.shown))
+        )
 
     def ended(self) -> str | None:
         """Returns why one of them has ended unasked; `None` as long as all serve."""
@@ -95,6 +101,7 @@ class Shown:
 
     Attributes:
         line: Where it is, and its keys.
+        invitation: The password for viewers, if it was drawn.
         person: The person who plays.
     """
 
@@ -108,8 +115,8 @@ class Shown:
                 self._env,
                 host=options.host,
                 port=port,
-                password=_text(options.token),
-                observer_password=_text(options.observer_token),
+                password=options.password,
+                observer_password=options.observer_password,
                 name=self._name,
                 hz=options.hz,
                 max_viewers=1 + (options.observers or _OBSERVERS),
@@ -126,6 +133,13 @@ class Shown:
         host, port = self.person.address
         host = f"[{host}]" if ":" in host else host
         self.line = f"vnc: vnc://{host}:{port} shows {self._name}; {self._how()}"
+        self.invitation = ""
+        if options.password is DRAW:
+            where = with_reachable_host(f"{host}:{port}", options.host)
+            self.invitation = (
+                f"viewers of {self._name} at {where} need the password "
+                f"{self.person.password}"
+            )
         self._thread = threading.Thread(
             target=self._run, name=f"envkit vnc {port}", daemon=True
         )
@@ -178,10 +192,6 @@ class Shown:
                     f"{self._name}: episode {episode}, return {earned:g}"
                 )
                 episode += 1
-
-
-def _text(token: bytes | None) -> str | None:
-    return None if token is None else token.decode("utf-8", "replace")
 
 
 def _total(time_step: TimeStep) -> float:

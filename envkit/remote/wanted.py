@@ -25,6 +25,8 @@ class Wanted(NamedTuple):
         seeds: What environments are seeded with before their first reset.
         rings: Whether each row is answered as soon as it is done.
         make_pool: Makes all of them as one pool; `None` where each is made alone.
+        hide: Removes values that the server has given from messages.
+        hidden: The names of the arguments that the server has given.
     """
 
     constructors: tuple[EnvConstructor, ...]
@@ -34,6 +36,8 @@ class Wanted(NamedTuple):
     seeds: tuple[Any, ...] = ()
     rings: bool = False
     make_pool: Callable[[], Any] | None = None
+    hide: Callable[[str], str] = str
+    hidden: frozenset[str] = frozenset()
 
 
 def wanted_by(said: Any, menu: Menu, options: ServeOptions) -> Wanted:
@@ -59,7 +63,7 @@ def wanted_by(said: Any, menu: Menu, options: ServeOptions) -> Wanted:
             given = value_of(arguments)
         except ProtocolError as error:
             raise Refusal(str(error)) from error
-        given = offer.check_arguments(given)
+        given = offer.check_arguments(given, options.allow_arg)
         if len(makers) + count > most:
             raise Refusal(
                 f"A session may have {counted(most, 'environment')} here "
@@ -86,6 +90,8 @@ def wanted_by(said: Any, menu: Menu, options: ServeOptions) -> Wanted:
         tuple(seeds),
         bool(said.get("rings")),
         _pool_of(kinds, options),
+        menu.hide,
+        frozenset().union(*(offer.arguments for offer, _, _ in kinds)),
     )
 
 

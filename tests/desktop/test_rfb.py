@@ -170,6 +170,25 @@ def test_a_client_is_told_why_it_is_refused(given_password, text, message_of):
         DesktopClient(host, port, password="secret").close()
 
 
+def test_a_password_is_drawn_that_clients_of_the_same_user_find(message_of):
+    with DesktopServer() as server, DesktopServer() as other:
+        password, observing = server.passwords
+        assert (8, None) == (len(password), observing)
+        assert password != other.passwords[0]
+        DesktopClient(*server.address).close()
+        DesktopClient("localhost", server.address[1], password=password).close()
+        message = message_of(
+            DesktopError, lambda: DesktopClient(*server.address, password="")
+        )
+        assert message.endswith("refuses the password: The password is wrong.")
+
+
+def test_a_server_without_a_password_is_one_that_was_told_so():
+    with DesktopServer(password=None) as server:
+        DesktopClient(*server.address, password=None).close()
+        assert (None, None) == server.passwords
+
+
 def test_a_client_without_a_server_says_so():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -337,8 +356,15 @@ def test_every_version_of_the_protocol_is_understood(version, password):
 def entered(server):
     """Connects as a viewer that may send what it likes."""
     link = socket.create_connection(server.address, timeout=PATIENCE)
-    link.sendall(version_text((3, 8)) + b"\1\1")
-    assert len(read(link, 12 + 2 + 4 + 24 + 6)) == 48
+    password, _ = server.passwords
+    if password is None:
+        link.sendall(version_text((3, 8)) + b"\1\1")
+        assert len(read(link, 12 + 2)) == 14
+    else:
+        link.sendall(version_text((3, 8)) + b"\2")
+        assert len(read(link, 12 + 2)) == 14
+        link.sendall(answer(read(link, 16), password) + b"\1")
+    assert len(read(link, 4 + 24 + 6)) == 34
     return link
 
 

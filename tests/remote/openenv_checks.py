@@ -42,6 +42,7 @@ ECHO = openenv_games.EchoAction, openenv_games.EchoObservation
 @contextlib.contextmanager
 def serving(target, *, num_workers=None, arguments=None, **options):
     offer = Offer(target, arguments, num_workers=num_workers)
+    options = {"token": None, **options}
     chosen = ServeOptions(port=0, num_workers=num_workers, **options)
     with OpenEnvServer(Menu([offer]), chosen) as server:
         yield server

@@ -58,12 +58,14 @@ from envkit.remote.dm_env_rpc import DmEnvRpcServer
 from envkit.remote.dm_env_rpc_tensors import Wire
 
 WALK = "tests.remote.games:Walk"
+SECRET = "a secret of some length"
 STATES = dm_env_rpc_pb2.EnvironmentStateType
 
 
 @contextlib.contextmanager
 def serving(*targets, num_workers=None, arguments=None, port=0, **options):
     offers = [Offer(target, arguments, num_workers=num_workers) for target in targets]
+    options = {"token": None, **options}
     chosen = ServeOptions(port=port, num_workers=num_workers, **options)
     server = DmEnvRpcServer(Menu(offers), chosen)
     try:
@@ -74,7 +76,7 @@ def serving(*targets, num_workers=None, arguments=None, port=0, **options):
 
 @pytest.fixture(scope="module")
 def walks():
-    with serving(WALK) as server:
+    with serving(WALK, allow_arg=("most", "least")) as server:
         yield server
 
 
@@ -310,7 +312,7 @@ def test_of_several_environments_a_setting_names_one():
 
 def test_an_environment_that_raises_is_told_of_and_begins_again():
     with (
-        serving("envkit.testing:CrashingEnv") as server,
+        serving("envkit.testing:CrashingEnv", allow_arg=("crash_at",)) as server,
         connected(server) as connection,
     ):
         join(connection, create(connection, crash_at=1))
@@ -321,7 +323,7 @@ def test_an_environment_that_raises_is_told_of_and_begins_again():
 
 
 def test_a_token_is_asked_for():
-    with serving(WALK, token=b"secret") as server:
+    with serving(WALK, token=SECRET.encode()) as server:
         with (
             connected(server) as connection,
             pytest.raises(grpc.RpcError, match="must be 'Bearer TOKEN'"),
@@ -329,9 +331,9 @@ def test_a_token_is_asked_for():
             create(connection)
         with pytest.raises(DmEnvRpcError, match="UNAUTHENTICATED"):
             DmEnvRpcWrapper(server.address)
-        with connected(server, [("authorization", "Bearer secret")]) as connection:
+        with connected(server, [("authorization", f"Bearer {SECRET}")]) as connection:
             assert create(connection)
-        with DmEnvRpcWrapper(server.address, token="secret") as env:
+        with DmEnvRpcWrapper(server.address, token=SECRET) as env:
             assert env.reset().is_first()
 
 
@@ -648,11 +650,13 @@ def test_tls_encrypts_and_checks_the_certificate(tmp_path):
     cert, key = certificate_in(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
-    with serving("Catch", tls=context, cert=cert, key=key, token=b"s") as server:
-        with DmEnvRpcWrapper(server.address, token="s", cafile=cert) as env:
+    with serving(
+        "Catch", tls=context, cert=cert, key=key, token=SECRET.encode()
+    ) as server:
+        with DmEnvRpcWrapper(server.address, token=SECRET, cafile=cert) as env:
             assert env.reset().is_first()
         with pytest.raises(DmEnvRpcError, match="could not be reached"):
-            DmEnvRpcWrapper(server.address, token="s", connect_timeout=0.5)
+            DmEnvRpcWrapper(server.address, token=SECRET, connect_timeout=0.5)
 
 
 def test_a_server_that_is_not_there_is_told_of():

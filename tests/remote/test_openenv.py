@@ -44,11 +44,13 @@ from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
 from envkit.remote.openenv import OpenEnvServer
 
 WALK = "tests.remote.games:Walk"
+SECRET = "a secret of some length"
 
 
 @contextlib.contextmanager
 def serving(target, *, num_workers=None, arguments=None, port=0, **options):
     offer = Offer(target, arguments, num_workers=num_workers)
+    options = {"token": None, **options}
     chosen = ServeOptions(port=port, num_workers=num_workers, **options)
     server = OpenEnvServer(Menu([offer]), chosen)
     try:
@@ -436,20 +438,20 @@ def test_tasks_are_told(walks):
 
 
 def test_a_token_is_asked_for():
-    with serving(WALK, token=b"secret") as server:
+    with serving(WALK, token=SECRET.encode()) as server:
         assert 401 == fetched(server, "/schema")[0]
         with pytest.raises(Exception, match="401"):
             Session(server)
-        assert 200 == fetched(server, "/schema", Authorization="Bearer secret")[0]
+        assert 200 == fetched(server, "/schema", Authorization=f"Bearer {SECRET}")[0]
         with pytest.raises(OpenEnvError, match=r"401.*needs a token"):
             OpenEnvWrapper(server.url)
-        with OpenEnvWrapper(server.url, token="secret") as env:
+        with OpenEnvWrapper(server.url, token=SECRET) as env:
             assert env.reset().is_first()
 
 
 def test_several_environments_are_below_the_address():
     menu = Menu([Offer("Catch"), Offer("pole=CartPole")])
-    with OpenEnvServer(menu, ServeOptions(port=0)) as server:
+    with OpenEnvServer(menu, ServeOptions(port=0, token=None)) as server:
         assert f"openenv: {server.url}/Catch {server.url}/pole" == server.line
         assert (200, ["Catch", "pole"]) == fetched(server, "/list_environments")
         for name, shape in (("Catch", (10, 5)), ("pole", (4,))):
@@ -646,11 +648,13 @@ def test_tls_encrypts_and_checks_the_certificate(tmp_path):
     cert, key = certificate_in(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
-    with serving("Catch", tls=context, cert=cert, key=key, token=b"s") as server:
-        with OpenEnvWrapper(server.url, token="s", cafile=cert) as env:
+    with serving(
+        "Catch", tls=context, cert=cert, key=key, token=SECRET.encode()
+    ) as server:
+        with OpenEnvWrapper(server.url, token=SECRET, cafile=cert) as env:
             assert env.reset().is_first()
         with pytest.raises(OpenEnvError, match="CERTIFICATE_VERIFY"):
-            OpenEnvWrapper(server.url, token="s")
+            OpenEnvWrapper(server.url, token=SECRET)
 
 
 def test_a_server_that_is_not_there_is_told_of(message_of):

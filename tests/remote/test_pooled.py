@@ -24,7 +24,8 @@ def same(first, second):
 @pytest.fixture(scope="module")
 def server():
     targets = ["CartPole", "tests.remote.games:Told", "tests.remote.games:Texts"]
-    with served(*targets, num_workers=2, observers=1, allow_call=("add",)) as server:
+    allowed = {"allow_call": ("add",), "allow_arg": ("max_episode_steps",)}
+    with served(*targets, num_workers=2, observers=1, **allowed) as server:
         yield server
 
 

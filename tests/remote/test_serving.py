@@ -136,7 +136,7 @@ def test_rows_come_as_they_are_done():
 
 def test_arguments_are_data_and_go_to_the_environment():
     with (
-        served("GridWorld", "Catch") as server,
+        served("GridWorld", "Catch", allow_arg=("size", "rows")) as server,
         connect(f"{server.address}/GridWorld", num_envs=2, size=5) as env,
     ):
         assert (5, 5, 3) == env.observation_spec().shape
@@ -162,13 +162,18 @@ REFUSED = {
     ),
     "an argument of the server": (
         {"name": "corner", "max_episode_steps": 5},
-        "corner is served with max_episode_steps=9, which a client cannot change: "
-        "leave it out.",
+        "corner is served with a max_episode_steps of the server's, which a client "
+        "cannot change: leave it out.",
     ),
     "a batch": (
         {"name": "GridWorld", "batch_size": 10**9},
         "The argument 'batch_size' is not a client's to give: how many environments "
         "there are is the session's num_envs.",
+    ),
+    "an argument that is not allowed": (
+        {"name": "GridWorld", "seed": 3},
+        "A client may give only size, sizes here, not 'seed' (envkit serve --allow-arg "
+        "NAME).",
     ),
     "too many rows": (
         {"name": "GridWorld", "num_envs": 9},
@@ -187,7 +192,14 @@ def test_what_is_refused_says_why(case):
     given = {**arguments}
     name = given.pop("name")
     fixed = {"max_episode_steps": 9}
-    with served("GridWorld", "corner=GridWorld", max_rows=8, arguments=fixed) as server:
+    allowed = ("size", "sizes")
+    with served(
+        "GridWorld",
+        "corner=GridWorld",
+        max_rows=8,
+        arguments=fixed,
+        allow_arg=allowed,
+    ) as server:
         with pytest.raises(ConstructorError) as caught:
             connect(f"{server.address}/{name}", **given)
         assert str(caught.value).startswith("The server refuses: ")
@@ -251,9 +263,10 @@ def test_actions_out_of_bounds_never_reach_the_environment():
         assert "The actions of rows 1 are not within the bounds" in str(caught.value)
 
 
+SECRET = "a secret of some length"
 TOKENS = {
-    "another": ("wrong", "right", "The token is not the one of this server."),
-    "none": (None, "right", "This server has a token, and the client has given none"),
+    "another": ("wrong", SECRET, "The token is not the one of this server."),
+    "none": (None, SECRET, "This server has a token, and the client has given none"),
     "not asked": ("right", None, "it does not know the token"),
 }
 
@@ -271,8 +284,9 @@ def test_a_token_lets_its_owner_in_and_no_other(case, tmp_path):
 
 def test_a_token_that_both_know_does_not_travel(tmp_path):
     file = tmp_path / "token"
-    file.write_text("a secret of some length\n")
-    with served("CartPole", token=b"a secret of some length") as server:
+    file.write_text(f"{SECRET}\n")
+    file.chmod(0o600)
+    with served("CartPole", token=SECRET.encode()) as server:
         between = Between(server.address)
         with connect(between.address, token_file=file) as env:
             assert env.reset().is_first().all()
@@ -314,7 +328,7 @@ def is_free(server):
 
 
 def test_a_session_is_taken_up_where_its_link_was_lost():
-    with served("CartPole") as server:
+    with served("CartPole", token=None) as server:
         between = Between(server.address)
         with (
             connect(
@@ -335,7 +349,7 @@ def test_a_session_is_taken_up_where_its_link_was_lost():
 
 
 def test_a_session_that_cannot_be_taken_up_ends_its_episodes():
-    with served("CartPole", resume=0.0) as server:
+    with served("CartPole", resume=0.0, token=None) as server:
         between = Between(server.address)
         with connect(between.address, num_envs=2, resume=0.0) as env:
             env.reset(), env.step([0, 0])
@@ -448,20 +462,20 @@ def test_tls_encrypts_and_checks_the_certificate(certificate):
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificate)
-    with served("CartPole", tls=context, token=b"secret") as server:
+    with served("CartPole", tls=context, token=SECRET.encode()) as server:
         assert server.address.startswith("tls://")
         with (
             connect(
-                server.address, num_envs=3, token="secret", cafile=certificate[0]
+                server.address, num_envs=3, token=SECRET, cafile=certificate[0]
             ) as env,
             make("CartPole", num_envs=3, backend="inline") as local,
         ):
             play_both(env, local, 30, 3)
         with pytest.raises(ConstructorError, match="cannot be spoken to by TLS"):
-            connect(server.address, token="secret")
+            connect(server.address, token=SECRET)
         in_the_clear = server.address.replace("tls", "tcp")
         with pytest.raises(ConstructorError, match="This server uses TLS"):
-            connect(in_the_clear, token="secret")
+            connect(in_the_clear, token=SECRET)
 
 
 def test_a_server_is_started_and_ended():
@@ -559,14 +573,17 @@ def test_the_command_stops_at_a_signal_and_tells_clients():
         env.reset()
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=PATIENCE)
-        assert (128 + signal.SIGTERM, b"") == (process.returncode, stderr)
+        assert 128 + signal.SIGTERM == process.returncode
+        told, opened = stderr.decode().splitlines()
+        assert told.startswith("envkit serve: other users and machines connect with ")
+        assert re.search(r" 127\.0\.0\.1:\d+ opened the session \w+ of 1 env", opened)
         with pytest.raises(envkit.errors.WorkerCrashed, match="server is stopping"):
             env.step([0])
 
 
 COMMANDS = {
     "no token": (
-        ["CartPole", "--host=0.0.0.0"],
+        ["CartPole", "--host=0.0.0.0", "--no-token"],
         "--host=0.0.0.0 lets other machines connect, and there is no token",
     ),
     "no target": (["CartPol"], "There is no environment named 'CartPol'"),

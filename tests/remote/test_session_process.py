@@ -58,7 +58,7 @@ def test_a_crash_ends_one_session_and_says_how():
 
 
 def test_a_link_is_taken_up_and_watched_by_the_same_process():
-    with served("CartPole", processes=True, observers=1) as server:
+    with served("CartPole", processes=True, observers=1, token=None) as server:
         between = Between(server.address)
         with (
             connect(
@@ -88,9 +88,10 @@ def test_encrypted_rows_pass_the_server(tmp_path):
     cert, key = certificate_in(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
-    how = {"token": "secret", "cafile": cert, "num_envs": 32}
+    how = {"token": "a secret of some length", "cafile": cert, "num_envs": 32}
     target = "game=tests.remote.games:Pictures"
-    with served(target, processes=True, tls=context, token=b"secret") as server:
+    token = how["token"].encode()
+    with served(target, processes=True, tls=context, token=token) as server:
         between = Between(server.address)
         address = between.address.replace("tcp", "tls")
         with connect(f"{address}/game", **how, resume=600.0) as env:

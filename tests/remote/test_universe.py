@@ -45,7 +45,9 @@ PAD = "Pad=tests.remote.pad:Pad"
 def served(*targets, **options):
     """Serves environments at free ports."""
     offers = [Offer(target) for target in targets or (PAD,)]
-    remote = universe.serve(Menu(offers), ServeOptions(**{"port": 0, **options}))
+    remote = universe.serve(
+        Menu(offers), ServeOptions(port=0, **{"password": None, **options})
+    )
     try:
         yield remote
     finally:
@@ -342,9 +344,9 @@ def test_a_client_without_the_password_is_told_so_and_hung_up_on(password, text)
             client.read()
 
 
-def test_the_token_is_the_password_of_both():
+def test_the_password_is_that_of_both():
     with (
-        served(token=b"sesame") as remote,
+        served(password="sesame") as remote,
         Client(remote, "sesame") as client,
         viewer(remote, "sesame") as screen,
     ):
@@ -574,7 +576,9 @@ def test_an_environment_that_breaks_ends_the_service_and_says_why():
 
 def test_an_environment_that_crashes_in_its_process_begins_again():
     offer = Offer("Pad=tests.remote.pad:Crashing", num_workers=1)
-    remote = universe.serve(Menu([offer]), ServeOptions(port=0, num_workers=1))
+    remote = universe.serve(
+        Menu([offer]), ServeOptions(port=0, num_workers=1, password=None)
+    )
     try:
         with Client(remote) as client, viewer(remote) as screen:
             client.reset()

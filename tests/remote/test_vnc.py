@@ -93,7 +93,11 @@ def test_time_passes_without_keys_at_a_pace():
 def test_each_environment_has_a_port_and_observers_their_own_password():
     with (
         served(
-            "Catch", "corner=GridWorld", token=b"control", observer_token=b"watch", hz=0
+            "Catch",
+            "corner=GridWorld",
+            password="control",
+            observer_password="watch",
+            hz=0,
         ) as shop,
         contextlib.ExitStack() as stack,
     ):
@@ -191,6 +195,7 @@ def test_the_scheme_has_a_keyboard_and_a_pointer_unless_told():
 def test_the_password_of_an_address_may_be_in_a_file(tmp_path, message_of):
     secret = tmp_path / "secret"
     secret.write_text("letmein\n", "ascii")
+    secret.chmod(0o600)
     with DesktopServer((64, 48), password="letmein") as server:
         where = "vnc://{}:{}".format(*server.address)
         with make(f"{where}?password_file={secret}", keys=["a"]) as env:
@@ -205,8 +210,9 @@ def test_the_password_of_an_address_may_be_in_a_file(tmp_path, message_of):
 def test_the_command_serves_until_it_is_told_to_end(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("letmein\n", "ascii")
+    secret.chmod(0o600)
     command = [sys.executable, "-m", "envkit", "serve", "Catch", "corner=GridWorld"]
-    command += ["--vnc", "--port=0", "--hz=20", f"--token-file={secret}"]
+    command += ["--vnc", "--port=0", "--hz=20", f"--password-file={secret}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with process:
         line, other = process.stdout.readline(), process.stdout.readline()

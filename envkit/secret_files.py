@@ -1,0 +1,462 @@
+"""Secrets of servers, in files that only their user can read.
+
+Other accounts of a machine reach a server that listens at 127.0.0.1, so each server
+draws a secret unless it is told otherwise. It writes the secret to a file in the user's
+runtime folder and keeps the file locked; clients of the same user find it there by the
+server's address, and nothing has to be typed.
+
+```
+server   publish("token", "127.0.0.1", 7600, secret)    listens, then writes the file
+client   find("token", "localhost", 7600)               only when it is asked for one
+server   SecretFile.close()                             removes it
+```
+
+The lock is how a client knows that the server is alive: the system lets go of it when
+the process ends, however it ends. A file without a lock is a dead server's; it is not
+used, and the next server removes it.
+
+Tokens and VNC passwords are drawn apart from each other, and a client that looks for
+one never gets the other: VNC compares 8 characters, and an attacker who has seen its
+challenge can try passwords offline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import fcntl
+import ipaddress
+import json
+import os
+import secrets
+import socket
+import stat
+import weakref
+from collections.abc import Iterator
+from typing import Any, Final
+
+from envkit.errors import EnvkitError
+
+__all__ = [
+    "DRAW",
+    "LEAST_TOKEN",
+    "Draw",
+    "SecretFile",
+    "SecretFileError",
+    "ServerSecret",
+    "check_token",
+    "find",
+    "new_password",
+    "new_token",
+    "publish",
+    "secret_in",
+]
+
+# How many characters a token must have; and how to get one.
+LEAST_TOKEN = 16
+_HOW_TO_DRAW = "openssl rand -hex 32"
+_MOST_SECRET = 4096
+_VNC_LENGTH = 8
+# Without characters that people confuse when they type them.
+_LETTERS = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+
+
+class SecretFileError(EnvkitError, PermissionError):
+    """A file with a secret is not its user's alone, or has no folder that is."""
+
+
+class Draw(enum.Enum):
+    """The type of `DRAW`."""
+
+    DRAW = "draw"
+
+    def __repr__(self) -> str:
+        return "DRAW"
+
+
+# The default of tokens and passwords: the server draws one.
+DRAW: Final = Draw.DRAW
+
+
+def new_token() -> str:
+    """Draws a token.
+
+    Example:
+        >>> len(new_token())
+        43
+    """
+    return secrets.token_urlsafe(32)
+
+
+def new_password() -> str:
+    """Draws a password of the 8 characters that VNC compares.
+
+    Example:
+        >>> len(new_password())
+        8
+    """
+    return "".join(secrets.choice(_LETTERS) for _ in range(_VNC_LENGTH))
+
+
+def check_token(token: bytes) -> None:
+    """Refuses a token that can be guessed.
+
+    Example:
+        >>> check_token(b"t")
+        Traceback (most recent call last):
+        ValueError: A token must have at least 16 characters, got 1. Draw one with: \
+openssl rand -hex 32
+
+    Raises:
+        ValueError: It is too short.
+    """
+    if len(token) < LEAST_TOKEN:
+        raise ValueError(
+            f"A token must have at least {LEAST_TOKEN} characters, got {len(token)}. "
+            f"Draw one with: {_HOW_TO_DRAW}"
+        )
+
+
+def secret_in(path: str | os.PathLike[str], what: str) -> bytes:
+    """Returns the secret in a file, without the space around it.
+
+    Args:
+        path: The file.
+        what: What messages call the file, such as "--token-file".
+
+    Raises:
+        ValueError: It is empty, or too long.
+        SecretFileError: Others than its owner can read it.
+        OSError: It cannot be read.
+    """
+    with open(path, "rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            raise SecretFileError(
+                f"{what} must be a file that its owner alone can read, and "
+                f"{os.fspath(path)!r} has the mode {mode:04o}. Run: chmod 600 "
+                f"{os.fspath(path)}"
+            )
+        secret = file.read(_MOST_SECRET + 1).strip()
+    if not secret or len(secret) > _MOST_SECRET:
+        raise ValueError(
+            f"{what} must be a file with a secret of 1 to {_MOST_SECRET} bytes; "
+            f"{os.fspath(path)!r} has {len(secret) or 'none'}."
+        )
+    return secret
+
+
+class SecretFile:
+    """The file with the secret of a server that runs; `publish` makes these.
+
+    Attributes:
+        path: Where it is.
+    """
+
+    def __init__(self, path: str, fd: int) -> None:
+        """Takes a file that is written and locked."""
+        self.path = path
+        self._finalizer = weakref.finalize(self, _remove, os.getpid(), path, fd)
+
+    def close(self) -> None:
+        """Removes the file; calling it again does nothing."""
+        self._finalizer()
+
+
+def _remove(owner: int, path: str, fd: int) -> None:
+    if os.getpid() != owner:
+        return  # A fork of the server, which goes on.
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def publish(kind: str, host: str, port: int, secret: str) -> SecretFile:
+    """Writes the secret of a server to a file that only this user can read.
+
+    Args:
+        kind: What it is: "token" or "password".
+        host: The address that the server listens at.
+        port: Its port.
+        secret: The secret.
+
+    Raises:
+        SecretFileError: The folder for it is another user's, or open to others.
+        OSError: There is no place for it.
+    """
+    folder = _folder_to_write()
+    _sweep(folder)
+    text = json.dumps({"kind": kind, "host": host, "port": port, "secret": secret})
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW
+    while True:
+        path = os.path.join(folder, f"{port}-{secrets.token_hex(4)}")
+        fd = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            # Another server that sweeps may have come before the lock.
+            if os.fstat(fd).st_nlink:
+                os.fchmod(fd, 0o600)  # whatever the umask
+                os.write(fd, text.encode())
+                return SecretFile(path, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def find(kind: str, host: str, port: int) -> str | None:
+    """Returns the secret of this user's server at an address; `None` if there is none.
+
+    Args:
+        kind: What it is: "token" or "password".
+        host: The host, by name or in numbers.
+        port: The port.
+
+    Raises:
+        SecretFileError: There is a file for this port that is not this user's alone.
+    """
+    wanted: set[str] | None = None
+    for folder in _folders():
+        for path in _files_of(folder, port):
+            said = _read(folder, path)
+            if said is None or said.get("kind") != kind or said.get("port") != port:
+                continue
+            wanted = _numbers_of(host, port) if wanted is None else wanted
+            if _listens_at(str(said.get("host")), wanted):
+                return str(said.get("secret"))
+    return None
+
+
+class ServerSecret:
+    """The secret of a server: the one that it was given, a drawn one, or none.
+
+    Attributes:
+        data: What clients must know; `None` if they need not know anything.
+        is_drawn: Whether it was drawn, so that only this object knows it.
+
+    Example:
+        >>> [ServerSecret("password", given).text for given in ("letmein", None)]
+        ['letmein', None]
+    """
+
+    def __init__(self, kind: str, given: str | bytes | Draw | None) -> None:
+        """Draws a secret if it must.
+
+        Args:
+            kind: What it is: "token" or "password".
+            given: The secret, `DRAW`, or `None`.
+
+        Raises:
+            ValueError: It is a token that can be guessed.
+        """
+        self._kind = kind
+        self._file: SecretFile | None = None
+        self.is_drawn = given is DRAW
+        if isinstance(given, Draw):
+            given = new_token() if kind == "token" else new_password()
+        self.data = given.encode() if isinstance(given, str) else given
+        if kind == "token" and self.data is not None:
+            check_token(self.data)
+
+    @property
+    def text(self) -> str | None:
+        """The secret as text."""
+        return None if self.data is None else self.data.decode("utf-8", "replace")
+
+    def publish(self, address: tuple[str, int]) -> None:
+        """Lets clients of this user find a drawn secret by the server's address.
+
+        Args:
+            address: Where the server listens, as `getsockname` has it.
+
+        Raises:
+            OSError: There is no place for the file.
+        """
+        if self.is_drawn:
+            host, port = address[:2]
+            self._file = publish(self._kind, host, port, self.text or "")
+
+    def close(self) -> None:
+        """Removes the file; calling it again does nothing."""
+        if self._file is not None:
+            self._file.close()
+
+
+# Folders.
+
+
+def _folders() -> list[str]:
+    """Returns where servers of this user may have written, the best place first.
+
+    A server and its client need not have the same environment variables: one of them
+    may be started by cron, or after `su`.
+    """
+    me = os.geteuid()
+    runtime = [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{me}"]
+    found = [
+        os.path.join(each, "envkit")
+        for each in runtime
+        if os.path.isabs(each) and _is_own_folder(each)
+    ]
+    # Not that of TMPDIR, for the same reason.
+    return list(dict.fromkeys([*found, f"/tmp/envkit-{me}"]))
+
+
+def _is_own_folder(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _folder_to_write() -> str:
+    """Returns the folder for secrets, which is there and this user's alone.
+
+    Raises:
+        SecretFileError: It is not.
+    """
+    folder = _folders()[0]
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    problem = _problem_with(folder)
+    if problem is not None:
+        raise SecretFileError(
+            f"The secrets of servers go to {folder!r}, which must be a folder of this "
+            f"user's own with the mode 0700; {problem}. Remove it, or set "
+            "XDG_RUNTIME_DIR to a folder of your own."
+        )
+    return folder
+
+
+def _problem_with(folder: str) -> str | None:
+    """Returns why a folder is not this user's alone; `None` if it is."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a folder"
+    if found.st_uid != os.geteuid():
+        return f"it belongs to the user {found.st_uid}"
+    mode = stat.S_IMODE(found.st_mode)
+    return f"it has the mode {mode:04o}" if mode & 0o077 else None
+
+
+# Files.
+
+
+def _files_of(folder: str, port: int) -> Iterator[str]:
+    """Yields the files of a folder that are about a port.
+
+    Raises:
+        SecretFileError: There is one, and others can write to the folder.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:  # There is none, or it is another user's.
+        return
+    for name in names:
+        if name.startswith(f"{port}-"):
+            problem = _problem_with(folder)
+            if problem is not None:
+                raise SecretFileError(
+                    f"The secret of the server at port {port} is in {folder!r}, which "
+                    f"must be a folder of this user's own with the mode 0700; "
+                    f"{problem}. Pass the secret, or remove the folder."
+                )
+            yield os.path.join(folder, name)
+
+
+def _read(folder: str, path: str) -> dict[str, Any] | None:
+    """Reads the file of a server that is alive; `None` for that of a dead one.
+
+    Raises:
+        SecretFileError: It is not this user's alone.
+    """
+    problem = ""
+    try:
+        # Neither waits for a writer, nor follows a link.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:  # The server has ended just now.
+        return None
+    except OSError as error:
+        problem = f"it cannot be opened: {error.strerror}"
+    else:
+        with os.fdopen(fd, "rb") as file:
+            found = os.fstat(fd)
+            mode = stat.S_IMODE(found.st_mode)
+            if not stat.S_ISREG(found.st_mode):
+                problem = "it is not a regular file"
+            elif found.st_uid != os.geteuid():
+                problem = f"it belongs to the user {found.st_uid}"
+            elif mode & 0o077:
+                problem = f"it has the mode {mode:04o}"
+            elif _takes_lock(fd, fcntl.LOCK_SH):
+                return None
+            else:
+                try:
+                    said = json.loads(file.read(2 * _MOST_SECRET))
+                except ValueError:
+                    return None
+                return said if isinstance(said, dict) else None
+    raise SecretFileError(
+        f"The secret in {path!r} is not used: it must be a file of this user's own "
+        f"that no other user can read; {problem}. Remove it, and start the server "
+        "again."
+    )
+
+
+def _takes_lock(fd: int, kind: int) -> bool:
+    """Returns whether no server has locked a file."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sweep(folder: str) -> None:
+    """Removes files that servers have left behind which were killed."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if stat.S_ISREG(os.fstat(fd).st_mode) and _takes_lock(
+                    fd, fcntl.LOCK_EX
+                ):
+                    os.unlink(path)
+            finally:
+                os.close(fd)
+
+
+# Addresses.
+
+
+def _numbers_of(host: str, port: int) -> set[str]:
+    """Returns the addresses that a host's name stands for."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return set()
+    return {str(each[4][0]).partition("%")[0] for each in found}
+
+
+def _listens_at(bound: str, wanted: set[str]) -> bool:
+    """Returns whether a server that listens at an address is reached at another."""
+    if bound in ("0.0.0.0", "::"):
+        return any(map(_is_here, wanted))
+    return not wanted.isdisjoint(_numbers_of(bound, 0))
+
+
+def _is_here(number: str) -> bool:
+    """Returns whether an address is one of this machine."""
+    address = ipaddress.ip_address(number)
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((number, 0))
+        except OSError:
+            return False
+    return True
