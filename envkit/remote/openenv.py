@@ -314,7 +314,8 @@ def _token_in(headers: Any) -> bytes | None:
     A browser adds that header to the requests of other sites' pages, too, which name
     their site.
     """
-    scheme, _, value = headers.get("authorization", "").partition(" ")
+    header: str = headers.get("authorization", "")
+    scheme, _, value = header.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip().encode("latin-1")
     if scheme.lower() != "basic" or "origin" in headers:

@@ -137,7 +137,7 @@ class Remote:
                     on_action=self._on_action,
                     tls=options.tls,
                     max_clients=options.max_sessions,
-                    is_public=token is None,
+                    is_public=options.password is None,
                 )
             except BaseException:
                 self.desktop.close()
