@@ -321,7 +321,7 @@ class Remote:
             if request.seed is not None:
                 self._game.seed(request.seed)
         except Exception as error:
-            # The client's seed is no reason to end the service for all others.
+            # One client's seed must not end the service for all others.
             _log.info("A seed was refused.", exc_info=True)
             return f"The environment does not take the seed {request.seed}: {error}"
         return ""
