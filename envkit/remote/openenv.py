@@ -208,8 +208,8 @@ class OpenEnvServer:
         app: Any = Starlette(routes=routes, exception_handlers={404: nothing_there})
         app = _logged(app)
         if self.token is None:
-            return _without_web_pages(app, self._options.host)
-        return self._guarded(app)
+            return _sending_safely(_without_web_pages(app, self._options.host))
+        return _sending_safely(self._guarded(app))
 
     def _guarded(self, app: Any) -> Any:
         """Returns the application for those who know the token."""
@@ -246,6 +246,23 @@ class OpenEnvServer:
                 await refusal(scope, receive, send)
 
         return guarded
+
+
+def _sending_safely(app: Any) -> Any:
+    """Returns the application without errors for requests that broke the protocol."""
+
+    async def sending(scope: Any, receive: Any, send: Any) -> None:
+        async def send_safely(message: Any) -> None:
+            try:
+                await send(message)
+            except Exception:
+                # uvicorn has answered such a request itself, and then takes no answer.
+                # It says so in the log, so a traceback for each is too much.
+                _LOGGER.debug("an answer was not taken", exc_info=True)
+
+        await app(scope, receive, send_safely if scope["type"] == "http" else send)
+
+    return sending
 
 
 def _without_web_pages(app: Any, bound: str) -> Any:

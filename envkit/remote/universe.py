@@ -63,6 +63,9 @@ _SYNC = re.compile(r"Sync(?=-v\d+$|$)")
 # And so for observations of few numbers, which are told in any case.
 _FEW_NUMBERS = re.compile(r"Low[D](?=(?:Sync)?(?:-v\d+)?$)")
 _MOST_EVENTS, _MOST_NUMBERS = 1 << 12, 64
+_LARGEST_SEED = 2**63
+# How far a client's episode may be ahead of ours, as after a remote begins anew.
+_MOST_AHEAD = 10**9
 
 
 def serve(menu: Menu, options: ServeOptions) -> Service:
@@ -191,8 +194,11 @@ class Remote:
         name, seed, fps = (body.get(key) for key in ("env_id", "seed", "fps"))
         if name is not None and not isinstance(name, str):
             raise RewarderError(f"env_id must be text, got {name!r:.60}.")
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise RewarderError(f"seed must be an integer, got {seed!r:.60}.")
+        if seed is not None and not _is_seed(seed):
+            raise RewarderError(
+                "seed must be an integer of at least 0, with at most 63 bits, got "
+                f"{seed!r:.60}."
+            )
         if fps is not None and not _is_pace(fps):
             raise RewarderError(
                 f"fps must be a number from {_SLOWEST:g} to {_FASTEST:g}, got "
@@ -202,16 +208,18 @@ class Remote:
             offer, is_sync = self._find(name)
         except Refusal as error:
             raise RewarderError(str(error)) from error
-        sent = message.headers.get("sent_at")
+        episode, sent = message.episode or 0, message.headers.get("sent_at")
+        if episode > self._status.episode + _MOST_AHEAD:
+            raise RewarderError(f"There is no episode {episode}, which you ask to end.")
         request = _Request(
             offer,
             is_sync,
             seed,
             fps,
-            message.episode or 0,
+            episode,
             to,
             time.monotonic(),
-            float(sent) if isinstance(sent, int | float) else math.nan,
+            sent if isinstance(sent, float) else math.nan,
         )
         self._requests.append(request)
         self._wake.set()
@@ -297,7 +305,7 @@ class Remote:
 
     def _begin(self, request: _Request) -> None:
         """Begins an episode for a client, unless one has begun since it asked."""
-        is_repeated = self._is_repeated(request)
+        is_repeated, refused = self._is_repeated(request), ""
         if request.fps is not None:
             self._asked_fps = float(request.fps)
         if not is_repeated:
@@ -311,19 +319,32 @@ class Remote:
                 self._game.close()
                 self._offer, self._game = request.offer, _Game(request.offer)
             self._game.is_stamped = request.is_sync
-            if request.seed is not None:
-                self._game.seed(request.seed)
+            refused = self._refused_seed(request)
             self.desktop.show(self._game.reset())
             took = time.monotonic() - request.asked_at
-            self._last_reset = _Reset(request, later, took)
+            self._last_reset = None if refused else _Reset(request, later, took)
         headers = {"episode_id": str(self._status.episode)}
-        self.rewarder.reply(request.to, "v0.reply.env.reset", {}, headers)
+        if refused:
+            self.rewarder.reply(request.to, "v0.reply.error", {"message": refused}, {})
+        else:
+            self.rewarder.reply(request.to, "v0.reply.env.reset", {}, headers)
         if self._status.state != "running":
             self._set("running")
             self._tell_observation()
         elif self._status.fps != self._fps():
             self._status = self._status._replace(fps=self._fps())
             self._describe()
+
+    def _refused_seed(self, request: _Request) -> str:
+        """Seeds the environment; returns why it does not take the seed, or ""."""
+        try:
+            if request.seed is not None:
+                self._game.seed(request.seed)
+        except Exception as error:
+            # One client's seed must not end the service for all others.
+            _log.info("A seed was refused.", exc_info=True)
+            return f"The environment does not take the seed {request.seed}: {error}"
+        return ""
 
     def _is_repeated(self, request: _Request) -> bool:
         """Returns True if its client would not have asked, had it known the episode.
@@ -702,12 +723,17 @@ def _events_of(given: Iterable[Any]) -> tuple[list[Event], dict[int, float]]:
                 if not -1 <= amount <= 1:
                     raise ValueError(amount)
                 axes[JOYSTICK.index(kind)] = amount
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise RewarderError(
                 "An event must be a key with whether it is down, three integers of the "
                 f"pointer, or an axis with a number from -1 to 1, got {one!r:.80}."
             ) from error
     return events, axes
+
+
+def _is_seed(seed: Any) -> bool:
+    is_integer = isinstance(seed, int) and not isinstance(seed, bool)
+    return is_integer and 0 <= seed < _LARGEST_SEED
 
 
 def _is_pace(fps: Any) -> bool:

@@ -105,6 +105,15 @@ class Slow(Pad):
         return super()._step(action)
 
 
+class Superstitious(Pad):
+    """Does not take every seed."""
+
+    def seed(self, seed):
+        if seed == 13:
+            raise ValueError("that is an unlucky number")
+        return super().seed(seed)
+
+
 class Wheel(PyEnvironment):
     """Is steered by two numbers; the reward is 100 times the first, and the second."""
 

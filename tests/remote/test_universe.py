@@ -409,9 +409,16 @@ ASKED_WRONGLY = {
         "There is no method 'v0.env.fly",
     ),
     "a seed that is text": ("v0.env.reset", {"seed": "x"}, "seed must be an integer"),
+    "a seed below 0": ("v0.env.reset", {"seed": -5}, "seed must be an integer of at"),
+    "a seed that is too large": ("v0.env.reset", {"seed": 2**63}, "seed must be an"),
     "a pace of nothing": ("v0.env.reset", {"fps": 0}, "fps must be a number from 1 to"),
     "an id of a list": ("v0.env.reset", {"env_id": []}, "env_id must be text, got []"),
     "an action that is text": ("v0.agent.action", {"action": "x"}, "action must be a"),
+    "an event beyond all screens": (
+        "v0.agent.action",
+        {"action": [["PointerEvent", float("inf"), 0, 0]]},
+        "An event must be a key with whether it is down, three integers",
+    ),
     "an event of nothing": (
         "v0.agent.action",
         {"action": [["KeyEvent", None]]},
@@ -429,6 +436,32 @@ def test_a_wrong_request_is_answered_with_its_reason(method, body, text):
         reply = client.reply(client.say(method, body))
         assert "v0.reply.error" == reply.method
         assert reply.body["message"].startswith(text)
+
+
+def test_an_episode_that_is_far_off_is_not_asked_to_end():
+    with served() as remote, Client(remote) as client:
+        refusal = client.reset(episode=10**14)
+        assert "v0.reply.error" == refusal.method
+        assert refusal.body["message"].startswith("There is no episode 1000000")
+        assert "2" == client.reset().headers["episode_id"]
+
+
+@pytest.mark.parametrize("num_workers", [None, 1])
+def test_a_seed_that_an_environment_does_not_take_is_refused(num_workers):
+    offer = Offer("tests.remote.pad:Superstitious", num_workers=num_workers)
+    options = ServeOptions(port=0, num_workers=num_workers)
+    remote = universe.serve(Menu([offer]), options)
+    try:
+        with Client(remote) as client:
+            refusal = client.reset(seed=13)
+            assert "v0.reply.error" == refusal.method
+            told = "The environment does not take the seed 13: "
+            assert refusal.body["message"].startswith(told)
+            assert "unlucky" in refusal.body["message"]
+            assert "v0.reply.env.reset" == client.reset(seed=14).method
+            assert remote.ended() is None
+    finally:
+        remote.close("the test is over")
 
 
 def test_a_seed_and_a_pace_are_handed_on():

@@ -116,6 +116,26 @@ def test_a_server_in_a_program_logs_one_line_of_half_a_request(caplog):
     assert told.exc_info is None
 
 
+@pytest.mark.parametrize("host", [b"localhost", b"evil.example"])
+def test_a_body_that_breaks_the_protocol_leaves_no_traceback(caplog, host):
+    pytest.importorskip("starlette", reason="starlette is not installed")
+    from envkit.remote.openenv import OpenEnvServer
+
+    options = ServeOptions(port=0, token=None)
+    with OpenEnvServer(Menu([Offer("Catch")]), options) as server:
+        asked = (
+            b"POST /reset HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
+        )
+        asked += b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"
+        with socket.create_connection(place_in(server.url)) as sock:
+            sock.settimeout(waiting.PATIENCE)
+            sock.sendall(asked % host)
+            assert b"HTTP/1.1 4" == sock.makefile("rb").read()[:10]
+        assert waiting.until(lambda: caplog.records)
+        assert answers(place_in(server.url))
+    assert [] == [each for each in caplog.records if each.exc_info]
+
+
 # A pipe that is full from the start: the first line that is written waits for ever.
 
 
