@@ -40,6 +40,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.remote.guesses import Guesses
 from envkit.text import counted, escaped
 
 __all__ = [
@@ -255,6 +256,7 @@ class RewarderServer:
         """
         _websockets("A server for Universe")
         self._password = password
+        self._guesses = Guesses()
         self._on_reset, self._on_action = on_reset, on_action
         self._most = max_clients
         self._clients: list[_Client] = []
@@ -347,6 +349,8 @@ class RewarderServer:
     def _refuse_crowds(self, connection: Any, request: Any) -> Any:
         if len(self._clients) >= self._most:
             told = f"There are {counted(self._most, 'client')} already.\n"
+            host = (connection.remote_address or ("?",))[0]
+            _log.info("A client at %s is sent away: %s", host, told.strip())
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, told)
         return None
 
@@ -363,8 +367,14 @@ class RewarderServer:
             )
             return
         if not hmac.compare_digest(given.encode(), self._password.encode()):
+            with (
+                self._guesses.late(client.host) as seconds,
+                contextlib.suppress(asyncio.TimeoutError),
+            ):
+                await asyncio.wait_for(connection.wait_closed(), seconds)
             await self._hang_up(client, "The password is wrong.")
             return
+        _log.info("A client at %s has connected.", client.host)
         self._clients.append(client)
         sending = asyncio.ensure_future(client.send_waiting())
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from envkit import nest
 from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
 from envkit.remote.openenv import OpenEnvServer
 from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.secret_files import DRAW
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
 from tests import waiting
@@ -101,6 +103,17 @@ def test_their_validator_says_so_on_the_command_line():
         command = [program, "validate", "--url", server.url]
         told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (0, 6) == (told.returncode, told.stdout.count(" PASS ")), told.stdout
+
+
+def test_their_client_and_validator_take_the_token_in_the_address():
+    with serving("CartPole", token=DRAW) as server:
+        url = re.search(r"http://\S+(?=,)", server.invitation)[0]
+        with GenericEnvClient(url).sync() as client:
+            assert not client.reset(seed=1).done
+        report = validate_running_environment(url, timeout_s=waiting.PATIENCE)
+        assert report["passed"]
+        with pytest.raises(ConnectionError, match="HTTP 401"):
+            GenericEnvClient(server.url).sync().__enter__()
 
 
 def test_their_client_is_told_what_cannot_be_done():

@@ -16,7 +16,7 @@ import pytest
 import envkit
 from envkit import connect, make
 from envkit.desktop import DesktopClient, DesktopError
-from envkit.errors import ConstructorError
+from envkit.errors import ConstructorError, EnvkitError
 from envkit.remote import observe
 from envkit.remote.dialing import Peer, RefusedError, ServerAddress, dial
 from envkit.remote.guesses import Guesses
@@ -558,6 +558,70 @@ def test_clients_of_universe_find_the_password_or_take_it_from_the_address(monke
         make(f"universe:{theirs}").close()
     finally:
         remote.close("the test is over")
+
+
+def test_guesses_at_the_password_of_a_rewarder_are_held_up(monkeypatch, caplog):
+    pytest.importorskip("websockets", reason="websockets is not installed")
+    from websockets.sync.client import connect as plain
+
+    from envkit.remote.rewarder import RewarderServer, authorization
+
+    for name in ("_FIRST", "_LONGEST"):
+        monkeypatch.setattr(f"envkit.remote.guesses.{name}", 10 * PATIENCE)
+    caplog.set_level(logging.INFO, "envkit")
+    server = RewarderServer(port=0, password=SECRET, on_reset=print, on_action=print)
+    address = "ws://{}:{}".format(*server.address)
+
+    def entered(password):
+        return plain(
+            address, additional_headers={"authorization": authorization(password)}
+        )
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close, "the test is over")
+        stack.enter_context(entered(WRONG))
+        assert until(lambda: server._guesses._waiting == 1)
+        client = stack.enter_context(entered(SECRET))
+        client.send('{"method": "v0.control.ping"}')
+        assert "v0.reply.control.ping" in client.recv(PATIENCE)
+        assert 1 == server._guesses._waiting
+        assert ["A client at 127.0.0.1 has connected."] == caplog.messages
+    assert "A client at 127.0.0.1 is sent away: The password is wrong." in caplog.text
+
+
+@pytest.mark.parametrize("protocol", ["openenv", "dm_env_rpc"])
+def test_guesses_at_the_token_of_other_protocols_are_held_up(
+    protocol, monkeypatch, caplog
+):
+    for package in ("starlette", "websockets", "dm_env_rpc"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    from envkit.remote import dm_env_rpc, openenv
+    from envkit.remote.serving import Menu, Offer, ServeOptions
+
+    for name in ("_FIRST", "_LONGEST"):
+        monkeypatch.setattr(f"envkit.remote.guesses.{name}", 10 * PATIENCE)
+    caplog.set_level(logging.INFO, "envkit")
+    serve = {"openenv": openenv, "dm_env_rpc": dm_env_rpc}[protocol].serve
+    server = serve(Menu([Offer("Catch")]), ServeOptions(port=0, token=SECRET.encode()))
+    target = f"{protocol}:{getattr(server, 'url', None) or server.address}"
+
+    def guess():
+        with contextlib.suppress(EnvkitError):
+            make(target, token=WRONG, connect_timeout=PATIENCE)
+
+    guesser = threading.Thread(target=guess)
+    with server:
+        guesser.start()
+        assert until(lambda: server._guesses._waiting == 1)
+        with make(target, token=SECRET) as env:
+            assert env.reset().is_first()
+        assert 1 == server._guesses._waiting
+        refused = [text for text in caplog.messages if "was refused" in text]
+        assert 1 == len(refused)
+        assert refused[0].endswith(" was refused: the token is wrong")
+        assert len(caplog.messages) > 1  # There is one for the other client, too.
+    guesser.join(PATIENCE)
+    assert not guesser.is_alive()
 
 
 def test_the_default_of_all_servers_is_to_draw():
