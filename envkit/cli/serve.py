@@ -316,7 +316,7 @@ def run(arguments: argparse.Namespace) -> int:
             "shows and takes can be read and changed on the way.",
             file=sys.stderr,
         )
-    with logged(), contextlib.ExitStack() as stack:
+    with logged(debug=arguments.debug), contextlib.ExitStack() as stack:
         services = []
         for protocol in protocols:
             # Where a client has one environment, a pool of one is its process.

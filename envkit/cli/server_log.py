@@ -39,11 +39,32 @@ class _Lines(logging.Handler):
                 os.write(fd, data)
 
 
+_FORMAT = "%(asctime)s %(message)s"
+
+
+class _Brief(logging.Formatter):
+    """Writes of an exception what it says, without its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return super().format(record)
+        said = f"{type(error).__name__}: {error} (--debug shows where)"
+        plain = logging.makeLogRecord(
+            {**record.__dict__, "exc_info": None, "exc_text": None}
+        )
+        return f"{super().format(plain)} {said}"
+
+
 @contextlib.contextmanager
-def logged() -> Iterator[None]:
-    """Lets envkit's log be seen meanwhile: a line for each client."""
+def logged(*, debug: bool = False) -> Iterator[None]:
+    """Lets envkit's log be seen meanwhile: a line for each client.
+
+    Args:
+        debug: Whether to show tracebacks.
+    """
     logger, handler = logging.getLogger("envkit"), _Lines()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(logging.Formatter(_FORMAT) if debug else _Brief(_FORMAT))
     before = logger.level
     logger.addHandler(handler)
     if not logger.isEnabledFor(logging.INFO):

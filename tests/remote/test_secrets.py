@@ -310,6 +310,22 @@ def test_no_value_of_the_server_is_told_to_a_client(how):
     assert not [text for text in told if "hush-hush" in text or "271828" in text]
 
 
+@pytest.mark.parametrize("protocol", ["openenv", "dm_env_rpc"])
+def test_no_value_of_the_server_is_told_by_other_protocols(protocol):
+    for package in ("starlette", "websockets", "dm_env_rpc"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    from envkit.remote import dm_env_rpc, openenv
+    from envkit.remote.serving import Menu, Offer, ServeOptions
+
+    serve = {"openenv": openenv, "dm_env_rpc": dm_env_rpc}[protocol].serve
+    with serve(Menu([Offer(LOCKED, SET)]), ServeOptions(port=0)) as server:
+        address = getattr(server, "url", None) or server.address
+        with make(f"{protocol}:{address}") as env:
+            env.reset()
+            with pytest.raises(EnvkitError, match="… and … do not open the door"):
+                env.step(1)
+
+
 def test_a_client_gives_no_arguments_unless_the_server_allows_them():
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     target = "gymnasium:CartPole-v1"
@@ -350,7 +366,7 @@ def command(*arguments):
             process.communicate()
 
 
-def test_the_command_prints_the_call_for_others(monkeypatch):
+def test_the_command_prints_the_call_for_others(monkeypatch, runtime):
     with command("CartPole") as (line, told):
         assert re.fullmatch(r"envkit serves CartPole at tcp://127\.0\.0\.1:\d+", line)
         connect(line.rpartition(" ")[2]).close()
@@ -358,6 +374,7 @@ def test_the_command_prints_the_call_for_others(monkeypatch):
         call = re.search(r"envkit\.connect\(.*\)$", told)[0]
         with eval(call, {"envkit": envkit}) as env:
             assert env.reset().is_first().all()
+    assert [] == list(runtime.iterdir())
 
 
 def test_the_command_serves_all_accounts_if_told_and_warns(monkeypatch):
