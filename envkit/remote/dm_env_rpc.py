@@ -31,7 +31,6 @@ import itertools
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -168,6 +167,7 @@ class DmEnvRpcServer:
         self._numbers = itertools.count(1)
         self._streams: set[_Stream] = set()
         self._is_closed = False
+        self._closing = threading.Event()
         try:
             for offer in menu.offers:
                 host = Host(
@@ -204,6 +204,7 @@ class DmEnvRpcServer:
         if self._is_closed:
             return
         self._is_closed = True
+        self._closing.set()
         self._secret.close()
         with self._lock:
             streams = list(self._streams)
@@ -293,7 +294,7 @@ class DmEnvRpcServer:
         _LOGGER.warning("%s was refused: %s", peer, why)
         if given:
             with self._guesses.late(peer.rpartition(":")[0]) as seconds:
-                time.sleep(seconds)
+                self._closing.wait(seconds)
         return False
 
     def hide(self, text: str) -> str:

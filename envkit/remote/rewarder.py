@@ -40,6 +40,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from envkit.errors import EnvkitError, MissingDependencyError
+from envkit.remote.guesses import Guesses
 from envkit.remote.web_pages import web_page_refusal
 from envkit.text import counted, escaped
 
@@ -260,6 +261,7 @@ class RewarderServer:
         _websockets("A server for Universe")
         self._host, self._is_public = host, is_public
         self._password = password
+        self._guesses = Guesses()
         self._on_reset, self._on_action = on_reset, on_action
         self._most = max_clients
         self._clients: list[_Client] = []
@@ -355,9 +357,13 @@ class RewarderServer:
             headers = [(name.lower(), one) for name, one in request.headers.raw_items()]
             reason = web_page_refusal(headers, self._host)
             if reason is not None:
+                host = (connection.remote_address or ("?",))[0]
+                _log.warning("%s was refused: %s", host, escaped(reason))
                 return connection.respond(http.HTTPStatus.FORBIDDEN, f"{reason}\n")
         if len(self._clients) >= self._most:
             told = f"There are {counted(self._most, 'client')} already.\n"
+            host = (connection.remote_address or ("?",))[0]
+            _log.info("A client at %s is sent away: %s", host, told.strip())
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, told)
         return None
 
@@ -374,8 +380,14 @@ class RewarderServer:
             )
             return
         if not hmac.compare_digest(given.encode(), self._password.encode()):
+            with (
+                self._guesses.late(client.host) as seconds,
+                contextlib.suppress(asyncio.TimeoutError),
+            ):
+                await asyncio.wait_for(connection.wait_closed(), seconds)
             await self._hang_up(client, "The password is wrong.")
             return
+        _log.info("A client at %s has connected.", client.host)
         self._clients.append(client)
         sending = asyncio.ensure_future(client.send_waiting())
         try:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from envkit import BoundedArraySpec, PyEnvironment, make
 from envkit.cli.main import main
 from envkit.cli.record import Tally
-from envkit.desktop import DesktopClient
+from envkit.desktop import DesktopClient, DesktopError
 from envkit.random_py_environment import RandomPyEnvironment
 from envkit.recording import Recording, Replay
 from envkit.testing import CountingEnv
@@ -599,9 +599,40 @@ def test_a_person_acts_in_a_vnc_viewer_and_replay_plays_what_was_done(tmp_path):
     assert 10 == len(steps)
 
 
+@pytest.mark.parametrize("more", [[], ["--no-password"]])
+def test_a_viewer_needs_the_password_that_is_printed_unless_told(more, tmp_path):
+    command = [sys.executable, "-m", "envkit", "record", "Catch", "--vnc=0", "--hz=0"]
+    with subprocess.Popen(
+        [*command, "-o", str(tmp_path / "shown"), *more],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            lines = [process.stderr.readline() for _ in range(2)]
+            if more:
+                assert (
+                    "envkit record: --no-password lets every account of this machine "
+                    "play.\n"
+                ) == lines.pop(0)
+            port = int(lines[0].rpartition(":")[2])
+            if more:
+                DesktopClient("127.0.0.1", port).close()
+                return
+            password = re.fullmatch(
+                r"envkit record: its password is (.{8})\n", lines[1]
+            )
+            with pytest.raises(DesktopError, match="refuses the password"):
+                DesktopClient("127.0.0.1", port, password="wrong")
+            DesktopClient("127.0.0.1", port, password=password[1]).close()
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [
+        (["--no-password"], "--no-password is for --vnc, where viewers connect."),
         (["--hz", "5"], "--hz is for --vnc, where a person acts: leave it out."),
         (
             ["--vnc", "0", "--policy", "a:b"],

@@ -218,3 +218,14 @@ def test_what_is_held_at_the_end_of_an_episode_is_let_go_of(game):
     assert first
     pressed, released = (game.events.get(timeout=PATIENCE) for _ in range(2))
     assert [(keysym("a"), True), (keysym("a"), False)] == [pressed, released]
+
+
+def test_a_password_is_drawn_unless_told_otherwise():
+    with make("Catch") as env, Demonstration(env) as shown:
+        assert 8 == len(shown.password)
+        with pytest.raises(DesktopError, match="refuses the password"):
+            DesktopClient(*shown.address, password="wrong")
+        DesktopClient(*shown.address, password=shown.password).close()
+    with make("Catch") as env, Demonstration(env, password=None) as shown:
+        assert shown.password is None
+        DesktopClient(*shown.address).close()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from envkit import nest
 from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
 from envkit.remote.openenv import OpenEnvServer
 from envkit.remote.serving import Menu, Offer, ServeOptions
+from envkit.secret_files import DRAW
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
 from tests import waiting
@@ -116,6 +118,17 @@ def test_an_action_is_not_called_as_those_that_trainers_take_for_tools():
         ):
             schema = json.load(answer)["action"]
         assert schema["title"] not in for_tools
+
+
+def test_their_client_and_validator_take_the_token_in_the_address():
+    with serving("CartPole", token=DRAW) as server:
+        url = re.search(r"http://\S+(?=,)", server.invitation)[0]
+        with GenericEnvClient(url).sync() as client:
+            assert not client.reset(seed=1).done
+        report = validate_running_environment(url, timeout_s=waiting.PATIENCE)
+        assert report["passed"]
+        with pytest.raises(ConnectionError, match="HTTP 401"):
+            GenericEnvClient(server.url).sync().__enter__()
 
 
 def test_their_client_is_told_what_cannot_be_done():

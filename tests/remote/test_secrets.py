@@ -16,7 +16,7 @@ import pytest
 import envkit
 from envkit import connect, make
 from envkit.desktop import DesktopClient, DesktopError
-from envkit.errors import ConstructorError
+from envkit.errors import ConstructorError, EnvkitError
 from envkit.remote import observe
 from envkit.remote.dialing import Peer, RefusedError, ServerAddress, dial
 from envkit.remote.guesses import Guesses
@@ -310,6 +310,22 @@ def test_no_value_of_the_server_is_told_to_a_client(how):
     assert not [text for text in told if "hush-hush" in text or "271828" in text]
 
 
+@pytest.mark.parametrize("protocol", ["openenv", "dm_env_rpc"])
+def test_no_value_of_the_server_is_told_by_other_protocols(protocol):
+    for package in ("starlette", "websockets", "dm_env_rpc"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    from envkit.remote import dm_env_rpc, openenv
+    from envkit.remote.serving import Menu, Offer, ServeOptions
+
+    serve = {"openenv": openenv, "dm_env_rpc": dm_env_rpc}[protocol].serve
+    with serve(Menu([Offer(LOCKED, SET)]), ServeOptions(port=0)) as server:
+        address = getattr(server, "url", None) or server.address
+        with make(f"{protocol}:{address}") as env:
+            env.reset()
+            with pytest.raises(EnvkitError, match="… and … do not open the door"):
+                env.step(1)
+
+
 def test_a_client_gives_no_arguments_unless_the_server_allows_them():
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
     target = "gymnasium:CartPole-v1"
@@ -350,7 +366,7 @@ def command(*arguments):
             process.communicate()
 
 
-def test_the_command_prints_the_call_for_others(monkeypatch):
+def test_the_command_prints_the_call_for_others(monkeypatch, runtime):
     with command("CartPole") as (line, told):
         assert re.fullmatch(r"envkit serves CartPole at tcp://127\.0\.0\.1:\d+", line)
         connect(line.rpartition(" ")[2]).close()
@@ -358,6 +374,7 @@ def test_the_command_prints_the_call_for_others(monkeypatch):
         call = re.search(r"envkit\.connect\(.*\)$", told)[0]
         with eval(call, {"envkit": envkit}) as env:
             assert env.reset().is_first().all()
+    assert [] == list(runtime.iterdir())
 
 
 def test_the_command_serves_all_accounts_if_told_and_warns(monkeypatch):
@@ -558,6 +575,70 @@ def test_clients_of_universe_find_the_password_or_take_it_from_the_address(monke
         make(f"universe:{theirs}").close()
     finally:
         remote.close("the test is over")
+
+
+def test_guesses_at_the_password_of_a_rewarder_are_held_up(monkeypatch, caplog):
+    pytest.importorskip("websockets", reason="websockets is not installed")
+    from websockets.sync.client import connect as plain
+
+    from envkit.remote.rewarder import RewarderServer, authorization
+
+    for name in ("_FIRST", "_LONGEST"):
+        monkeypatch.setattr(f"envkit.remote.guesses.{name}", 10 * PATIENCE)
+    caplog.set_level(logging.INFO, "envkit")
+    server = RewarderServer(port=0, password=SECRET, on_reset=print, on_action=print)
+    address = "ws://{}:{}".format(*server.address)
+
+    def entered(password):
+        return plain(
+            address, additional_headers={"authorization": authorization(password)}
+        )
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close, "the test is over")
+        stack.enter_context(entered(WRONG))
+        assert until(lambda: server._guesses._waiting == 1)
+        client = stack.enter_context(entered(SECRET))
+        client.send('{"method": "v0.control.ping"}')
+        assert "v0.reply.control.ping" in client.recv(PATIENCE)
+        assert 1 == server._guesses._waiting
+        assert ["A client at 127.0.0.1 has connected."] == caplog.messages
+    assert "A client at 127.0.0.1 is sent away: The password is wrong." in caplog.text
+
+
+@pytest.mark.parametrize("protocol", ["openenv", "dm_env_rpc"])
+def test_guesses_at_the_token_of_other_protocols_are_held_up(
+    protocol, monkeypatch, caplog
+):
+    for package in ("starlette", "websockets", "dm_env_rpc"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    from envkit.remote import dm_env_rpc, openenv
+    from envkit.remote.serving import Menu, Offer, ServeOptions
+
+    for name in ("_FIRST", "_LONGEST"):
+        monkeypatch.setattr(f"envkit.remote.guesses.{name}", 10 * PATIENCE)
+    caplog.set_level(logging.INFO, "envkit")
+    serve = {"openenv": openenv, "dm_env_rpc": dm_env_rpc}[protocol].serve
+    server = serve(Menu([Offer("Catch")]), ServeOptions(port=0, token=SECRET.encode()))
+    target = f"{protocol}:{getattr(server, 'url', None) or server.address}"
+
+    def guess():
+        with contextlib.suppress(EnvkitError):
+            make(target, token=WRONG, connect_timeout=PATIENCE)
+
+    guesser = threading.Thread(target=guess)
+    with server:
+        guesser.start()
+        assert until(lambda: server._guesses._waiting == 1)
+        with make(target, token=SECRET) as env:
+            assert env.reset().is_first()
+        assert 1 == server._guesses._waiting
+        refused = [text for text in caplog.messages if "was refused" in text]
+        assert 1 == len(refused)
+        assert refused[0].endswith(" was refused: the token is wrong")
+        assert len(caplog.messages) > 1  # There is one for the other client, too.
+    guesser.join(PATIENCE)
+    assert not guesser.is_alive()
 
 
 def test_the_default_of_all_servers_is_to_draw():
