@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -40,17 +41,22 @@ def install_namesake(site):
     (site / "envkit" / "_env.py").write_text("class Env: ...\n", "utf-8")
 
 
-def run(site, *arguments):
-    """Runs Python in the folder; returns the last line of standard error."""
-    told = subprocess.run(
+def run_whole(site, *arguments):
+    """Runs Python in the folder."""
+    return subprocess.run(
         [sys.executable, *arguments],
         cwd=site,
-        env={"PYTHONPATH": str(site)},
+        env={**os.environ, "PYTHONPATH": str(site)},
         capture_output=True,
         text=True,
         check=False,
     )
-    return told.returncode, [*told.stderr.splitlines(), ""][-2 if told.stderr else -1]
+
+
+def run(site, *arguments):
+    """Runs Python in the folder; returns the status, and how standard error ends."""
+    told = run_whole(site, *arguments)
+    return told.returncode, (told.stderr.splitlines() or [""])[-1]
 
 
 def test_where_it_is_alone_nothing_is_said(site):
@@ -73,6 +79,17 @@ def test_it_works_all_the_same(site):
     install_namesake(site)
     status, _ = run(site, "-c", "import envkit; envkit.make('CartPole').reset()")
     assert 0 == status
+
+
+def test_it_is_said_once_and_not_by_every_worker(site):
+    install_namesake(site)
+    program = (
+        "import envkit\n"
+        "with envkit.make('CartPole', num_envs=2, num_workers=2) as env:\n"
+        "    env.reset()\n"
+    )
+    told = run_whole(site, "-c", program)
+    assert (0, 1) == (told.returncode, told.stderr.count("UserWarning"))
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -57,10 +57,14 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
 # The parent's search path comes first: before it, any file in the current directory
 # could stand in the way of a module. Nothing of the parent's main module is run.
+# What `import envkit` warns of, the parent has said once for all workers.
 _BOOTSTRAP = (
-    "import sys\n"
+    "import sys, warnings\n"
     "with open(int(sys.argv[1]), encoding='ascii') as file:\n"
     "    sys.path[:] = eval(file.read())\n"
+    "with warnings.catch_warnings():\n"
+    "    warnings.simplefilter('ignore')\n"
+    "    import envkit\n"
     "from {module} import main\n"
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
