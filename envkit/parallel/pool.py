@@ -201,7 +201,8 @@ class Pool:
     def _renew_anchors(self) -> None:
         """Asks environments for their states, from which others can continue."""
         if self._recovery is not None and self._recovery.is_due:
-            self._recovery.renew(self.ask)
+            is_ready = [worker.is_ready for worker in self._workers.workers]
+            self._recovery.renew(self.ask, is_ready)
 
     # Rows, all together.
 
@@ -253,6 +254,7 @@ class Pool:
             began = self._now()
             self.submit(rows, command)
             self._finish(rows, began)
+            self._renew_anchors()
         except Exception:
             self._events.check_open()
             raise
@@ -266,6 +268,7 @@ class Pool:
         try:
             self.wait_for(rows)
             self._align(rows)
+            self._renew_anchors()
         except Exception:
             self._events.check_open()
             raise
@@ -291,8 +294,7 @@ class Pool:
         """
         # Hot in asynchronous use: called once per batch of any size.
         self.is_regular = False
-        if self._recovery is not None and self._events.is_plain:
-            self._renew_anchors()
+        self._renew_anchors()
         if self._turnover is not None:
             self._turn_over(self._turnover)
         self.is_regular = self._has_sent_ahead = False
