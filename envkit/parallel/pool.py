@@ -671,16 +671,16 @@ class Pool:
 
     def worker_facts(self) -> list[tuple[int, str, bool, int, tuple[int, int]]]:
         """Returns each worker's process, machine, whether it is there, its memory."""
-        return [
-            (
-                self._backend.pid(index),
-                worker.host,
-                worker.is_ready,
-                self._backend.resident(index),
-                self.layout.blocks[index],
-            )
-            for index, worker in enumerate(self._workers.workers)
-        ]
+        facts = []
+        for index, worker in enumerate(self._workers.workers):
+            pid = self._backend.pid(index)
+            # Another thread may replace it meanwhile: the worker that is there must be
+            # this process, and have one.
+            is_there = worker.is_ready and worker.pid == pid > 0
+            resident = self._backend.resident(index)
+            block = self.layout.blocks[index]
+            facts.append((pid, worker.host, is_there, resident, block))
+        return facts
 
     def wake(self) -> None:
         """Ends the waits of other threads, because the pool is about to close."""
