@@ -6,8 +6,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from envkit.errors import EnvironmentRaised
 from envkit.exceptions import cut, packed, unpacked
 from envkit.parallel.slab import SlabLayout
@@ -240,7 +238,7 @@ class ReplayPlan(NamedTuple):
     @property
     def length(self) -> int:
         """How many moves and resets there are."""
-        return self.resets + len(np.unique(self.times))
+        return self.resets + len(set(self.times.tolist()))
 
 
 class Replayed(NamedTuple):

@@ -28,6 +28,7 @@ from envkit.parallel.backends.base import Backend, Event
 from envkit.parallel.events import Events
 from envkit.parallel.messages import Hello, RemoteFailure, Request, question_text
 from envkit.parallel.recovery import Recovery, may_change
+from envkit.parallel.row_sets import are_among
 from envkit.parallel.rows import Rows
 from envkit.parallel.slab import (
     CLOSED,
@@ -275,7 +276,9 @@ class Pool:
 
     def _align(self, moved: Array) -> None:
         """Lets all rows stand in one slot, that of those that have moved."""
-        whole = np.setdiff1d(moved, list(self.errors)) if self.errors else moved
+        whole = moved
+        if self.errors:
+            whole = moved[~are_among(moved, self.errors)]
         self.rows.align(whole)
         self.is_regular = self._events.is_plain
 
@@ -530,7 +533,7 @@ class Pool:
         self.check_alive(
             np.array([self.rows_of_env[env].start for env in envs], np.intp), method
         )
-        rows = np.flatnonzero(np.isin(self.worker_of_row, list(by_worker)))
+        rows = np.flatnonzero(are_among(self.worker_of_row, by_worker))
         self.is_regular = False
         self._events.wait(
             lambda: self._workers.are_idle(by_worker) and not self.rows.busy(rows),

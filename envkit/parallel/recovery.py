@@ -36,6 +36,7 @@ from envkit.errors import WorkerError
 from envkit.parallel.journal import Journal, Moves
 from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan, Request
 from envkit.parallel.restarts import RestartPolicy
+from envkit.parallel.row_sets import are_among
 from envkit.parallel.rows import Rows
 from envkit.parallel.slab import (
     REBUILD,
@@ -770,8 +771,7 @@ class Recovery:
         Returns:
             The rows of environments that cannot continue; those of the others may.
         """
-        plans, self._plans[worker] = self._plans[worker], {}
-        self._ends[worker] = 0
+        plans = self._plans[worker]
         given_up: list[int] = []
         steps = bad = 0
         for (env, plan), result in zip(plans.items(), results, strict=True):
@@ -789,6 +789,7 @@ class Recovery:
                 _tell(env, _not_yet(known))
             given_up += known.rows
             bad += 1
+        self._plans[worker], self._ends[worker] = {}, 0
         if good := len(plans) - bad:
             _LOGGER.info(
                 "worker %d: %s continue%s after %s played again",
@@ -814,12 +815,12 @@ class Recovery:
         own = known.rows.start + np.flatnonzero(compared)
         shows_last = slab.shows_last(own)
         is_same = slab.autoreset == SAME_STEP_ORDER
-        asked = np.isin(own, list(rows.resumed))
+        asked = are_among(own, rows.resumed)
         # A worker that was lost amid a step may have begun to write what comes after
         # the end of an episode.
         stands = ~(shows_last & asked) if is_same else np.ones(len(own), bool)
         # Where it has not moved, it has no LAST, but only the FIRST that came after it.
-        has_moved = np.isin(own - known.rows.start, plan.rows)
+        has_moved = are_among(own - known.rows.start, plan.rows.tolist())
         shows = shows_last & has_moved if is_same else np.zeros(len(own), bool)
         for leaves, expected, mask in (
             (replayed.standing, slab.read_standing(own), stands),
