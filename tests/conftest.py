@@ -7,6 +7,7 @@ import gc
 import re
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -23,7 +24,7 @@ from envkit.realtime import RealTimeEnvironment
 from envkit.recording.writer import Writer
 from envkit.types import RandomSource
 from envkit.window import prepare_sdl
-from tests import residue
+from tests import own_process, residue
 from tests.waiting import PATIENCE
 
 # Machines that are busy with other things are slow at times, and no test is about
@@ -68,7 +69,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    global _config
+    _config = config
     # Without a display pygame would load OpenGL, whose compiler and that of TensorFlow
     # do not live in one process: it crashes.
     prepare_sdl(None)
@@ -122,6 +125,28 @@ def pytest_collect_file(file_path: Path) -> Iterator[None]:
     if not file_path.name.startswith("test_"):
         return collectors
     return [each for each in collectors if not isinstance(each, DoctestModule)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Runs a test that is marked `own_process` in one."""
+    if not own_process.is_wanted(item):
+        return None
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    with tempfile.TemporaryDirectory() as folder:
+        for report in own_process.run(item, Path(folder)):
+            hook.pytest_runtest_logreport(report=report)
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+_config: pytest.Config
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Hands reports of a test in a process of its own to the process that waits."""
+    own_process.write(report, _config)
 
 
 @pytest.hookimpl(wrapper=True)
