@@ -119,6 +119,38 @@ def test_a_worker_that_cannot_be_started_again_is_told_or_tried_again(method):
     )
 
 
+def test_a_fork_that_fails_leaves_no_descriptors():
+    """Neither when a pool is started nor when a worker is to be replaced."""
+    program = """
+        fork = os.fork
+
+        def fails():
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+        policy = RestartPolicy(max_restarts=5, within=None, backoff=0.0)
+        with pool(num_workers=2, on_worker_failure=policy) as env:
+            env.reset()
+            os.fork = fails
+            before = opened()
+            for _ in range(3):
+                try:
+                    pool()
+                except WorkerError as error:
+                    del error
+            print(opened() - before)
+            os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+            try:
+                for _ in range(100):
+                    env.step([0, 0])
+            except WorkerError as error:
+                print(str(error).partition(". ")[0])
+            print(opened() - before)
+            os.fork = fork
+    """
+    told = "worker 0 could not be started again: [Errno 11] Resource temporarily"
+    assert f"set()\n{told} unavailable\nset()\n" == run(program, "fork")
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 @pytest.mark.parametrize("trouble", ["killed", "hung", "raised"])
 def test_a_loss_that_is_noticed_while_no_file_can_be_opened_is_dealt_with(

@@ -426,7 +426,12 @@ class ForkLauncher:
         ends = WorkerEnds()
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()  # The child would print what is waiting again.
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # The system makes no more processes.
+            ends.close_theirs()
+            ends.close_ours()
+            raise
         if pid == 0:
             ends.ours.close()
             run_in_fork(
