@@ -1,7 +1,7 @@
 """Sends signals to a process or its group, and to no other.
 
-For the system, 0 is the group of the caller and a negative number another group, or
-everybody. For envkit, 0 is a worker that has no process now.
+For the system, 0 is the group of the caller, and a negative number is another group or
+all processes. For envkit, 0 is a worker that has no process now.
 """
 
 from __future__ import annotations
