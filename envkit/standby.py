@@ -16,6 +16,7 @@ from envkit.rows import hand_options
 from envkit.seeding import seed_of_standby
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
+from envkit.threads import wait_for_event
 from envkit.time_step import TimeStep
 from envkit.types import Array, Seed
 from envkit.wrappers.base import (
@@ -271,13 +272,13 @@ class ResetAhead:
         caller has not waited, and has.
         """
         began, was_over = time.perf_counter_ns(), self._is_over.is_set()
-        self._is_over.wait()
+        wait_for_event(self._is_over)
         waited = 0 if was_over else time.perf_counter_ns() - began
         return was_over, max(self.taken - waited, 0), waited
 
     def wait(self) -> None:
         """Waits until it is over."""
-        self._is_over.wait()
+        wait_for_event(self._is_over)
 
     def is_left(self, seconds: float) -> bool:
         """Waits for so long; returns False if the thread closes the environment."""

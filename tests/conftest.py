@@ -128,7 +128,9 @@ def pytest_collect_file(file_path: Path) -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> bool | None:
     """Runs a test that is marked `own_process` in one."""
     if not own_process.is_wanted(item):
         return None
@@ -137,6 +139,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     with tempfile.TemporaryDirectory() as folder:
         for report in own_process.run(item, Path(folder)):
             hook.pytest_runtest_logreport(report=report)
+    # What the test before has left for this one, which has not been set up here.
+    item.session._setupstate.teardown_exact(nextitem)
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 

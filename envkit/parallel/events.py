@@ -40,6 +40,7 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.recovery import Recovery
 from envkit.parallel.restarts import Decision, Replace, Restarts
+from envkit.parallel.row_sets import are_among, distinct
 from envkit.parallel.rows import Rows
 from envkit.parallel.slab import (
     NO_PROCESS,
@@ -248,7 +249,7 @@ class Events:
         rows, slab = self._rows, self._rows.slab
         owing = np.flatnonzero(slab.owing_rows())
         owners = rows.worker_of_row[owing]
-        for worker in np.unique(owners).tolist():
+        for worker in distinct(owners):
             row = int(owing[owners == worker][0])
             _LOGGER.warning(
                 "waiting for worker %d, env %s, in %s() for %d s",
@@ -304,7 +305,8 @@ class Events:
                 # They may come later than the numbers, but are there after this.
                 while queue := self._backend.wait_events(0.0):
                     self._handle(queue)
-                new = np.intersect1d(new, self._rows.answered())
+                still = self._rows.answered()
+                new = new[are_among(new, still.tolist())]
             self._rows.note_answered(new)
             if not self.is_plain:
                 self.note_plain()
@@ -349,7 +351,9 @@ class Events:
     def _handle(self, queue: deque[Event]) -> None:
         with uninterrupted():
             while queue:
-                match queue.popleft():
+                # It leaves the queue when it has been dealt with: after an exception,
+                # the next call does so.
+                match queue[0]:
                     case Replied(worker, reply):
                         self._note_reply(worker, reply)
                     case Raised(rows, failure):
@@ -358,6 +362,7 @@ class Events:
                         self._note_restart(worker, hello)
                     case Exited(worker, report):
                         self._note_exit(worker, report)
+                queue.popleft()
             self.note_plain()
 
     def _note_reply(self, worker: int, reply: Reply) -> None:
@@ -365,18 +370,18 @@ class Events:
         # Others are the answers to questions of interrupted calls.
         if entry.question is not None and entry.question.number == reply.number:
             entry.question.answer = reply
-            entry.question = None
             if entry.is_starting:
                 self._note_replayed(worker, reply.results)
             elif self._recovery is not None:
                 self._recovery.note_answered(worker)
+            entry.question = None
 
     def _repair_raised(self) -> None:
         """Repairs or breaks rows that are marked, by what their environments raised."""
         rows, now = self._rows, self._now()
         marked = rows.slab.raised_rows(np.array(list(self._failures), np.intp))
         for row in marked.tolist():
-            told = self._failures.pop(row)
+            told = self._failures[row]
             worker, env = int(rows.worker_of_row[row]), int(rows.env_of_row[row])
             if self._recovery is not None:
                 self._recovery.forget(env, "it has raised an error since")
@@ -391,6 +396,7 @@ class Events:
                         told.failure.command,
                     )
             (command,) = rows.withdraw(np.array([row]))
+            del self._failures[row]
             if isinstance(told.decision, Replace):
                 rows.lose(row, command, REBUILD, now + told.decision.after)
                 continue
@@ -412,46 +418,34 @@ class Events:
         """Repairs or breaks the rows of a worker that is gone, and has it replaced."""
         rows, now = self._rows, self._now()
         entry = self._workers.workers[worker]
-        was_starting, entry.is_starting = entry.is_starting, False
-        was_ready, entry.is_ready = entry.is_ready, False
-        entry.start_by = None
-        rows.slab.staff[worker, PROCESS] = NO_PROCESS
         if entry.is_leaving:  # That was intended, and its rows have been noted.
+            self._note_gone(worker)
             entry.is_leaving, entry.restart_at = False, now
             return
-        if not was_ready and not was_starting:
+        if not entry.is_ready and not entry.is_starting:
+            self._note_gone(worker)
             return  # It failed to start, which has been dealt with.
         block = np.arange(*rows.layout.blocks[worker])
         # What it had answered is good, and what it had raised is not a crash.
-        rows.note_answered(np.intersect1d(rows.answered(), block))
+        answered = rows.answered()
+        rows.note_answered(answered[are_among(answered, block.tolist())])
         self._repair_raised()
         for row in block.tolist():
             self._failures.pop(row, None)
         lost_rows = block[rows.slab.owing_rows()[block]]
-        lost = dict(
-            zip(lost_rows.tolist(), rows.withdraw(lost_rows), strict=True)
-            if lost_rows.size
-            else ()
-        )
-        question, entry.question = entry.question, None
-        doing = None if question is None else question.text
-        env = None
-        if was_starting:
-            doing = doing or "construct"
-        elif lost:
-            first, command = next(iter(lost.items()))
-            doing, env = _COMMANDS.get(command, "step"), int(rows.env_of_row[first])
-        steps = int(rows.slab.meters[worker][STEPS])
         decision = self._restarts.decide(("worker", worker), now)
-        reason = "" if isinstance(decision, Replace) else decision.reason
-        error = self._workers.ending(
-            worker, report, command=doing, env=env, steps=steps, reason=reason
-        )
+        # What may raise comes before anything is changed that it would leave halfway.
+        error = self._ending(worker, report, lost_rows, decision)
+        lost: dict[int, int] = {}
+        if lost_rows.size:
+            commands = rows.withdraw(lost_rows)
+            lost = dict(zip(lost_rows.tolist(), commands, strict=True))
+        self._note_gone(worker)
         entry.kill_reason = None
+        question, entry.question = entry.question, None
         if question is not None:
             question.answer = error
         if isinstance(decision, Replace):
-            _LOGGER.warning("%s It is replaced.", str(error).partition("\n")[0])
             self._count_restart(worker)
             entry.restart_at = now + decision.after
             gone = block.tolist()
@@ -459,11 +453,41 @@ class Events:
                 gone = self._recovery.take(worker, lost)
                 self._workers.continuing = self._recovery.continuing()
             rows.note_replaced(gone, lost)
+            _LOGGER.warning("%s It is replaced.", str(error).partition("\n")[0])
         else:
             entry.crash = error
             if self._recovery is not None:
                 self._recovery.drop(worker)
             rows.break_rows(block.tolist(), error)
+
+    def _note_gone(self, worker: int) -> None:
+        """Notes that a worker is neither there nor on its way."""
+        entry = self._workers.workers[worker]
+        entry.is_starting = entry.is_ready = False
+        entry.start_by = None
+        self._rows.slab.staff[worker, PROCESS] = NO_PROCESS
+
+    def _ending(
+        self, worker: int, report: ExitReport, lost_rows: Array, decision: Decision
+    ) -> WorkerError:
+        """Returns the error that says how a worker ended, and what it was doing."""
+        rows, entry = self._rows, self._workers.workers[worker]
+        doing = None if entry.question is None else entry.question.text
+        env = None
+        if entry.is_starting:
+            doing = doing or "construct"
+        elif lost_rows.size:
+            first = int(lost_rows[0])
+            command = int(rows.slab.command[first])
+            doing, env = _COMMANDS.get(command, "step"), int(rows.env_of_row[first])
+        return self._workers.ending(
+            worker,
+            report,
+            command=doing,
+            env=env,
+            steps=int(rows.slab.meters[worker][STEPS]),
+            reason="" if isinstance(decision, Replace) else decision.reason,
+        )
 
     def _note_restart(self, worker: int, hello: Hello | RemoteFailure) -> None:
         """Lets a worker that was started again work, or decides what to do instead."""
@@ -532,7 +556,7 @@ class Events:
                 self.take_in(queue)
             self._look()
             late = rows.late(self._now())
-            for worker in np.unique(rows.worker_of_row[late]).tolist():
+            for worker in distinct(rows.worker_of_row[late]):
                 entry = self._workers.workers[worker]
                 if entry.is_ready and entry.kill_reason is None:
                     first = late[rows.worker_of_row[late] == worker][0]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from envkit.errors import EnvironmentRaised
 from envkit.exceptions import cut, packed, unpacked
@@ -240,7 +238,7 @@ class ReplayPlan(NamedTuple):
     @property
     def length(self) -> int:
         """How many moves and resets there are."""
-        return self.resets + len(np.unique(self.times))
+        return self.resets + len(set(self.times.tolist()))
 
 
 class Replayed(NamedTuple):
@@ -359,6 +357,13 @@ class ObjectRow(NamedTuple):
     leaves: bytes
 
 
+# Of a chain of exceptions so many are shown: those that came first, and last.
+_OLDEST, _NEWEST = 3, 5
+# What Python shows of groups of exceptions: how deep, and how many of each.
+_DEEPEST, _WIDEST = 10, 15
+_LONGEST_TRACEBACK = 60_000
+
+
 def _text_of(error: BaseException) -> str:
     try:
         return cut(str(error))
@@ -367,8 +372,57 @@ def _text_of(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> str:
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
-    # A line may be a message, and there may be as many exceptions as in a long chain.
-    return "".join(
-        line if len(text := cut(line)) == len(line) else f"{text}\n" for line in lines
+    told = traceback.TracebackException.from_exception(error)
+    _shorten(told)
+    # A line may be a message.
+    text = "".join(
+        line if len(text := cut(line)) == len(line) else f"{text}\n"
+        for line in told.format()
     )
+    if len(text) <= _LONGEST_TRACEBACK:
+        return text
+    half = _LONGEST_TRACEBACK // 2
+    left_out = f"\n\n… {len(text) - 2 * half:,} characters are left out here …\n\n"
+    return f"{text[:half]}{left_out}{text[-half:]}"
+
+
+def _shorten(told: Any, depth: int = 0) -> None:
+    """Leaves out the middle of long chains of causes, in groups as well.
+
+    Args:
+        told: A `TracebackException`.
+        depth: In how many groups it is.
+    """
+    chain = [told]
+    while (following := _before(chain[-1])) is not None:
+        chain.append(following)
+    if len(chain) > _NEWEST + _OLDEST + 1:
+        left_out = len(chain) - _NEWEST - _OLDEST
+        last, chain = chain[_NEWEST - 1], chain[:_NEWEST] + chain[-_OLDEST:]
+        name = "__context__" if last.__cause__ is None else "__cause__"
+        setattr(last, name, _LeftOut(left_out, chain[_NEWEST]))
+    if depth < _DEEPEST:  # Python shows no more, and so many of each group.
+        for each in chain:
+            for part in (getattr(each, "exceptions", None) or ())[:_WIDEST]:
+                _shorten(part, depth + 1)
+
+
+def _before(told: Any) -> Any:
+    """Returns the exception that is shown before another, if there is one."""
+    if told.__cause__ is not None:
+        return told.__cause__
+    return None if told.__suppress_context__ else told.__context__
+
+
+class _LeftOut:
+    """Stands in a `TracebackException` for the middle of a chain."""
+
+    stack = exceptions = __context__ = None
+    __suppress_context__ = True
+
+    def __init__(self, count: int, cause: Any) -> None:
+        self._count = count
+        self.__cause__ = cause
+
+    def format_exception_only(self, **unused: Any) -> Iterator[str]:
+        yield f"… {self._count:,} more exceptions, each of which led to the next …\n"

@@ -28,6 +28,7 @@ from envkit.parallel.backends.base import Backend, Event
 from envkit.parallel.events import Events
 from envkit.parallel.messages import Hello, RemoteFailure, Request, question_text
 from envkit.parallel.recovery import Recovery, may_change
+from envkit.parallel.row_sets import are_among
 from envkit.parallel.rows import Rows
 from envkit.parallel.slab import (
     CLOSED,
@@ -201,7 +202,8 @@ class Pool:
     def _renew_anchors(self) -> None:
         """Asks environments for their states, from which others can continue."""
         if self._recovery is not None and self._recovery.is_due:
-            self._recovery.renew(self.ask)
+            is_ready = [worker.is_ready for worker in self._workers.workers]
+            self._recovery.renew(self.ask, is_ready)
 
     # Rows, all together.
 
@@ -253,6 +255,7 @@ class Pool:
             began = self._now()
             self.submit(rows, command)
             self._finish(rows, began)
+            self._renew_anchors()
         except Exception:
             self._events.check_open()
             raise
@@ -266,13 +269,16 @@ class Pool:
         try:
             self.wait_for(rows)
             self._align(rows)
+            self._renew_anchors()
         except Exception:
             self._events.check_open()
             raise
 
     def _align(self, moved: Array) -> None:
         """Lets all rows stand in one slot, that of those that have moved."""
-        whole = np.setdiff1d(moved, list(self.errors)) if self.errors else moved
+        whole = moved
+        if self.errors:
+            whole = moved[~are_among(moved, self.errors)]
         self.rows.align(whole)
         self.is_regular = self._events.is_plain
 
@@ -291,8 +297,7 @@ class Pool:
         """
         # Hot in asynchronous use: called once per batch of any size.
         self.is_regular = False
-        if self._recovery is not None and self._events.is_plain:
-            self._renew_anchors()
+        self._renew_anchors()
         if self._turnover is not None:
             self._turn_over(self._turnover)
         self.is_regular = self._has_sent_ahead = False
@@ -528,7 +533,7 @@ class Pool:
         self.check_alive(
             np.array([self.rows_of_env[env].start for env in envs], np.intp), method
         )
-        rows = np.flatnonzero(np.isin(self.worker_of_row, list(by_worker)))
+        rows = np.flatnonzero(are_among(self.worker_of_row, by_worker))
         self.is_regular = False
         self._events.wait(
             lambda: self._workers.are_idle(by_worker) and not self.rows.busy(rows),
@@ -669,16 +674,16 @@ class Pool:
 
     def worker_facts(self) -> list[tuple[int, str, bool, int, tuple[int, int]]]:
         """Returns each worker's process, machine, whether it is there, its memory."""
-        return [
-            (
-                self._backend.pid(index),
-                worker.host,
-                worker.is_ready,
-                self._backend.resident(index),
-                self.layout.blocks[index],
-            )
-            for index, worker in enumerate(self._workers.workers)
-        ]
+        facts = []
+        for index, worker in enumerate(self._workers.workers):
+            pid = self._backend.pid(index)
+            # Another thread may replace it meanwhile: the worker that is there must be
+            # this process, and have one.
+            is_there = worker.is_ready and worker.pid == pid > 0
+            resident = self._backend.resident(index)
+            block = self.layout.blocks[index]
+            facts.append((pid, worker.host, is_there, resident, block))
+        return facts
 
     def wake(self) -> None:
         """Ends the waits of other threads, because the pool is about to close."""

@@ -23,6 +23,7 @@ from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
 from envkit.parallel import arguments
 from envkit.parallel.arguments import check_name
+from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import (
     AWAITED_NS,
     BUSY_NS,
@@ -640,7 +641,7 @@ class PoolEnvironment:
             wanted: A mask of those of them that are to be written.
         """
         declared, env_of_row = self._pool.layout.info, self._pool.env_of_row
-        for env in np.unique(env_of_row[rows[wanted]]).tolist():
+        for env in distinct(env_of_row[rows[wanted]]):
             mine = wanted & (env_of_row[rows] == env)
             block = self._pool.rows_of_env[env]
             (info,) = self._ask("get_info", [env])

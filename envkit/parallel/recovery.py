@@ -14,6 +14,11 @@ that again, and what the rows show then is compared with what the pool has in it
 
 What is equal goes on: its pending request is sent once more. What is not, or cannot be
 tried, gets the end of an episode that rows without recovery get.
+
+An anchor with a state or a seed is *certain*. That an environment was new is not: the
+next one may draw other numbers. So environments without a certain anchor are asked for
+their state as soon as they have begun. Where they are lost before that and a new one is
+another, their episode ends, and they are brought back the next time.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from envkit.errors import WorkerError
 from envkit.parallel.journal import Journal, Moves
 from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan, Request
 from envkit.parallel.restarts import RestartPolicy
+from envkit.parallel.row_sets import are_among
 from envkit.parallel.rows import Rows
 from envkit.parallel.slab import (
     REBUILD,
@@ -56,6 +62,8 @@ _LARGEST = 2**32 - 1
 _LAST, _FALSE = bytes([int(StepType.LAST)]), bytes([False])
 # How often new anchors are looked for, in parts of the time for which each is to do.
 _LOOKS = 8
+# How many requests at least to wait for a busy worker to be idle.
+_PATIENCE = 16
 # A worker that ends so often while environments are played again does so because of it.
 _MOST_ENDS = 2
 # Calls after which an environment is what it was before.
@@ -89,6 +97,7 @@ class _Anchor(NamedTuple):
         rebuilds: How often it had been rebuilt since.
         state: Its state; `None` if it was new.
         ended: Of the state, which rows were at the end of an episode.
+        is_certain: Whether every environment that is brought there is the same.
     """
 
     numbers: Array
@@ -97,6 +106,10 @@ class _Anchor(NamedTuple):
     rebuilds: int
     state: bytes | None = None
     ended: tuple[bool, ...] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        return _is_certain(self.state, self.seed)
 
 
 class _Asked(NamedTuple):
@@ -126,13 +139,15 @@ class _Known:
         void: Why there is no anchor.
         seed: What it was seeded with.
         rebuilds: How often it was rebuilt since.
-        is_seeded: Whether it has been seeded since it was last moved.
+        seeded_at: The numbers of its rows when it was last seeded as a whole, until
+            it begins.
         attributes: The attributes it has been given before its anchors.
         notes: What it was asked since that has an effect: time, method, argument.
         can_save: Whether it can save its state; `None` if it was never asked.
         resets: How many resets there have been since it was new.
         begins: The numbers under which the last of these are known, the newest last.
         is_hopeless: Whether it is not tried again.
+        begins_alike: False once a new one, without a seed, has turned out another.
         killed_by: The number of the request that was pending when its worker ended.
     """
 
@@ -143,14 +158,22 @@ class _Known:
     void: str = ""
     seed: Any = None
     rebuilds: int = 0
-    is_seeded: bool = False
+    seeded_at: Array | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
     notes: list[tuple[int, str, Any]] = field(default_factory=list)
     can_save: bool | None = None
     resets: int = 0
     begins: tuple[int, ...] = ()
     is_hopeless: bool = False
+    begins_alike: bool = True
     killed_by: int = -1
+
+    @property
+    def has_certain_anchor(self) -> bool:
+        return any(
+            anchor is not None and anchor.is_certain
+            for anchor in (*self.anchors, self.new)
+        )
 
 
 class Recovery:
@@ -192,6 +215,8 @@ class Recovery:
         # Until when no new anchor is looked for, in requests.
         self._every = max(1, (policy.anchor_every or 1) // _LOOKS)
         self._left = 0
+        # How many requests until environments without a certain one are asked again.
+        self._pause, self._longest_pause = 1, max(self._every, _PATIENCE)
         # Whether an environment has none, or may have none.
         self._has_void = True
         self._all = np.arange(rows.layout.rows)
@@ -255,21 +280,36 @@ class Recovery:
             own = [asked.get(row, STEP) for row in known.rows]
             if REBUILD in own:
                 self._note_new(env, known.seed, known.rebuilds + 1)
-            elif known.is_seeded and known.new is not None and STEP not in own:
+            elif STEP not in own and self._is_as_seeded(known):
                 # The anchors before it stay, because they need no such promise.
                 known.new, known.resets, known.begins = self._here(known), 0, ()
-            known.is_seeded = False
+            known.seeded_at = None
+            if not known.has_certain_anchor and known.can_save is not False:
+                self._look_soon()
+
+    def _is_as_seeded(self, known: _Known) -> bool:
+        """True if an environment was seeded, as new, and has not moved since."""
+        if known.new is None or known.seeded_at is None:
+            return False
+        return self._is_unmoved(known, known.seeded_at)
+
+    def _is_unmoved(self, known: _Known, numbers: Array) -> bool:
+        """True if an environment was asked nothing since its rows had some numbers."""
+        moves = self._journal.since(known.rows, numbers)
+        return moves is not None and not len(moves.times)
 
     def _note_new(self, env: int, seed: Any = None, rebuilds: int = 0) -> None:
         """Notes that an environment is new here."""
         known = self._known[env]
         known.seed, known.rebuilds = seed, rebuilds
         known.new, known.resets, known.begins = self._here(known), 0, ()
-        known.is_seeded, known.void = False, ""
+        known.seeded_at, known.void = None, ""
         known.attributes.clear()
         known.notes.clear()
         known.anchors.clear()
         self._add(known, known.new)
+        if not known.new.is_certain:
+            self._look_soon()
 
     def _here(
         self, known: _Known, state: bytes | None = None, ended: tuple[bool, ...] = ()
@@ -292,7 +332,10 @@ class Recovery:
 
     def _add(self, known: _Known, anchor: _Anchor) -> None:
         """Adds an anchor, and forgets what none needs any more."""
-        known.anchors = [*known.anchors[-1:], anchor]
+        before = known.anchors[-1:]
+        if anchor.is_certain:
+            before = [each for each in before if each.is_certain]
+        known.anchors = [*before, anchor]
         self._anchored[known.rows.start : known.rows.stop] = anchor.numbers
         oldest = min(
             each.time for each in (*known.anchors, known.new) if each is not None
@@ -342,7 +385,7 @@ class Recovery:
         noted: list[tuple[_Known, tuple[Any, ...]]] = []
         for env, argument in zip(request.envs, request.arguments, strict=True):
             known, method = self._known[env], request.method
-            noted.append((known, (known.seed, known.rebuilds, known.is_seeded)))
+            noted.append((known, (known.seed, known.rebuilds, known.seeded_at)))
             if method in ("set_attr", "reset", "seed", "seed_rows"):
                 known.notes.append((self._now, method, argument))
                 if method.startswith("seed"):
@@ -360,7 +403,9 @@ class Recovery:
             return
         _, request, _ = asked
         for env, argument in zip(request.envs, request.arguments, strict=True):
-            if request.method == "set_state":
+            if request.method.startswith("seed"):
+                self._note_seeded(self._known[env])
+            elif request.method == "set_state":
                 self.forget(env, "it has been set to a state since")
             elif may_change(request.method, argument):
                 self.forget(env, f"call({argument[0]!r}) may have changed it since")
@@ -379,7 +424,7 @@ class Recovery:
             return
         has_note = asked.request.method in ("set_attr", "reset", "seed", "seed_rows")
         for known, before in asked.noted:
-            known.seed, known.rebuilds, known.is_seeded = before
+            known.seed, known.rebuilds, known.seeded_at = before
             if has_note:
                 known.notes.pop()
 
@@ -390,8 +435,19 @@ class Recovery:
             known.seed = known.seed if argument[0] is None else argument[0]
         known.rebuilds = 0
         # A batch in which some rows go on is not as good as new.
-        is_whole = not isinstance(argument, list | tuple) or None not in argument
-        known.is_seeded = is_whole
+        known.seeded_at = self._numbers(known) if _is_whole(argument) else None
+
+    def _note_seeded(self, known: _Known) -> None:
+        """Makes an environment's anchor certain that was seeded before it moved."""
+        new = known.new
+        if known.seeded_at is None or new is None or new.is_certain:
+            return
+        if self._is_unmoved(known, new.numbers):
+            known.notes = [
+                note for note in known.notes if not note[1].startswith("seed")
+            ]
+            known.new = self._here(known)
+            known.anchors = [known.new]
 
     def note_states(self) -> None:
         """Notes that the environments have been given their states."""
@@ -408,9 +464,13 @@ class Recovery:
         known = self._known[env]
         known.anchors.clear()
         known.new, known.void = None, why
-        self._left, self._has_void = 0, True
+        self._look_soon()
 
     # New anchors.
+
+    def _look_soon(self) -> None:
+        """Lets the next call ask environments that have no certain anchor."""
+        self._left, self._pause, self._has_void = 0, 1, True
 
     @property
     def is_due(self) -> bool:
@@ -418,34 +478,63 @@ class Recovery:
         return self._left <= 0
 
     def renew(
-        self, ask: Callable[[str, Sequence[int], Sequence[Any]], Sequence[Any]]
+        self,
+        ask: Callable[[str, Sequence[int], Sequence[Any]], Sequence[Any]],
+        is_ready: Sequence[bool],
     ) -> None:
         """Asks environments for their state whose anchor is too far away.
 
-        Environments of workers that are busy are left for another time.
+        Environments of workers that are busy are left for another time, unless that
+        would soon be too late: then their answers are waited for.
 
         Args:
             ask: Asks some environments something.
+            is_ready: For each worker, whether it is there.
         """
         self._left = self._every
         if not self._has_void and not self._may_need_anchors():
             return
         for worker in list(self._asked):
             self._settle(worker)
-        idle = ~self._slab.owing_rows()
         envs = [
             env
             for worker, block in enumerate(self._rows.layout.blocks)
-            if idle[slice(*block)].all() and not self._plans[worker]
-            for env in self._envs_of[worker]
-            if self._needs_anchor(self._known[env])
+            if is_ready[worker] and not self._plans[worker]
+            for env in self._envs_to_ask(worker, block)
         ]
         if envs:
             self._ask_for_states(envs, ask)
-        self._has_void = any(
-            known.can_save is None or (known.can_save and not known.anchors)
+        void = [
+            not known.has_certain_anchor
             for known in self._known
-        )
+            if known.can_save is None
+            or (known.can_save and not known.has_certain_anchor)
+        ]
+        self._has_void = bool(void)
+        if any(void):
+            # Each look in vain takes its time where there are many environments.
+            self._left = self._pause
+            self._pause = min(2 * self._pause, self._longest_pause)
+
+    def _envs_to_ask(self, worker: int, block: tuple[int, int]) -> list[int]:
+        """Returns the environments of a worker that are to be asked for their state."""
+        envs = [
+            env for env in self._envs_of[worker] if self._needs_anchor(self._known[env])
+        ]
+        rows = range(*block)
+        if not envs or any(row in rows for row in self._rows.held):
+            return []
+        is_idle = not self._slab.owing_rows()[slice(*block)].any()
+        is_late = any(self._is_overdue(self._known[env]) for env in envs)
+        return envs if is_idle or is_late else []
+
+    def _is_overdue(self, known: _Known) -> bool:
+        """True if an environment cannot be left without a new anchor for longer."""
+        if not known.has_certain_anchor:
+            return self._pause >= self._longest_pause
+        away = int((self._numbers(known) - known.anchors[-1].numbers).max()) >> 1
+        policy = self._policy
+        return 2 * away >= policy.max_replay + (policy.anchor_every or 0)
 
     def _ask_for_states(
         self,
@@ -457,6 +546,8 @@ class Recovery:
             answers = ask("get_state", envs, [None] * len(envs))
             for env, answer in zip(envs, answers, strict=True):
                 known = self._known[env]
+                if not self._needs_anchor(known):
+                    continue  # It is another one, whose worker was lost meanwhile.
                 known.can_save = not isinstance(answer, RemoteFailure)
                 self._saves[known.rows.start : known.rows.stop] = known.can_save
                 if known.can_save:
@@ -481,7 +572,7 @@ class Recovery:
             return False
         if not self._rows.begun[rows.start : rows.stop].all():
             return False
-        if known.can_save is None or not known.anchors:
+        if known.can_save is None or not known.has_certain_anchor:
             return True
         away = self._numbers(known) - known.anchors[-1].numbers
         if self._policy.anchor_every is not None:
@@ -562,27 +653,58 @@ class Recovery:
             return f"its new worker has ended {ends} times before it was back"
         if not known.anchors and known.new is None:
             return known.void
+        # A new one without a seed may be like it all the same, as one is that is seeded
+        # in its constructor; and where nothing has been seen, any is.
+        begun = self._rows.begun[known.rows.start : known.rows.stop]
+        if known.has_certain_anchor or known.begins_alike or not begun.any():
+            return self._plan_from_anchors(known)
+        return _not_yet(known)
+
+    def _plan_from_anchors(self, known: _Known) -> ReplayPlan | str:
+        """Returns how an environment is to be brought back, from an anchor it has."""
         anchors = known.anchors[::-1]
         if len(anchors) > 1 and (anchors[0].numbers == self._numbers(known)).all():
             anchors.pop(0)
-        for anchor in (*anchors[:1], known.new):
-            moves = None if anchor is None else self._moves(known, anchor.numbers)
-            if anchor is not None and moves is not None:
+        candidates = [
+            anchor for anchor in (*anchors[:1], known.new) if anchor is not None
+        ]
+        if known.has_certain_anchor:
+            candidates = [anchor for anchor in candidates if anchor.is_certain]
+        for anchor in candidates:
+            moves = self._moves(known, anchor.numbers)
+            if moves is not None:
                 return self._plan_of(known, anchor, moves)
-        if known.new is not None and not known.is_batch:
-            # Resets alone may be what its random numbers depend on.
-            number = int(self._sequence[known.rows.start])
-            # A reset that was lost is one too many.
-            lost = sum(begun == number + 2 & _LARGEST for begun in known.begins)
-            resets, begins = known.resets - lost, known.begins[: -lost or None]
-            if begins and resets <= self._policy.max_replay:
-                moves = self._moves(known, np.array(begins[-1:], np.uint32))
-                if moves is not None:
-                    return self._plan_of(known, known.new, moves, resets, begins[-1])
+        if known.new is not None and any(each is known.new for each in candidates):
+            plan = self._plan_of_resets(known, known.new)
+            if plan is not None:
+                return plan
         return (
             f"more than max_replay={self._policy.max_replay} steps would have to be "
             "played again"
         )
+
+    def _plan_of_resets(self, known: _Known, new: _Anchor) -> ReplayPlan | None:
+        """Returns how an environment is reset as often, and plays its last episode.
+
+        Resets alone may be what its random numbers depend on.
+        """
+        # Seeds and options would have to come between the resets.
+        has_notes = any(
+            method == "reset" or (method != "set_attr" and time > new.time)
+            for time, method, _ in known.notes
+        )
+        if known.is_batch or has_notes:
+            return None
+        number = int(self._sequence[known.rows.start])
+        # A reset that was lost is one too many.
+        lost = sum(begun == number + 2 & _LARGEST for begun in known.begins)
+        resets, begins = known.resets - lost, known.begins[: -lost or None]
+        if not begins or resets > self._policy.max_replay:
+            return None
+        moves = self._moves(known, np.array(begins[-1:], np.uint32))
+        if moves is None:
+            return None
+        return self._plan_of(known, new, moves, resets, begins[-1])
 
     def _moves(self, known: _Known, numbers: Array) -> Moves | None:
         away = int((self._numbers(known) - numbers).max()) >> 1
@@ -649,8 +771,7 @@ class Recovery:
         Returns:
             The rows of environments that cannot continue; those of the others may.
         """
-        plans, self._plans[worker] = self._plans[worker], {}
-        self._ends[worker] = 0
+        plans = self._plans[worker]
         given_up: list[int] = []
         steps = bad = 0
         for (env, plan), result in zip(plans.items(), results, strict=True):
@@ -659,10 +780,16 @@ class Recovery:
                 steps += plan.length
                 self.recovered[worker] += 1
                 continue
-            self._known[env].is_hopeless = True
-            _tell(env, why, is_last=True)
-            given_up += self._known[env].rows
+            known = self._known[env]
+            if _is_certain(plan.state, plan.seed):
+                known.is_hopeless = True
+                _tell(env, why, is_last=True)
+            else:
+                known.begins_alike = False
+                _tell(env, _not_yet(known))
+            given_up += known.rows
             bad += 1
+        self._plans[worker], self._ends[worker] = {}, 0
         if good := len(plans) - bad:
             _LOGGER.info(
                 "worker %d: %s continue%s after %s played again",
@@ -688,12 +815,12 @@ class Recovery:
         own = known.rows.start + np.flatnonzero(compared)
         shows_last = slab.shows_last(own)
         is_same = slab.autoreset == SAME_STEP_ORDER
-        asked = np.isin(own, list(rows.resumed))
+        asked = are_among(own, rows.resumed)
         # A worker that was lost amid a step may have begun to write what comes after
         # the end of an episode.
         stands = ~(shows_last & asked) if is_same else np.ones(len(own), bool)
         # Where it has not moved, it has no LAST, but only the FIRST that came after it.
-        has_moved = np.isin(own - known.rows.start, plan.rows)
+        has_moved = are_among(own - known.rows.start, plan.rows.tolist())
         shows = shows_last & has_moved if is_same else np.zeros(len(own), bool)
         for leaves, expected, mask in (
             (replayed.standing, slab.read_standing(own), stands),
@@ -710,6 +837,23 @@ class Recovery:
     def drop(self, worker: int) -> None:
         """Forgets a worker that stays gone."""
         self._plans[worker] = {}
+
+
+def _is_certain(state: bytes | None, seed: Any) -> bool:
+    """Returns whether a state or a seed says what environment it is."""
+    return state is not None or (seed is not None and _is_whole(seed))
+
+
+def _is_whole(seed: Any) -> bool:
+    """Returns whether no row of a batch is left out."""
+    return not isinstance(seed, list | tuple) or None not in seed
+
+
+def _not_yet(known: _Known) -> str:
+    """Returns why an environment without a certain anchor cannot be brought back."""
+    if known.can_save is False:
+        return "it has no seed and cannot save its state (seed the pool to change that)"
+    return "it has neither a seed nor a saved state yet"
 
 
 def _tell(env: int, why: str, is_last: bool = False) -> None:

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from envkit.errors import WorkerError
+from envkit.parallel.row_sets import are_among
 from envkit.parallel.slab import (
     REBUILD,
     RESET,
@@ -209,7 +210,7 @@ class Rows:
             waiting = self.noted[rows] != self.slab.sequence[rows]
             count = int(np.count_nonzero(waiting))
         if self.held:
-            count += int(np.isin(rows, list(self.held)).sum())
+            count += int(are_among(rows, self.held).sum())
         return count
 
     def all_busy(self) -> int:
@@ -228,7 +229,7 @@ class Rows:
         standing = ~self.slab.owing_rows()[rows]
         for special in (self.held, self.errors):
             if special:
-                standing &= ~np.isin(rows, list(special))
+                standing &= ~are_among(rows, special)
         return standing
 
     def finished(self, rows: Array, count: int) -> Array:
@@ -243,7 +244,7 @@ class Rows:
 
     def broken(self, rows: Array) -> Array:
         """Returns those of the rows that are BROKEN."""
-        return rows[np.isin(rows, list(self.errors))]
+        return rows[are_among(rows, self.errors)]
 
     # What happens to the numbers.
 

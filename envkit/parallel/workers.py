@@ -525,7 +525,7 @@ class Workers:
             makers=self._makers(worker),
             reason=reason,
             steps=steps,
-            others=sum(other.is_ready for other in self.workers),
+            others=sum(other.is_ready for other in self.workers if other is not entry),
         )
 
     def start_again(self, now: Callable[[], float]) -> None:

@@ -351,7 +351,7 @@ class ThreadHost(LocalHost):
             self._reset = self._ask(lambda: self._begin(mask, options))
             self._reset_mask = mask
         try:
-            self._reset.result(self._reset_timeout)
+            result_of(self._reset, self._reset_timeout)
         except FutureTimeoutError:
             if not self._reset.done():
                 raise self._late("reset") from None

@@ -6,6 +6,7 @@ times, or each so many steps the thread that steps: then runs can be repeated.
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import os
@@ -210,7 +211,7 @@ class Chaos:
             return None
         worker = workers[int(chosen * len(workers))]
         pid = worker.pid
-        if not worker.is_alive or pid in self._killed:
+        if not worker.is_alive or pid <= 0 or pid in self._killed:
             return None  # It is being replaced.
         if what != _KILL and pid in self._stopped:
             return None
@@ -398,8 +399,9 @@ def _life_of(pid: int) -> int | None:
         return -1
     try:
         life = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
+    except OSError as error:
+        # An old kernel has none. One that cannot be opened now is left alone.
+        return -1 if error.errno == errno.ENOSYS else None
     if _ends(life, 0.0):
         os.close(life)
         return None
@@ -430,11 +432,12 @@ def _close(life: int) -> None:
 
 def _send(pid: int, number: int, life: int) -> bool:
     """Sends a signal; returns False if the process is gone."""
+    from envkit.parallel.system.signals import signal_process
+
+    if life < 0:
+        return signal_process(pid, number)
     try:
-        if life >= 0:
-            signal.pidfd_send_signal(life, number)
-        else:
-            os.kill(pid, number)
+        signal.pidfd_send_signal(life, number)
     except ProcessLookupError:
         return False
     return True

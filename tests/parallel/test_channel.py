@@ -514,6 +514,7 @@ def after_an_alarm(seconds, call):
     call()
 
 
+@pytest.mark.own_process
 @pytest.mark.usefixtures("interruptible")
 class TestInterruptions:
     def test_an_interrupted_send_is_whole_or_not_at_all(self):

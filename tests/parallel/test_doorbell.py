@@ -116,6 +116,7 @@ def bell_rest(bell, heard):
     return bell.wait() if heard < MESSAGE else 0
 
 
+@pytest.mark.own_process
 @each_kind
 @pytest.mark.parametrize("blocking", [True, False])
 def test_a_signal_handler_does_not_end_the_waiting(kind, blocking):

@@ -306,6 +306,7 @@ def test_time_in_which_nothing_ran_is_no_reason_to_give_a_server_up():
     assert forkserver._START_TIMEOUT == silent.waited
 
 
+@pytest.mark.own_process
 def test_an_interrupted_start_leaves_nothing(start):
     def interrupt(number, frame):
         raise KeyboardInterrupt

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import re
+import sys
 import threading
 
 import numpy as np
 import pytest
 
 from envkit.errors import SpecError
+from envkit.exceptions import EXCEPTION_GROUP
 from envkit.parallel.messages import (
     PROTOCOL_VERSION,
     Bind,
@@ -160,6 +163,57 @@ def test_a_cause_is_in_the_traceback():
         fail()
 
     assert "KeyError: 'level'" in RemoteFailure.of(caught.value).traceback
+
+
+def chained(count, link):
+    """Returns an exception before which there were others, one after the other."""
+    error = None
+    for number in range(count):
+        before, error = error, ValueError(f"number {number}")
+        setattr(error, link, before)
+    return error
+
+
+def told_of(error):
+    """Returns which exceptions a traceback names, and how many it leaves out."""
+    text = RemoteFailure.of(error).traceback
+    numbers = [int(number) for number in re.findall(r"ValueError: number (\d+)", text)]
+    return numbers, re.findall(r"… ([0-9,]+) more exceptions", text), text
+
+
+@pytest.mark.parametrize("link", ["__cause__", "__context__"])
+def test_a_long_chain_of_exceptions_is_told_by_its_ends(link):
+    numbers, more, text = told_of(chained(3000, link))
+    assert [0, 1, 2, 2995, 2996, 2997, 2998, 2999] == numbers
+    assert ["2,992"] == more
+    assert len(text) < 2000
+
+
+@pytest.mark.parametrize("link", ["__cause__", "__context__"])
+def test_a_chain_that_is_not_long_is_told_whole(link):
+    assert (list(range(9)), []) == told_of(chained(9, link))[:2]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
+def test_long_chains_in_groups_of_exceptions_are_told_by_their_ends():
+    inner = EXCEPTION_GROUP("inner", [chained(3000, "__context__")])
+    outer = EXCEPTION_GROUP("outer", [inner, chained(4, "__cause__")])
+    numbers, more, text = told_of(outer)
+    assert [0, 1, 2, *range(2995, 3000), 0, 1, 2, 3] == numbers
+    assert ["2,992"] == more
+    assert len(text) < 5000
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
+def test_a_traceback_is_never_longer_than_can_be_read():
+    groups = [
+        EXCEPTION_GROUP("many", [ValueError(f"number {number}" + "x" * 500)] * 15)
+        for number in range(15)
+    ]
+    text = RemoteFailure.of(EXCEPTION_GROUP("all", groups)).traceback
+    assert len(text) < 61_000
+    assert "characters are left out here" in text
+    assert text.startswith("  | ExceptionGroup: all")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit.parallel import failures
+from envkit.testing import CountingEnv
 from tests import residue
+from tests.parallel.fake_backend import Die, FakeBackend
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,3 +117,121 @@ def test_a_worker_that_cannot_be_started_again_is_told_or_tried_again(method):
         "worker 0 could not be started again: [Errno 24] Too many open files\nTrue\n"
         == run(program, method)
     )
+
+
+def test_a_fork_that_fails_leaves_no_descriptors():
+    """Neither when a pool is started nor when a worker is to be replaced."""
+    program = """
+        fork = os.fork
+
+        def fails():
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+        policy = RestartPolicy(max_restarts=5, within=None, backoff=0.0)
+        with pool(num_workers=2, on_worker_failure=policy) as env:
+            env.reset()
+            os.fork = fails
+            before = opened()
+            for _ in range(3):
+                try:
+                    pool()
+                except WorkerError as error:
+                    del error
+            print(opened() - before)
+            os.kill(env.statistics().workers[0].pid, signal.SIGKILL)
+            try:
+                for _ in range(100):
+                    env.step([0, 0])
+            except WorkerError as error:
+                print(str(error).partition(". ")[0])
+            print(opened() - before)
+            os.fork = fork
+    """
+    told = "worker 0 could not be started again: [Errno 11] Resource temporarily"
+    assert f"set()\n{told} unavailable\nset()\n" == run(program, "fork")
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("trouble", ["killed", "hung", "raised"])
+def test_a_loss_that_is_noticed_while_no_file_can_be_opened_is_dealt_with(
+    method, trouble
+):
+    """Not even a module can be imported then; once there is room, the pool goes on."""
+    program = f"""
+        signal.alarm(90)
+        trouble = {trouble!r}
+
+        class Weak(CountingEnv):
+            def _step(self, action):
+                if action == 1 and trouble == "raised":
+                    raise ValueError("weak")
+                if action == 1:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                return super()._step(action)
+
+        policy = RestartPolicy(max_restarts=100, within=None, backoff=0.0)
+        # In this time what does not hang answers on a busy machine, too.
+        options = {{"step_timeout": 5.0}} if trouble == "hung" else {{}}
+        with ParallelPyEnvironment(
+            [Weak] * 2,
+            start_method=method,
+            num_workers=2,
+            on_worker_failure=policy,
+            **options,
+        ) as env:
+            env.reset()
+            env.step([0, 0])
+            pid = env.statistics().workers[0].pid
+            assert "numpy.ma" not in sys.modules
+            allow(3)
+            if trouble == "killed":
+                os.kill(pid, signal.SIGKILL)
+            shown = env.step([int(trouble != "killed"), 0]).step_type.tolist()
+            allow(soft)
+            print(shown, env.repaired.tolist())
+            # The second step begins a new episode, so it counts to 1 in the third.
+            print([env.step([0, 0]).observation.tolist() for _ in range(2)][-1][0])
+    """
+    assert "[2, 1] [True, False]\n1\n" == run(program, method)
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_worker_that_is_lost_and_not_replaced_is_told_without_a_file(method):
+    program = """
+        signal.alarm(90)
+        with pool(num_workers=2) as env:
+            env.reset()
+            pid = env.statistics().workers[0].pid
+            allow(3)
+            os.kill(pid, signal.SIGKILL)
+            for _ in range(2):
+                try:
+                    env.step([0, 0])
+                except WorkerError as error:
+                    print(type(error).__name__)
+            allow(soft)
+    """
+    assert "WorkerCrashed\nWorkerCrashed\n" == run(program, method)
+
+
+def test_a_loss_amid_which_an_error_comes_is_dealt_with_by_the_next_call(monkeypatch):
+    backend, crash = FakeBackend(), failures.crash
+
+    def fails(*args, **facts):
+        monkeypatch.setattr(failures, "crash", crash)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with ParallelPyEnvironment(
+        [CountingEnv] * 2,
+        num_workers=2,
+        backend=backend,
+        on_worker_failure=RestartPolicy(),
+    ) as env:
+        env.reset()
+        backend.plan(Die(0))
+        monkeypatch.setattr(failures, "crash", fails)
+        with pytest.raises(OSError, match="Too many open files"):
+            env.step([0, 0])
+        # Where the first step left off, the row has ended its episode.
+        assert [0, 2] == env.step([0, 0]).observation.tolist()
+        assert 1 == env.statistics().restarts

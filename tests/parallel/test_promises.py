@@ -444,6 +444,7 @@ class Telling(CountingEnv):
         os.kill(self.pid, signal.SIGUSR1)
 
 
+@pytest.mark.own_process
 def test_a_signal_handler_may_close_what_is_being_closed():
     backend = ProcessBackend("fork")
     maker = functools.partial(Telling, os.getpid())
@@ -710,6 +711,7 @@ def calls_of(pool, what):
 
 # One that comes while Python calls a destructor is only told, as Python does it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.own_process
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     ("name", "what"),
@@ -777,6 +779,7 @@ def test_ctrl_c_at_any_moment_leaves_the_pool_usable(name, what):
     assert (what == "crashes") == (restarts > 0)
 
 
+@pytest.mark.own_process
 @pytest.mark.usefixtures("interruptible")
 def test_a_question_that_was_half_sent_is_finished_by_the_next_call():
     with pool_of(2, make=Numbered) as pool, Timer() as timer:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import strategies as st
 
 from envkit import (
+    BatchedPyEnvironment,
     ParallelPyEnvironment,
     PyEnvironment,
     RestartPolicy,
@@ -392,6 +393,189 @@ def test_without_recovery_an_episode_ends():
     assert ({4: [2, 3]}, 0) == counted_rows(long_counting, {4: [Die(1)]}, policy)
 
 
+# Without a seed: what it draws is known from its state alone, once it has saved one.
+
+
+class Forgetting(Walk):
+    """Cannot save its state; its episodes are long."""
+
+    def _reset(self):
+        super()._reset()
+        self._left = 100
+        return restart(self._observe())
+
+    def _get_state(self):
+        raise NotImplementedError("Forgetting has no state to save.")
+
+
+def unseeded_walk():
+    return Walk(None)
+
+
+def unseeded_batch():
+    return BatchedPyEnvironment([Walk(None), Walk(None)], multithreading=False)
+
+
+def unseeded_forgetting():
+    return Forgetting(None)
+
+
+def unseeded_pool(maker, envs=4, **options):
+    backend = FakeBackend()
+    pool = ParallelPyEnvironment(
+        [maker] * envs,
+        num_workers=2,
+        backend=backend,
+        on_worker_failure=REPLAY,
+        **options,
+    )
+    return pool, backend
+
+
+def repaired_at(env, backend, deaths, turns=8):
+    """Steps four rows; returns in which turns some of them were repaired."""
+    turns_repaired = {}
+    for turn in range(turns):
+        backend.plan(*deaths.get(turn, ()))
+        walk(env)
+        if env.repaired.any():
+            turns_repaired[turn] = np.flatnonzero(env.repaired).tolist()
+    assert not backend.schedule
+    return turns_repaired
+
+
+@pytest.mark.parametrize("order", list(AutoReset)[:2])
+@pytest.mark.parametrize(("maker", "envs"), [(unseeded_walk, 4), (unseeded_batch, 2)])
+@pytest.mark.parametrize("first", range(3))
+def test_an_unseeded_environment_continues_from_its_first_step_on(
+    maker, envs, first, order, caplog
+):
+    env, backend = unseeded_pool(maker, envs, autoreset=order)
+    with env:
+        env.reset()
+        deaths = {first: [Die(1)], first + 2: [Die(1)], first + 3: [Die(0)]}
+        assert {} == repaired_at(env, backend, deaths)
+        assert 3 * envs // 2 == env.statistics().recovered
+    assert [] == lines_of(caplog)
+
+
+def test_an_unseeded_environment_continues_where_the_first_step_resets_it(caplog):
+    env, backend = unseeded_pool(unseeded_walk)
+    with env:
+        assert {} == repaired_at(env, backend, {1: [Die(1)], 2: [Die(0)]})
+        assert 4 == env.statistics().recovered
+    assert [] == lines_of(caplog)
+
+
+def test_a_loss_before_the_first_states_ends_the_episodes_and_no_more(caplog):
+    """The worker is lost when it is asked for them, and twice later."""
+    env, backend = unseeded_pool(unseeded_walk)
+    with env:
+        backend.plan(Finish(), Die(1))
+        env.reset()
+        deaths = {3: [Die(1)], 5: [Die(1)]}
+        assert {0: [2, 3]} == repaired_at(env, backend, deaths)
+        assert 4 == env.statistics().recovered
+    assert [
+        f"env {env} cannot continue where it was lost, because it has neither a seed "
+        "nor a saved state yet; its episode ends here"
+        for env in (2, 3)
+    ] == lines_of(caplog)
+
+
+def test_a_loss_in_the_first_reset_is_made_up_for(caplog):
+    env, backend = unseeded_pool(unseeded_walk)
+    with env:
+        backend.plan(Die(1))
+        env.reset()
+        assert not env.repaired.any()
+        assert {} == repaired_at(env, backend, {0: [Die(1)], 3: [Die(1)]})
+    assert [] == lines_of(caplog)
+
+
+def test_an_unseeded_environment_without_states_continues_once_it_is_seeded(caplog):
+    env, backend = unseeded_pool(unseeded_forgetting)
+    with env:
+        env.reset()
+        assert {1: [2, 3], 4: [2, 3]} == repaired_at(
+            env, backend, {1: [Die(1)], 4: [Die(1)]}
+        )
+        env.seed(3)
+        env.reset()
+        assert {} == repaired_at(env, backend, {1: [Die(1)], 4: [Die(1)]})
+        assert 4 == env.statistics().recovered
+    assert [
+        f"env {env} cannot continue where it was lost, because it has no seed and "
+        "cannot save its state (seed the pool to change that); its episode ends here"
+        for _ in range(2)
+        for env in (2, 3)
+    ] == lines_of(caplog)
+
+
+class Redealt(Dealt):
+    """Draws other cards each time it is built, and the same after the same seed."""
+
+    def __init__(self):
+        super().__init__()
+        self._rng = np.random.default_rng()
+
+    def seed(self, seed):
+        self._rng = np.random.default_rng(seed)
+        return seed
+
+
+@pytest.mark.parametrize("turn", range(10, 14))
+def test_a_reset_is_no_new_begin_after_steps_since_the_seed(turn, caplog):
+    """An episode has begun between the seed and the reset, so a card is gone."""
+    policy = dataclasses.replace(REPLAY, anchor_every=1, max_replay=7)
+    backend = FakeBackend()
+    with ParallelPyEnvironment(
+        [Redealt] * 4, num_workers=2, backend=backend, on_worker_failure=policy
+    ) as env:
+        env.seed(3)
+        env.reset()
+        for step in range(14):
+            if step == 2:
+                env.seed(4)
+            if step == 6:
+                env.reset()
+            backend.plan(*([Die(1)] if step == turn else ()))
+            env.step([0] * 4)
+            was_cut = env.repaired.any()
+            assert not was_cut or step == turn
+    assert [] == [line for line in lines_of(caplog) if "not deterministic" in line]
+
+
+def test_an_unseeded_environment_that_has_raised_continues_later(caplog):
+    env, backend = unseeded_pool(unseeded_walk)
+    with env:
+        env.reset()
+        deaths = {0: [Raise(2)], 2: [Die(1)], 4: [Die(1)]}
+        assert {0: [2]} == repaired_at(env, backend, deaths)
+        assert 4 == env.statistics().recovered
+    assert [] == [line for line in lines_of(caplog) if "cannot continue" in line]
+
+
+def test_rows_whose_worker_is_never_idle_have_states_as_well(caplog):
+    """One row of each worker is asked before the other has answered, all the time."""
+    backend = FakeBackend()
+    with AsyncParallelPyEnvironment(
+        [unseeded_walk] * 4,
+        num_workers=2,
+        backend=backend,
+        on_worker_failure=dataclasses.replace(REPLAY, anchor_every=16),
+    ) as env:
+        env.reset_async()
+        for turn in range(60):
+            backend.plan(Finish((turn % 2, 2)), *([Die(1)] if turn in (40, 50) else ()))
+            ids = env.recv(2).env_ids
+            assert not env.repaired.any()
+            env.send(np.zeros((2, 2), np.float32), ids)
+        backend.schedule.clear()
+        assert env.statistics().recovered >= 2
+    assert [] == lines_of(caplog)
+
+
 # Real workers, on every backend that has some.
 
 
@@ -467,6 +651,28 @@ def test_a_worker_that_ends_amid_a_step_is_not_noticed(way, tmp_path):
     assert [] == differences(quiet, seen)
     # On a busy machine others may be late as well.
     assert recovered == 2 or ("step_timeout" in options and recovered > 2)
+
+
+@pytest.mark.parametrize("way", ["forked", "spawned", "linked"])
+def test_an_unseeded_environment_continues_in_a_real_worker(way, caplog):
+    """It is lost right after its first reset, and right after that again."""
+    backend, options, _ = WAYS[way]
+    with ParallelPyEnvironment(
+        [unseeded_walk] * 2,
+        num_workers=2,
+        backend=backend(),
+        on_worker_failure=REPLAY,
+        **options,
+    ) as env:
+        env.reset()
+        for _ in range(2):
+            pid = env.statistics().workers[1].pid
+            os.kill(pid, signal.SIGKILL)
+            assert until(lambda pid=pid: not is_running(pid))
+            env.step(np.zeros((2, 2), np.float32))
+            assert not env.repaired.any()
+        assert 2 == env.statistics().recovered
+    assert [] == lines_of(caplog)
 
 
 def test_an_action_that_ends_its_worker_each_time_ends_the_episode(tmp_path, caplog):

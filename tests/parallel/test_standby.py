@@ -577,10 +577,11 @@ def test_a_pool_may_be_closed_while_a_reset_is_under_way(gate, backend, monkeypa
     assert 2 == Shut.closed.count("envkit-standby")
 
 
-@pytest.mark.skipif(
-    not hasattr(signal, "pthread_kill"), reason="a signal cannot be sent to a thread"
-)
-def test_ctrl_c_in_a_wait_for_a_reset_loses_no_episode(gate):
+@pytest.mark.own_process
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("told", ["the thread that waits", "another thread"])
+def test_ctrl_c_in_a_wait_for_a_reset_loses_no_episode(gate, told):
+    """Also where it does not wake the thread that waits, as the system may have it."""
     with opened([Held]) as env:
         env.seed([3])
         found = [env.reset()]
@@ -595,7 +596,10 @@ def test_ctrl_c_in_a_wait_for_a_reset_loses_no_episode(gate):
 
         def interrupt():
             until(lambda: is_awaited_in(main))
-            signal.pthread_kill(main, signal.SIGINT)
+            if told == "another thread":
+                signal.raise_signal(signal.SIGINT)
+            else:
+                signal.pthread_kill(main, signal.SIGINT)
 
         sender = threading.Thread(target=interrupt)
         sender.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -13,7 +14,7 @@ from envkit.errors import ClosedError, WorkerCrashed
 from envkit.parallel.backends.linked import linked
 from envkit.testing import CountingEnv, chaos, faults
 from envkit.wrappers import TimeLimit
-from tests.waiting import is_running, until
+from tests.waiting import PATIENCE, is_running, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as worker processes")
 
@@ -168,6 +169,43 @@ def test_nothing_of_it_is_left_when_the_pool_is_closed_first():
     assert until(lambda: not any(is_running(fault.pid) for fault in trouble.log))
     with pytest.raises(ClosedError):
         chaos(pool)
+
+
+# The worker has ended, and its pool has not dealt with that: it has no process now.
+BETWEEN = """
+import os, signal, sys
+from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit.testing import CountingEnv, chaos
+
+if sys.argv[1] == "without":
+    del os.pidfd_open
+policy = RestartPolicy(max_restarts=10, backoff=0.0)
+with ParallelPyEnvironment(
+    [CountingEnv], num_workers=1, start_method="fork", on_worker_failure=policy
+) as pool:
+    pool.reset()
+    os.kill(pool.statistics().workers[0].pid, signal.SIGKILL)
+    while pool.statistics().workers[0].pid:
+        pool._backend.wait_events(0.01)
+    print(pool.statistics().workers[0].is_alive)
+    with chaos(pool, every_steps=1) as trouble:
+        pool.step([0])
+        print(pool.repaired.tolist(), len(trouble.log))
+        while not trouble.log:
+            pool.step([0])
+        print(trouble.log[0].pid > 0)
+"""
+
+
+@pytest.mark.parametrize("pidfd", ["with", "without"])
+def test_a_worker_that_is_being_replaced_is_left_alone(pidfd):
+    """In a group of its own, which a signal to process 0 would end."""
+    script = [sys.executable, "-c", BETWEEN, pidfd]
+    ended = subprocess.run(
+        script, capture_output=True, text=True, start_new_session=True, timeout=PATIENCE
+    )
+    assert 0 == ended.returncode, ended.stderr
+    assert "False\n[True] 0\nTrue\n" == ended.stdout
 
 
 # What a pool must have.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shlex
@@ -20,6 +19,7 @@ from envkit.parallel.backends.launch import (
 from envkit.parallel.messages import ExitReport
 from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.lifeline import MARK
+from envkit.parallel.system.signals import signal_group
 from envkit.parallel.worker.host import CUT_OFF
 
 __all__ = ["CommandLauncher"]
@@ -131,8 +131,7 @@ class CommandLauncher:
         if command is None:
             return
         command.is_killed |= command.process.poll() is None
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(command.process.pid, signal.SIGKILL)
+        signal_group(command.process.pid, signal.SIGKILL)
         command.process.wait()
         self._guardian.end_helpers([command.serial])
 

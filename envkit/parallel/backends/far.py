@@ -22,12 +22,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-import numpy as np
-
 from envkit.parallel.backends.base import Event, drop_events_of
 from envkit.parallel.backends.inbox import Inbox
 from envkit.parallel.freight import Freight
 from envkit.parallel.messages import ExitReport, WorkerJob
+from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import ANY_INFO, RESIDENT, Slab, SlabLayout
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.system.doorbell import Doorbell
@@ -265,7 +264,7 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
                         self._ask(known, None)
             else:
                 owners = self._worker_of_row[rows]
-                for worker in np.unique(owners).tolist():
+                for worker in distinct(owners):
                     asked = self._workers.get(worker)
                     if asked is not None and asked.freight is not None:
                         self._ask(asked, rows[owners == worker] - asked.first)

@@ -43,6 +43,7 @@ from envkit.parallel.messages import WorkerJob
 from envkit.parallel.system.channel import Channel
 from envkit.parallel.system.doorbell import is_readable
 from envkit.parallel.system.lifeline import end_with
+from envkit.parallel.system.signals import signal_process
 
 __all__ = ["Ended", "Fork", "Forked", "ForkserverLauncher", "Refused", "main"]
 
@@ -305,11 +306,7 @@ class _WaitStatus:
     def _has_gone(self) -> bool:
         if self._life_fd >= 0:
             return is_readable(self._life_fd, 0.0)
-        try:
-            os.kill(self._pid, 0)
-        except ProcessLookupError:
-            return True
-        return False
+        return not signal_process(self._pid, 0)
 
 
 def _search_path() -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from envkit.parallel.system.lifeline import (
     without_forks,
 )
 from envkit.parallel.system.shared_memory import anonymous_file
+from envkit.parallel.system.signals import signal_group, signal_process
 from envkit.parallel.worker.environments import resident_bytes
 
 __all__ = [
@@ -258,13 +259,9 @@ class WorkerProcess:
 
     def signal_group(self, number: int) -> None:
         """Sends a signal to the process and everything it has started."""
-        try:
-            os.killpg(self.pid, number)
-        except (ProcessLookupError, PermissionError):
-            # It has not made its group yet, or macOS counts its zombie.
-            if self._status is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.pid, number)
+        # One that has just been forked has not made its group yet.
+        if not signal_group(self.pid, number) and self._status is None:
+            signal_process(self.pid, number)
 
     def close(self) -> None:
         """Gives the descriptors back, after the process has ended."""
@@ -332,8 +329,7 @@ class WorkerEnds:
                 pid, self.ours, self.life_write, self.stderr, wait_status, life_fd
             )
         except OSError:  # There is no room for the descriptor of the process.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            signal_process(pid, signal.SIGKILL)
             while wait_status() is None:
                 time.sleep(0.001)
             self.close_ours()
@@ -434,7 +430,12 @@ class ForkLauncher:
         ends = WorkerEnds()
         with contextlib.suppress(AttributeError, ValueError, OSError):
             sys.stdout.flush()  # The child would print what is waiting again.
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # The system makes no more processes.
+            ends.close_theirs()
+            ends.close_ours()
+            raise
         if pid == 0:
             ends.ours.close()
             run_in_fork(

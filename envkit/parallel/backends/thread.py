@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from envkit.parallel.backends.base import (
     Event,
     Exited,
@@ -29,6 +27,7 @@ from envkit.parallel.messages import (
     Request,
     WorkerJob,
 )
+from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import (
     BUSY_NS,
     RUNS,
@@ -115,7 +114,7 @@ class ThreadBackend:
         if rows is None:
             threads = list(self._workers.values())
         else:
-            workers = np.unique(self._worker_of_row[rows]).tolist()
+            workers = distinct(self._worker_of_row[rows])
             threads = [self._workers[w] for w in workers if w in self._workers]
         for thread in threads:
             thread.wake()

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable
 
 from envkit.parallel.system.lifeline import MARK, close_lifeline, open_lifeline
+from envkit.parallel.system.signals import signal_process
 
 __all__ = ["Guardian"]
 
@@ -125,7 +126,8 @@ class Guardian:
 
     def watch(self, worker: int) -> None:
         """Lets the guardian know of a worker's process group."""
-        self._tell(f"-{worker}\n")
+        if worker > 0:  # Zero would be the guardian's own group.
+            self._tell(f"-{worker}\n")
 
     def leave(self, worker: int) -> None:
         """Lets the guardian know that a worker and its process group have ended."""
@@ -170,8 +172,8 @@ def _end_marked(marks: list[str]) -> None:
     while time.monotonic() < give_up and empty < 2:
         found = [pid for pid in _processes() if _has_mark(pid, wanted)]
         for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(PermissionError):
+                signal_process(pid, signal.SIGKILL)
         empty = 0 if found else empty + 1
         time.sleep(0.001)
 

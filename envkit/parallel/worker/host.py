@@ -26,6 +26,7 @@ from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.lifeline import MARK, close_lifeline, open_lifeline
 from envkit.parallel.system.link import Address, dial, prove
 from envkit.parallel.system.shared_memory import anonymous_file
+from envkit.parallel.system.signals import signal_group
 
 __all__ = ["CUT_OFF", "host_worker", "run_worker"]
 
@@ -99,8 +100,7 @@ def _run(link: int, address: str, stderr: int | None, guardian: Guardian) -> int
         # The kernel kills the worker and its group; one that has ended has none.
         close_lifeline(lifeline)
         status: int = process.wait()
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
+        signal_group(process.pid, signal.SIGKILL)
         guardian.end_helpers([process.pid])
     return CUT_OFF if is_cut_off else status
 

@@ -1,0 +1,41 @@
+"""Sends signals to a process or its group, and to no other.
+
+For the system, 0 is the group of the caller, and a negative number is another group or
+all processes. For envkit, 0 is a worker that has no process now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+__all__ = ["signal_group", "signal_process"]
+
+
+def signal_process(pid: int, number: int) -> bool:
+    """Sends a signal to a process; returns False if there is none.
+
+    Example:
+        >>> signal_process(os.getpid(), 0), signal_process(0, 0), signal_process(-1, 0)
+        (True, False, False)
+    """
+    if pid > 0:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            return True
+    return False
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """Sends a signal to the group of a process that leads one; False if there is none.
+
+    Example:
+        >>> signal_group(os.getpgrp(), 0), signal_group(0, 0), signal_group(-1, 0)
+        (True, False, False)
+    """
+    if pid > 0:
+        # macOS counts the zombie of a group's leader, and refuses.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+            return True
+    return False
