@@ -133,7 +133,9 @@ def test_a_client_may_have_the_pointer_apart_and_the_new_name():
 
 def test_one_viewer_controls_and_the_others_observe():
     passwords = {"password": "control", "observer_password": "watch"}
-    with served(**passwords) as (server, events), contextlib.ExitStack() as stack:
+    # None of them reads.
+    served_with = served(**passwords, control_timeout=PATIENCE)
+    with served_with as (server, events), contextlib.ExitStack() as stack:
 
         def join(password):
             return stack.enter_context(
