@@ -222,7 +222,11 @@ def _policy(
         yield load_policy(arguments.policy, env, arguments.seed)
         return
     with Person(
-        env, port=arguments.vnc, name=arguments.target, hz=arguments.hz
+        env,
+        port=arguments.vnc,
+        name=arguments.target,
+        hz=arguments.hz,
+        await_picture=True,
     ) as person:
         host, port = person.address
         say(f"play in a VNC viewer: vnc://{host}:{port}", file=sys.stderr)

@@ -240,6 +240,7 @@ class Person:
         hz: float | None = None,
         end_pause: float = 1.0,
         max_viewers: int = 16,
+        await_picture: bool = False,
     ) -> None:
         """Listens for viewers; the first time step has the first picture.
 
@@ -257,6 +258,9 @@ class Person:
                 and has an action for no key, or 0.
             end_pause: Seconds for which the end of an episode is shown.
             max_viewers: How many viewers there may be at a time.
+            await_picture: Whether viewers that connect before the first picture wait
+                for it. Otherwise they see a black one of 640 x 480 until then, and keep
+                that size if they cannot follow.
 
         Raises:
             ValueError: The environment is a batch, or its actions cannot be said with
@@ -288,6 +292,7 @@ class Person:
         # Before its first episode it may not render.
         self._picture: Callable[[TimeStep], Array] | None = None
         self._server = DesktopServer(
+            None if await_picture else (640, 480),
             host=host,
             port=port,
             name=name,

@@ -23,6 +23,7 @@ from envkit.envs import Catch
 from envkit.errors import ClosedError
 from envkit.recording import Record, Recording, Replay
 from envkit.testing import CountingEnv, ManualClock
+from tests.screens import at_the_door, free_port, size_told
 from tests.waiting import PATIENCE, until
 
 
@@ -135,6 +136,42 @@ def test_any_environment_with_pictures_is_played_with_the_keys_of_play():
     times = large[1] // len(env.render())
     assert times > 1
     assert np.array_equal(env.render().shape[:2] * np.array(times), large[::-1])
+
+
+class Slow(Catch):
+    """Begins its first episode when it is allowed to."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_begin = threading.Event()
+
+    def _reset(self):
+        assert self.may_begin.wait(PATIENCE)
+        return super()._reset()
+
+
+def test_viewers_that_come_before_the_first_picture_wait_for_it():
+    env, port = Slow(), free_port()
+
+    def demonstrate():
+        with Demonstration(env, port=port, password="secret"):
+            is_over.wait(PATIENCE)
+
+    is_over = threading.Event()
+    thread = threading.Thread(target=demonstrate, daemon=True)
+    thread.start()
+    try:
+        # When the other one stands there, the first one has had its turn.
+        with (
+            at_the_door(("127.0.0.1", port), "secret") as link,
+            at_the_door(("127.0.0.1", port), "secret"),
+        ):
+            env.may_begin.set()
+            assert (640, 480) != size_told(link)
+    finally:
+        env.may_begin.set()
+        is_over.set()
+        thread.join(PATIENCE)
 
 
 def test_without_a_pace_each_step_waits_for_a_key_with_an_action():

@@ -19,7 +19,7 @@ from envkit.desktop import DesktopClient, DesktopError, DesktopServer
 from envkit.desktop.guesses import Guesses
 from envkit.desktop.keys import KeyEvent, keysym
 from envkit.desktop.protocol import answer, version_text
-from tests.screens import picture_of, served, shows
+from tests.screens import picture_of, read, served, shows
 from tests.waiting import PATIENCE, until
 
 # On the way to a viewer: nothing, a version, the security type.
@@ -29,15 +29,6 @@ BEGINNINGS = {
     "before the last byte": version_text((3, 8)) + b"\1",
 }
 REQUEST = struct.pack(">BBHHHH", 3, 0, 0, 0, 0xFFFF, 0xFFFF)
-
-
-def read(link, count):
-    data = b""
-    while len(data) < count:
-        part = link.recv(count - len(data))
-        assert part, "the server hung up"
-        data += part
-    return data
 
 
 def resetting(address):
