@@ -15,7 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from envkit.desktop import Desktop, Events, KeyEvent, PointerEvent, keysym
+from envkit.desktop import (
+    Demonstration,
+    Desktop,
+    DesktopClient,
+    Events,
+    KeyEvent,
+    PointerEvent,
+    keysym,
+)
 from tests.waiting import is_running, until
 
 SERVERS = {"xvnc": "Xvnc", "xvfb": "Xvfb"}
@@ -178,6 +186,28 @@ def test_a_program_shows_itself_on_its_screen_and_on_no_other(
         told = tmp_path / "told"
         assert until(lambda: told.exists() and told.read_text("utf-8").endswith("\n"))
         assert [env.display, "none", "none"] == told.read_text("utf-8").split()
+
+
+def test_a_line_that_a_person_types_at_once_reaches_the_program(make, tmp_path):
+    """As viewers send it: with Shift around the capitals."""
+    keys = [*"echoHELO", "space", "Return", "shift"]
+    with make(actions=None, keys=keys) as env:
+        line = [("echo ", False), ("HELLO", True), ("\n", False)]
+        with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
+            for text, is_shifted in line:
+                names = ["Return" if letter == "\n" else letter for letter in text]
+                shifts = [KeyEvent(keysym("shift"), down) for down in (True, False)]
+                pressed = [
+                    KeyEvent(keysym(name), down)
+                    for name in names
+                    for down in (True, False)
+                ]
+                if is_shifted:
+                    pressed = [shifts[0], *pressed, shifts[1]]
+                viewer.send(*pressed)
+            file = tmp_path / "typed"
+            assert until(lambda: shown.step() and file.exists())
+    assert ["echo", "HELLO"] == file.read_text("utf-8").split()[:2]
 
 
 # Who reaches the display.
