@@ -62,7 +62,8 @@ def shown(what: str) -> Iterator[tuple[str, int]]:
                 *("-depth", "24", "-nolisten", "tcp", "-noreset", "-geometry", size),
             ]
         )
-        environ = {"DISPLAY": f":{number}", "SDL_VIDEODRIVER": None}
+        environ = {"DISPLAY": f":{number}", "XAUTHORITY": keeper.authority}
+        environ["SDL_VIDEODRIVER"] = None
         keeper.start(command(what), environ)
         with DesktopClient("127.0.0.1", port) as client:
             wait_until(lambda: client.update(0.1) and len(np.unique(client.frame)) > 1)

@@ -6,13 +6,15 @@ import contextlib
 import os
 import queue
 import shutil
+import socket
+import struct
 import subprocess
 
 import numpy as np
 
 from envkit.desktop import DesktopServer
-from envkit.desktop.protocol import answer
-from tests.waiting import until
+from envkit.desktop.protocol import answer, version_text
+from tests.waiting import PATIENCE, until
 
 XVNC = shutil.which("Xvnc")
 
@@ -42,6 +44,41 @@ def shows(client, picture):
         return np.array_equal(picture, client.frame)
 
     return until(is_there)
+
+
+def read(link, count):
+    """Reads so many bytes."""
+    data = b""
+    while len(data) < count:
+        part = link.recv(count - len(data))
+        assert part, "the server hung up"
+        data += part
+    return data
+
+
+def at_the_door(address, password):
+    """Connects as soon as a server listens; stands before it says what it shows."""
+
+    def dial():
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(address, PATIENCE)
+
+    link = until(dial)
+    link.sendall(version_text((3, 8)) + b"\2")
+    link.sendall(answer(read(link, 12 + 2 + 16)[14:], password) + b"\1")
+    assert b"\0\0\0\0" == read(link, 4)
+    return link
+
+
+def size_told(link):
+    """Returns the size that the server says."""
+    return struct.unpack(">HH", read(link, 4))
+
+
+def free_port():
+    """Returns a port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 @contextlib.contextmanager

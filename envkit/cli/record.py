@@ -242,6 +242,7 @@ def _policy(
         password=DRAW if has_password else None,
         name=arguments.target,
         hz=arguments.hz,
+        await_picture=True,
     ) as person:
         host, port = person.address
         say(f"play in a VNC viewer: vnc://{host}:{port}", file=sys.stderr)

@@ -36,6 +36,7 @@ __all__ = [
     "Macros",
     "Together",
     "checked_screen",
+    "fitting",
 ]
 
 # A screen's width and height in pixels.
@@ -45,7 +46,12 @@ _BUTTONS = {"left": 1, "middle": 2, "right": 3, "wheel up": 4, "wheel down": 5}
 
 
 class Actions(Protocol):
-    """An encoding of what can be done with keys and a pointer."""
+    """An encoding of what can be done with keys and a pointer.
+
+    It may also have a method `fitting(events)`, which returns how many of the oldest
+    events one action can do without losing any or their order; the others are then for
+    the next action.
+    """
 
     def spec(self) -> NestedSpec:
         """Returns the specs of an action."""
@@ -58,6 +64,23 @@ class Actions(Protocol):
 
     def array(self, events: Iterable[Event]) -> NestedArray:
         """Returns the action that comes nearest to what a person did in a step."""
+
+
+def fitting(actions: Any, events: Sequence[Event]) -> int:
+    """Returns how many of the oldest events one action of an encoding can do.
+
+    They are all of them where the encoding does not say.
+
+    Example:
+        >>> from envkit.desktop.keys import KeyEvent, keysym
+        >>> typed = [KeyEvent(keysym(key), True) for key in ("shift", "b", "a")]
+        >>> fitting(Controls(["a", "b", "shift"]), typed)
+        2
+    """
+    own = getattr(actions, "fitting", None)
+    if own is not None:
+        return int(own(events))
+    return min(len(events), getattr(actions, "limit", len(events)))
 
 
 class _Held:
@@ -100,6 +123,40 @@ class _Held:
             self.keys[event.key] = None
         else:
             self.keys.pop(event.key, None)
+
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events an action can do that holds keys.
+
+        Such an action lets go of a key, presses a modifier, presses a key, moves the
+        pointer and changes its buttons, in this order. A key goes up and down again in
+        two actions, because one would not show that.
+        """
+        down, last = set(self.keys), -1
+        released: set[int] = set()
+        for count, event in enumerate(events):
+            if isinstance(event, PointerEvent):
+                if event.buttons != self.buttons:
+                    return count + 1
+                last = _POINTER
+                continue
+            if event.down == (event.key in down):
+                continue  # It repeats, or was not down.
+            place = _RELEASE
+            if event.down:
+                place = _MODIFIER if event.key in MODIFIERS else _PRESS
+            if place <= last or event.key in released:
+                return count
+            last = place
+            if event.down:
+                down.add(event.key)
+            else:
+                down.discard(event.key)
+                released.add(event.key)
+        return len(events)
+
+
+# The order in which an action that says what is held changes that.
+_RELEASE, _MODIFIER, _PRESS, _POINTER = range(4)
 
 
 class Controls:
@@ -190,6 +247,10 @@ class Controls:
             buttons = _mask_of(action["buttons"])
         return events + held.point(x, y, buttons)
 
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events one action can do in their order."""
+        return self._seen.fitting(events)
+
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
         """Returns the action of a step in which a person did this.
 
@@ -268,6 +329,8 @@ class Events:
         self._limit = checked_size("limit", limit)
         self._buttons = _checked_buttons(buttons)
         self._held = _Held(self._size)
+        # The buttons that a person holds.
+        self._down = 0
 
     @property
     def limit(self) -> int:
@@ -298,6 +361,7 @@ class Events:
 
     def begin(self) -> list[Event]:
         """Forgets the episode, and returns the events that let go of everything."""
+        self._down = 0
         return self._held.release()
 
     def events(self, action: Any) -> list[Event]:
@@ -315,6 +379,10 @@ class Events:
             self._held.note(event)
         return events
 
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events one action can do: `limit` at most."""
+        return min(len(events), self._limit)
+
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
         """Returns the action that has these events.
 
@@ -325,13 +393,18 @@ class Events:
             ValueError: There are more of them than an action has.
         """
         kept: list[Event] = []
+        is_move = False
         for event in events:
             if isinstance(event, KeyEvent) and event.key not in self._keys:
                 continue
-            if kept and _is_passed(kept[-1], event):
+            was_move = is_move
+            is_move = isinstance(event, PointerEvent) and event.buttons == self._down
+            if was_move and is_move:
                 kept[-1] = event
             else:
                 kept.append(event)
+            if isinstance(event, PointerEvent):
+                self._down = event.buttons
         if len(kept) > self._limit:
             raise ValueError(
                 f"An action must have at most {self._limit} events, got {len(kept)} in "
@@ -402,6 +475,20 @@ class Macros:
             events += once
         return events
 
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events one action can do in their order.
+
+        A list of events of the menu is done by one action, if it is there as a whole.
+        """
+        count = self._seen.fitting(events)
+        for _, once in self._menu:
+            place = _place_of(events, once) if once else None
+            if place is not None and place[0] == 0:
+                return place[1]
+            if place is not None:
+                count = min(count, place[0])
+        return count
+
     def array(self, events: Iterable[Event]) -> Array:
         """Returns the entry whose keys are down, of several the one with most keys.
 
@@ -416,7 +503,7 @@ class Macros:
             event.key for event in events if isinstance(event, KeyEvent) and event.down
         }
         for place, (_, once) in enumerate(self._menu):
-            if once and _contains(events, once):
+            if once and _place_of(events, once) is not None:
                 return np.array(place, np.int64)
         fitting = [
             (len(keys), -place)
@@ -501,6 +588,16 @@ class ClickGrid:
         x, y = self.places[place - 1]
         return [PointerEvent(x, y, buttons) for buttons in (0, self._mask, 0)]
 
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events one action can do: up to a click."""
+        is_down = self._is_down
+        for count, event in enumerate(events):
+            if isinstance(event, PointerEvent):
+                if event.buttons & self._mask and not is_down:
+                    return count + 1
+                is_down = bool(event.buttons & self._mask)
+        return len(events)
+
     def array(self, events: Iterable[Event]) -> Array:
         """Returns the place that is nearest to the last click, or 0.
 
@@ -583,6 +680,10 @@ class Joystick:
             buttons = _mask_of(action["buttons"])
         return self._held.point(x, y, buttons)
 
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events one action can do in their order."""
+        return self._seen.fitting(events)
+
     def array(self, events: Iterable[Event]) -> dict[str, Array]:
         """Returns the action that moves the pointer to where a person has moved it.
 
@@ -646,6 +747,18 @@ class Together:
             for event in part.events(action[name])
         ]
 
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events one action can do in their order.
+
+        They are of one kind, keys or the pointer, because parts act one after the other
+        in an order of their own.
+        """
+        kinds = [isinstance(event, KeyEvent) for event in events]
+        change = kinds.index(not kinds[0]) if len(set(kinds)) == 2 else len(kinds)
+        return min(
+            change, *(fitting(part, events[:change]) for part in self._parts.values())
+        )
+
     def array(self, events: Iterable[Event]) -> dict[str, NestedArray]:
         """Returns the action of a step in which a person did this."""
         events = list(events)
@@ -704,15 +817,6 @@ def _plain(value: Any) -> list[Any]:
     return np.asarray(value).tolist()  # type: ignore[no-any-return]
 
 
-def _is_passed(event: Event, following: Event) -> bool:
-    """True for a mere move that another one of the pointer follows."""
-    return (
-        isinstance(event, PointerEvent)
-        and isinstance(following, PointerEvent)
-        and event.buttons == following.buttons
-    )
-
-
 def _entry(entry: Any) -> tuple[list[int], list[Event]]:
     """Returns the keys that an entry of a menu holds, and the events it sends once."""
     if entry is None:
@@ -737,7 +841,15 @@ def _entry(entry: Any) -> tuple[list[int], list[Event]]:
     return [], once
 
 
-def _contains(events: list[Event], part: list[Event]) -> bool:
-    """True if a list of events has another one in it, perhaps with others between."""
-    rest = iter(events)
-    return all(any(event == one for one in rest) for event in part)
+def _place_of(events: Sequence[Event], part: list[Event]) -> tuple[int, int] | None:
+    """Returns where a list of events begins and ends in another one.
+
+    Others may be between them; `None` if it is not there.
+    """
+    places: list[int] = []
+    for place, event in enumerate(events):
+        if event == part[len(places)]:
+            places.append(place)
+            if len(places) == len(part):
+                return places[0], place + 1
+    return None

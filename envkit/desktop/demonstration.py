@@ -69,6 +69,7 @@ class Demonstration:
             password=password,
             observer_password=observer_password,
             actions=actions,
+            await_picture=True,
         )
         try:
             self._env = env

@@ -331,6 +331,15 @@ class Desktop(PyEnvironment):
         return self._machine.display
 
     @property
+    def display_environ(self) -> dict[str, str]:
+        """The environment variables that programs need to use the display.
+
+        They are `DISPLAY` and `XAUTHORITY`, the file with the cookie that the X server
+        asks for; none if the display is a VNC server.
+        """
+        return self._machine.access()
+
+    @property
     def screen(self) -> Any:
         """The screen: `frame`, `size`, `update()` and `send(*events)`."""
         return self._machine.screen

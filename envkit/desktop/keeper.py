@@ -5,6 +5,9 @@ handed to it when their own parents end, because it is a *subreaper*. When its s
 closes, its owner is gone, by whatever signal: it ends every process below it, and
 removes the folder and the files of X servers.
 
+X servers admit who knows their cookie, which is in a file of the folder. Without one
+they would admit every account of the machine.
+
 The process runs this file alone, without envkit and NumPy, so it is there at once.
 """
 
@@ -18,6 +21,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -32,6 +36,8 @@ _GRACE = 2.0  # Seconds that an X server has for removing its files.
 _MOST_WORDS = 4096  # The last characters that are kept of what a program prints.
 _MARK = "ENVKIT_POOL"  # Of the workers of a pool, and of what they start.
 _PDEATHSIG, _SUBREAPER = 1, 36  # Of <linux/prctl.h>.
+_LOCAL, _WILD = 256, 0xFFFF  # Of <X11/Xauth.h>: this machine, and wherever.
+_METHOD = b"MIT-MAGIC-COOKIE-1"
 
 
 class KeeperError(RuntimeError):
@@ -62,6 +68,8 @@ class Keeper:
 
     Attributes:
         folder: A folder that only this user can open, which is removed in the end.
+        authority: The file in it with the cookie of the display, for `XAUTHORITY`.
+        cookie: That cookie; empty before there is a display.
 
     Example:
         >>> keeper = Keeper()
@@ -93,18 +101,23 @@ class Keeper:
         self._ended: dict[int, Ended] = {}
         self._count = 0
         self.folder: str = self._answer()["folder"]
+        self.authority = _authority(self.folder)
+        self.cookie = b""
 
     def display(self, command: Sequence[str]) -> int:
         """Starts an X server, and returns the number of its display.
 
         Args:
             command: The command, in which "{fd}" stands for the descriptor that the
-                server writes its number to, and "{folder}" for the folder.
+                server writes its number to, and "{folder}" for the folder. It is also
+                given a cookie, a new one for each display.
 
         Raises:
             KeeperError: There is no such program, or it has ended.
         """
-        return int(self._ask({"display": list(command)})["display"])
+        answer = self._ask({"display": list(command)})
+        self.cookie = bytes.fromhex(answer["cookie"])
+        return int(answer["display"])
 
     def start(
         self,
@@ -304,7 +317,8 @@ class _Process:
             message = json.loads(line)
             try:
                 if "display" in message:
-                    self._tell({"display": self._display(message["display"])})
+                    number, cookie = self._display(message["display"])
+                    self._tell({"display": number, "cookie": cookie.hex()})
                 elif "start" in message:
                     self._start(message["number"], message["start"], message)
                     self._tell({"started": message["number"]})
@@ -348,14 +362,18 @@ class _Process:
         running = self._running[number] = _Running(number, process)
         return running
 
-    def _display(self, command: list[str]) -> int:
-        """Starts an X server, and waits until it has a number."""
+    def _display(self, command: list[str]) -> tuple[int, bytes]:
+        """Starts an X server, and returns its number and cookie when it has both."""
         self._remove_files()
+        cookie = os.urandom(16)
+        # The server takes any entry of the file; it has no number yet.
+        self._write_authority(_entry(_WILD, b"", b"", cookie))
         numbers, theirs = os.pipe()
         try:
             told = {"{fd}": str(theirs), "{folder}": self._folder}
             for sign, value in told.items():
                 command = [part.replace(sign, value) for part in command]
+            command += ["-auth", _authority(self._folder)]
             try:
                 running = self._start(0, command, {}, [theirs])
             finally:
@@ -382,7 +400,20 @@ class _Process:
         for file in (f"/tmp/.X{number}-lock", f"/tmp/.X11-unix/X{number}"):
             with contextlib.suppress(OSError):
                 self._files[file] = os.stat(file).st_ino
-        return number
+        # Some programs look for this machine by its name, and for the number.
+        name, place = socket.gethostname().encode(), str(number).encode()
+        self._write_authority(
+            _entry(_LOCAL, name, place, cookie) + _entry(_WILD, b"", place, cookie)
+        )
+        return number, cookie
+
+    def _write_authority(self, entries: bytes) -> None:
+        """Replaces the file with the cookie, which only this user can read."""
+        authority = _authority(self._folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(f"{authority}.new", flags, 0o600), "wb") as file:
+            file.write(entries)
+        os.replace(f"{authority}.new", authority)
 
     def _stop(self, number: int) -> None:
         running = self._running.pop(number, None)
@@ -423,6 +454,17 @@ class _Process:
             if pid not in known:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
+
+
+def _authority(folder: str) -> str:
+    return f"{folder}/Xauthority"
+
+
+def _entry(family: int, address: bytes, number: bytes, cookie: bytes) -> bytes:
+    """Returns an entry of a file of X's authorities."""
+    texts = (address, number, _METHOD, cookie)
+    parts = [struct.pack(">H", len(text)) + text for text in texts]
+    return struct.pack(">H", family) + b"".join(parts)
 
 
 def _readable(numbers: Sequence[int], timeout: float) -> list[int]:

@@ -135,7 +135,7 @@ class Machine:
         from envkit.desktop.xvfb import XvfbScreen, xvfb_command
 
         self._number = self._start_display(xvfb_command(width, height))
-        return XvfbScreen(self._number, self.folder)
+        return XvfbScreen(self._number, self.folder, self._keeper.cookie)
 
     def _start_display(self, command: list[str]) -> int:
         try:
@@ -170,7 +170,13 @@ class Machine:
         """Returns the environment variables of programs; `None` for those without."""
         if self._number is None:
             return {}
-        return {**dict.fromkeys(_OTHER_SCREENS), "DISPLAY": f":{self._number}"}
+        return {**dict.fromkeys(_OTHER_SCREENS), **self.access()}
+
+    def access(self) -> dict[str, str]:
+        """Returns the environment variables by which programs reach the X server."""
+        if self._number is None:
+            return {}
+        return {"DISPLAY": f":{self._number}", "XAUTHORITY": self._keeper.authority}
 
     @property
     def has_program(self) -> bool:

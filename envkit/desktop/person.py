@@ -6,13 +6,14 @@ import collections
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from envkit import nest
+from envkit.desktop.actions import fitting
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.server import DesktopServer
@@ -60,15 +61,7 @@ class HeldKeys:
         last tick. The left button of the pointer is the space bar.
         """
         pressed = dict(self._down)
-        for event in events:
-            if isinstance(event, PointerEvent):
-                changed = (event.buttons ^ self._buttons) & 1
-                self._buttons = event.buttons
-                name, down = "space", bool(event.buttons & 1)
-                if not changed:
-                    continue
-            else:
-                name, down = play_name(event.key), event.down
+        for name, down in self._changes(events):
             if down:
                 pressed.pop(name, None)
                 pressed[name] = self._down[name] = None
@@ -76,10 +69,66 @@ class HeldKeys:
                 self._down.pop(name, None)
         return list(pressed)
 
+    def fitting(self, events: Sequence[Event], keys: Any) -> int:
+        """Returns how many of the oldest events one tick can have.
+
+        A key waits for the next tick where the ones pressed before it would not count
+        beside it, or have been let go of.
+
+        Args:
+            events: The events.
+            keys: The key map, which says what keys mean together.
+        """
+        down, buttons = set(self._down), self._buttons
+        pressed: list[str] = []
+        is_over = False
+        for count, event in enumerate(events):
+            for name, is_down in self._changes([event]):
+                if not is_down:
+                    is_over |= name in pressed
+                    down.discard(name)
+                elif name not in down and keys.knows(name):
+                    if pressed and (is_over or not _adds(keys, pressed, name)):
+                        self._buttons = buttons
+                        return count
+                    pressed.append(name)
+                    down.add(name)
+        self._buttons = buttons
+        return len(events)
+
+    def _changes(self, events: Iterable[Event]) -> Iterator[tuple[str, bool]]:
+        """Yields the keys that go down or up; the pointer's left button is space."""
+        for event in events:
+            if isinstance(event, KeyEvent):
+                yield play_name(event.key), event.down
+                continue
+            if (event.buttons ^ self._buttons) & 1:
+                yield "space", bool(event.buttons & 1)
+            self._buttons = event.buttons
+
     def let_go(self) -> None:
         """Forgets all keys."""
         self._down.clear()
         self._buttons = 0
+
+
+def _adds(keys: Any, pressed: list[str], name: str) -> bool:
+    """True if a key and each of those before it count when all of them are down."""
+    if not isinstance(keys, KeyMap):  # Asking another one may not be without effect.
+        return False
+    together = [*pressed, name]
+    action = keys.action(together)
+    without = ([key for key in together if key != one] for one in together)
+    return action is not None and not any(
+        _is_same(action, keys.action(others)) for others in without
+    )
+
+
+def _is_same(action: NestedArray, other: NestedArray) -> bool:
+    if other is None:
+        return False
+    leaves = zip(nest.flatten(action), nest.flatten(other), strict=True)
+    return all(np.array_equal(leaf, its) for leaf, its in leaves)
 
 
 def play_name(key: int) -> str:
@@ -127,6 +176,10 @@ class KeyboardActions:
         keys = self._held.tick(events)
         return self.keys.action(keys) if keys else None
 
+    def fitting(self, events: Sequence[Event]) -> int:
+        """Returns how many of the oldest events one action can do."""
+        return self._held.fitting(events, self.keys)
+
     def array(self, events: Iterable[Event]) -> NestedArray:
         """Returns the action of a tick in which there were these events.
 
@@ -158,6 +211,8 @@ class Inbox:
         """Begins without events."""
         self._events: collections.deque[Event] = collections.deque()
         self._lock = threading.Lock()
+        # The buttons that are down, and whether the last event was a mere move.
+        self._buttons, self._has_moved = 0, False
 
     def put(self, event: Event) -> None:
         """Puts an event last.
@@ -167,22 +222,21 @@ class Inbox:
         """
         with self._lock:
             events = self._events
-            last = events[-1] if events else None
-            if (
-                isinstance(event, PointerEvent)
-                and isinstance(last, PointerEvent)
-                and event.buttons == last.buttons
-            ):
+            moves = isinstance(event, PointerEvent) and event.buttons == self._buttons
+            if moves and self._has_moved and events:
                 events[-1] = event
                 return
             # Releases have room of their own, so that no key stays down.
-            is_release = not (event.down if isinstance(event, KeyEvent) else event[2])
-            if len(events) >= _MOST_EVENTS + is_release * _MOST_RELEASES:
+            room = _MOST_EVENTS + (not _is_press(event)) * _MOST_RELEASES
+            if len(events) >= room:
                 raise DesktopError(
                     f"A viewer must send at most {_MOST_EVENTS} events in a step, got "
                     "more."
                 )
             events.append(event)
+            self._has_moved = moves
+            if isinstance(event, PointerEvent):
+                self._buttons = event.buttons
 
     def take(self, most: int | None = None) -> list[Event]:
         """Returns the oldest events, the oldest first; all unless told how many."""
@@ -190,14 +244,28 @@ class Inbox:
             count = len(self._events) if most is None else min(most, len(self._events))
             return [self._events.popleft() for _ in range(count)]
 
+    def take_for(self, actions: Any) -> list[Event]:
+        """Returns as many as one action of an encoding can do in their order."""
+        with self._lock:
+            events = list(self._events)
+        return self.take(fitting(actions, events)) if events else []
+
+    def has_press(self) -> bool:
+        """Returns whether there is a press of a key or a button."""
+        with self._lock:
+            return any(map(_is_press, self._events))
+
     def take_press(self) -> list[Event]:
         """Returns the events up to the first press; none if there is no press."""
         with self._lock:
             for place, event in enumerate(self._events):
-                is_press = event.down if isinstance(event, KeyEvent) else event.buttons
-                if is_press:
+                if _is_press(event):
                     return [self._events.popleft() for _ in range(place + 1)]
         return []
+
+
+def _is_press(event: Event) -> bool:
+    return event.down if isinstance(event, KeyEvent) else bool(event.buttons)
 
 
 class Person:
@@ -242,6 +310,7 @@ class Person:
         hz: float | None = None,
         end_pause: float = 1.0,
         max_viewers: int = 16,
+        await_picture: bool = False,
     ) -> None:
         """Listens for viewers; the first time step has the first picture.
 
@@ -260,6 +329,9 @@ class Person:
                 and has an action for no key, or 0.
             end_pause: Seconds for which the end of an episode is shown.
             max_viewers: How many viewers there may be at a time.
+            await_picture: Whether viewers that connect before the first picture wait
+                for it. Otherwise they see a black one of 640 x 480 until then, and keep
+                that size if they cannot follow.
 
         Raises:
             ValueError: The environment is a batch, or its actions cannot be said with
@@ -291,6 +363,7 @@ class Person:
         # Before its first episode it may not render.
         self._picture: Callable[[TimeStep], Array] | None = None
         self._server = DesktopServer(
+            None if await_picture else (640, 480),
             host=host,
             port=port,
             name=name,
@@ -322,13 +395,11 @@ class Person:
         self._server.show(self._picture(time_step))
 
     def action(self) -> NestedArray:
-        """Returns the action of all that the person did since the last one.
+        """Returns the action of what the person did since the last one.
 
-        Where an action has at most so many events, the others are for the next one.
+        What one action cannot do in its order, the next ones do.
         """
-        return self.actions.array(
-            self._inbox.take(getattr(self.actions, "limit", None))
-        )
+        return self.actions.array(self._inbox.take_for(self.actions))
 
     def ended(self) -> str | None:
         """Returns why the viewers' server has ended; `None` as long as it serves."""
@@ -385,12 +456,12 @@ class Person:
         found: list[NestedArray] = []
 
         def has_action() -> bool:
+            if self._is_desktop:
+                if self._inbox.has_press():
+                    found.append(self.action())
+                return bool(found)
             while events := self._inbox.take_press():
-                action = (
-                    self.actions.array(events)
-                    if self._is_desktop
-                    else self.actions.pressed(events)
-                )
+                action = self.actions.pressed(events)
                 if action is not None:
                     found.append(action)
                     return True

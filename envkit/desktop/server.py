@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import errno
 import logging
 import os
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 import numpy as np
 
+from envkit.desktop.guesses import Guesses, peer_of
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.viewer import Viewer, changed_tiles, grid_of
 from envkit.errors import ClosedError
 from envkit.secret_files import DRAW, Draw, ServerSecret
 from envkit.specs.validation import describe
+from envkit.text import counted
 from envkit.types import Array
 
 __all__ = ["DesktopServer"]
@@ -27,6 +31,10 @@ __all__ = ["DesktopServer"]
 _log = logging.getLogger(__name__)
 
 _LARGEST, _MOST_PIXELS = 0xFFFF, 1 << 26
+# Connections that may be at the handshake at a time, if no more viewers are allowed.
+_MOST_STRANGERS = 16
+# Seconds without accepting connections when the process has no descriptor left.
+_DEAF = 0.25
 
 
 class DesktopServer:
@@ -40,7 +48,11 @@ class DesktopServer:
     a `DesktopClient` of the same user on the same machine finds it.
 
     One viewer controls: of those that know `password`, the one that has been there
-    longest. Events of the others are dropped; they observe.
+    longest. Events of the others are dropped; they observe. A viewer that controls and
+    has stopped reading is last in line from then on, and the next one controls.
+
+    A viewer that leaves, hangs or breaks the protocol ends its own connection only.
+    After a wrong password the next one from the same address is judged later.
 
     Attributes:
         address: The host and the port that it listens at.
@@ -60,7 +72,7 @@ class DesktopServer:
 
     def __init__(
         self,
-        size: tuple[int, int] = (640, 480),
+        size: tuple[int, int] | None = (640, 480),
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -70,11 +82,13 @@ class DesktopServer:
         on_event: Callable[[Event], object] | None = None,
         max_viewers: int = 16,
         handshake_timeout: float = 10.0,
+        control_timeout: float = 5.0,
     ) -> None:
         """Listens, with a black picture.
 
         Args:
-            size: The width and the height of the first picture.
+            size: The width and the height of the first picture, which is black; with
+                `None` viewers wait until `show` has been called.
             host: The address to listen at.
             port: The port; 0 for any that is free.
             name: The name that viewers show.
@@ -82,13 +96,17 @@ class DesktopServer:
                 account of the machine control.
             observer_password: What viewers must know that only observe.
             on_event: Called with each event of the viewer that controls, in the thread
-                of the server: it must return soon. A `DesktopError` that it raises ends
-                the connection of the viewer.
-            max_viewers: How many may be connected at a time.
+                of the server: it must return soon. An error that it raises ends the
+                connection of the viewer; any but a `DesktopError` is logged.
+            max_viewers: How many may be connected at a time. Connections that have not
+                finished the handshake do not count: if there are too many of those, the
+                oldest is dropped.
             handshake_timeout: Seconds within which a viewer must be connected.
+            control_timeout: Seconds after which a viewer that reads nothing hands its
+                controls to the next one that may have them.
         """
-        width, height = size
-        if not _is_size(width, height):
+        width, height = (0, 0) if size is None else size
+        if size is not None and not _is_size(width, height):
             raise ValueError(
                 f"size must be a width and a height from 1 to {_LARGEST}, got {size}."
             )
@@ -101,10 +119,15 @@ class DesktopServer:
         self.passwords = (secret.text, observer_password)
         self._on_event = on_event
         self._most, self._patience = max_viewers, handshake_timeout
+        self._control_timeout = control_timeout
+        self._guesses = Guesses()
         self._frame: Array = np.zeros((height, width, 3), np.uint8)
         self._changes: Array | None = None
         self._lock = threading.Lock()
         self._viewers: list[Viewer] = []
+        # Since when several viewers may control; until when no connection is accepted.
+        self._contested_at: float | None = None
+        self._deaf_until: float | None = None
         self._closing = False
         self._failure: BaseException | None = None
         with contextlib.ExitStack() as stack:
@@ -140,7 +163,7 @@ class DesktopServer:
 
     @property
     def size(self) -> tuple[int, int]:
-        """The width and the height of the picture."""
+        """The width and the height of the picture; 0 and 0 before the first one."""
         return self._frame.shape[1], self._frame.shape[0]
 
     def rename(self, name: str) -> None:
@@ -151,12 +174,30 @@ class DesktopServer:
                 if not self._closing:
                     self._ring()
 
+    # What viewers ask of it, in the thread.
+
     def take(self, viewer: Viewer, event: Event) -> bool:
         """Hands on an event of a viewer, if it controls; returns whether it does."""
         if self._on_event is None or viewer is not self._controller():
             return False
         self._on_event(event)
         return True
+
+    def refusal(self) -> str | None:
+        """Returns why no more viewers are admitted; `None` if there is room."""
+        if self.viewers < self._most:
+            return None
+        are = "is" if self._most == 1 else "are"
+        return f"There {are} {counted(self._most, 'viewer')} already."
+
+    def judged_at(self, host: str, *, is_right: bool) -> float:
+        """Returns when a viewer at an address is told whether its password is right."""
+        return self._guesses.judged_at(host, time.monotonic(), is_right=is_right)
+
+    def welcome(self, viewer: Viewer) -> None:
+        """Notes that a viewer has finished the handshake."""
+        role = "controls" if viewer is self._controller() else "observes"
+        _log.info("A viewer at %s has connected, and %s.", viewer.where, role)
 
     def show(self, picture: Array) -> None:
         """Shows a picture: height, width, and red, green, blue, of uint8.
@@ -235,11 +276,7 @@ class DesktopServer:
                 self._drop(viewer)
 
     def _round(self) -> None:
-        late = [viewer for viewer in self._viewers if not viewer.ready]
-        timeout = min(
-            (viewer.deadline - time.monotonic() for viewer in late), default=60
-        )
-        for key, mask in self._selector.select(max(0.0, timeout)):
+        for key, mask in self._selector.select(self._idle_time()):
             if key.fileobj is self._listener:
                 self._accept()
             elif key.fileobj == self._ear:
@@ -248,51 +285,119 @@ class DesktopServer:
                         pass
             else:
                 self._attend(key.data, mask)
-        for viewer in late:
-            if not viewer.ready and time.monotonic() > viewer.deadline:
+        now = time.monotonic()
+        for viewer in list(self._viewers):
+            if viewer.wire.paused:
+                self._attend(viewer, selectors.EVENT_READ)
+            elif not viewer.ready and now > viewer.deadline:
                 self._drop(viewer, "it has not finished the handshake in time")
+        if self._deaf_until is not None and now >= self._deaf_until:
+            self._deaf_until = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
+        self._pass_controls(now)
         self._send_updates()
+
+    def _idle_time(self) -> float:
+        """Returns for how many seconds nothing is due unless the bell rings."""
+        moments = [
+            viewer.due if viewer.wire.paused else viewer.deadline
+            for viewer in self._viewers
+            if not viewer.ready
+        ]
+        if self._deaf_until is not None:
+            moments.append(self._deaf_until)
+        now = time.monotonic()
+        if self._contested_at is not None:
+            moments.append(now + self._control_timeout / 4)
+        return max(0.0, min([*moments, now + 60.0]) - now)
 
     def _accept(self) -> None:
         try:
             link, address = self._listener.accept()
-        except OSError:  # It has given up already.
-            return
-        if len(self._viewers) >= self._most:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                # The listener stays ready, so this would be tried without a pause.
+                _log.warning("No viewer can connect for a moment: %s.", error)
+                self._drop_stranger()
+                self._selector.unregister(self._listener)
+                self._deaf_until = time.monotonic() + _DEAF
+            return  # Otherwise the viewer has given up already.
+        strangers = sum(not viewer.ready for viewer in self._viewers)
+        if strangers >= max(self._most, _MOST_STRANGERS):
+            self._drop_stranger()
+        where, deadline = _place(address), time.monotonic() + self._patience
+        try:
+            viewer = Viewer(self, link, str(address[0]), where, deadline)
+        except OSError as error:
             link.close()
-            _log.info("A viewer at %s was refused: there are %d.", address, self._most)
+            _log.info("A viewer at %s was refused: %s", where, error)
             return
-        viewer = Viewer(self, link, str(address[0]), time.monotonic() + self._patience)
         self._viewers.append(viewer)
-        self._selector.register(viewer.wire, selectors.EVENT_READ, viewer)
         self._attend(viewer, 0)
+
+    def _drop_stranger(self) -> None:
+        """Drops the oldest connection at the handshake, of the address with most."""
+        strangers = [viewer for viewer in self._viewers if not viewer.ready]
+        counts = collections.Counter(peer_of(viewer.host) for viewer in strangers)
+        if strangers:
+            oldest = max(strangers, key=lambda one: counts[peer_of(one.host)])
+            self._drop(oldest, "it had not finished the handshake, and others came")
 
     def _attend(self, viewer: Viewer, mask: int) -> None:
         """Reads and writes for a viewer, as far as it can now."""
         if viewer not in self._viewers:
             return
-        try:
-            if mask & selectors.EVENT_READ:
-                viewer.wire.read()
+        with self._on_behalf_of(viewer):
+            waiting = viewer.wire.unsent
+            has_read = bool(mask & selectors.EVENT_READ) and viewer.wire.read()
             viewer.wire.write()
+            # One that sends and takes nothing does not see what it controls.
+            if viewer.wire.unsent < waiting or (has_read and not viewer.wire.unsent):
+                viewer.alive_at = time.monotonic()
+            if viewer.leaving and not viewer.wire.unsent:
+                raise DesktopError(viewer.leaving)
+            wanted = 0 if viewer.wire.paused else selectors.EVENT_READ
+            self._watch(
+                viewer, wanted | (selectors.EVENT_WRITE if viewer.wire.unsent else 0)
+            )
+
+    @contextlib.contextmanager
+    def _on_behalf_of(self, viewer: Viewer) -> Iterator[None]:
+        """Drops the viewer, and no other, if what is done for it fails."""
+        try:
+            yield
         except DesktopError as error:
             self._drop(viewer, str(error))
+        except Exception as error:
+            _log.exception("An error has come up for the viewer at %s.", viewer.where)
+            self._drop(viewer, f"the server has raised {type(error).__name__}")
+
+    def _watch(self, viewer: Viewer, wanted: int) -> None:
+        """Lets the thread wake when a viewer can be read or written."""
+        if wanted == viewer.watched:
             return
-        if viewer.leaving and not viewer.wire.unsent:
-            self._drop(viewer, viewer.leaving)
-            return
-        wanted = selectors.EVENT_READ
-        if viewer.wire.unsent:
-            wanted |= selectors.EVENT_WRITE
-        self._selector.modify(viewer.wire, wanted, viewer)
+        if not viewer.watched:
+            self._selector.register(viewer.wire, wanted, viewer)
+        elif not wanted:
+            self._selector.unregister(viewer.wire)
+        else:
+            self._selector.modify(viewer.wire, wanted, viewer)
+        viewer.watched = wanted
 
     def _drop(self, viewer: Viewer, reason: str = "the server is closing") -> None:
-        if viewer in self._viewers:
+        if viewer not in self._viewers:
+            return
+        try:
             viewer.let_go()  # while it controls
-            self._viewers.remove(viewer)
-            self._selector.unregister(viewer.wire)
-            viewer.wire.close()
-            _log.info("A viewer at %s has left: %s", viewer.host, reason)
+        except Exception:
+            _log.exception("The keys of the viewer at %s stay down.", viewer.where)
+        self._viewers.remove(viewer)
+        self._watch(viewer, 0)
+        viewer.wire.close()
+        if viewer.ready:
+            _log.info("A viewer at %s has left: %s", viewer.where, reason)
+        else:
+            _log.info("A viewer at %s was refused: %s", viewer.where, reason)
 
     def _send_updates(self) -> None:
         with self._lock:
@@ -300,11 +405,47 @@ class DesktopServer:
         for viewer in list(self._viewers):
             viewer.note(frame, changes)
             if viewer.wants_update():
-                viewer.send_update(frame)
+                with self._on_behalf_of(viewer):
+                    viewer.send_update(frame)
                 self._attend(viewer, 0)
 
     def _controller(self) -> Viewer | None:
         return next((one for one in self._viewers if one.ready and one.controls), None)
+
+    def _pass_controls(self, now: float) -> None:
+        """Hands the controls on if the viewer that has them reads nothing any more."""
+        able = [one for one in self._viewers if one.ready and one.controls]
+        if len(able) < 2:
+            self._contested_at = None
+            return
+        if self._contested_at is None:
+            self._contested_at = now
+        # A viewer that reads asks for the next update when one has come.
+        for viewer in able:
+            if now - viewer.alive_at >= self._control_timeout / 4:
+                viewer.probe()
+        hung = [one for one in able if one.silence(now) >= self._control_timeout]
+        first, *others = able
+        is_late = now - self._contested_at >= self._control_timeout
+        heirs = [one for one in others if one not in hung]
+        if first not in hung or not is_late or not heirs:
+            return
+        with self._on_behalf_of(first):
+            first.let_go()
+        # Another list, because other threads may be counting viewers in this one.
+        self._viewers = sorted(self._viewers, key=lambda one: one in hung)
+        self._contested_at = now
+        _log.info(
+            "The viewer at %s controls now, because the one at %s has read nothing for "
+            "%g s.",
+            *(heirs[0].where, first.where, self._control_timeout),
+        )
+
+
+def _place(address: tuple[str, int]) -> str:
+    """Returns an address as it is written in logs."""
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_size(width: int, height: int) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import math
 import os
 import socket
 import struct
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -61,10 +63,19 @@ class Desk(Protocol):
 
     @property
     def size(self) -> tuple[int, int]:
-        """The width and the height of the picture."""
+        """The width and the height of the picture; 0 and 0 before the first one."""
 
     def take(self, viewer: Viewer, event: Event) -> bool:
         """Hands on an event, if the viewer controls; returns whether it does."""
+
+    def refusal(self) -> str | None:
+        """Returns why no more viewers are admitted; `None` if there is room."""
+
+    def judged_at(self, host: str, *, is_right: bool) -> float:
+        """Returns when a viewer at an address is told whether its password is right."""
+
+    def welcome(self, viewer: Viewer) -> None:
+        """Notes that a viewer has finished the handshake."""
 
 
 class Viewer:
@@ -72,18 +83,25 @@ class Viewer:
 
     Attributes:
         wire: What it is read from.
-        host: Where it is.
+        host: The address that it is at.
+        where: That address and its port, for logs.
+        deadline: When the handshake must be over.
+        due: When a handshake that is paused goes on.
+        alive_at: When it has last sent anything, or taken what was waiting for it.
+        watched: What the server's selector waits for; 0 for nothing.
         ready: Whether the handshake is over.
         controls: Whether it knows the password of those that control.
         leaving: Why it is to leave, when it has been told so; else empty.
     """
 
     def __init__(
-        self, desk: Desk, link: socket.socket, host: str, deadline: float
+        self, desk: Desk, link: socket.socket, host: str, where: str, deadline: float
     ) -> None:
         """Greets the viewer; the handshake must be over by the deadline."""
         self._desk = desk
-        self.host, self.deadline = host, deadline
+        self.host, self.where, self.deadline = host, where, deadline
+        self.due, self.watched = 0.0, 0
+        self.alive_at = self._sent_at = time.monotonic()
         self.ready = self.controls = False
         self.leaving = ""
         self._codec = Codec(PixelFormat())
@@ -120,6 +138,17 @@ class Viewer:
             )
         )
 
+    def silence(self, now: float) -> float:
+        """Returns for how many seconds it has owed a sign that it reads."""
+        if self._region is not None and not self.wire.unsent:
+            return 0.0
+        return now - max(self.alive_at, self._sent_at)
+
+    def probe(self) -> None:
+        """Sends a part of the picture again, after which one that reads asks anew."""
+        if self._region is not None:
+            self._dirty[_tiles_of(self._region)][:1, :1] = True
+
     def send_update(self, frame: Array) -> None:
         """Sends what has changed in the region that was asked for."""
         height, width = frame.shape[:2]
@@ -139,7 +168,7 @@ class Viewer:
                 rectangles.append(_header(block, self._encoding) + data)
         self._dirty[tiles] = False
         if rectangles:
-            self._region = None
+            self._region, self._sent_at = None, time.monotonic()
             count = struct.pack(">BxH", 0, len(rectangles))
             self.wire.send(count + b"".join(rectangles))
 
@@ -164,6 +193,17 @@ class Viewer:
                 self._desk.take(self, KeyEvent(key, False))
             if self._pointer.buttons:
                 self._desk.take(self, self._pointer._replace(buttons=0))
+        self._down.clear()
+        self._pointer = self._pointer._replace(buttons=0)
+
+    def _pause_until(self, is_over: Callable[[], bool]) -> Script:
+        """Reads nothing until a condition holds, at which the server looks each time.
+
+        Until then the server need not look before `due`, unless its bell rings.
+        """
+        while not is_over():
+            self.wire.paused = True
+            yield 0
 
     def _script(self) -> Script:
         """Reads what the viewer sends, from the first byte to the last."""
@@ -172,6 +212,11 @@ class Viewer:
         while not may_enter:  # It is told why, and what it sends does not count.
             yield 1
         yield 1
+        self.due = math.inf
+        yield from self._pause_until(lambda: self._desk.size != (0, 0))
+        reason = self._desk.refusal()
+        if reason is not None:  # The last place was taken during the handshake.
+            raise DesktopError(reason)
         self._size, self._name = self._desk.size, self._desk.name
         self.wire.send(
             struct.pack(">HH", *self._size)
@@ -179,6 +224,7 @@ class Viewer:
             + name_bytes(self._name)
         )
         self.ready = True
+        self._desk.welcome(self)
         while True:
             (kind,) = yield 1
             if kind == 0:
@@ -212,6 +258,11 @@ class Viewer:
         """Asks for the password, and returns whether the viewer knows it."""
         password, observing = self._desk.passwords
         kind = NO_PASSWORD if password is None else PASSWORD
+        reason = self._desk.refusal()
+        if reason is not None:
+            none = b"\0\0\0\0" if version == (3, 3) else b"\0"
+            self._refuse(none + _with_length(reason), reason)
+            return False
         if version == (3, 3):
             self.wire.send(struct.pack(">I", kind))
         else:
@@ -234,14 +285,21 @@ class Viewer:
             observing is not None
             and hmac.compare_digest(proof, answer(challenge, observing))
         )
+        self.due = self._desk.judged_at(self.host, is_right=knows)
+        self.deadline += max(0.0, self.due - time.monotonic())
+        yield from self._pause_until(lambda: time.monotonic() >= self.due)
         if knows:
             self.wire.send(b"\0\0\0\0")
             return True
-        reason = b"The password is wrong."
-        more = struct.pack(">I", len(reason)) + reason if version == (3, 8) else b""
-        self.wire.send(b"\0\0\0\1" + more)
-        self.leaving = reason.decode()
+        reason = "The password is wrong."
+        more = _with_length(reason) if version == (3, 8) else b""
+        self._refuse(b"\0\0\0\1" + more, reason)
         return False
+
+    def _refuse(self, message: bytes, reason: str) -> None:
+        """Sends a refusal, after which the connection ends."""
+        self.wire.send(message)
+        self.leaving = reason
 
     def _choose_encoding(self) -> Script:
         (count,) = struct.unpack(">xH", (yield 3))
@@ -271,6 +329,10 @@ class Viewer:
             )
         if self._desk.take(self, KeyEvent(key, down)):
             (self._down.add if down else self._down.discard)(key)
+
+
+def _with_length(text: str) -> bytes:
+    return struct.pack(">I", len(text)) + text.encode("ascii")
 
 
 def _header(place: Rectangle, encoding: int) -> bytes:

@@ -30,6 +30,8 @@ _TIMEOUT = 30.0
 # The numbers of X11's requests, and of the events that XTEST makes.
 _CHANGE_KEYS, _GET_KEYS, _QUERY_EXTENSION, _FAKE = 100, 101, 98, 2
 _KEY_DOWN, _KEY_UP, _BUTTON_DOWN, _BUTTON_UP, _MOTION = 2, 3, 4, 5, 6
+# How X's servers are shown a cookie.
+_METHOD = b"MIT-MAGIC-COOKIE-1"
 # The numbers of a file of the format XWD, before its colours, each of 4 bytes.
 _XWD = {"header": 0, "width": 4, "height": 5, "bits": 11, "line": 12, "colours": 19}
 
@@ -52,17 +54,18 @@ class XvfbScreen:
         on_update: A function that is called whenever one has been seen.
     """
 
-    def __init__(self, number: int, folder: str) -> None:
+    def __init__(self, number: int, folder: str, cookie: bytes) -> None:
         """Connects.
 
         Args:
             number: The number of the display.
             folder: Where it keeps its picture.
+            cookie: What it asks for.
         """
         self.updates = 0
         self.received_at: float | None = None
         self.on_update: Callable[[], None] | None = None
-        self._link = _Link(number)
+        self._link = _Link(number, cookie)
         self._buttons = 0
         try:
             with open(f"{folder}/Xvfb_screen0", "rb") as file:
@@ -150,7 +153,7 @@ class XvfbScreen:
 class _Link:
     """A connection to an X server, for the few requests that are needed."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, cookie: bytes) -> None:
         self._link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._link.settimeout(_TIMEOUT)
         self._waiting = b""
@@ -163,13 +166,17 @@ class _Link:
                 f"\0{path}"
             ):
                 self._link.connect(path)
-            self._greet()
+            self._greet(cookie)
         except OSError as error:
             self._link.close()
             raise DesktopError(f"Display :{number} refuses: {error}.") from error
 
-    def _greet(self) -> None:
-        self._link.sendall(struct.pack("<BxHHHHxx", ord("l"), 11, 0, 0, 0))
+    def _greet(self, cookie: bytes) -> None:
+        sizes = len(_METHOD), len(cookie)
+        greeting = struct.pack("<BxHHHHxx", ord("l"), 11, 0, *sizes)
+        for part in (_METHOD, cookie):
+            greeting += part.ljust(_padded(len(part)), b"\0")
+        self._link.sendall(greeting)
         success, _, length = struct.unpack("<B5sH", self._read(8))
         body = self._read(4 * length)
         if success != 1:

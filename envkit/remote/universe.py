@@ -120,7 +120,7 @@ class Remote:
         try:
             first = self._game.reset()
             self.desktop = DesktopServer(
-                (first.shape[1], first.shape[0]),
+                None,  # so that no viewer sees another picture before the first
                 host=options.host,
                 port=desktop_port,
                 name=self._status.env_id,

@@ -120,6 +120,7 @@ class Shown:
                 name=self._name,
                 hz=options.hz,
                 max_viewers=1 + (options.observers or _OBSERVERS),
+                await_picture=True,
             )
             try:
                 self._first = self._env.reset()

@@ -10,19 +10,28 @@ import pytest
 
 from envkit import make
 from envkit.desktop import (
+    ClickGrid,
+    Controls,
     Demonstration,
     Desktop,
     DesktopClient,
     DesktopError,
     DesktopServer,
     Events,
+    KeyEvent,
+    Macros,
     Person,
+    PointerEvent,
+    Together,
     keysym,
 )
+from envkit.desktop.person import Inbox, KeyboardActions
 from envkit.envs import Catch
 from envkit.errors import ClosedError
 from envkit.recording import Record, Recording, Replay
+from envkit.specs import BoundedArraySpec
 from envkit.testing import CountingEnv, ManualClock
+from tests.screens import at_the_door, free_port, served, size_told
 from tests.waiting import PATIENCE, until
 
 
@@ -137,6 +146,42 @@ def test_any_environment_with_pictures_is_played_with_the_keys_of_play():
     assert np.array_equal(env.render().shape[:2] * np.array(times), large[::-1])
 
 
+class Slow(Catch):
+    """Begins its first episode when it is allowed to."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_begin = threading.Event()
+
+    def _reset(self):
+        assert self.may_begin.wait(PATIENCE)
+        return super()._reset()
+
+
+def test_viewers_that_come_before_the_first_picture_wait_for_it():
+    env, port = Slow(), free_port()
+
+    def demonstrate():
+        with Demonstration(env, port=port, password="secret"):
+            is_over.wait(PATIENCE)
+
+    is_over = threading.Event()
+    thread = threading.Thread(target=demonstrate, daemon=True)
+    thread.start()
+    try:
+        # When the other one stands there, the first one has had its turn.
+        with (
+            at_the_door(("127.0.0.1", port), "secret") as link,
+            at_the_door(("127.0.0.1", port), "secret"),
+        ):
+            env.may_begin.set()
+            assert (640, 480) != size_told(link)
+    finally:
+        env.may_begin.set()
+        is_over.set()
+        thread.join(PATIENCE)
+
+
 def test_without_a_pace_each_step_waits_for_a_key_with_an_action():
     env = Catch(seed=3)
     with Person(env, hz=0) as person, DesktopClient(*person.address) as viewer:
@@ -199,6 +244,175 @@ def test_no_event_is_lost_where_an_action_has_few(game):
     env.close()
 
     assert [keysym(key) for key in "abccba"] == [event.key for event in done]
+
+
+# What comes within one step.
+
+LETTERS = [*"ehcoHEL", "space", "Shift_L"]
+MENU = [None, "shift", "shift-H", "shift-E", "shift-L", "shift-O", *"echo", "space"]
+SCREEN = (16, 12)
+
+
+def typed(text):
+    """Returns the keys of a text as viewers send them: with Shift around capitals."""
+    events, is_shifted = [], False
+    for letter in text:
+        if letter.isupper() != is_shifted:
+            is_shifted = not is_shifted
+            events.append(KeyEvent(keysym("Shift_L"), is_shifted))
+        events += [KeyEvent(keysym(letter), down) for down in (True, False)]
+    return events + [KeyEvent(keysym("Shift_L"), False)] * is_shifted
+
+
+def send_at_once(viewer, *events):
+    """Sends events, and waits until the server has them all."""
+    assert viewer.update(timeout=PATIENCE)  # The first picture, which stays.
+    viewer.send(*events)
+    viewer.refresh()
+    assert viewer.update(timeout=PATIENCE)
+
+
+def keyboard_and_mouse():
+    keys = Controls([*LETTERS, "O"])
+    return Together({"keys": keys, "mouse": ClickGrid(SCREEN, rows=2, columns=2)})
+
+
+ENCODINGS = {
+    "controls": lambda: Controls([*LETTERS, "O"]),
+    "controls with a pointer": lambda: Controls(
+        ["O", *LETTERS[::-1]], size=SCREEN, pointer=True, buttons=3
+    ),
+    "events": lambda: Events([*LETTERS, "O"], size=SCREEN, limit=3),
+    "macros": lambda: Macros(MENU),
+    "several": keyboard_and_mouse,
+}
+
+
+@pytest.fixture
+def program():
+    """A screen that takes any keys."""
+    with served(SCREEN) as (server, events):
+        server.events = events
+        yield server
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=ENCODINGS)
+def test_keys_within_one_step_reach_the_program_in_their_order(program, encoding):
+    address = "vnc://{}:{}".format(*program.address)
+    env = Desktop(display=address, actions=encoding(), reset=None)
+    wanted = typed("echo HELLO")
+    with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
+        send_at_once(viewer, *wanted)
+        seen = []
+        for _ in wanted:
+            shown.step()
+        while len(seen) < len(wanted):
+            seen.append(program.events.get(timeout=PATIENCE))
+    env.close()
+
+    assert wanted == seen
+    assert program.events.empty()
+
+
+def test_without_a_pace_keys_reach_the_program_in_their_order(program):
+    env = desktop(program)
+    wanted = [KeyEvent(keysym(key), down) for key in "aaa" for down in (True, False)]
+    with Person(env, hz=0) as person, DesktopClient(*person.address) as viewer:
+        time_step = env.reset()
+        send_at_once(viewer, *wanted)
+        for _ in range(5):  # The last key is down until there is a next one.
+            time_step = env.step(person(time_step))
+        seen = [program.events.get(timeout=PATIENCE) for _ in range(5)]
+    env.close()
+
+    assert wanted[:5] == seen
+
+
+def test_clicks_within_one_step_reach_the_program_where_they_were(program):
+    """Two clicks at one place, and something that is dragged."""
+    address = "vnc://{}:{}".format(*program.address)
+    controls = Controls(size=SCREEN, pointer=True, buttons=1)
+    env = Desktop(display=address, actions=controls, reset=None)
+    places = [(3, 4, 1), (3, 4, 0), (3, 4, 1), (3, 4, 0), (9, 9, 0), (9, 9, 1)]
+    wanted = [PointerEvent(*place) for place in [*places, (1, 2, 1), (1, 2, 0)]]
+    with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
+        send_at_once(viewer, *wanted)
+        for _ in wanted:
+            shown.step()
+        seen = []
+        while wanted[-1] not in seen:
+            seen.append(program.events.get(timeout=PATIENCE))
+    env.close()
+
+    def changes(events):
+        """Returns where buttons have gone down and up."""
+        before = [0, *(event.buttons for event in events)]
+        return [
+            event
+            for event, buttons in zip(events, before, strict=False)
+            if event.buttons != buttons
+        ]
+
+    assert changes(wanted) == changes(seen)
+
+
+def test_each_click_within_one_step_is_an_action():
+    grid = ClickGrid(SCREEN, rows=2, columns=2)
+    inbox = Inbox()
+    for x, y in [(3, 3), (12, 3), (12, 9)]:
+        inbox.put(PointerEvent(x, y, 1))
+        inbox.put(PointerEvent(x, y, 0))
+    assert [1, 2, 4, 0] == [int(grid.array(inbox.take_for(grid))) for _ in range(4)]
+
+
+def test_a_list_of_events_of_a_menu_is_one_action():
+    menu = Macros([None, "a", ["ctrl-c"]])
+    inbox = Inbox()
+    keys = [("a", True), ("a", False), ("ctrl", True), ("c", True), ("c", False)]
+    for key, down in [*keys, ("ctrl", False), ("a", True)]:
+        inbox.put(KeyEvent(keysym(key), down))
+    assert [1, 0, 2, 1] == [int(menu.array(inbox.take_for(menu))) for _ in range(4)]
+
+
+def test_keys_of_play_within_one_step_are_one_action_each():
+    env = Catch(seed=3)
+    with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
+        keys = ["Left", "Right", "x", "Left", "Left"]
+        events = [KeyEvent(keysym(key), down) for key in keys for down in (True, False)]
+        send_at_once(viewer, *events, KeyEvent(keysym("Right"), True))
+        actions = [int(shown.step().action) for _ in range(6)]
+
+    assert [0, 2, 0, 0, 2, 2] == actions
+
+
+class TwoSticks(CountingEnv):
+    def action_spec(self):
+        return BoundedArraySpec((2,), np.int64, -1, 1)
+
+
+def test_keys_of_play_that_mean_something_together_are_one_action():
+    actions, inbox = KeyboardActions(TwoSticks()), Inbox()
+    for key in ("Left", "Up", "Right"):
+        inbox.put(KeyEvent(keysym(key), True))
+    taken = [actions.array(inbox.take_for(actions)).tolist() for _ in range(3)]
+
+    assert [[-1, 1], [1, 1], [1, 1]] == taken
+
+
+def test_a_key_that_repeats_takes_no_step():
+    controls, inbox = Controls(["a", "b"]), Inbox()
+    for key in "aaaaab":
+        inbox.put(KeyEvent(keysym(key), True))
+    taken = [controls.array(inbox.take_for(controls))["keys"] for _ in range(2)]
+
+    assert [[True, False], [True, True]] == [flags.tolist() for flags in taken]
+
+
+def test_an_encoding_that_does_not_say_what_fits_gets_all_events():
+    inbox = Inbox()
+    for key in "abc":
+        inbox.put(KeyEvent(keysym(key), True))
+    assert 3 == len(inbox.take_for(object()))
 
 
 def test_what_is_held_at_the_end_of_an_episode_is_let_go_of(game):

@@ -28,7 +28,7 @@ from envkit.desktop.keys import KeyEvent, PointerEvent
 from envkit.desktop.pixels import Rectangle
 from envkit.desktop.protocol import answer, version_of, version_text
 from envkit.errors import ClosedError
-from tests.screens import picture_of, served, shows
+from tests.screens import picture_of, read, served, shows
 from tests.waiting import PATIENCE, until
 
 BLUE_FIRST = PixelFormat(shifts=(16, 8, 0))
@@ -133,7 +133,9 @@ def test_a_client_may_have_the_pointer_apart_and_the_new_name():
 
 def test_one_viewer_controls_and_the_others_observe():
     passwords = {"password": "control", "observer_password": "watch"}
-    with served(**passwords) as (server, events), contextlib.ExitStack() as stack:
+    # None of them reads.
+    served_with = served(**passwords, control_timeout=PATIENCE)
+    with served_with as (server, events), contextlib.ExitStack() as stack:
 
         def join(password):
             return stack.enter_context(
@@ -258,15 +260,6 @@ def test_only_pictures_are_shown(picture):
 
 
 # Older versions, as viewers of their time speak them.
-
-
-def read(link, count):
-    data = b""
-    while len(data) < count:
-        part = link.recv(count - len(data))
-        assert part, "the server hung up"
-        data += part
-    return data
 
 
 @pytest.mark.parametrize("version", [(3, 3), (3, 7), (3, 8)], ids=str)

@@ -6,13 +6,24 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
+import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from envkit.desktop import Desktop, Events, KeyEvent, PointerEvent, keysym
+from envkit.desktop import (
+    Demonstration,
+    Desktop,
+    DesktopClient,
+    Events,
+    KeyEvent,
+    PointerEvent,
+    keysym,
+)
 from tests.waiting import is_running, until
 
 SERVERS = {"xvnc": "Xvnc", "xvfb": "Xvfb"}
@@ -175,6 +186,124 @@ def test_a_program_shows_itself_on_its_screen_and_on_no_other(
         told = tmp_path / "told"
         assert until(lambda: told.exists() and told.read_text("utf-8").endswith("\n"))
         assert [env.display, "none", "none"] == told.read_text("utf-8").split()
+
+
+def test_a_line_that_a_person_types_at_once_reaches_the_program(make, tmp_path):
+    """As viewers send it: with Shift around the capitals."""
+    keys = [*"echoHELO", "space", "Return", "shift"]
+    with make(actions=None, keys=keys) as env:
+        line = [("echo ", False), ("HELLO", True), ("\n", False)]
+        with Demonstration(env) as shown, DesktopClient(*shown.address) as viewer:
+            for text, is_shifted in line:
+                names = ["Return" if letter == "\n" else letter for letter in text]
+                shifts = [KeyEvent(keysym("shift"), down) for down in (True, False)]
+                pressed = [
+                    KeyEvent(keysym(name), down)
+                    for name in names
+                    for down in (True, False)
+                ]
+                if is_shifted:
+                    pressed = [shifts[0], *pressed, shifts[1]]
+                viewer.send(*pressed)
+            file = tmp_path / "typed"
+            assert until(lambda: shown.step() and file.exists())
+    assert ["echo", "HELLO"] == file.read_text("utf-8").split()[:2]
+
+
+# Who reaches the display.
+
+# Greets an X server without a cookie, as another account, and tells its answers.
+STRANGER = """
+import os, socket, sys
+path, authority = sys.argv[1:]
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+for address in (path, "\\0" + path):
+    with socket.socket(socket.AF_UNIX) as link:
+        try:
+            link.connect(address)
+            link.sendall(b"l\\0\\x0b" + bytes(9))
+            print("admitted" if link.recv(1) == b"\\1" else "refused")
+        except OSError as error:
+            print(type(error).__name__)
+try:
+    open(authority, "rb").close()
+    print("opened")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+def places_of(display):
+    """Returns the two sockets at which an X server listens."""
+    path = f"/tmp/.X11-unix/X{display.removeprefix(':')}"
+    return [path, "\0" + path] if sys.platform == "linux" else [path]
+
+
+def test_a_program_without_the_cookie_is_refused(make):
+    env = make()
+    for place in places_of(env.display):
+        for cookie in (b"", bytes(16)):
+            method = b"MIT-MAGIC-COOKIE-1" if cookie else b""
+            greeting = struct.pack("<BxHHHHxx", 108, 11, 0, len(method), len(cookie))
+            with socket.socket(socket.AF_UNIX) as link:
+                link.connect(place)
+                link.sendall(greeting + method + bytes(-len(method) % 4) + cookie)
+                assert b"\0" == link.recv(1)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another account")
+def test_another_account_is_refused(make):
+    env = make()
+    authority = env.display_environ["XAUTHORITY"]
+    arguments = [places_of(env.display)[0], authority]
+    told = subprocess.run(
+        [sys.executable, "-c", STRANGER, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ["refused", "refused", "PermissionError"] == told.stdout.split()
+
+
+def test_the_cookie_is_in_a_file_that_only_its_user_can_read(make):
+    files = []
+    for env in (make(), make()):
+        file = Path(env.display_environ["XAUTHORITY"])
+        assert (0o600, 0o700) == (
+            stat.S_IMODE(file.stat().st_mode),
+            stat.S_IMODE(file.parent.stat().st_mode),
+        )
+        files.append(file)
+    first, second = (file.read_bytes()[-16:] for file in files)
+    assert first != second
+
+
+@pytest.mark.skipif(shutil.which("xdotool") is None, reason="xdotool is not installed")
+def test_tools_of_its_user_reach_the_display_by_its_variables(make, tmp_path):
+    env = make()
+    env.reset()
+    assert env.display == env.display_environ["DISPLAY"]
+    environ = {**os.environ, **env.display_environ}
+    command = ["xdotool", "type", "ab\n"]
+    subprocess.run(command, env=environ, check=True, capture_output=True)
+    typed_file = tmp_path / "typed"
+    assert until(typed_file.exists)
+    assert "ab" == typed_file.read_text("utf-8").split()[0]
+
+    del environ["XAUTHORITY"]
+    environ["HOME"] = str(tmp_path)
+    refused = subprocess.run(command, env=environ, check=False, capture_output=True)
+    assert 0 != refused.returncode
+
+
+def test_no_display_listens_on_the_network(make):
+    """Xvfb and Xvnc would, without -nolisten tcp, at 6000 and the display's number."""
+    port = 6000 + int(make().display.removeprefix(":"))
+    with socket.socket() as link:
+        assert 0 != link.connect_ex(("127.0.0.1", port))
 
 
 def test_an_episode_begins_on_an_empty_screen(make):

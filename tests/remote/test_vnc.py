@@ -7,6 +7,7 @@ import itertools
 import re
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -17,12 +18,26 @@ from envkit.provenance import recipe_of
 from envkit.remote import vnc
 from envkit.remote.serving import Menu, Offer, ServeOptions
 from envkit.testing import CountingEnv
-from tests.waiting import until
+from tests.screens import at_the_door, free_port, size_told
+from tests.waiting import PATIENCE, until
 
 
 class Blind(CountingEnv):
     def render(self, mode="rgb_array"):
         raise NotImplementedError("Blind cannot render.")
+
+
+class Slow(CountingEnv):
+    """Begins its first episode when it is allowed to."""
+
+    may_begin = threading.Event()
+
+    def _reset(self):
+        assert self.may_begin.wait(PATIENCE)
+        return super()._reset()
+
+    def render(self, mode="rgb_array"):
+        return np.full((320, 400, 3), 9, np.uint8)
 
 
 class Fragile(CountingEnv):
@@ -125,6 +140,34 @@ def test_each_environment_has_a_port_and_observers_their_own_password():
         assert until(has_changed)
         with pytest.raises(DesktopError, match="refuses the password"):
             DesktopClient(*address_of(shop), password="wrong")
+
+
+def test_viewers_that_come_before_the_first_picture_wait_for_it():
+    Slow.may_begin.clear()
+    port = free_port()
+    shops = []
+
+    def serve():
+        with served(f"{__name__}:Slow", token=b"secret", port=port) as shop:
+            shops.append(shop)
+            is_over.wait(PATIENCE)
+
+    is_over = threading.Event()
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        # When the other one stands there, the first one has had its turn.
+        with (
+            at_the_door(("127.0.0.1", port), "secret") as link,
+            at_the_door(("127.0.0.1", port), "secret"),
+        ):
+            assert not shops
+            Slow.may_begin.set()
+            assert (400, 320) == size_told(link)
+    finally:
+        Slow.may_begin.set()
+        is_over.set()
+        thread.join(PATIENCE)
 
 
 def test_what_is_made_in_a_worker_is_shown_too():
