@@ -53,6 +53,7 @@ __all__ = [
     "require",
     "reward_of",
     "take_flags",
+    "told_of_losses",
 ]
 
 _LOGGER = logging.getLogger(__name__)
@@ -307,19 +308,32 @@ def handed_options(env: Any, options: Any, rows: Array | None = None) -> Iterato
     """
     is_by_row = isinstance(options, list)
     given = [own for own in options if own] if is_by_row else options
-    try:
+    with told_of_losses("options", type(env).__name__):
         if given:
             hand_options(env, options, rows)
-    except NotImplementedError as error:
-        reason = str(error).partition("\n")[0]
-        _LOGGER.warning(
-            "reset(options=...) has not reached %s: %s", type(env).__name__, reason
-        )
     try:
         yield
     finally:
         if given:
             hand_options(env, None, rows)
+
+
+@contextlib.contextmanager
+def told_of_losses(argument: str, name: str) -> Iterator[None]:
+    """Logs that an environment takes no seed, or no options, instead of raising it.
+
+    Programs for Gymnasium and PettingZoo seed every environment.
+
+    Args:
+        argument: What it is given: "seed" or "options".
+        name: The environment.
+    """
+    try:
+        yield
+    except NotImplementedError as error:
+        reason = str(error).partition("\n")[0]
+        did = "seeded" if argument == "seed" else "reached"
+        _LOGGER.warning("reset(%s=...) has not %s %s: %s", argument, did, name, reason)
 
 
 def limited_and_wrapped(

@@ -7,13 +7,12 @@ object, whose attributes are then those of each row.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from envkit.adapters.foreign import handed_options
+from envkit.adapters.foreign import handed_options, told_of_losses
 from envkit.adapters.gymnasium.infos import (
     InfosOfSome,
     RowInfos,
@@ -268,8 +267,6 @@ class _InWorkers:
         return [self._rows[index] for index in env_ids]
 
 
-_LOGGER = logging.getLogger(__name__)
-
 _INFOS = ("all", "final", "none")
 
 # Where episodes were terminated, and where truncated.
@@ -368,11 +365,8 @@ class BatchRows:
         Programs for Gymnasium seed every environment, and pass options to those that
         take none. A line in the log tells of seeds and options that are lost so.
         """
-        try:
+        with told_of_losses("seed", self._name):
             self._seed(mask, seeds)
-        except NotImplementedError as error:
-            reason = str(error).partition("\n")[0]
-            _LOGGER.warning("reset(seed=...) has not seeded %s: %s", self._name, reason)
         return handed_options(self._env, options, None if mask.all() else mask)
 
     def _seed(self, mask: Array, seeds: list[int | None]) -> None:

@@ -34,6 +34,13 @@ from envkit.adapters.gymnasium.spaces import (
     spec_from_gym_space,
 )
 from envkit.adapters.gymnasium.wrapper import name_of
+from envkit.adapters.reset_arguments import (
+    arguments_of_reset,
+    known_to_reset,
+    refuse_options,
+    refuse_seed,
+)
+from envkit.adapters.state import layers_of
 from envkit.arguments import as_discount
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.rows import options_copy
@@ -163,7 +170,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
             discount=as_discount(discount),
             begins_after_step=self._has_masks and auto_reset,
         )
-        self._steps.options = _own_options(reset_options)
+        self._steps.options = self._checked_options(reset_options)
 
     @property
     def vector_env(self) -> Any:
@@ -247,6 +254,8 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         seed for each row one is made. Episodes that vector environments begin
         themselves are not seeded.
         """
+        if "seed" not in self._steps.known_to_reset:
+            refuse_seed(self._name)
         self._noted_seed = seed
         as_rows = seed_per_row if self._is_seeded_by_row else checked_seeds
         # To Gymnasium no seed means to go on with the old generator.
@@ -279,7 +288,15 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         Args:
             options: The options, in the environments' words; `None` passes none.
         """
-        self._steps.options = _own_options(options)
+        self._steps.options = self._checked_options(options)
+
+    def _checked_options(self, options: Mapping[str, Any] | None) -> Any:
+        if options and "options" not in self._steps.known_to_reset:
+            refuse_options(self._name, options)
+        return _own_options(options)
+
+    def _takes_options(self, rows: Array | None) -> bool:
+        return "options" in self._steps.known_to_reset
 
     def _take_options(self, options: Any, rows: Array | None) -> None:
         _options_of_all(options, rows)  # Refuses those that differ.
@@ -453,6 +470,9 @@ class _Steps:
         self.seeds: list[int | None] | int | None = None
         self.options: dict[str, Any] | None = None
         self.is_closed = False
+        self.known_to_reset = known_to_reset(layers_of(vector_env))
+        if own is _DISABLED:
+            self.known_to_reset["options"] = None  # The mask is one.
         self._vector_env = vector_env
         self._own = own
         self._begins_next = own is _NEXT
@@ -549,7 +569,8 @@ class _Steps:
                 pairs = list(zip(seeds, mask.tolist(), strict=True))
                 later = [None if masked else own for own, masked in pairs]
                 seeds = [own if masked else None for own, masked in pairs]
-        result = self._vector_env.reset(seed=seeds, options=options)
+        arguments = arguments_of_reset(self.known_to_reset, seeds, options)
+        result = self._vector_env.reset(**arguments)
         self.seeds = later
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse_result("reset", result, "(observations, infos)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -14,6 +13,7 @@ from envkit.adapters.foreign import (
     rendered,
     require,
     take_flags,
+    told_of_losses,
 )
 from envkit.adapters.gymnasium.members import from_member, to_member
 from envkit.adapters.gymnasium.spaces import space_from_spec
@@ -24,7 +24,6 @@ from envkit.time_step import TimeStep
 
 __all__ = ["PyToPettingZoo", "to_pettingzoo"]
 
-_LOGGER = logging.getLogger(__name__)
 _MASK_PLACES = ("observation", "info")
 
 
@@ -287,13 +286,8 @@ class PyToPettingZoo(LateBase):
         return {}
 
     def _seed(self, seed: int) -> None:
-        try:
+        with told_of_losses("seed", type(self._env).__name__):
             self._env.seed(seed)
-        except NotImplementedError as error:
-            # Programs for PettingZoo seed whatever they are given.
-            reason = str(error).partition("\n")[0]
-            name = type(self._env).__name__
-            _LOGGER.warning("reset(seed=...) has not seeded %s: %s", name, reason)
 
     def _action_of(self, agent: Any, actions: Mapping[Any, Any]) -> Any:
         if agent not in actions:
