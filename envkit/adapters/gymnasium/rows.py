@@ -405,27 +405,30 @@ class BatchRows:
         if self._wanted == "none" or (at_once and self._wanted != "all"):
             return None
         if at_once and hasattr(self._env, "current_info"):
-            return row_infos(self._env.current_info(), self._rows)
-        return self._ask(rows, has_left=at_once)
+            return row_infos(self._env.current_info(), self._rows, begun=True)
+        return self._ask(rows, has_left=at_once, begun=True)
 
-    def _ask(self, rows: Array, *, has_left: bool = False) -> RowInfos | None:
+    def _ask(
+        self, rows: Array, *, has_left: bool = False, begun: bool = False
+    ) -> RowInfos | None:
         """Reads the infos of the batch, or of its environments with these rows.
 
         Args:
             rows: A mask of the rows.
             has_left: Whether to read those of the beginning of an episode, where the
                 batch still has those of the end before it.
+            begun: Whether those of the beginning of an episode are asked for.
         """
         try:
             if self._blocks is None:
-                return row_infos(self._env.get_info(), self._rows)
-            return self._asked(self._blocks, rows, has_left)
+                return row_infos(self._env.get_info(), self._rows, begun=begun)
+            return self._asked(self._blocks, rows, has_left, begun)
         except NotImplementedError:  # There are none.
             self._wanted = "none"
             return None
 
     def _asked(
-        self, blocks: list[range], rows: Array, has_left: bool
+        self, blocks: list[range], rows: Array, has_left: bool, begun: bool
     ) -> RowInfos | None:
         """Reads the infos of the environments of a pool."""
         # Hot: called once per batch step, and most of the time there is no info.
@@ -440,8 +443,8 @@ class BatchRows:
             given = self._env.get_info()
             # Where some are batches themselves, it is a list with one for each.
             if are_rows:
-                return row_infos(given, self._rows)
-            return block_infos(given, blocks, self._rows, self._batched)
+                return row_infos(given, self._rows, begun=begun)
+            return block_infos(given, blocks, self._rows, self._batched, begun=begun)
         # The infos of batches become one, so those of all rows are read.
         chosen = told if are_rows else rows
         envs = [
@@ -458,6 +461,7 @@ class BatchRows:
             [blocks[env] for env in envs],
             self._rows,
             [self._batched[env] for env in envs],
+            begun=begun,
         )
 
     def _tells_of_the_end(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
+from envkit.adapters.episode_info import with_ended_alone
 from envkit.adapters.foreign import (
     LateBase,
     as_info,
@@ -203,7 +204,7 @@ class PyToGymnasium(LateBase):
     def _info(self) -> dict[str, Any]:
         if self._has_info:
             try:
-                return as_info(self._env.get_info())
+                return with_ended_alone(as_info(self._env.get_info()))
             except NotImplementedError:
                 self._has_info = False
         return {}

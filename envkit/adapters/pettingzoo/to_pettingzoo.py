@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from envkit.adapters.episode_info import with_ended_alone
 from envkit.adapters.foreign import (
     LateBase,
     as_info,
@@ -280,7 +281,7 @@ class PyToPettingZoo(LateBase):
     def _info(self) -> dict[Any, Any]:
         if self._has_info:
             try:
-                return as_info(self._env.get_info())
+                return with_ended_alone(as_info(self._env.get_info()))
             except NotImplementedError:
                 self._has_info = False
         return {}
