@@ -27,6 +27,7 @@ from envkit.time_step import FLAGS
 from envkit.types import Array
 
 __all__ = [
+    "FINAL_OBSERVATION",
     "ColumnInfos",
     "DictInfos",
     "Infos",
@@ -34,7 +35,6 @@ __all__ = [
     "RowInfos",
     "VectorInfos",
     "block_infos",
-    "final_observations",
     "row_infos",
 ]
 
@@ -393,11 +393,10 @@ def _empty(rows: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.zeros((rows, *shape), dtype)
 
 
-# The keys of the end of an episode that has been left already; the longer one was
-# used before 1.0.
-_FINAL_OBSERVATIONS = ("final_obs", "final_observation")
+# The keys of the end of an episode that has been left already.
+FINAL_OBSERVATION = "final_obs"
 _FINAL_INFO = "final_info"
-_ENDS = (*_FINAL_OBSERVATIONS, _FINAL_INFO)
+_ENDS = (FINAL_OBSERVATION, _FINAL_INFO)
 
 
 class VectorInfos:
@@ -511,20 +510,7 @@ def _final_infos(infos: Mapping[str, Any], rows: int) -> list[Infos] | None:
     There are some only where vector environments reset in the same step.
     """
     value = infos.get(_FINAL_INFO)
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        return _infos_by_row(value, rows)
-    # Before 1.0 it is an array of dictionaries.
-    return [dict(info or {}) for info in value]
-
-
-def final_observations(infos: Mapping[str, Any]) -> Any:
-    """Returns the final observations of episodes that have been left already."""
-    for name in _FINAL_OBSERVATIONS:
-        if name in infos:
-            return infos[name]
-    return None
+    return None if value is None else _infos_by_row(value, rows)
 
 
 def _with_flags(

@@ -17,7 +17,7 @@ from envkit.adapters.foreign import (
     forwarded,
     require,
 )
-from envkit.adapters.gymnasium.infos import VectorInfos, final_observations
+from envkit.adapters.gymnasium.infos import FINAL_OBSERVATION, VectorInfos
 from envkit.adapters.gymnasium.kinds import (
     check_shared_memory,
     finish_resets,
@@ -64,6 +64,8 @@ _OBJECT = np.dtype(object)
 # More choices than that are not kept in a table.
 _MANY = 1 << 16
 _MASK = "reset_mask"
+# Vectors that were written for a Gymnasium before 1.0 have the second one.
+_OWN_TO_SAME_STEP = frozenset([FINAL_OBSERVATION, "final_observation"])
 # `call` refuses these because the wrapper keeps the time steps.
 _MOVES = frozenset(["reset", "step", "close"])
 _NEEDED = ("reset", "step", "num_envs", "single_observation_space", "action_space")
@@ -344,7 +346,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
             )
         env, kind, ids = self._asked(name, env_ids)
         if kind == "SyncVectorEnv":
-            found = [_attribute(env.envs[row], name) for row in ids]
+            found = [env.envs[row].get_wrapper_attr(name) for row in ids]
             return [one(*args, **kwargs) if callable(one) else one for one in found]
         if ids != list(range(self._steps.rows)):
             raise ValueError(
@@ -361,7 +363,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         self._check_open("access")
         env, kind, ids = self._asked(name, env_ids)
         if kind == "SyncVectorEnv":
-            return [_attribute(env.envs[row], name) for row in ids]
+            return [env.envs[row].get_wrapper_attr(name) for row in ids]
         if kind == "AsyncVectorEnv":
             values = env.get_attr(name)
             return [values[row] for row in ids]
@@ -700,7 +702,7 @@ class _Steps:
         if self._begins_after_step:
             self._begun, begun_infos = self._begin(self._ended)
             self.infos.begin(begun_infos)
-        elif self._begins_next and final_observations(infos) is not None:
+        elif self._begins_next and not _OWN_TO_SAME_STEP.isdisjoint(infos):
             raise SpecError(
                 f"{self._name} returned final observations in its infos: its "
                 "autoreset_mode is NEXT_STEP, where they are the observations "
@@ -715,7 +717,7 @@ class _Steps:
         Those of a vector environment that resets in the same step are among its infos:
         one for each row in an array of objects, or all in one batch.
         """
-        final, rows = final_observations(infos), self._ended_rows.tolist()
+        final, rows = infos.get(FINAL_OBSERVATION), self._ended_rows.tolist()
         is_by_row = isinstance(final, list) or getattr(final, "dtype", None) == _OBJECT
         missing = [
             row for row in rows if final is None or (is_by_row and final[row] is None)
@@ -974,12 +976,6 @@ def _simplified(bound: Array, like: Array) -> Any:
     if like.ndim == 0 and (bound == bound.flat[0]).all():
         return bound.flat[0]
     return bound
-
-
-def _attribute(env: Any, name: str) -> Any:
-    # Before 0.29 wrappers forward attributes.
-    getter = getattr(env, "get_wrapper_attr", None)
-    return getattr(env, name) if getter is None else getter(name)
 
 
 def _check_vector_env(env: Any) -> None:

@@ -375,6 +375,7 @@ class GameEnvironment(ForeignEnvironment):
         """Opens a game; the arguments are those of the adapters."""
         self._adapter = adapter = type(self).__name__
         require("pettingzoo", needed_by=adapter, extra="pettingzoo")
+        require("gymnasium", needed_by=adapter, extra="pettingzoo")
         if agents not in self._layouts:
             names = " or ".join(f'"{name}"' for name in self._layouts)
             raise ValueError(f"agents must be {names}, got {agents!r}.")
