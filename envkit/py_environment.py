@@ -29,6 +29,7 @@ from envkit.time_step import (
     STEP_TYPE_SPEC,
     StepType,
     TimeStep,
+    derive_from_tf_agents,
 )
 from envkit.types import Array, NestedArray, NestedSpec, Options, ResetSeed, Seed
 
@@ -69,6 +70,7 @@ class Specified(abc.ABC):
 
     def time_step_spec(self) -> TimeStep:
         """Returns the specs of a whole time step, as a `TimeStep`."""
+        derive_from_tf_agents()
         return TimeStep(
             step_type=STEP_TYPE_SPEC,
             reward=self.reward_spec(),

@@ -8,6 +8,7 @@ of the state may still be bootstrapped.
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,6 +29,7 @@ __all__ = [
     "AutoReset",
     "StepType",
     "TimeStep",
+    "derive_from_tf_agents",
     "flags_in",
     "restart",
     "termination",
@@ -124,6 +126,22 @@ class TimeStep(NamedTuple):
 
         fields = pprint.pformat(self._asdict(), sort_dicts=False)
         return f"TimeStep(\n{fields})"
+
+
+def derive_from_tf_agents() -> None:
+    """Makes `TimeStep` a subclass of TF-Agents' `TimeStep`, if that is imported.
+
+    Agents and policies of TF-Agents refuse the specs of time steps of any other class.
+    With that as its base, every time step of envkit is one of theirs, earlier ones
+    included, and no step has to be converted. This does not import TF-Agents, and it
+    changes no method, because envkit's class has all of them.
+    """
+    theirs = getattr(
+        sys.modules.get("tf_agents.trajectories.time_step"), "TimeStep", TimeStep
+    )
+    # Both are tuples with the same fields, so the one can take the place of `tuple`.
+    if not issubclass(TimeStep, theirs) and theirs._fields == TimeStep._fields:
+        TimeStep.__bases__ = (theirs,)
 
 
 def restart(
@@ -244,6 +262,7 @@ def time_step_spec(
         >>> time_step_spec(ArraySpec((4,), np.float32)).discount.maximum
         array(1., dtype=float32)
     """
+    derive_from_tf_agents()
     if observation_spec is None:
         return TimeStep((), (), (), ())
     tensors = _tensor_bridge.tensor_time_steps(observation_spec)

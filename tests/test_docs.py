@@ -97,6 +97,8 @@ def test_every_code_block_is_run_or_says_that_it_is_no_python(page):
         if language not in ("python", "console", "text")
         # It needs TF-Agents, so `test_tf_agents.py` runs it.
         and (language, page.stem) != ("py", "coming_from_tf_agents")
+        # What comes out of these is run by `test_cleanrl.py`.
+        and (language, page.stem) != ("diff", "coming_from_cleanrl")
         and not re.match(
             r"\{(eval-rst|glossary|include|names|py:data|toctree)\}", language
         )

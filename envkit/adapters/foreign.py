@@ -22,6 +22,7 @@ import contextlib
 import functools
 import importlib.util
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -53,6 +54,7 @@ __all__ = [
     "require",
     "reward_of",
     "take_flags",
+    "told_of_losses",
 ]
 
 _LOGGER = logging.getLogger(__name__)
@@ -162,12 +164,35 @@ def require(package: str, *, needed_by: str, extra: str) -> None:
         >>> require("numpy", needed_by="This example", extra="test")
 
     Raises:
-        MissingDependencyError: It is not; the message has the command that helps.
+        MissingDependencyError: It is not, or is too old; the message has the command
+            that helps.
     """
     spec = importlib.util.find_spec(package)
     # Without an origin it is a folder that happens to have the name.
     if spec is None or spec.origin is None:
         raise MissingDependencyError.needed_by(needed_by, package=package, extra=extra)
+    if package == "gymnasium":
+        _check_gymnasium(needed_by)
+
+
+def _check_gymnasium(needed_by: str) -> None:
+    """Raises for a Gymnasium whose vectors have other orders and infos."""
+    loaded = sys.modules.get("gymnasium")
+    version = getattr(loaded, "__version__", None)
+    if version is None:
+        import importlib.metadata
+
+        try:
+            version = importlib.metadata.version("gymnasium")
+        except importlib.metadata.PackageNotFoundError:  # It is a checkout.
+            return
+    if str(version).startswith("0."):
+        error = MissingDependencyError(
+            f"{needed_by} needs Gymnasium 1.0 or newer, and {version} is installed: "
+            'pip install "gymnasium>=1.0"'
+        )
+        error.package = "gymnasium"
+        raise error
 
 
 def forwarded(adapter: Any, wrapped_env: Callable[[], Any], name: str) -> Any:
@@ -307,19 +332,32 @@ def handed_options(env: Any, options: Any, rows: Array | None = None) -> Iterato
     """
     is_by_row = isinstance(options, list)
     given = [own for own in options if own] if is_by_row else options
-    try:
+    with told_of_losses("options", type(env).__name__):
         if given:
             hand_options(env, options, rows)
-    except NotImplementedError as error:
-        reason = str(error).partition("\n")[0]
-        _LOGGER.warning(
-            "reset(options=...) has not reached %s: %s", type(env).__name__, reason
-        )
     try:
         yield
     finally:
         if given:
             hand_options(env, None, rows)
+
+
+@contextlib.contextmanager
+def told_of_losses(argument: str, name: str) -> Iterator[None]:
+    """Logs that an environment takes no seed, or no options, instead of raising it.
+
+    Programs for Gymnasium and PettingZoo seed every environment.
+
+    Args:
+        argument: What it is given: "seed" or "options".
+        name: The environment.
+    """
+    try:
+        yield
+    except NotImplementedError as error:
+        reason = str(error).partition("\n")[0]
+        did = "seeded" if argument == "seed" else "reached"
+        _LOGGER.warning("reset(%s=...) has not %s %s: %s", argument, did, name, reason)
 
 
 def limited_and_wrapped(

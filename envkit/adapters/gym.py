@@ -45,6 +45,7 @@ from envkit.adapters.gymnasium.wrapper import (
     name_of,
     set_attribute,
 )
+from envkit.adapters.reset_arguments import Parameters, parameters_of, takes_anything
 from envkit.adapters.state import layers_of
 from envkit.adapters.values import (
     Converter,
@@ -447,8 +448,6 @@ def _ending_keys(spec: NestedSpec) -> Any:
     return None
 
 
-_Parameters: TypeAlias = Mapping[str, inspect.Parameter]
-
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -479,7 +478,7 @@ def reset_takes_seed(env: Any) -> bool:
         return False
     if "seed" in innermost:
         return True
-    return _takes_anything(innermost) and not callable(getattr(env, "seed", None))
+    return takes_anything(innermost) and not callable(getattr(env, "seed", None))
 
 
 def _reset_takes_options(env: Any) -> bool:
@@ -499,20 +498,20 @@ def _reset_needs(env: Any, name: str) -> bool:
     return is_needed and _all_take(wrappers, name)
 
 
-def _resets(env: Any) -> tuple[list[_Parameters], _Parameters]:
+def _resets(env: Any) -> tuple[list[Parameters], Parameters]:
     """Returns the parameters of every wrapper's `reset`, and of the innermost's."""
-    *wrappers, innermost = [_parameters(layer, "reset") for layer in layers_of(env)]
+    *wrappers, innermost = [parameters_of(layer, "reset") for layer in layers_of(env)]
     return wrappers, innermost
 
 
-def _all_take(resets: list[_Parameters], name: str) -> bool:
-    return all(name in known or _takes_anything(known) for known in resets)
+def _all_take(resets: list[Parameters], name: str) -> bool:
+    return all(name in known or takes_anything(known) for known in resets)
 
 
 def _render_takes_mode(env: Any) -> bool:
     """Returns True if `render` takes the mode, and not the constructor."""
     for layer in layers_of(env):
-        known = _parameters(layer, "render")
+        known = parameters_of(layer, "render")
         if "mode" in known or any(p.kind in _POSITIONAL for p in known.values()):
             return True
         if all(p.kind is not p.VAR_POSITIONAL for p in known.values()):
@@ -524,17 +523,6 @@ def _has_own_seed(layer: Any) -> bool:
     method = getattr(layer, "seed", None)
     # Those of Gym's own classes do nothing, or call the next layer.
     return getattr(method, "__module__", None) not in ("gym.core", "gymnasium.core")
-
-
-def _parameters(layer: Any, method: str) -> _Parameters:
-    try:
-        return inspect.signature(getattr(layer, method)).parameters
-    except (TypeError, ValueError):  # Compiled code may have no signature.
-        return inspect.signature(lambda *args, **kwargs: None).parameters
-
-
-def _takes_anything(parameters: _Parameters) -> bool:
-    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 Dtypes: TypeAlias = Mapping[type, Any]

@@ -78,7 +78,8 @@ class PyToSB3(LateBase):
     |                                 | the next episode                            |
     | its observation                 | `info["terminal_observation"]`              |
     | `LAST` without termination      | `info["TimeLimit.truncated"]` is true       |
-    | `get_info`                      | the infos, a dictionary for each row        |
+    | `get_info`                      | the infos, a dictionary for each row; of    |
+    |                                 | an episode that has ended with `r`, `l`, `t` |
     | `seed`                          | `seed`; the next reset uses it              |
     | integers that begin elsewhere   | actions that begin at 0                     |
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "BoundedArraySpec",
     "as_array",
     "as_outer_dims",
+    "derive_from_tf_agents",
     "is_bounded",
     "is_continuous",
     "is_discrete",
@@ -29,7 +31,25 @@ __all__ = [
 SpecT = TypeVar("SpecT", bound="ArraySpec")
 
 
-class ArraySpec:
+# `derive_from_tf_agents` puts the classes of TF-Agents in the place of these two, which
+# Python allows where both add the same slots to the same base.
+
+
+class _Described:
+    __slots__ = ("_dtype", "_name", "_shape")
+
+    @property  # type: ignore[misc]  # nobody assigns a spec another class
+    def __class__(self) -> Any:
+        # `isinstance` asks for it before it says no. So a spec that was made before
+        # TF-Agents was imported is one of its specs, too.
+        return derive_from_tf_agents(type(self)) or type(self)
+
+
+class _Bounded(_Described):
+    __slots__ = ("_maximum", "_minimum")
+
+
+class ArraySpec(_Described):
     """Describes an array: its shape, its dtype and, for people, a name.
 
     Specs are immutable. Two are equal if shape and dtype are; the name is not
@@ -43,7 +63,7 @@ class ArraySpec:
         True
     """
 
-    __slots__ = ("_dtype", "_name", "_shape")
+    __slots__ = ()
 
     # Whether an action of floats reaches its environment in the width in which it is
     # given, whatever the dtype here. Adapters of libraries that hand actions on as they
@@ -104,7 +124,8 @@ class ArraySpec:
     # differ in their names and in the form of their bounds.
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ArraySpec):
-            return False
+            own = _own_spec_of(other)
+            return own is not None and self == own
         # A bounded spec says more than a plain one, so the two differ: Python asks the
         # subclass first, whichever side it is on.
         return self._shape == other._shape and self._dtype == other._dtype
@@ -171,7 +192,7 @@ class ArraySpec:
         )
 
 
-class BoundedArraySpec(ArraySpec):
+class BoundedArraySpec(ArraySpec, _Bounded):
     """Describes an array whose elements lie between two bounds, both included.
 
     Bounds broadcast to the shape, so a scalar bounds every element. Without a bound
@@ -186,7 +207,7 @@ class BoundedArraySpec(ArraySpec):
         False
     """
 
-    __slots__ = ("_maximum", "_minimum")
+    __slots__ = ()
 
     _maximum: Array
     _minimum: Array
@@ -230,9 +251,11 @@ class BoundedArraySpec(ArraySpec):
         )
 
     def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BoundedArraySpec):
+            own = _own_spec_of(other)
+            return isinstance(own, BoundedArraySpec) and self == own
         return (
-            isinstance(other, BoundedArraySpec)
-            and super().__eq__(other)
+            super().__eq__(other)
             and _equal_bounds(self._minimum, other._minimum, self._shape)
             and _equal_bounds(self._maximum, other._maximum, self._shape)
         )
@@ -298,6 +321,58 @@ class BoundedArraySpec(ArraySpec):
             self._maximum if maximum is None else maximum,
             self._name if name is None else name,
         )
+
+
+_TF_AGENTS = "tf_agents.specs.array_spec"
+
+
+def derive_from_tf_agents(kind: type) -> Any:
+    """Makes specs subclasses of TF-Agents', if those are imported.
+
+    Replay buffers, policies and functions of TF-Agents take specs of its own classes
+    alone. With those as bases every spec of envkit is one, earlier ones included, and
+    none has to be converted. This does not import TF-Agents, and it changes no method,
+    because envkit's classes have all of them.
+
+    Args:
+        kind: A class of specs.
+
+    Returns:
+        The class of TF-Agents that `kind` has been derived from just now, or `None`.
+    """
+    theirs: Any = sys.modules.get(_TF_AGENTS)
+    # While it is imported it has only some of them.
+    plain = getattr(theirs, "ArraySpec", None)
+    bounded = getattr(theirs, "BoundedArraySpec", None)
+    if plain is None or bounded is None or issubclass(ArraySpec, plain):
+        return None
+    kinds: list[Any] = [_Bounded, ArraySpec, BoundedArraySpec]
+    before = [one.__bases__ for one in kinds]
+    after = [(plain,), (plain,), (ArraySpec, bounded)]
+    try:
+        for one, bases in zip(kinds, after, strict=True):
+            one.__bases__ = bases
+    except TypeError:  # Of another version, they have other slots.
+        for one, bases in zip(kinds, before, strict=True):
+            one.__bases__ = bases
+        return None
+    # The specs at hand may be those of a time step. Where that module has not been
+    # loaded, there is none.
+    time_step: Any = sys.modules.get("envkit.time_step")
+    if hasattr(time_step, "derive_from_tf_agents"):
+        time_step.derive_from_tf_agents()
+    return bounded if issubclass(kind, BoundedArraySpec) else plain
+
+
+def _own_spec_of(spec: Any) -> ArraySpec | None:
+    """Returns envkit's spec for one of TF-Agents', or `None` for anything else."""
+    theirs = sys.modules.get(_TF_AGENTS)
+    plain = getattr(theirs, "ArraySpec", None)
+    if plain is None or not isinstance(spec, plain):
+        return None
+    if hasattr(spec, "minimum"):
+        return BoundedArraySpec.from_spec(spec)
+    return ArraySpec.from_spec(spec)
 
 
 def is_bounded(spec: Any) -> bool:

@@ -7,7 +7,6 @@ is known only when a traced function runs is not checked.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ import tensorflow as tf
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
 from envkit import nest
+from envkit import time_step as of_arrays
 from envkit.errors import SpecError
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
@@ -44,6 +44,9 @@ def as_written(function: _Function) -> _Function:
     """
     kept: _Function = tf.autograph.experimental.do_not_convert(function)
     return kept
+
+
+derive_from_tf_agents = as_written(of_arrays.derive_from_tf_agents)
 
 
 @as_written
@@ -112,23 +115,6 @@ def time_step_spec(
         discount=BoundedTensorSpec([], tf.float32, 0.0, 1.0, name="discount"),
         observation=observation_spec,
     )
-
-
-@as_written
-def derive_from_tf_agents() -> None:
-    """Makes `TimeStep` a subclass of TF-Agents' `TimeStep`, if that is imported.
-
-    Agents and policies of TF-Agents refuse the specs of time steps of any other class.
-    With that as its base, every time step of envkit is one of theirs, earlier ones
-    included, and no step has to be converted. This does not import TF-Agents, and it
-    changes no method, because envkit's class has all of them.
-    """
-    theirs = getattr(
-        sys.modules.get("tf_agents.trajectories.time_step"), "TimeStep", TimeStep
-    )
-    # Both are tuples with the same fields, so the one can take the place of `tuple`.
-    if not issubclass(TimeStep, theirs) and theirs._fields == TimeStep._fields:
-        TimeStep.__bases__ = (theirs,)
 
 
 def _check_kind(part: str, spec: NestedSpec, standard: str) -> None:

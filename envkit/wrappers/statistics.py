@@ -119,8 +119,10 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
 
     `get_info` returns what the environment's does, and the key `episode` beside it: a
     dictionary with the `return`, `length` and `time` of the episode so far and, under
-    `ended`, whether the last step ended it. These are Gymnasium's `r`, `l` and `t`, and
-    its `_episode`; but they are there after every step, so look at `ended` first. In a
+    `ended`, whether the last step ended it. They are there after every step, so look at
+    `ended` first. Programs for Gymnasium and Stable-Baselines3 get them with the step
+    that ends the episode alone, as `r`, `l` and `t`, through `PyToGymnasium`, `to_sb3`
+    and their like. In a
     batch each has an element for each row. The properties `episode_returns`,
     `episode_lengths`, `episode_times` and `episode_ended` tell the same without asking
     the environment. All of it is about the time step that was returned last, also where

@@ -7,7 +7,9 @@ and does. The examples of this file's docstrings are collected without it.
 from __future__ import annotations
 
 import functools
+import re
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -20,7 +22,7 @@ from envkit.adapters.gymnasium.vector import (
 )
 from envkit.adapters.sb3 import to_sb3
 from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
-from envkit.wrappers import TimeLimit
+from envkit.wrappers import RecordEpisodeStatistics, TimeLimit
 from tests.adapters.sb3_games import Dials, Seeing, Switches, Walk
 
 ROWS = 3
@@ -258,6 +260,58 @@ def test_dqn_learns_from_a_pool():
     with ParallelPyEnvironment([Catch] * 2, backend="inline") as env:
         model = DQN("MlpPolicy", to_sb3(env), learning_starts=20, device="cpu")
         assert model.learn(100).num_timesteps >= 100
+
+
+# The programs of the guide.
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    "page", ["adapters/stable_baselines3.md", "coming_from_stable_baselines3.md"]
+)
+def test_the_program_of_the_page_learns_and_logs_what_episodes_come_to(page, capsys):
+    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    programs = [code for kind, code in blocks if kind == "text"]
+    (program,) = programs
+    setup = next(code for kind, code in blocks if kind == "python")
+    # One rollout is 16,384 steps, after which it logs.
+    scope = {}
+    exec(setup + program.replace("learn(50_000)", "learn(1_000)"), scope)
+
+    episodes = [(one["r"], one["l"]) for one in scope["model"].ep_info_buffer]
+    assert len(episodes) > 50
+    assert all(reward == length >= 8 for reward, length in episodes)
+    mean = np.mean([reward for reward, _ in episodes])
+    (logged,) = re.findall(r"ep_rew_mean +\| (\S+)", capsys.readouterr().out)
+    assert mean == pytest.approx(float(logged), rel=0.01)
+    scope["env"].close()
+
+
+@pytest.mark.parametrize("infos", ["all", "final"])
+@pytest.mark.parametrize("where", ["around", "in workers"])
+def test_episodes_are_told_with_their_names_when_they_end(where, infos):
+    if where == "around":
+        env = RecordEpisodeStatistics(pool_of(make_cart_pole, backend="inline"))
+    else:
+        makers = [lambda: RecordEpisodeStatistics(wrapped(make_cart_pole))] * ROWS
+        env = ParallelPyEnvironment(makers, num_workers=2)
+    envs = to_sb3(env, infos=infos)
+    envs.seed(5)
+    envs.reset()
+    found = 0
+    for _ in range(40):
+        _, _, dones, infos_now = envs.step(np.ones(ROWS, int))
+        assert dones.tolist() == ["episode" in info for info in infos_now]
+        for info in infos_now:
+            if "episode" in info:
+                found += 1
+                assert ["l", "r", "t"] == sorted(info["episode"])
+                assert info["episode"]["r"] == info["episode"]["l"] >= 8
+    envs.close()
+    assert found >= ROWS
 
 
 # Pictures and wrappers.

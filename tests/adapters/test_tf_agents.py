@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -618,10 +619,10 @@ def index_answers(folder: Path) -> bool:
     return finished.returncode == 0
 
 
-def run(folder: Path, program: Path) -> list[str]:
+def run(folder: Path, program: Path, *arguments: str) -> list[str]:
     """Runs a program that imports TF-Agents and returns the lines it prints."""
     finished = subprocess.run(
-        [sys.executable, "-W", "ignore", program],
+        [sys.executable, "-W", "ignore", program, *arguments],
         cwd=ROOT,
         env={
             **os.environ,
@@ -643,6 +644,45 @@ def test_agents_of_tf_agents_train_on_environments_of_envkit(tf_agents):
     assert CHECKED == [
         line.removeprefix(begin) for line in lines if line.startswith(begin)
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["envkit", "tf_agents"])
+def test_specs_of_envkit_are_specs_of_tf_agents(first, tf_agents):
+    lines = run(tf_agents, ROOT / "tests" / "adapters" / "tf_agents_specs.py", first)
+    assert [
+        "Specs of envkit are of TF-Agents' classes, those made before included.",
+        "They stay envkit's: copied, pickled, replaced and printed.",
+        "A spec equals one of TF-Agents' that says the same, either way round.",
+        "Functions of TF-Agents take them.",
+        "Random policies of TF-Agents act on envkit's time steps and specs.",
+        "Replay buffers of TF-Agents keep what envkit's specs describe.",
+    ] == lines[-6:]
+
+
+@pytest.fixture
+def other_classes(monkeypatch):
+    """Stands in for another version of TF-Agents, whose specs have other slots."""
+
+    class Plain:
+        __slots__ = ("_dtype", "_name", "_shape", "_unit")
+
+    class Bounded(Plain):
+        __slots__ = ("_maximum", "_minimum")
+
+    module = types.ModuleType("tf_agents.specs.array_spec")
+    module.ArraySpec, module.BoundedArraySpec = Plain, Bounded
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def test_specs_stay_as_they_are_beside_classes_that_cannot_be_their_bases(
+    other_classes,
+):
+    spec = BoundedArraySpec((2,), np.int32, 0, 3)
+    assert not isinstance(spec, other_classes.ArraySpec)
+    assert BoundedArraySpec((2,), np.int32, 0, 3) == spec
+    assert 3 == spec.maximum
 
 
 GUIDE = (ROOT / "docs" / "coming_from_tf_agents.md").read_text("utf-8")

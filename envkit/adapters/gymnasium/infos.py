@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from envkit import nest
+from envkit.adapters.episode_info import take_ended_columns, with_ended_alone
 from envkit.adapters.foreign import as_info, take_flags
 from envkit.errors import SpecError
 from envkit.rows import copied_arrays
@@ -26,6 +27,7 @@ from envkit.time_step import FLAGS
 from envkit.types import Array
 
 __all__ = [
+    "FINAL_OBSERVATION",
     "ColumnInfos",
     "DictInfos",
     "Infos",
@@ -33,7 +35,6 @@ __all__ = [
     "RowInfos",
     "VectorInfos",
     "block_infos",
-    "final_observations",
     "row_infos",
 ]
 
@@ -82,10 +83,19 @@ class ColumnInfos:
         {'steps': array([0, 9]), '_steps': array([False,  True])}
     """
 
-    def __init__(self, columns: Mapping[str, Any], rows: int) -> None:
-        """Takes infos; values that are not arrays have an element for each row, too."""
+    def __init__(
+        self, columns: Mapping[str, Any], rows: int, *, begun: bool = False
+    ) -> None:
+        """Takes infos; values that are not arrays have an element for each row, too.
+
+        Args:
+            columns: The infos.
+            rows: How many rows there are.
+            begun: Whether they are those of begins.
+        """
         self._columns = dict(columns)
         self._rows = rows
+        self._episodes = take_ended_columns(self._columns, rows, begun=begun)
 
     def take_flags(self) -> _Flags | None:
         """Takes the two flags out, if both are there."""
@@ -106,6 +116,10 @@ class ColumnInfos:
         if rows.any():
             for key, column in self._columns.items():
                 self._add(infos, key, column, rows)
+        for key, statistics, ended in self._episodes:
+            own = rows & ended
+            if own.any():
+                self._add(infos, key, statistics, own)
         return infos
 
     def by_row(self) -> list[Infos]:
@@ -294,21 +308,30 @@ def _common(values: list[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return (), np.dtype(object)
 
 
-def row_infos(given: Any, rows: int) -> RowInfos:
+def row_infos(given: Any, rows: int, *, begun: bool = False) -> RowInfos:
     """Returns the infos of a batch, in either form.
 
     Args:
         given: A dictionary of arrays, or a list with an info for each row.
         rows: The number of rows.
+        begun: Whether they are those of begins.
     """
     if isinstance(given, list | tuple) and len(given) == rows:
-        by_row = {row: as_info(info) for row, info in enumerate(given)}
+        by_row = {
+            row: with_ended_alone(as_info(info), begun=begun)
+            for row, info in enumerate(given)
+        }
         return DictInfos(by_row, rows)
-    return ColumnInfos(as_info(given), rows)
+    return ColumnInfos(as_info(given), rows, begun=begun)
 
 
 def block_infos(
-    given: Sequence[Any], blocks: Sequence[range], rows: int, batched: Sequence[bool]
+    given: Sequence[Any],
+    blocks: Sequence[range],
+    rows: int,
+    batched: Sequence[bool],
+    *,
+    begun: bool = False,
 ) -> RowInfos:
     """Returns the infos of some environments of a batch, of one or more rows each.
 
@@ -317,15 +340,20 @@ def block_infos(
         blocks: The rows of each.
         rows: The number of rows of the batch.
         batched: For each, whether it is a batch itself, perhaps of one row.
+        begun: Whether they are those of begins.
     """
     are_columns = all(batched) and all(isinstance(info, Mapping) for info in given)
     if are_columns and sum(map(len, blocks)) == rows:
         try:
-            return ColumnInfos(nest.map_structure(_joined, *given), rows)
+            joined = nest.map_structure(_joined, *given)
+            return ColumnInfos(joined, rows, begun=begun)
         except (SpecError, TypeError, ValueError):  # They are not alike.
             pass
     by_row = {
-        row: as_info(_info_of_row(info, index, len(block)) if is_batch else info)
+        row: with_ended_alone(
+            as_info(_info_of_row(info, index, len(block)) if is_batch else info),
+            begun=begun,
+        )
         for info, block, is_batch in zip(given, blocks, batched, strict=True)
         for index, row in enumerate(block)
     }
@@ -365,11 +393,10 @@ def _empty(rows: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.zeros((rows, *shape), dtype)
 
 
-# The keys of the end of an episode that has been left already; the longer one was
-# used before 1.0.
-_FINAL_OBSERVATIONS = ("final_obs", "final_observation")
+# The keys of the end of an episode that has been left already.
+FINAL_OBSERVATION = "final_obs"
 _FINAL_INFO = "final_info"
-_ENDS = (*_FINAL_OBSERVATIONS, _FINAL_INFO)
+_ENDS = (FINAL_OBSERVATION, _FINAL_INFO)
 
 
 class VectorInfos:
@@ -483,20 +510,7 @@ def _final_infos(infos: Mapping[str, Any], rows: int) -> list[Infos] | None:
     There are some only where vector environments reset in the same step.
     """
     value = infos.get(_FINAL_INFO)
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        return _infos_by_row(value, rows)
-    # Before 1.0 it is an array of dictionaries.
-    return [dict(info or {}) for info in value]
-
-
-def final_observations(infos: Mapping[str, Any]) -> Any:
-    """Returns the final observations of episodes that have been left already."""
-    for name in _FINAL_OBSERVATIONS:
-        if name in infos:
-            return infos[name]
-    return None
+    return None if value is None else _infos_by_row(value, rows)
 
 
 def _with_flags(

@@ -77,8 +77,7 @@ def _letters(name: str) -> str:
 def order_of(vector_env: Any, given: Any = None) -> AutoReset:
     """Returns the order of a vector environment.
 
-    Its metadata has it since Gymnasium 1.1. Those of 1.0 reset with the next step, and
-    those before 1.0 with the same.
+    Its metadata has it since Gymnasium 1.1. Those of 1.0 reset with the next step.
 
     Args:
         vector_env: The vector environment.
@@ -88,17 +87,7 @@ def order_of(vector_env: Any, given: Any = None) -> AutoReset:
     mode = metadata.get("autoreset_mode") if given is None else given
     if mode is not None:
         return as_order(mode)
-    old = _is_before_1_0(vector_env)
-    return AutoReset.SAME_STEP if old else AutoReset.NEXT_STEP
-
-
-def _is_before_1_0(vector_env: Any) -> bool:
-    # Such a vector environment is an environment, too, or one of `experimental`.
-    return any(
-        (kind.__module__, kind.__name__) == ("gymnasium.core", "Env")
-        or kind.__module__.startswith("gymnasium.experimental")
-        for kind in type(vector_env).__mro__
-    )
+    return AutoReset.NEXT_STEP
 
 
 def finish_resets(vector_env: Any, rows: Array) -> None:

@@ -7,13 +7,12 @@ object, whose attributes are then those of each row.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from envkit.adapters.foreign import handed_options
+from envkit.adapters.foreign import handed_options, told_of_losses
 from envkit.adapters.gymnasium.infos import (
     InfosOfSome,
     RowInfos,
@@ -268,8 +267,6 @@ class _InWorkers:
         return [self._rows[index] for index in env_ids]
 
 
-_LOGGER = logging.getLogger(__name__)
-
 _INFOS = ("all", "final", "none")
 
 # Where episodes were terminated, and where truncated.
@@ -368,11 +365,8 @@ class BatchRows:
         Programs for Gymnasium seed every environment, and pass options to those that
         take none. A line in the log tells of seeds and options that are lost so.
         """
-        try:
+        with told_of_losses("seed", self._name):
             self._seed(mask, seeds)
-        except NotImplementedError as error:
-            reason = str(error).partition("\n")[0]
-            _LOGGER.warning("reset(seed=...) has not seeded %s: %s", self._name, reason)
         return handed_options(self._env, options, None if mask.all() else mask)
 
     def _seed(self, mask: Array, seeds: list[int | None]) -> None:
@@ -411,27 +405,30 @@ class BatchRows:
         if self._wanted == "none" or (at_once and self._wanted != "all"):
             return None
         if at_once and hasattr(self._env, "current_info"):
-            return row_infos(self._env.current_info(), self._rows)
-        return self._ask(rows, has_left=at_once)
+            return row_infos(self._env.current_info(), self._rows, begun=True)
+        return self._ask(rows, has_left=at_once, begun=True)
 
-    def _ask(self, rows: Array, *, has_left: bool = False) -> RowInfos | None:
+    def _ask(
+        self, rows: Array, *, has_left: bool = False, begun: bool = False
+    ) -> RowInfos | None:
         """Reads the infos of the batch, or of its environments with these rows.
 
         Args:
             rows: A mask of the rows.
             has_left: Whether to read those of the beginning of an episode, where the
                 batch still has those of the end before it.
+            begun: Whether those of the beginning of an episode are asked for.
         """
         try:
             if self._blocks is None:
-                return row_infos(self._env.get_info(), self._rows)
-            return self._asked(self._blocks, rows, has_left)
+                return row_infos(self._env.get_info(), self._rows, begun=begun)
+            return self._asked(self._blocks, rows, has_left, begun)
         except NotImplementedError:  # There are none.
             self._wanted = "none"
             return None
 
     def _asked(
-        self, blocks: list[range], rows: Array, has_left: bool
+        self, blocks: list[range], rows: Array, has_left: bool, begun: bool
     ) -> RowInfos | None:
         """Reads the infos of the environments of a pool."""
         # Hot: called once per batch step, and most of the time there is no info.
@@ -446,8 +443,8 @@ class BatchRows:
             given = self._env.get_info()
             # Where some are batches themselves, it is a list with one for each.
             if are_rows:
-                return row_infos(given, self._rows)
-            return block_infos(given, blocks, self._rows, self._batched)
+                return row_infos(given, self._rows, begun=begun)
+            return block_infos(given, blocks, self._rows, self._batched, begun=begun)
         # The infos of batches become one, so those of all rows are read.
         chosen = told if are_rows else rows
         envs = [
@@ -464,6 +461,7 @@ class BatchRows:
             [blocks[env] for env in envs],
             self._rows,
             [self._batched[env] for env in envs],
+            begun=begun,
         )
 
     def _tells_of_the_end(self) -> bool:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from envkit.adapters.gymnasium.wrapper import known_to_reset, set_attribute
+from envkit.adapters.gymnasium.wrapper import set_attribute
+from envkit.adapters.reset_arguments import known_to_reset
+from envkit.adapters.state import layers_of
 from envkit.rows import copied_arrays
 from envkit.seeding import seed_of_standby
 from envkit.standby import ResetAhead, close_both
@@ -41,7 +43,7 @@ class TakingTurns:
             with contextlib.suppress(Exception):
                 self.close()
             raise
-        self._known: Mapping[str, None] = known_to_reset(self.env)
+        self._known: Mapping[str, None] = known_to_reset(layers_of(self.env))
         self._next = 0
         self._ahead: ResetAhead | None = None
         self.times = np.zeros(3, np.int64)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 
 from envkit import nest
+from envkit.adapters.episode_info import with_ended_alone
 from envkit.adapters.foreign import (
     LateBase,
     as_info,
@@ -17,6 +17,7 @@ from envkit.adapters.foreign import (
     rendered,
     require,
     take_flags,
+    told_of_losses,
 )
 from envkit.adapters.gymnasium.members import from_member, to_member
 from envkit.adapters.gymnasium.rows import own_or_first
@@ -28,7 +29,6 @@ from envkit.wrappers.base import set_attribute
 
 __all__ = ["PyToGymnasium", "check_scalars", "metadata_of", "render_mode_of"]
 
-_LOGGER = logging.getLogger(__name__)
 _MID, _FIRST = StepType.MID, StepType.FIRST
 
 
@@ -181,12 +181,8 @@ class PyToGymnasium(LateBase):
         self._env.close()
 
     def _seed(self, seed: int) -> None:
-        try:
+        with told_of_losses("seed", self._name):
             self._env.seed(seed)
-        except NotImplementedError as error:
-            # Not an error, because programs for Gymnasium seed every environment.
-            reason = str(error).partition("\n")[0]
-            _LOGGER.warning("reset(seed=...) has not seeded %s: %s", self._name, reason)
 
     def _ends(self, time_step: TimeStep) -> tuple[bool, bool, dict[str, Any]]:
         """Returns both flags and the info of a time step."""
@@ -208,7 +204,7 @@ class PyToGymnasium(LateBase):
     def _info(self) -> dict[str, Any]:
         if self._has_info:
             try:
-                return as_info(self._env.get_info())
+                return with_ended_alone(as_info(self._env.get_info()))
             except NotImplementedError:
                 self._has_info = False
         return {}

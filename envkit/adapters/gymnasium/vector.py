@@ -17,7 +17,7 @@ from envkit.adapters.foreign import (
     forwarded,
     require,
 )
-from envkit.adapters.gymnasium.infos import VectorInfos, final_observations
+from envkit.adapters.gymnasium.infos import FINAL_OBSERVATION, VectorInfos
 from envkit.adapters.gymnasium.kinds import (
     check_shared_memory,
     finish_resets,
@@ -34,6 +34,13 @@ from envkit.adapters.gymnasium.spaces import (
     spec_from_gym_space,
 )
 from envkit.adapters.gymnasium.wrapper import name_of
+from envkit.adapters.reset_arguments import (
+    arguments_of_reset,
+    known_to_reset,
+    refuse_options,
+    refuse_seed,
+)
+from envkit.adapters.state import layers_of
 from envkit.arguments import as_discount
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.rows import options_copy
@@ -57,6 +64,8 @@ _OBJECT = np.dtype(object)
 # More choices than that are not kept in a table.
 _MANY = 1 << 16
 _MASK = "reset_mask"
+# Vectors that were written for a Gymnasium before 1.0 have the second one.
+_OWN_TO_SAME_STEP = frozenset([FINAL_OBSERVATION, "final_observation"])
 # `call` refuses these because the wrapper keeps the time steps.
 _MOVES = frozenset(["reset", "step", "close"])
 _NEEDED = ("reset", "step", "num_envs", "single_observation_space", "action_space")
@@ -163,7 +172,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
             discount=as_discount(discount),
             begins_after_step=self._has_masks and auto_reset,
         )
-        self._steps.options = _own_options(reset_options)
+        self._steps.options = self._checked_options(reset_options)
 
     @property
     def vector_env(self) -> Any:
@@ -247,6 +256,8 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         seed for each row one is made. Episodes that vector environments begin
         themselves are not seeded.
         """
+        if "seed" not in self._steps.known_to_reset:
+            refuse_seed(self._name)
         self._noted_seed = seed
         as_rows = seed_per_row if self._is_seeded_by_row else checked_seeds
         # To Gymnasium no seed means to go on with the old generator.
@@ -279,7 +290,15 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         Args:
             options: The options, in the environments' words; `None` passes none.
         """
-        self._steps.options = _own_options(options)
+        self._steps.options = self._checked_options(options)
+
+    def _checked_options(self, options: Mapping[str, Any] | None) -> Any:
+        if options and "options" not in self._steps.known_to_reset:
+            refuse_options(self._name, options)
+        return _own_options(options)
+
+    def _takes_options(self, rows: Array | None) -> bool:
+        return "options" in self._steps.known_to_reset
 
     def _take_options(self, options: Any, rows: Array | None) -> None:
         _options_of_all(options, rows)  # Refuses those that differ.
@@ -327,7 +346,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
             )
         env, kind, ids = self._asked(name, env_ids)
         if kind == "SyncVectorEnv":
-            found = [_attribute(env.envs[row], name) for row in ids]
+            found = [env.envs[row].get_wrapper_attr(name) for row in ids]
             return [one(*args, **kwargs) if callable(one) else one for one in found]
         if ids != list(range(self._steps.rows)):
             raise ValueError(
@@ -344,7 +363,7 @@ class GymnasiumVectorWrapper(ForeignEnvironment):
         self._check_open("access")
         env, kind, ids = self._asked(name, env_ids)
         if kind == "SyncVectorEnv":
-            return [_attribute(env.envs[row], name) for row in ids]
+            return [env.envs[row].get_wrapper_attr(name) for row in ids]
         if kind == "AsyncVectorEnv":
             values = env.get_attr(name)
             return [values[row] for row in ids]
@@ -453,6 +472,9 @@ class _Steps:
         self.seeds: list[int | None] | int | None = None
         self.options: dict[str, Any] | None = None
         self.is_closed = False
+        self.known_to_reset = known_to_reset(layers_of(vector_env))
+        if own is _DISABLED:
+            self.known_to_reset["options"] = None  # The mask is one.
         self._vector_env = vector_env
         self._own = own
         self._begins_next = own is _NEXT
@@ -549,7 +571,8 @@ class _Steps:
                 pairs = list(zip(seeds, mask.tolist(), strict=True))
                 later = [None if masked else own for own, masked in pairs]
                 seeds = [own if masked else None for own, masked in pairs]
-        result = self._vector_env.reset(seed=seeds, options=options)
+        arguments = arguments_of_reset(self.known_to_reset, seeds, options)
+        result = self._vector_env.reset(**arguments)
         self.seeds = later
         if not isinstance(result, tuple) or len(result) != 2:
             self._refuse_result("reset", result, "(observations, infos)")
@@ -679,7 +702,7 @@ class _Steps:
         if self._begins_after_step:
             self._begun, begun_infos = self._begin(self._ended)
             self.infos.begin(begun_infos)
-        elif self._begins_next and final_observations(infos) is not None:
+        elif self._begins_next and not _OWN_TO_SAME_STEP.isdisjoint(infos):
             raise SpecError(
                 f"{self._name} returned final observations in its infos: its "
                 "autoreset_mode is NEXT_STEP, where they are the observations "
@@ -694,7 +717,7 @@ class _Steps:
         Those of a vector environment that resets in the same step are among its infos:
         one for each row in an array of objects, or all in one batch.
         """
-        final, rows = final_observations(infos), self._ended_rows.tolist()
+        final, rows = infos.get(FINAL_OBSERVATION), self._ended_rows.tolist()
         is_by_row = isinstance(final, list) or getattr(final, "dtype", None) == _OBJECT
         missing = [
             row for row in rows if final is None or (is_by_row and final[row] is None)
@@ -953,12 +976,6 @@ def _simplified(bound: Array, like: Array) -> Any:
     if like.ndim == 0 and (bound == bound.flat[0]).all():
         return bound.flat[0]
     return bound
-
-
-def _attribute(env: Any, name: str) -> Any:
-    # Before 0.29 wrappers forward attributes.
-    getter = getattr(env, "get_wrapper_attr", None)
-    return getattr(env, name) if getter is None else getter(name)
 
 
 def _check_vector_env(env: Any) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from envkit import registry
 from envkit.actions import PythonNumbers
-from envkit.adapters.foreign import require
+from envkit.adapters.foreign import require, told_of_losses
 from envkit.adapters.gymnasium.infos import DictInfos, RowInfos
 from envkit.adapters.gymnasium.kinds import as_order
 from envkit.adapters.gymnasium.rows import Ends, check_call, check_infos, values_by_row
@@ -25,7 +25,13 @@ from envkit.adapters.gymnasium.spaces import keeping_floats, kind_of_space
 from envkit.adapters.gymnasium.taking_turns import TakingTurns
 from envkit.adapters.gymnasium.to_env import PyToGymnasium
 from envkit.adapters.gymnasium.to_vector import PyToGymnasiumVector
-from envkit.adapters.gymnasium.wrapper import known_to_reset, set_attribute
+from envkit.adapters.gymnasium.wrapper import name_of, set_attribute
+from envkit.adapters.reset_arguments import (
+    known_to_reset,
+    refuse_options,
+    refuse_seed,
+)
+from envkit.adapters.state import layers_of
 from envkit.adapters.values import map_specs
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
@@ -259,9 +265,11 @@ class _HostedRows:
     ) -> contextlib.AbstractContextManager[None]:
         """Sends seeds and options ahead."""
         if any(seed is not None for seed in seeds):
-            self._pool.seed(seeds)
+            with told_of_losses("seed", "vectorize"):
+                self._pool.seed(seeds)
         if options[0] is not None:
-            self._pool.call("set_reset_options", options[0], mask.tolist())
+            with told_of_losses("options", "vectorize"):
+                self._pool.call("set_reset_options", options[0], mask.tolist())
         return contextlib.nullcontext()
 
     def observation(self, time_step: TimeStep) -> NestedArray:
@@ -515,7 +523,7 @@ class GymnasiumRows(PyEnvironment):
         self._rewards = [0.0] * count
         self._reports = [0] * count
         # By row: what every reset is passed, and what the next one is.
-        self._known_to_reset = [known_to_reset(env) for env in self._envs]
+        self._known_to_reset = [known_to_reset(layers_of(env)) for env in self._envs]
         self._arguments: dict[int, dict[str, Any]] = {}
         # By row: what a reset has returned, or raised, that was made ahead; and those
         # rows of which it was thrown away, because a seed or options came with the
@@ -570,9 +578,10 @@ class GymnasiumRows(PyEnvironment):
 
     def seed(self, seed: Seed) -> None:
         """Keeps a seed for the next reset of each row; `None` lets it go on."""
-        for row, own in enumerate(seed):  # type: ignore[arg-type]  # pools pass lists
-            if own is not None:
-                self._arguments.setdefault(row, {})["seed"] = own
+        told = dict(enumerate(seed))  # type: ignore[arg-type]  # pools pass lists
+        self._keep_for_reset(
+            "seed", {row: own for row, own in told.items() if own is not None}
+        )
 
     def set_reset_options(self, options: Any, mask: Sequence[bool]) -> None:
         """Keeps options for the next reset of the masked rows.
@@ -581,10 +590,21 @@ class GymnasiumRows(PyEnvironment):
             options: The options.
             mask: Which of the rows of all workers are meant.
         """
-        for row in range(len(self._envs)):
-            if mask[self._first_row + row]:
-                # A dictionary for each: an environment may change its own.
-                self._arguments.setdefault(row, {})["options"] = copy.deepcopy(options)
+        rows = [row for row in range(len(self._envs)) if mask[self._first_row + row]]
+        # A dictionary for each: an environment may change its own.
+        self._keep_for_reset("options", {row: copy.deepcopy(options) for row in rows})
+
+    def _keep_for_reset(self, name: str, values: Mapping[int, Any]) -> None:
+        """Keeps an argument for the next reset of rows; raises if one takes none."""
+        taking = [row for row in values if name in self._known_to_reset[row]]
+        for row in taking:
+            self._arguments.setdefault(row, {})[name] = values[row]
+        for row in values.keys() - {*taking}:
+            whose = name_of(self._envs[row])
+            if name == "seed":
+                refuse_seed(whose)
+            if values[row]:
+                refuse_options(whose, values[row])
 
     # Rows.
 

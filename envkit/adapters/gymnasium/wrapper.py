@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -26,6 +25,13 @@ from envkit.adapters.gymnasium.spaces import (
     keeping_floats,
     spec_from_gym_space,
 )
+from envkit.adapters.reset_arguments import (
+    arguments_of_reset,
+    known_to_reset,
+    refuse_options,
+    refuse_seed,
+)
+from envkit.adapters.state import layers_of
 from envkit.arguments import as_discount
 from envkit.direct_row import (
     AMID,
@@ -45,13 +51,12 @@ from envkit.rows import options_copy
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
-from envkit.types import NestedArray
+from envkit.types import Array, NestedArray, Seed
 
 __all__ = [
     "GymnasiumRow",
     "GymnasiumWrapper",
     "check_single",
-    "known_to_reset",
     "name_of",
     "set_attribute",
 ]
@@ -155,8 +160,8 @@ class GymnasiumWrapper(ForeignEnvironment):
         is_one = isinstance(self._observation_spec, ArraySpec)
         self._plain_dtype = self._observation_spec.dtype if is_one else None
         self._plain_shape = self._observation_spec.shape if is_one else None
-        self._reset_options = self._next_options = options_copy(reset_options)
-        self._known_to_reset = known_to_reset(gym_env)
+        self._known_to_reset = known_to_reset(layers_of(gym_env))
+        self._reset_options = self._next_options = self._checked_options(reset_options)
         self._ended = False
 
     @property
@@ -198,9 +203,23 @@ class GymnasiumWrapper(ForeignEnvironment):
             True
             >>> env.close()
         """
-        self._next_options = options_copy(options)
+        self._next_options = self._checked_options(options)
         if always:
             self._reset_options = self._next_options
+
+    def _checked_options(self, options: Mapping[str, Any] | None) -> Any:
+        if options and "options" not in self._known_to_reset:
+            refuse_options(self._name, options)
+        return options_copy(options)
+
+    def _takes_options(self, rows: Array | None) -> bool:
+        return "options" in self._known_to_reset
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the environment at the next reset; later resets let it go on."""
+        if "seed" not in self._known_to_reset:
+            refuse_seed(self._name)
+        return super().seed(seed)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
         """Sets an attribute of the environment, in whichever of its wrappers it is.
@@ -229,9 +248,7 @@ class GymnasiumWrapper(ForeignEnvironment):
             if options is None:
                 # A copy, because an environment may change its options.
                 options = copy.deepcopy(self._next_options)
-            own = {"seed": self._next_seed, "options": options}
-            own = {name: value for name, value in own.items() if value is not None}
-            given = {**given, **own}
+            given = arguments_of_reset(given, self._next_seed, options)
         return self._read_first(self._foreign.reset(**given))
 
     def _read_first(self, result: Any) -> TimeStep:
@@ -525,28 +542,6 @@ class GymnasiumRow(DirectRow):
             # The time step is made where such results are converted or refused.
             return self.finished_first(result)
         return self.finished_first(result)
-
-
-def known_to_reset(env: Any) -> dict[str, None]:
-    """Returns the arguments that every `reset` gets by name: `None` for each.
-
-    Gymnasium's own vectors always pass a seed and options, so environments that were
-    written for them may have no defaults. An argument that `reset` lacks is left out.
-
-    Example:
-        >>> class Forgetful:
-        ...     def reset(self, seed): ...
-        >>> known_to_reset(Forgetful())
-        {'seed': None}
-    """
-    both = dict.fromkeys(("seed", "options"))
-    try:
-        parameters = inspect.signature(env.reset).parameters
-    except (TypeError, ValueError):  # Compiled code may have no signature.
-        return both
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        return both
-    return {name: None for name in both if name in parameters}
 
 
 def check_single(env: Any, *, adapter: str, library: str) -> None:

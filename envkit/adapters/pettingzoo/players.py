@@ -34,6 +34,12 @@ from envkit.adapters.gymnasium.spaces import (
     spec_from_gym_space,
 )
 from envkit.adapters.pettingzoo.layouts import AxisLayout, Layout
+from envkit.adapters.reset_arguments import (
+    arguments_of_reset,
+    known_to_reset,
+    refuse_options,
+    refuse_seed,
+)
 from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.arguments import as_discount
 from envkit.errors import SpecError, SpecMismatchError
@@ -41,7 +47,7 @@ from envkit.rows import options_copy
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.text import listed
-from envkit.types import Array, NestedArray, NestedSpec
+from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [
     "GameEnvironment",
@@ -369,6 +375,7 @@ class GameEnvironment(ForeignEnvironment):
         """Opens a game; the arguments are those of the adapters."""
         self._adapter = adapter = type(self).__name__
         require("pettingzoo", needed_by=adapter, extra="pettingzoo")
+        require("gymnasium", needed_by=adapter, extra="pettingzoo")
         if agents not in self._layouts:
             names = " or ".join(f'"{name}"' for name in self._layouts)
             raise ValueError(f"agents must be {names}, got {agents!r}.")
@@ -384,7 +391,8 @@ class GameEnvironment(ForeignEnvironment):
         self._number = ArraySpec((), reward_dtype, "reward")
         self._sights = [player.neutral for player in self._players]
         self._info: dict[Any, Any] = {}
-        self._reset_options = self._next_options = options_copy(reset_options)
+        self._known_to_reset = known_to_reset(_layers_of(game))
+        self._reset_options = self._next_options = self._checked_options(reset_options)
         if isinstance(self._layout, AxisLayout):
             _check_alike(
                 self._players,
@@ -459,9 +467,23 @@ class GameEnvironment(ForeignEnvironment):
                 episode among them. Otherwise the wrapper goes on with the
                 `reset_options` that it was made with.
         """
-        self._next_options = options_copy(options)
+        self._next_options = self._checked_options(options)
         if always:
             self._reset_options = self._next_options
+
+    def _checked_options(self, options: Mapping[str, Any] | None) -> Any:
+        if options and "options" not in self._known_to_reset:
+            refuse_options(self._name, options)
+        return options_copy(options)
+
+    def _takes_options(self, rows: Array | None) -> bool:
+        return "options" in self._known_to_reset
+
+    def seed(self, seed: Seed) -> Any:
+        """Seeds the game at the next reset; later resets let it go on."""
+        if "seed" not in self._known_to_reset:
+            refuse_seed(self._name)
+        return super().seed(seed)
 
     def get_info(self) -> dict[Any, Any]:
         """Returns the game's infos for the current time step, by agent.
@@ -553,7 +575,7 @@ class GameEnvironment(ForeignEnvironment):
         if options is None:
             # A game may change what it is given.
             options = copy.deepcopy(self._next_options)
-        arguments = {"seed": self._next_seed, "options": options}
+        arguments = arguments_of_reset(self._known_to_reset, self._next_seed, options)
         self._next_seed, self._next_options = None, self._reset_options
         return arguments
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from envkit.adapters.episode_info import with_ended_alone
 from envkit.adapters.foreign import (
     LateBase,
     as_info,
@@ -14,6 +14,7 @@ from envkit.adapters.foreign import (
     rendered,
     require,
     take_flags,
+    told_of_losses,
 )
 from envkit.adapters.gymnasium.members import from_member, to_member
 from envkit.adapters.gymnasium.spaces import space_from_spec
@@ -24,7 +25,6 @@ from envkit.time_step import TimeStep
 
 __all__ = ["PyToPettingZoo", "to_pettingzoo"]
 
-_LOGGER = logging.getLogger(__name__)
 _MASK_PLACES = ("observation", "info")
 
 
@@ -281,19 +281,14 @@ class PyToPettingZoo(LateBase):
     def _info(self) -> dict[Any, Any]:
         if self._has_info:
             try:
-                return as_info(self._env.get_info())
+                return with_ended_alone(as_info(self._env.get_info()))
             except NotImplementedError:
                 self._has_info = False
         return {}
 
     def _seed(self, seed: int) -> None:
-        try:
+        with told_of_losses("seed", type(self._env).__name__):
             self._env.seed(seed)
-        except NotImplementedError as error:
-            # Programs for PettingZoo seed whatever they are given.
-            reason = str(error).partition("\n")[0]
-            name = type(self._env).__name__
-            _LOGGER.warning("reset(seed=...) has not seeded %s: %s", name, reason)
 
     def _action_of(self, agent: Any, actions: Mapping[Any, Any]) -> Any:
         if agent not in actions:

@@ -171,10 +171,6 @@ class Told(VectorEnv):
         return self.level
 
 
-class OldVectorEnv(Told, gymnasium.Env):
-    """Is an environment, as vector environments were before Gymnasium 1.0."""
-
-
 def told(observation, terminated=(False, False), **infos):
     flags = np.array(terminated), np.zeros(2, bool)
     return np.array(observation), np.ones(2), *flags, infos
@@ -307,13 +303,8 @@ def test_the_order_is_that_of_the_vector_environment(mode, auto_reset, order):
     assert (mode == "Disabled", False) == (env.resets_rows, env.holds_rows)
 
 
-@pytest.mark.parametrize(
-    ("kind", "order"),
-    [(Told, AutoReset.NEXT_STEP), (OldVectorEnv, AutoReset.SAME_STEP)],
-    ids=["of 1.0", "before 1.0"],
-)
-def test_without_metadata_the_age_of_the_library_tells_the_order(kind, order):
-    assert order is GymnasiumVectorWrapper(kind()).autoreset
+def test_without_metadata_the_next_step_begins_the_next_episode():
+    assert AutoReset.NEXT_STEP is GymnasiumVectorWrapper(Told()).autoreset
 
 
 @pytest.mark.parametrize(
@@ -570,22 +561,15 @@ def test_final_observations_may_come_in_one_batch():
     assert [7, 8] == env.current_time_step().observation.tolist()
 
 
-def test_final_observations_may_have_the_name_that_they_had_before_1_0():
+def test_a_vector_that_was_written_for_an_older_gymnasium_is_refused(message_of):
     final = np.array([None, np.int64(66)], object)
-    infos = np.array([None, {"lives": 2}], object)
-    result = told(
-        [7, 8],
-        (False, True),
-        final_observation=final,
-        _final_observation=np.array([False, True]),
-        final_info=infos,
-        _final_info=np.array([False, True]),
+    env = GymnasiumVectorWrapper(
+        Told(told([7, 8], (False, True), final_observation=final))
     )
-    env = GymnasiumVectorWrapper(OldVectorEnv(result))
     env.reset()
-
-    assert [7, 66] == env.step([0, 0]).observation.tolist()
-    assert {"terminated": True, "truncated": False, "lives": 2} == env.get_info()[1]
+    assert "If it resets with the same step" in message_of(
+        SpecError, lambda: env.step([0, 0])
+    )
 
 
 # What does not fit.

@@ -22,6 +22,8 @@ from envkit.wrappers import TimeLimit
 
 pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
 
+from pettingzoo.utils import BaseParallelWrapper
+
 from tests.adapters.pettingzoo_games import (
     Auction,
     Meadow,
@@ -455,6 +457,30 @@ def test_a_game_that_names_no_agents_is_told_them():
     env = PettingZooWrapper(Nameless, possible_agents=["hen", "cow"])
     assert ["hen", "cow"] == env.possible_agents
     assert env.reset().observation["alive"].all()
+
+
+class Seeded(Meadow):
+    """Takes no options."""
+
+    def reset(self, seed=None):
+        return super().reset(seed)
+
+
+class PassesAnything(BaseParallelWrapper):
+    def reset(self, *args, **kwargs):
+        return self.env.reset(*args, **kwargs)
+
+
+def test_a_reset_is_passed_what_the_innermost_takes(message_of):
+    env = PettingZooWrapper(PassesAnything(Seeded()))
+    env.seed(3)
+    first = env.reset().observation["observation"]
+    env.seed(3)
+    np.testing.assert_array_equal(first, env.reset().observation["observation"])
+    assert (
+        "meadow_v1 takes no reset options, and was given 'level': its reset() has no "
+        "argument `options`."
+    ) == message_of(NotImplementedError, lambda: env.reset(options={"level": 3}))
 
 
 class Empty(Meadow):
