@@ -493,7 +493,12 @@ class _BatchOfOne(BatchedPyEnvironment):
         structure = self._actions.structure
         if current is None or self._closed or self._has_order:
             return self._time_step.flatten(self.step(structure.unflatten(columns)))
-        ended = current.step_type is not _MID and bool(current.step_type == _LAST)
+        # After a LAST that may be padded, the environment takes the step itself.
+        ended = (
+            current.step_type is not _MID
+            and bool(current.step_type == _LAST)
+            and not self._repeats_last
+        )
         columns = self._actions.columns_of(
             columns, 1, ignored=_ENDED if ended else None
         )

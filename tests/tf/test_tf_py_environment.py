@@ -42,7 +42,7 @@ from envkit.testing.envs import (
     TracingEnv,
 )
 from envkit.tf import TFEnvironment, TFPyEnvironment
-from envkit.wrappers import TimeLimit
+from envkit.wrappers import FixedLength, TimeLimit
 from tests.parallel.environments import Gated
 from tests.waiting import PATIENCE
 
@@ -388,6 +388,16 @@ def test_batches_have_the_same_stream_in_each_order(kind, order, through):
 
         assert order is env.autoreset is env.pyenv.autoreset
     assert expected == actual
+
+
+@eagerly_and_in_a_graph
+def test_padding_of_a_single_environment_is_not_cut_short(through):
+    env = TFPyEnvironment(FixedLength(CountingEnv(steps_per_episode=2), 5))
+    step = through(env.step)
+    env.reset()
+    time_steps = [step(tf.constant([0])) for _ in range(7)]
+    assert [1, 2, 2, 2, 2, 0, 1] == [int(each.step_type[0]) for each in time_steps]
+    assert [0, 1, 0, 0, 0, 0, 0] == [int(each.reward[0]) for each in time_steps]
 
 
 def test_a_single_environment_becomes_a_batch_of_one():
