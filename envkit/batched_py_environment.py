@@ -14,6 +14,7 @@ from envkit import nest
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, SpecError
+from envkit.first_look import leave_unseen
 from envkit.provenance import recipe_of, recipe_of_rows
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.rows import hand_options
@@ -65,6 +66,9 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     """
 
     _takes_turns = True
+    # It looks at what its environments return, and names them.
+    _unseen = ()
+    _calls_to_look_at: tuple[str, ...] = ("reset", "step")
 
     def __init__(
         self,
@@ -87,6 +91,9 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         """
         super().__init__()
         self._envs = _checked(envs)
+        if self._calls_to_look_at:
+            for env in self._envs:
+                leave_unseen(env)
         self._specs = as_specs(specs)
         own = [EnvironmentSpec.of(env) for env in self._envs]
         names = [type(env).__name__ for env in self._envs]
@@ -325,7 +332,10 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         self, call: str, function: Callable[[PyEnvironment, int], TimeStep]
     ) -> TimeStep:
         try:
-            return self._stacked(self._for_each(call, function))
+            time_steps = self._for_each(call, function)
+            if call in self._calls_to_look_at:
+                self._look_at(call, time_steps)
+            return self._stacked(time_steps)
         except BaseException:
             # The others have moved, and the next step has to know how far.
             with contextlib.suppress(SpecError, ValueError):
@@ -370,6 +380,14 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
             np.stack(column) if place.dtype.hasobject else np.array(column, place.dtype)
             for column, place in zip(zip(*rows, strict=True), places, strict=True)
         ]
+
+    def _look_at(self, call: str, time_steps: list[TimeStep]) -> None:
+        """Looks at everything that environments have returned, once for each call."""
+        for row, time_step in enumerate(time_steps):
+            self._explain_misfit(row, time_step)
+        self._calls_to_look_at = tuple(
+            other for other in self._calls_to_look_at if other != call
+        )
 
     def _explain_misfit(self, row: int, time_step: TimeStep) -> None:
         kind = type(self._envs[row]).__name__
@@ -492,6 +510,9 @@ class PaddedRows(SpecKeeper, PyEnvironmentBaseWrapper):
         >>> observation["observation"].shape, observation["mask"].sum(axis=1)
         ((5, 5), array([5, 5, 5, 0, 0]))
     """
+
+    # The batch looks at what it returns.
+    _unseen = ()
 
     def __init__(self, env: Any, spec: EnvironmentSpec) -> None:
         """Wraps an environment; `spec` is what `common_spec` made of all in "pad"."""

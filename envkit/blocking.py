@@ -57,6 +57,9 @@ class Blocking(PyEnvironment):
 
     _takes_turns = _closes_at_once = True
 
+    # Rows that are resetting show fillers, and workers look at what the others show.
+    _unseen = ()
+
     def __init__(
         self,
         env: AsyncEnvironment,

@@ -14,6 +14,7 @@ import numpy as np
 from envkit import nest
 from envkit.direct_row import CurrentTimeStep, DirectRow
 from envkit.errors import CallOrderError, SpecError
+from envkit.first_look import look_at
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import as_array
 from envkit.specs.validation import check_fits, describe
@@ -51,6 +52,8 @@ class MaskedRows(abc.ABC):
     _current_time_step: TimeStep | None = CurrentTimeStep()  # type: ignore[assignment]  # what is read of it
     # What steps the environment at the moment instead of `step`, if something does.
     _direct: DirectRow | None = None
+    # The calls whose first result has not been looked at.
+    _unseen: tuple[str, ...] = ()
     _handle_auto_reset: bool = False
     _merge_structure: nest.Structure | None = None
     # The order of a batch, and whether its rows move as under NEXT_STEP for now.
@@ -379,8 +382,11 @@ class MaskedRows(abc.ABC):
             stepping, beginning = stepping & ~over, beginning | over
         if not stepping.any():
             return self.reset(beginning) if beginning.any() else current
-        self._current_time_step = self._moved(action, stepping, beginning, current)
-        return self._current_time_step
+        moved = self._moved(action, stepping, beginning, current)
+        if "step" in self._unseen:
+            look_at(self, moved, "_step" if stepping.all() else "_step_rows")
+        self._current_time_step = moved
+        return moved
 
     # The order of episodes. Rows always move as under NEXT_STEP; what another order
     # does besides is done around that, in the outermost wrapper.
@@ -678,13 +684,14 @@ class MaskedRows(abc.ABC):
         return leaves
 
     def _checked(self, result: Any, method: str) -> TimeStep:
-        """Refuses what people return by mistake: nothing, and Gymnasium's tuples.
+        """Refuses what is no time step: nothing, an array, and Gymnasium's tuples.
 
-        No more than that: the time steps of other libraries will do, and a stand-in in
-        a test may return what it likes. `check_environment` looks closer.
+        No more than that: the time steps of other libraries will do, and a method that
+        `unittest.mock` has replaced may return what it likes, as in TF-Agents' tests.
+        `look_at` and `check_environment` look closer.
         """
-        is_tuple = isinstance(result, tuple) and not hasattr(result, "step_type")
-        if result is not None and not is_tuple:
+        is_stand_in = hasattr(getattr(self, method), "mock_calls")
+        if hasattr(result, "step_type") or (is_stand_in and result is not None):
             time_step: TimeStep = result
             return time_step
         hint = (

@@ -95,6 +95,8 @@ class PoolEnvironment:
     _noted_seed: Any
     #: What `save` was given as `extra`, in a pool that `load` has made.
     extra: Any = None
+    # Its workers look at what environments return.
+    _unseen: tuple[str, ...] = ()
     # Whether close(), in any thread, ends the calls of others.
     _closes_at_once = True
 

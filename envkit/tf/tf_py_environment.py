@@ -434,6 +434,8 @@ class _BatchOfOne(BatchedPyEnvironment):
     """
 
     _kept: TimeStep | None = None
+    # The environment is looked at by itself.
+    _calls_to_look_at = ()
 
     def __init__(self, env: PyEnvironment) -> None:
         super().__init__([env], multithreading=False)

@@ -13,6 +13,7 @@ import numpy as np
 from envkit import nest
 from envkit.actions import ACCEPTED_KINDS
 from envkit.errors import SpecError
+from envkit.first_look import leave_unseen
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import check_fits, describe, flatten_as
@@ -90,6 +91,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
+        leave_unseen(self)  # Here everything is looked at.
         self._name = type(env).__name__
         self._spec = EnvironmentSpec.of(env)
         self._actions = ActionCheck(self._spec.action, self._dims, self._name)

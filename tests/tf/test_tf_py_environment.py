@@ -28,6 +28,7 @@ from envkit import (
     transition,
 )
 from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.first_look import leave_unseen
 from envkit.parallel import (
     AsyncParallelPyEnvironment,
     AutoReset,
@@ -1110,6 +1111,7 @@ MISFITS = {
 def test_what_does_not_fit_its_spec_is_refused(misfit):
     observation, fields, path, reason = MISFITS[misfit]
     pyenv = Batch(*observation, **fields)
+    leave_unseen(pyenv)  # Which has looked at its first time steps only.
     env = TFPyEnvironment(pyenv)
     pyenv.reset()
 
@@ -1123,6 +1125,7 @@ def test_what_does_not_fit_its_spec_is_refused(misfit):
 
 def test_the_whole_text_of_a_refusal(message_of):
     pyenv = Batch({"a": ArraySpec((), np.float32)}, {"a": np.zeros(2)})
+    leave_unseen(pyenv)
     expected = (
         "Batch.step() returned a time step that does not fit its spec at "
         "observation['a'].\n\n"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
+from envkit.first_look import leave_unseen
 from envkit.legal_actions import RandomActions, moderate, names_legal_actions
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import Skipped
@@ -91,6 +92,7 @@ class Trial:
         env = self._make_env()
         self._one_at_a_time = getattr(env, "one_per_process", False) is True
         self._open.append(env)
+        leave_unseen(env)  # The checks say more about what is wrong.
         return env
 
     def _look_ahead(self) -> None:
