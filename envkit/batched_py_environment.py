@@ -20,7 +20,13 @@ from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.rows import hand_options
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.batching import as_specs, common_spec, masks_of, stacked_infos
+from envkit.specs.batching import (
+    as_specs,
+    common_spec,
+    masks_of,
+    mixed_continues,
+    stacked_infos,
+)
 from envkit.specs.environment_spec import (
     EnvironmentSpec,
     common_info_spec,
@@ -116,6 +122,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         self._repeats_last = any(
             getattr(env, "repeats_last", False) is True for env in self._envs
         )
+        self._continues = _continue_after_last(self._envs)
         self.autoreset = AutoReset.of(autoreset)
         self._calls = RowCalls(self._envs, multithreading=multithreading)
         self._closed = False
@@ -134,6 +141,11 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     def repeats_last(self) -> bool:
         """Whether a `LAST` may be followed by another one in some row."""
         return self._repeats_last
+
+    @property
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action, in every row."""
+        return self._continues
 
     def _padding_rows(self) -> Array | None:
         if not self._repeats_last:
@@ -320,6 +332,8 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         """Returns for each row whether its next step begins an episode."""
         # Hot: called once per batch step.
         step_types = self.current_time_step().step_type.tolist()
+        if self._continues:
+            return [False for _ in step_types]
         ended = [step_type == _LAST for step_type in step_types]
         if not self._repeats_last or True not in ended:
             return ended
@@ -469,6 +483,14 @@ def _checked(envs: Any) -> list[PyEnvironment]:
             )
         first_rows[id(env)] = row
     return list(envs)
+
+
+def _continue_after_last(envs: Sequence[Any]) -> bool:
+    """Returns whether environments continue after a `LAST`, as either all or none."""
+    said = [getattr(env, "continues_after_last", False) is True for env in envs]
+    if any(said) and not all(said):
+        raise ValueError(mixed_continues(said, [type(env).__name__ for env in envs]))
+    return said[0]
 
 
 def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:

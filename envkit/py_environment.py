@@ -256,6 +256,39 @@ class PyEnvironment(Specified, MaskedRows):
         return False
 
     @property
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action: no `FIRST` follows it.
+
+        So it is where each step is an episode of its own, as with contextual bandits:
+        the observation of a `LAST` is what the next action is for. Only `reset` begins
+        anew, and all orders of `autoreset` are the same.
+
+        Example:
+            >>> import numpy as np
+            >>> from envkit import ArraySpec, BoundedArraySpec, restart, termination
+            >>> class Guess(PyEnvironment):
+            ...     continues_after_last = True
+            ...     def observation_spec(self):
+            ...         return ArraySpec((), np.int32)
+            ...     def action_spec(self):
+            ...         return BoundedArraySpec((), np.int32, 0, 9)
+            ...     def _reset(self):
+            ...         self._asked = np.array(3, np.int32)
+            ...         return restart(self._asked)
+            ...     def _step(self, action):
+            ...         reward = float(action == self._asked)
+            ...         self._asked = (self._asked + 1) % np.array(10, np.int32)
+            ...         return termination(np.array(self._asked), reward)
+            >>> env = Guess()
+            >>> time_step = env.reset()
+            >>> for _ in range(3):
+            ...     time_step = env.step(time_step.observation)
+            >>> float(time_step.reward), int(time_step.step_type)
+            (1.0, 2)
+        """
+        return False
+
+    @property
     def adapts(self) -> bool:
         """Whether what it shows depends on all that it has shown before.
 
@@ -360,7 +393,11 @@ class PyEnvironment(Specified, MaskedRows):
 
     def should_reset(self, current_time_step: TimeStep) -> bool:
         """Returns True if the next `step` is to be a `reset` of everything."""
-        return self._handle_auto_reset and bool(np.all(current_time_step.is_last()))
+        return (
+            self._handle_auto_reset
+            and bool(np.all(current_time_step.is_last()))
+            and not self.continues_after_last
+        )
 
     def _step_or_reset(
         self, time_step: TimeStep | None, action: NestedArray
@@ -372,7 +409,7 @@ class PyEnvironment(Specified, MaskedRows):
         if time_step.step_type is not _MID or self._looks_closely:
             if self.should_reset(time_step):
                 return self.reset()
-            if self._handle_auto_reset and self.batched:
+            if self._resets_itself() and self.batched:
                 ended = np.asarray(time_step.step_type) == _LAST
                 if ended.any():
                     return self._step_and_reset(action, ended)

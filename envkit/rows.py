@@ -148,6 +148,11 @@ class MaskedRows(abc.ABC):
             else:  # What the batch shows is where it stands: nothing has begun beside.
                 self._plainly(change)
 
+    @property
+    @abc.abstractmethod
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+
     @abc.abstractmethod
     def reset(
         self,
@@ -234,6 +239,10 @@ class MaskedRows(abc.ABC):
         """Refuses a mask as long as the rows outside of it stand nowhere."""
         if self._current_time_step is None:
             self._refuse_mask()
+
+    def _resets_itself(self) -> bool:
+        """Returns True if the base class begins an episode after a `LAST`."""
+        return self._handle_auto_reset and not self.continues_after_last
 
     def _refuse_mask(self) -> None:
         raise CallOrderError(
@@ -377,7 +386,7 @@ class MaskedRows(abc.ABC):
                 "reset(): the rows that are to stay have no time step yet. Call "
                 "reset() first."
             )
-        if self._handle_auto_reset:
+        if self._resets_itself():
             over = stepping & (np.asarray(current.step_type) == _LAST)
             stepping, beginning = stepping & ~over, beginning | over
         if not stepping.any():
@@ -445,7 +454,11 @@ class MaskedRows(abc.ABC):
     def _is_in_other_order(self) -> bool:
         """Returns True if rows move in another order than `NEXT_STEP` in this call."""
         keeper = self._keeper
-        return not keeper._moves_plainly and keeper.autoreset is not _NEXT_STEP
+        return (
+            not keeper._moves_plainly
+            and keeper.autoreset is not _NEXT_STEP
+            and not self.continues_after_last
+        )
 
     def _moves_in_other_order(self) -> bool:
         """Does the same, and forgets what was kept of the last step."""
@@ -457,7 +470,9 @@ class MaskedRows(abc.ABC):
             for name in self._told_of_last:
                 self.__dict__.pop(name, None)
             self._told_of_last = ()
-        return keeper.autoreset is not _NEXT_STEP
+        if keeper.autoreset is _NEXT_STEP:
+            return False
+        return not self.continues_after_last
 
     def _move_plainly(self, plainly: bool) -> None:
         """Lets the rows move as under `NEXT_STEP`, or again as the order says."""

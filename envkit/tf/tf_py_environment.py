@@ -499,7 +499,7 @@ class _BatchOfOne(BatchedPyEnvironment):
         ended = (
             current.step_type is not _MID
             and bool(current.step_type == _LAST)
-            and not self._repeats_last
+            and not (self._repeats_last or self._continues)
         )
         columns = self._actions.columns_of(
             columns, 1, ignored=_ENDED if ended else None

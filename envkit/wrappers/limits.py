@@ -107,6 +107,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         # When the episode of each row began.
         self._began: Any = np.full(self._dims, now() if seconds is not None else 0.0)
         self._check_resets_rows()
+        self._continues = self.continues_after_last
         self._steps = np.zeros(self._dims, np.int64)
         # Where the current time step is a LAST only here. Of a single environment it
         # is a Python bool, as its steps are a Python int.
@@ -167,6 +168,8 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         if is_amid:
             self._cut = True
             return time_step._replace(step_type=_LAST)
+        if self._continues:
+            self._begin_next()
         return time_step
 
     def _direct_row(self) -> DirectRow | None:
@@ -194,8 +197,11 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
     def _begin(self) -> None:
         """Begins to count for a single environment."""
-        self._steps = 0
         self._limited = False
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        self._steps = 0
         if self._seconds is not None:
             self._began = self._now()
 
@@ -235,6 +241,11 @@ class TimeLimit(PyEnvironmentBaseWrapper):
             steps = np.where(rows, steps, self._steps)
             cut = np.where(rows, cut, self._cut)
             limited = np.where(rows, limited, self._limited)
+        if self._continues:  # The next step is the first of another episode.
+            over = step_type == _LAST
+            steps = np.where(over, 0, steps)
+            if self._seconds is not None:
+                self._began = np.where(over, self._now(), self._began)
         self._steps, self._cut, self._limited = steps, cut, limited
         if not cut.any():
             return time_step
@@ -334,6 +345,11 @@ class FixedLength(PyEnvironmentBaseWrapper):
     def repeats_last(self) -> bool:
         """True: repetitions of a `LAST` pad short episodes."""
         return True
+
+    @property
+    def continues_after_last(self) -> bool:
+        """False: the wrapper begins every episode itself."""
+        return False
 
     def get_info(self) -> Any:
         """Returns the environment's info, and how an episode that was cut has ended."""
@@ -624,7 +640,8 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         stands = np.asarray(time_step.step_type) == _LAST
-        ended = stands & ~self._stood_at_end
+        # Where no FIRST follows, each LAST ends an episode of its own.
+        ended = stands & (~self._stood_at_end | self.continues_after_last)
         if rows is not None:
             ended &= rows
             stands = np.where(rows, stands, self._stood_at_end)

@@ -128,6 +128,9 @@ class EnvironmentHost:
             resident=resident_bytes(os.getpid()),
             heavy_modules=tuple(name for name in HEAVY_MODULES if name in sys.modules),
             info_specs=tuple(info_spec_of(env) for env in self.envs),
+            continues=tuple(
+                getattr(env, "continues_after_last", False) is True for env in self.envs
+            ),
         )
 
     def pad(self, spec: EnvironmentSpec) -> None:
