@@ -305,9 +305,10 @@ def _time_step_specs_of(env: Any) -> TimeStep:
 
 def _own_spec(env: Any, part: str, spec: Any, default: ArraySpec) -> NestedSpec:
     """Returns the spec of a part that is not the default, if there is one."""
-    found = _specs(part, spec)
+    found = default if spec is None else _specs(part, spec)
     if _is_scalar(found) and found == default and hasattr(env, f"{part}_spec"):
-        return _specs(part, getattr(env, f"{part}_spec")())
+        own = getattr(env, f"{part}_spec")()
+        return default if own is None else _specs(part, own)  # None is a bandit's
     return found
 
 
