@@ -71,7 +71,7 @@ def _with_widths(time_step: Any, spec: Any) -> Any:
 
 
 def leave_unseen(env: Any) -> None:
-    """Lets an environment and its wrappers be, because somebody else looks at them.
+    """Marks an environment and its wrappers as looked at: the caller checks them.
 
     Example:
         >>> from envkit.testing import CountingEnv

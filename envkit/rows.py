@@ -699,7 +699,7 @@ class MaskedRows(abc.ABC):
         return leaves
 
     def _checked(self, result: Any, method: str) -> TimeStep:
-        """Refuses what is no time step: nothing, an array, and Gymnasium's tuples.
+        """Refuses anything but a time step: `None`, arrays, Gymnasium's tuples.
 
         No more than that: the time steps of other libraries will do, and a method that
         `unittest.mock` has replaced may return what it likes, as in TF-Agents' tests.

@@ -434,7 +434,7 @@ class _BatchOfOne(BatchedPyEnvironment):
     """
 
     _kept: TimeStep | None = None
-    # The environment is looked at by itself.
+    # The environment checks its own first time steps.
     _calls_to_look_at = ()
 
     def __init__(self, env: PyEnvironment) -> None:
