@@ -115,6 +115,11 @@ class AsyncEnvironment(Specified):
     def num_envs(self) -> int:
         """How many rows there are."""
 
+    @property
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+        return False
+
     @abc.abstractmethod
     def reset_async(
         self,

@@ -14,12 +14,19 @@ from envkit import nest
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, SpecError
+from envkit.first_look import leave_unseen
 from envkit.provenance import recipe_of, recipe_of_rows
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.rows import hand_options
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
-from envkit.specs.batching import as_specs, common_spec, masks_of, stacked_infos
+from envkit.specs.batching import (
+    as_specs,
+    common_spec,
+    masks_of,
+    mixed_continues,
+    stacked_infos,
+)
 from envkit.specs.environment_spec import (
     EnvironmentSpec,
     common_info_spec,
@@ -65,6 +72,9 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     """
 
     _takes_turns = True
+    # It looks at what its environments return, and names them.
+    _unseen = ()
+    _calls_to_look_at: tuple[str, ...] = ("reset", "step")
 
     def __init__(
         self,
@@ -87,6 +97,9 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         """
         super().__init__()
         self._envs = _checked(envs)
+        if self._calls_to_look_at:
+            for env in self._envs:
+                leave_unseen(env)
         self._specs = as_specs(specs)
         own = [EnvironmentSpec.of(env) for env in self._envs]
         names = [type(env).__name__ for env in self._envs]
@@ -109,6 +122,7 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         self._repeats_last = any(
             getattr(env, "repeats_last", False) is True for env in self._envs
         )
+        self._continues = _continue_after_last(self._envs)
         self.autoreset = AutoReset.of(autoreset)
         self._calls = RowCalls(self._envs, multithreading=multithreading)
         self._closed = False
@@ -127,6 +141,11 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
     def repeats_last(self) -> bool:
         """Whether a `LAST` may be followed by another one in some row."""
         return self._repeats_last
+
+    @property
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action, in every row."""
+        return self._continues
 
     def _padding_rows(self) -> Array | None:
         if not self._repeats_last:
@@ -313,6 +332,8 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         """Returns for each row whether its next step begins an episode."""
         # Hot: called once per batch step.
         step_types = self.current_time_step().step_type.tolist()
+        if self._continues:
+            return [False for _ in step_types]
         ended = [step_type == _LAST for step_type in step_types]
         if not self._repeats_last or True not in ended:
             return ended
@@ -325,7 +346,10 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
         self, call: str, function: Callable[[PyEnvironment, int], TimeStep]
     ) -> TimeStep:
         try:
-            return self._stacked(self._for_each(call, function))
+            time_steps = self._for_each(call, function)
+            if call in self._calls_to_look_at:
+                self._look_at(call, time_steps)
+            return self._stacked(time_steps)
         except BaseException:
             # The others have moved, and the next step has to know how far.
             with contextlib.suppress(SpecError, ValueError):
@@ -370,6 +394,14 @@ class BatchedPyEnvironment(SpecKeeper, PyEnvironment):
             np.stack(column) if place.dtype.hasobject else np.array(column, place.dtype)
             for column, place in zip(zip(*rows, strict=True), places, strict=True)
         ]
+
+    def _look_at(self, call: str, time_steps: list[TimeStep]) -> None:
+        """Looks at everything that environments have returned, once for each call."""
+        for row, time_step in enumerate(time_steps):
+            self._explain_misfit(row, time_step)
+        self._calls_to_look_at = tuple(
+            other for other in self._calls_to_look_at if other != call
+        )
 
     def _explain_misfit(self, row: int, time_step: TimeStep) -> None:
         kind = type(self._envs[row]).__name__
@@ -453,6 +485,14 @@ def _checked(envs: Any) -> list[PyEnvironment]:
     return list(envs)
 
 
+def _continue_after_last(envs: Sequence[Any]) -> bool:
+    """Returns whether environments continue after a `LAST`, as either all or none."""
+    said = [getattr(env, "continues_after_last", False) is True for env in envs]
+    if any(said) and not all(said):
+        raise ValueError(mixed_continues(said, [type(env).__name__ for env in envs]))
+    return said[0]
+
+
 def unstack_actions(batched_actions: NestedArray) -> list[NestedArray]:
     """Takes a batch of actions apart: one nest for each row.
 
@@ -492,6 +532,9 @@ class PaddedRows(SpecKeeper, PyEnvironmentBaseWrapper):
         >>> observation["observation"].shape, observation["mask"].sum(axis=1)
         ((5, 5), array([5, 5, 5, 0, 0]))
     """
+
+    # The batch looks at what it returns.
+    _unseen = ()
 
     def __init__(self, env: Any, spec: EnvironmentSpec) -> None:
         """Wraps an environment; `spec` is what `common_spec` made of all in "pad"."""

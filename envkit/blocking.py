@@ -57,6 +57,9 @@ class Blocking(PyEnvironment):
 
     _takes_turns = _closes_at_once = True
 
+    # Rows that are resetting show fillers, and workers look at what the others show.
+    _unseen = ()
+
     def __init__(
         self,
         env: AsyncEnvironment,
@@ -81,6 +84,7 @@ class Blocking(PyEnvironment):
             )
         super().__init__()
         self._env = env
+        self._continues = getattr(env, "continues_after_last", False) is True
         self._timeout = timeout
         self._now = now
         self._waits = bool(wait)
@@ -123,6 +127,11 @@ class Blocking(PyEnvironment):
     def repeats_last(self) -> bool:
         """True if rows that are resetting show a `LAST` again: if no call waits."""
         return not self._waits
+
+    @property
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+        return self._continues
 
     def _padding_rows(self) -> Array | None:
         return None if self._waits else self.resetting
@@ -314,7 +323,8 @@ class Blocking(PyEnvironment):
         moving = ~(self._owing | self._to_reset)
         if moving.any():
             # These begin an episode, whatever their action.
-            self._beginning |= moving & (self._columns[0] == StepType.LAST)
+            if not self._continues:
+                self._beginning |= moving & (self._columns[0] == StepType.LAST)
             if not moving.all():
                 action = self._action.map(lambda leaf: as_array(leaf)[moving], action)
             self._ask(moving, lambda rows: self._env.send(action, rows))

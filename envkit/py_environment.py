@@ -18,6 +18,7 @@ import numpy as np
 from envkit import provenance
 from envkit.direct_row import DirectRow
 from envkit.errors import CallOrderError
+from envkit.first_look import look_at, looking
 from envkit.provenance import MadeBy, check_made_by, made_by
 from envkit.rows import STEPS, MaskedRows
 from envkit.seeding import checked_seeds, seed_per_row
@@ -194,12 +195,21 @@ class PyEnvironment(Specified, MaskedRows):
     """
 
     _overrides_should_reset: ClassVar[bool] = False
+    _overrides_step: ClassVar[bool] = False
+    # The calls whose first result has not been looked at, and whether a step has to do
+    # more than to step: look, or ask an overridden should_reset().
+    _unseen: tuple[str, ...] = ("reset", "step")
+    _looks_closely: bool = True
     # Whether calls of other threads wait until one is through.
     _takes_turns: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._overrides_should_reset = cls.should_reset is not PyEnvironment.should_reset
+        cls._overrides_step = cls.step is not PyEnvironment.step
+        cls._looks_closely = bool(cls._unseen) or cls._overrides_should_reset
+        if "reset" in vars(cls) and not cls._takes_turns:
+            cls.reset = looking(vars(cls)["reset"])  # type: ignore[method-assign]  # it does the same
         if cls._takes_turns:
             from envkit.threads import in_turn
 
@@ -244,6 +254,39 @@ class PyEnvironment(Specified, MaskedRows):
 
         Then the environment alone knows which step begins the next episode. Only
         wrappers that give all episodes the same length do so.
+        """
+        return False
+
+    @property
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action: no `FIRST` follows it.
+
+        So it is where each step is an episode of its own, as with contextual bandits:
+        the observation of a `LAST` is what the next action is for. Only `reset` begins
+        anew, and all orders of `autoreset` are the same.
+
+        Example:
+            >>> import numpy as np
+            >>> from envkit import ArraySpec, BoundedArraySpec, restart, termination
+            >>> class Guess(PyEnvironment):
+            ...     continues_after_last = True
+            ...     def observation_spec(self):
+            ...         return ArraySpec((), np.int32)
+            ...     def action_spec(self):
+            ...         return BoundedArraySpec((), np.int32, 0, 9)
+            ...     def _reset(self):
+            ...         self._asked = np.array(3, np.int32)
+            ...         return restart(self._asked)
+            ...     def _step(self, action):
+            ...         reward = float(action == self._asked)
+            ...         self._asked = (self._asked + 1) % np.array(10, np.int32)
+            ...         return termination(np.array(self._asked), reward)
+            >>> env = Guess()
+            >>> time_step = env.reset()
+            >>> for _ in range(3):
+            ...     time_step = env.step(time_step.observation)
+            >>> float(time_step.reward), int(time_step.step_type)
+            (1.0, 2)
         """
         return False
 
@@ -311,6 +354,8 @@ class PyEnvironment(Specified, MaskedRows):
             time_step = self._reset()
         if time_step.__class__ is not TimeStep:
             self._checked(time_step, "_reset")
+        if self._unseen and "reset" in self._unseen:
+            look_at(self, time_step, "_reset")
         self._current_time_step = time_step
         return time_step
 
@@ -340,7 +385,7 @@ class PyEnvironment(Specified, MaskedRows):
         if mask is not None:
             return self.step_rows(action, self._as_mask(mask, "step", STEPS))
         time_step = self._current_time_step
-        if time_step is None or self._handle_auto_reset or self._overrides_should_reset:
+        if time_step is None or self._handle_auto_reset or self._looks_closely:
             return self._step_or_reset(time_step, action)
         time_step = self._step(action)
         if time_step.__class__ is not TimeStep:
@@ -350,7 +395,11 @@ class PyEnvironment(Specified, MaskedRows):
 
     def should_reset(self, current_time_step: TimeStep) -> bool:
         """Returns True if the next `step` is to be a `reset` of everything."""
-        return self._handle_auto_reset and bool(np.all(current_time_step.is_last()))
+        return (
+            self._handle_auto_reset
+            and bool(np.all(current_time_step.is_last()))
+            and not self.continues_after_last
+        )
 
     def _step_or_reset(
         self, time_step: TimeStep | None, action: NestedArray
@@ -359,16 +408,18 @@ class PyEnvironment(Specified, MaskedRows):
             return self.reset()
         # Hot: nearly every step of a single environment ends here, for the functions
         # that make time steps share one constant, and comparing arrays is not cheap.
-        if time_step.step_type is not _MID or self._overrides_should_reset:
+        if time_step.step_type is not _MID or self._looks_closely:
             if self.should_reset(time_step):
                 return self.reset()
-            if self._handle_auto_reset and self.batched:
+            if self._resets_itself() and self.batched:
                 ended = np.asarray(time_step.step_type) == _LAST
                 if ended.any():
                     return self._step_and_reset(action, ended)
         stepped = self._step(action)
         if stepped.__class__ is not TimeStep:
             self._checked(stepped, "_step")
+        if self._looks_closely and "step" in self._unseen:
+            look_at(self, stepped, "_step")
         self._current_time_step = stepped
         return stepped
 

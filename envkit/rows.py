@@ -14,6 +14,7 @@ import numpy as np
 from envkit import nest
 from envkit.direct_row import CurrentTimeStep, DirectRow
 from envkit.errors import CallOrderError, SpecError
+from envkit.first_look import look_at
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import as_array
 from envkit.specs.validation import check_fits, describe
@@ -51,6 +52,8 @@ class MaskedRows(abc.ABC):
     _current_time_step: TimeStep | None = CurrentTimeStep()  # type: ignore[assignment]  # what is read of it
     # What steps the environment at the moment instead of `step`, if something does.
     _direct: DirectRow | None = None
+    # The calls whose first result has not been looked at.
+    _unseen: tuple[str, ...] = ()
     _handle_auto_reset: bool = False
     _merge_structure: nest.Structure | None = None
     # The order of a batch, and whether its rows move as under NEXT_STEP for now.
@@ -145,6 +148,11 @@ class MaskedRows(abc.ABC):
             else:  # What the batch shows is where it stands: nothing has begun beside.
                 self._plainly(change)
 
+    @property
+    @abc.abstractmethod
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+
     @abc.abstractmethod
     def reset(
         self,
@@ -231,6 +239,10 @@ class MaskedRows(abc.ABC):
         """Refuses a mask as long as the rows outside of it stand nowhere."""
         if self._current_time_step is None:
             self._refuse_mask()
+
+    def _resets_itself(self) -> bool:
+        """Returns True if the base class begins an episode after a `LAST`."""
+        return self._handle_auto_reset and not self.continues_after_last
 
     def _refuse_mask(self) -> None:
         raise CallOrderError(
@@ -374,13 +386,16 @@ class MaskedRows(abc.ABC):
                 "reset(): the rows that are to stay have no time step yet. Call "
                 "reset() first."
             )
-        if self._handle_auto_reset:
+        if self._resets_itself():
             over = stepping & (np.asarray(current.step_type) == _LAST)
             stepping, beginning = stepping & ~over, beginning | over
         if not stepping.any():
             return self.reset(beginning) if beginning.any() else current
-        self._current_time_step = self._moved(action, stepping, beginning, current)
-        return self._current_time_step
+        moved = self._moved(action, stepping, beginning, current)
+        if "step" in self._unseen:
+            look_at(self, moved, "_step" if stepping.all() else "_step_rows")
+        self._current_time_step = moved
+        return moved
 
     # The order of episodes. Rows always move as under NEXT_STEP; what another order
     # does besides is done around that, in the outermost wrapper.
@@ -439,7 +454,11 @@ class MaskedRows(abc.ABC):
     def _is_in_other_order(self) -> bool:
         """Returns True if rows move in another order than `NEXT_STEP` in this call."""
         keeper = self._keeper
-        return not keeper._moves_plainly and keeper.autoreset is not _NEXT_STEP
+        return (
+            not keeper._moves_plainly
+            and keeper.autoreset is not _NEXT_STEP
+            and not self.continues_after_last
+        )
 
     def _moves_in_other_order(self) -> bool:
         """Does the same, and forgets what was kept of the last step."""
@@ -451,7 +470,9 @@ class MaskedRows(abc.ABC):
             for name in self._told_of_last:
                 self.__dict__.pop(name, None)
             self._told_of_last = ()
-        return keeper.autoreset is not _NEXT_STEP
+        if keeper.autoreset is _NEXT_STEP:
+            return False
+        return not self.continues_after_last
 
     def _move_plainly(self, plainly: bool) -> None:
         """Lets the rows move as under `NEXT_STEP`, or again as the order says."""
@@ -678,13 +699,17 @@ class MaskedRows(abc.ABC):
         return leaves
 
     def _checked(self, result: Any, method: str) -> TimeStep:
-        """Refuses what people return by mistake: nothing, and Gymnasium's tuples.
+        """Refuses anything but a time step: `None`, arrays, Gymnasium's tuples.
 
-        No more than that: the time steps of other libraries will do, and a stand-in in
-        a test may return what it likes. `check_environment` looks closer.
+        No more than that: the time steps of other libraries will do, and a method that
+        `unittest.mock` has replaced may return what it likes, as in TF-Agents' tests.
+        `look_at` and `check_environment` look closer.
         """
-        is_tuple = isinstance(result, tuple) and not hasattr(result, "step_type")
-        if result is not None and not is_tuple:
+        is_stand_in = hasattr(getattr(self, method), "mock_calls") or (
+            # A wrapper hands on what such a method has returned.
+            "_env" in vars(self) and not isinstance(result, tuple)
+        )
+        if hasattr(result, "step_type") or (is_stand_in and result is not None):
             time_step: TimeStep = result
             return time_step
         hint = (

@@ -313,6 +313,8 @@ def _checked(env: Any) -> Any:
             "is a batch, whose rows begin their episodes one by one. Let each row have "
             "another environment that stands by, before they become a batch"
         )
+    elif getattr(env, "continues_after_last", False) is True:
+        why = "continues after a LAST, so that it is never reset"
     elif getattr(env, "repeats_last", False) is True:
         why = "decides itself which step begins an episode. Wrap what is inside of it"
     elif getattr(env, "realtime", False) is True:

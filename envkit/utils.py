@@ -11,6 +11,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import SpecError
+from envkit.first_look import leave_unseen
 from envkit.legal_actions import RandomActions
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe, explain
@@ -75,6 +76,7 @@ def validate_py_environment(
         int(batch_size) if batched else None,
         environment,
     )
+    leave_unseen(environment)
     time_step = environment.reset()
     _check(time_step, spec, outer_dims, environment, "reset()")
     played = 0

@@ -45,6 +45,7 @@ FLOORS: dict[int, set[str]] = {
         "async_environment",
         "blocking",
         "direct_row",
+        "first_look",
         "rows",
         "provenance",
         "py_environment",

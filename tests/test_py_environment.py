@@ -650,11 +650,15 @@ def test_a_step_never_broadcasts_into_rows_that_were_reset():
     class Scalar(Rows):
         def _step(self, action):
             time_step = super()._step(action)
+            if not self.breaks:
+                return time_step
             return time_step._replace(reward=np.array(1.0, np.float32))
 
     env = Scalar()
+    env.breaks = False
     env.reset()
     env.step([0, 1, 0, 0])
+    env.breaks = True
     expected = (
         "Scalar._step() returned a time step that does not fit its spec at reward.\n\n"
         "  expected   ArraySpec(shape=(4,), dtype=float32, name='reward')\n"

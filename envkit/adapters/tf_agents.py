@@ -105,6 +105,30 @@ def from_tf_agents(env: Any) -> PyEnvironment:
     return TFAgentsWrapper(env)
 
 
+# TF-Agents' wrappers that begin the next episode themselves.
+_BEGIN = {"FixedLength", "HistoryWrapper", "PerformanceProfiler", "TimeLimit"}
+
+
+def _continues(env: Any) -> bool:
+    """Returns whether the step after a `LAST` takes its action: in TF-Agents' bandits.
+
+    So it is for what is derived from their `BanditPyEnvironment`, as long as nothing
+    around it begins episodes, and for what says so itself.
+    """
+    if getattr(env, "continues_after_last", False) is True:
+        return True
+    kinds = {kind.__name__ for kind in type(env).__mro__}
+    if getattr(env, "_handle_auto_reset", False) is True or kinds & _BEGIN:
+        return False
+    if "BanditPyEnvironment" in kinds:
+        return True
+    envs = getattr(env, "envs", None)
+    if isinstance(envs, list | tuple) and envs:
+        return all(map(_continues, envs))
+    inside = getattr(type(env), "wrapped_env", None)
+    return callable(inside) and _continues(inside(env))
+
+
 def _is_of_tf_agents(env: Any) -> bool:
     """Returns whether an environment is of TF-Agents' classes, without loading them."""
     return any(
@@ -154,6 +178,9 @@ class TFAgentsWrapper(ForeignEnvironment):
 
     The state is that of the environment's own `get_state`. Public attributes that the
     wrapper does not have are those of the environment.
+
+    TF-Agents' bandits answer every step with a `LAST`, and the next step is one, too:
+    `continues_after_last` is true for them.
     """
 
     def __init__(self, env: Any) -> None:
@@ -163,6 +190,7 @@ class TFAgentsWrapper(ForeignEnvironment):
             env: The environment.
         """
         self._foreign = env
+        self._continues = _continues(env)
         self._name = type(env).__name__
         self._batch_size = env.batch_size if getattr(env, "batched", False) else None
         # Because only a batch itself can begin an episode in some of its rows.
@@ -185,6 +213,11 @@ class TFAgentsWrapper(ForeignEnvironment):
             leaf=array_leaf,
             subject=f"{self._name} was given an action that",
         )
+
+    @property
+    def continues_after_last(self) -> bool:
+        """True for bandits: the step after a `LAST` takes its action."""
+        return self._continues
 
     def wrapped_env(self) -> Any:
         """Returns the environment that was written for TF-Agents."""
@@ -224,7 +257,7 @@ class TFAgentsWrapper(ForeignEnvironment):
         if self._closed:
             self._check_open("step")
         time_step = self._repacked(self._foreign.step(self._to_action(action)), "step")
-        if self.batched:
+        if self.batched and not self._continues:
             _check_rows_begin(self._name, self._current_time_step, time_step)
         return time_step
 
@@ -273,9 +306,10 @@ def _time_step_specs_of(env: Any) -> TimeStep:
 
 def _own_spec(env: Any, part: str, spec: Any, default: ArraySpec) -> NestedSpec:
     """Returns the spec of a part that is not the default, if there is one."""
-    found = _specs(part, spec)
+    found = default if spec is None else _specs(part, spec)
     if _is_scalar(found) and found == default and hasattr(env, f"{part}_spec"):
-        return _specs(part, getattr(env, f"{part}_spec")())
+        own = getattr(env, f"{part}_spec")()
+        return default if own is None else _specs(part, own)  # None is a bandit's
     return found
 
 
@@ -326,7 +360,8 @@ class _PyAdapter:
     def __init__(self, env: PyEnvironment) -> None:
         # Because TF-Agents' base class begins an episode when the one before has ended
         # in all rows, and a batch begins them itself, row by row.
-        super().__init__(handle_auto_reset=not env.batched)  # type: ignore[call-arg]  # TF-Agents' class comes next
+        begins = not (env.batched or env.continues_after_last)
+        super().__init__(handle_auto_reset=begins)  # type: ignore[call-arg]  # TF-Agents' class comes next
         self._env = env
         self._name = type(env).__name__
         ours = env.time_step_spec()
@@ -407,7 +442,7 @@ class _PyAdapter:
     def _step(self, action: NestedArray) -> Any:
         # Hot: called once per step.
         time_step = self._repack(self._env.step(action))
-        if self._env.batched:
+        if self._env.batched and not self._env.continues_after_last:
             _check_rows_begin(self._name, self._current_time_step, time_step)
         return time_step
 

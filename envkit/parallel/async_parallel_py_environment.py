@@ -329,8 +329,8 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
 
     def _have_ended(self, rows: Array) -> Array:
         """Returns which rows begin an episode with this step, whatever the action."""
-        begins: Array = ~self._pool.begun[rows] | self._pool.slab.ended(rows)
-        return begins
+        begins: Array = ~self._pool.begun[rows]
+        return begins if self._pool.continues else begins | self._pool.slab.ended(rows)
 
     def _check_can_step(self, rows: Array) -> None:
         pool = self._pool

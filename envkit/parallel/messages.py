@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # Both sides come from one installation, unless something on the import path differs.
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 
 
 class WorkerJob(NamedTuple):
@@ -82,6 +82,7 @@ class Hello(NamedTuple):
         resident: Its memory in bytes.
         heavy_modules: Which large packages it has loaded, such as tensorflow.
         info_specs: What each of its environments declares of its info.
+        continues: For each, whether no `FIRST` follows its `LAST`.
         host: The machine it is on, if that may be another than its pool's.
         protocol: The version of what it understands.
     """
@@ -93,6 +94,7 @@ class Hello(NamedTuple):
     heavy_modules: tuple[str, ...] = ()
     info_specs: tuple[dict[str, Any], ...] = ()
     host: str = ""
+    continues: tuple[bool, ...] = ()
     protocol: int = PROTOCOL_VERSION
 
 

@@ -472,7 +472,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
 
     def _look_at_bounds(self, action: NestedArray) -> None:
         """Looks at the first batch of actions completely, or at every one."""
-        ended = self._pool.slab.ended(self._everyone)
+        ended = self._pool.slab.ended(self._everyone) & (not self._pool.continues)
         self._actions.columns(action, ignored=ended)
         self._looks_at_bounds = self._looks_always
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.errors import SpecMismatchError, WorkerError
+from envkit.errors import ConstructorError, SpecMismatchError, WorkerError
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Event
 from envkit.parallel.events import Events
@@ -49,6 +49,7 @@ from envkit.parallel.workers import (
     Workers,
     standstill,
 )
+from envkit.specs.batching import mixed_continues
 from envkit.specs.environment_spec import common_info_spec
 from envkit.text import listed
 from envkit.types import Array, EnvConstructor
@@ -82,6 +83,7 @@ class Pool:
         env_of_row: For each row, the index of its environment.
         rows_of_env: For each environment, its rows.
         worker_of_row: For each row, the index of its worker.
+        continues: Whether no `FIRST` follows a `LAST`.
         restarts: How often each worker, or an environment in it, was replaced.
     """
 
@@ -111,6 +113,7 @@ class Pool:
                 [spec for hello in hellos for spec in hello.info_specs or [{}]]
             )
             rows = Rows(self._workers.spec, sizes, shareable(info_spec))
+            self.continues = self._continue_after_last(hellos)
             self._take(rows, backend.bind(rows.layout))
             self._recovery = self._recovery_of(rows)
             self._events = Events(
@@ -125,6 +128,14 @@ class Pool:
             in_haste = isinstance(error, KeyboardInterrupt | SystemExit)
             backend.close(_HASTY_GRACE if in_haste else _START_GRACE)
             raise
+
+    def _continue_after_last(self, hellos: Sequence[Hello]) -> bool:
+        """Returns whether environments continue after a `LAST`, as all or none do."""
+        said = [one for hello in hellos for one in hello.continues]
+        if any(said) and not all(said):
+            makers = [self._workers.maker(env) for env in range(len(said))]
+            raise ConstructorError(mixed_continues(said, makers))
+        return any(said)
 
     def _take(self, rows: Rows, slab: Slab) -> None:
         """Takes rows and their slab, and what of these is read at every step."""
@@ -422,6 +433,13 @@ class Pool:
                 f"num_envs must be {rows.layout.rows}, as many rows as there are with "
                 f"the {rows.layout.rows - self.num_rows} of the new environments, got "
                 f"{count}."
+            )
+        if any(
+            hello.continues != (self.continues,) * len(hello.specs) for hello in hellos
+        ):
+            raise SpecMismatchError(
+                "The new environments must have the same continues_after_last as those "
+                f"that the pool has, which is {self.continues}."
             )
         known = self.layout.info_spec
         declared = [spec for hello in hellos for spec in hello.info_specs or [{}]]

@@ -96,6 +96,8 @@ class PoolEnvironment:
     _noted_seed: Any
     #: What `save` was given as `extra`, in a pool that `load` has made.
     extra: Any = None
+    # Its workers look at what environments return.
+    _unseen: tuple[str, ...] = ()
     # Whether close(), in any thread, ends the calls of others.
     _closes_at_once = True
 
@@ -283,16 +285,25 @@ class PoolEnvironment:
         self._before_other_order()
         self._keep_order(order)
 
+    @property
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+        return self._pool.continues
+
     def _keep_order(self, order: AutoReset) -> None:
-        self._order_kept = self._order = order
-        self._pool.slab.autoreset = _ORDERS.index(order)
+        self._order_kept = order
+        self._move_in(order)
+
+    def _move_in(self, order: AutoReset) -> None:
+        """Lets the rows move in an order; where no `FIRST` follows, there is one."""
+        self._order = AutoReset.NEXT_STEP if self._pool.continues else order
+        self._pool.slab.autoreset = _ORDERS.index(self._order)
 
     def _move_plainly(self, plainly: bool) -> None:
         """Lets the rows move as under `NEXT_STEP`, or again as the order says."""
         self._moves_plainly = plainly
         if self._order_kept is not AutoReset.NEXT_STEP and not self._closed:
-            self._order = AutoReset.NEXT_STEP if plainly else self._order_kept
-            self._pool.slab.autoreset = _ORDERS.index(self._order)
+            self._move_in(AutoReset.NEXT_STEP if plainly else self._order_kept)
 
     def _before_other_order(self) -> None:
         """Sees to what the order that is about to change has left."""

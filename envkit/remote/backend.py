@@ -237,11 +237,14 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             known.host, known.pid = escaped(str(facts["host"])), int(facts["pid"])
             known.resume = min(self._resume, float(facts["resume"]))
             resident = int(facts["resident"])
+            # Servers before this one was told do not say it.
+            told = facts.get("continues") or [False] * len(sizes)
+            continues = tuple(one is True for one in told)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"The server has left out a part of its greeting: {error}."
             ) from error
-        if len(sizes) != known.count:
+        if len(sizes) != known.count or len(continues) != known.count:
             raise ProtocolError("The server has built another number of environments.")
         known.address = address
         known.fact = self._facts.note(str(address), known.key[0], facts)
@@ -252,6 +255,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
             resident=resident,
             info_specs=(info,) * len(sizes),
             host=known.host,
+            continues=continues,
         )
 
     def _tell_layout(self, known: _Session, layout: SlabLayout) -> None:

@@ -48,6 +48,7 @@ class PooledRunner(EnvRunner):
             specs=hello.specs * self._count,
             batch_sizes=(None,) * self._count,
             info_specs=hello.info_specs * self._count,
+            continues=hello.continues * self._count,
         )
 
     def handle(self, request: Request) -> Reply:

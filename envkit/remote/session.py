@@ -215,6 +215,7 @@ class Session:
             "specs": specs,
             "sha256": specs_hash(specs),
             "batch_sizes": list(hello.batch_sizes),
+            "continues": list(hello.continues),
             "resident": hello.resident,
             "capabilities": _capabilities(envs[0], info),
             "idle_timeout": self._options.idle_timeout,

@@ -38,6 +38,7 @@ __all__ = [
     "choices_of",
     "common_spec",
     "masks_of",
+    "mixed_continues",
     "remove_outer_dims_nest",
     "stacked_infos",
 ]
@@ -110,6 +111,22 @@ def _reduced(bound: Array, rank: int, reduce: Any) -> Array | None:
     if not bound.size:  # No row says anything, so the dtype's limit holds.
         return None
     return np.asarray(reduce(bound, axis=tuple(range(extra))))
+
+
+def mixed_continues(said: Sequence[bool], makers: Sequence[str]) -> str:
+    """Says that some environments continue after a `LAST`, and others do not.
+
+    Args:
+        said: By environment, what its `continues_after_last` is.
+        makers: Where each came from.
+    """
+    goes_on, begins = list(said).index(True), list(said).index(False)
+    return (
+        f"env {goes_on} ({makers[goes_on]}) continues after its LAST, and env {begins} "
+        f"({makers[begins]}) begins a new episode then. continues_after_last must be "
+        "the same for all environments of a batch: declare it in all of them, or make "
+        "two batches."
+    )
 
 
 def stacked_infos(infos: Sequence[Info]) -> Info | list[Info]:

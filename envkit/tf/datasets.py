@@ -189,7 +189,7 @@ class _Source:
         after = env.step(action)
         _begin_anew(env, after)
         return _Step(
-            np.asarray(before.step_type),
+            _acted_on(env, np.asarray(before.step_type)),
             np.asarray(after.step_type),
             [
                 *map(np.asarray, self._time_step.flatten(before)),
@@ -244,8 +244,20 @@ def _function_of(policy: Any) -> Callable[[TimeStep], NestedArray]:
     return action
 
 
+def _acted_on(env: TFEnvironment, before: Array) -> Array:
+    """Returns the step types on which a policy has acted.
+
+    Where no `FIRST` follows a `LAST`, that is the beginning of an episode, too.
+    """
+    if getattr(env, "continues_after_last", False) is not True:
+        return before
+    return np.where(before == _LAST, np.int32(_FIRST), before)
+
+
 def _begin_anew(env: TFEnvironment, after: TimeStep) -> None:
     """Begins episodes in the rows that have ended and would not begin one."""
+    if getattr(env, "continues_after_last", False) is True:
+        return
     order = getattr(getattr(env, "pyenv", None), "autoreset", None)
     if getattr(order, "name", "") == "DISABLED":
         ended = np.asarray(after.step_type) == _LAST

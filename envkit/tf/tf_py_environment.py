@@ -434,6 +434,8 @@ class _BatchOfOne(BatchedPyEnvironment):
     """
 
     _kept: TimeStep | None = None
+    # The environment checks its own first time steps.
+    _calls_to_look_at = ()
 
     def __init__(self, env: PyEnvironment) -> None:
         super().__init__([env], multithreading=False)
@@ -493,7 +495,12 @@ class _BatchOfOne(BatchedPyEnvironment):
         structure = self._actions.structure
         if current is None or self._closed or self._has_order:
             return self._time_step.flatten(self.step(structure.unflatten(columns)))
-        ended = current.step_type is not _MID and bool(current.step_type == _LAST)
+        # After a LAST that may be padded, the environment takes the step itself.
+        ended = (
+            current.step_type is not _MID
+            and bool(current.step_type == _LAST)
+            and not (self._repeats_last or self._continues)
+        )
         columns = self._actions.columns_of(
             columns, 1, ignored=_ENDED if ended else None
         )

@@ -227,6 +227,8 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         self._steps = tf.Variable(tf.zeros([self.batch_size], tf.int64), name="steps")
         # True where the current time step is a LAST here, but not in the environment.
         self._cut = tf.Variable(tf.zeros([self.batch_size], tf.bool), name="cut")
+        # True where the current time step is a LAST, or there is none.
+        self._over = tf.Variable(tf.ones([self.batch_size], tf.bool), name="over")
 
     def _check_order(self) -> None:
         order = AutoReset.kept_by(self._env)
@@ -256,7 +258,7 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
             variable.assign(value)
 
     def _counted(self) -> list[Any]:
-        return [self._steps, self._cut]
+        return [self._steps, self._cut, self._over]
 
     def reset_to(self, state: Any, mask: Any = None) -> TimeStep:
         """Starts episodes at given states, with the environment's own `reset_to`."""
@@ -277,16 +279,20 @@ class TFTimeLimit(TFEnvironmentBaseWrapper):
         self._steps.assign(tf.where(begun, tf.zeros_like(self._steps), self._steps))
         cut = self._cut & ~begun
         self._cut.assign(cut)
+        self._over.assign(self._over & ~begun)
         return _ended(time_step, cut)
 
     def _step(self, action: NestedArray) -> TimeStep:
         self._check_order()
         time_step = self._step_or_reset(action)
-        zero = tf.zeros_like(self._steps)
-        steps = tf.where(time_step.is_first(), zero, self._steps + 1)
-        cut = (steps >= self._duration) & time_step.is_mid()
+        # Elsewhere a FIRST is a step like any other, which has to count.
+        begun = time_step.is_first() & self._over
+        steps = tf.where(self._over, tf.zeros_like(self._steps), self._steps)
+        steps = tf.where(begun, steps, steps + 1)
+        cut = (steps >= self._duration) & ~time_step.is_last() & ~begun
         self._steps.assign(steps)
         self._cut.assign(cut)
+        self._over.assign(time_step.is_last() | cut)
         return _ended(time_step, cut)
 
     def _step_or_reset(self, action: NestedArray) -> TimeStep:

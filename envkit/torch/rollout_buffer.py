@@ -104,6 +104,7 @@ class RolloutBuffer:
         self._earned_at = _by_place(self._earned, self.steps)
         self._kept_at: list[list[torch.Tensor]] = []
         # What decides about episodes, on the processor.
+        self._continues = False
         self._acted_at = np.zeros((self.steps + 1, self.rows), np.int32)
         self._is_last = np.zeros((self.steps, self.rows), bool)
         self._is_new = np.zeros((self.steps, self.rows), bool)
@@ -137,6 +138,7 @@ class RolloutBuffer:
             The time steps that came of the actions, which share the buffer's memory.
         """
         self._check_like(env)
+        self._continues = _continues(env)
         self._is_full = self._has_acted = False
         self._finals = []
         # One learns from these tensors, also if they come in inference mode.
@@ -173,7 +175,7 @@ class RolloutBuffer:
             )
 
     def _collect_in_lockstep(self, env: TorchEnvironment, policy: Policy) -> None:
-        pyenv, order = env.pyenv, env.autoreset
+        pyenv, order = env.pyenv, _order_of(env)
         standing = env.current_time_step()
         if order is AutoReset.DISABLED:
             over = _as_numpy(standing.is_last())
@@ -203,7 +205,7 @@ class RolloutBuffer:
     def _collect_async(
         self, env: TorchEnvironment, policy: Policy, count: int | None
     ) -> None:
-        pyenv, order = env.pyenv, env.autoreset
+        pyenv, order = env.pyenv, _order_of(env)
         half = -(-self.rows // 2)
         at_a_time = half if count is None else checked_size("count", count)
         everyone = np.arange(self.rows)
@@ -257,7 +259,7 @@ class RolloutBuffer:
             return
         else:
             arrays = None
-        if arrays is not None and env.autoreset is AutoReset.DISABLED:
+        if arrays is not None and _order_of(env) is AutoReset.DISABLED:
             over = (np.asarray(arrays.step_type) == _LAST).nonzero()[0]
             if over.size:
                 env.reset_async(over)
@@ -497,7 +499,9 @@ class RolloutBuffer:
                 "Call collect(env, policy) first."
             )
         is_last = torch.from_numpy(self._is_last.copy()).to(self.device)
-        valid = (self._acted_at[:-1] != _LAST) & self._is_new
+        valid = self._is_new
+        if not self._continues:  # Else the step after a LAST takes its action.
+            valid = (self._acted_at[:-1] != _LAST) & valid
         plain = Transitions(
             observation=self._observation(slice(None, -1)),
             action=self._action.unflatten(self._actions),
@@ -632,6 +636,16 @@ def _kind_of(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
 def _as_numpy(tensor: torch.Tensor) -> Array:
     array: Array = tensor.cpu().numpy()
     return array
+
+
+def _continues(env: TorchEnvironment) -> bool:
+    """Returns whether the step after a `LAST` takes its action."""
+    return getattr(env.pyenv, "continues_after_last", False) is True
+
+
+def _order_of(env: TorchEnvironment) -> AutoReset:
+    """Returns the order of episodes; there is one where no `FIRST` follows a `LAST`."""
+    return AutoReset.NEXT_STEP if _continues(env) else env.autoreset
 
 
 def _is_new(pyenv: Any) -> Array:

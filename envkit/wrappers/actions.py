@@ -355,6 +355,8 @@ class ActionWrapper(PyEnvironmentBaseWrapper):
     def _ignored(self) -> Array:
         """Returns in which rows the action is not used."""
         ended = np.asarray(self.current_time_step().step_type) == _LAST
+        if self.continues_after_last:
+            ended = np.zeros_like(ended)
         if self._stepping is not None:
             ended = ended | ~self._stepping
         return np.asarray(ended)

@@ -19,7 +19,7 @@ from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.history import FrameStack
-from envkit.wrappers.limits import info_at_limit
+from envkit.wrappers.limits import info_at_limit, stands_at_last
 from envkit.wrappers.observations import place
 from envkit.wrappers.pictures import LARGEST_SIZE, grayscale, resize
 from envkit.wrappers.randomness import Branch, branched, wrapper_streams
@@ -873,6 +873,7 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
 
     def _move(self, action: NestedArray, stepping: Array, beginning: Array) -> TimeStep:
         touched = stepping | beginning
+        may_begin = beginning | stands_at_last(self)
         goes_on = self._has_lost & ~self._has_ended
         games = (beginning & ~goes_on) | (stepping & self._has_ended)
         # A reset right after the loss of a life begins the next one: it takes another
@@ -882,9 +883,11 @@ class AtariTimeLimit(PyEnvironmentBaseWrapper):
             move(self._env, action, self._no_rows, twice)
         time_step = move(self._env, action, stepping & ~games, beginning | games)
         step_type = np.asarray(time_step.step_type)
-        steps = np.where(games, 0, self._steps + (step_type != _FIRST))
+        # Elsewhere a FIRST is a step like any other, which has to count.
+        begun = may_begin & (step_type == _FIRST)
+        steps = np.where(games, 0, self._steps + ~begun)
         is_last = step_type == _LAST
-        cut = (steps >= self._duration) & (step_type != _FIRST)
+        cut = (steps >= self._duration) & ~begun
         over = np.asarray(self._env.game_over)
         self._steps = np.where(touched, steps, self._steps)
         self._has_ended = np.where(touched, (is_last & over) | cut, self._has_ended)

@@ -178,6 +178,11 @@ class PyEnvironmentBaseWrapper(PyEnvironment):
         """Whether a `LAST` may be followed by another one, which only pads."""
         return _says(self._env, "repeats_last")
 
+    @property
+    def continues_after_last(self) -> bool:
+        """Whether the step after a `LAST` takes its action: no `FIRST` follows it."""
+        return _says(self._env, "continues_after_last")
+
     def _is_at_once(self) -> bool:
         """True if rows begin now, in the step that ended the episodes before."""
         return self._dims != () and self._keeper._begins_at_once

@@ -13,6 +13,7 @@ import numpy as np
 from envkit import nest
 from envkit.actions import ACCEPTED_KINDS
 from envkit.errors import SpecError
+from envkit.first_look import leave_unseen
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import check_fits, describe, flatten_as
@@ -90,6 +91,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
             handle_auto_reset: As with every wrapper.
         """
         super().__init__(env, handle_auto_reset)
+        leave_unseen(self)  # Here everything is looked at.
         self._name = type(env).__name__
         self._spec = EnvironmentSpec.of(env)
         self._actions = ActionCheck(self._spec.action, self._dims, self._name)
@@ -125,8 +127,14 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
         time_step = self._env.reset(mask)
         return self._look("reset(mask)", time_step, mask, self._none, ~mask)
 
+    def _ended(self) -> Array:
+        """Returns in which rows a step begins an episode and ignores its action."""
+        if self.continues_after_last:
+            return self._none
+        return np.asarray(self._book.step_types == _LAST)
+
     def _step(self, action: NestedArray) -> TimeStep:
-        ended = self._book.step_types == _LAST
+        ended = self._ended()
         copies = self._before(action, ended)
         time_step = self._env.step(action)
         self._after(action, copies)
@@ -137,7 +145,7 @@ class PassiveChecker(PyEnvironmentBaseWrapper):
     def _step_rows(
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
-        ended = self._book.step_types == _LAST
+        ended = self._ended()
         copies = self._before(action, ended | ~stepping)
         time_step = self._env.step_rows(action, stepping, beginning)
         self._after(action, copies)
@@ -572,6 +580,7 @@ class TimeStepCheck:
         self._dims = dims
         self._name = name
         self._repeats_last = getattr(env, "repeats_last", False) is True
+        self._continues = getattr(env, "continues_after_last", False) is True
         self._of_part = {
             part: [
                 index
@@ -651,7 +660,7 @@ class TimeStepCheck:
         for row in _rows_of(begins & (now != _FIRST)):
             got = name_of(now.reshape(-1)[row])
             return _error(not_first(source, got, self._in(row), f" {book.since()}"))
-        ended = steps & (before == _LAST)
+        ended = steps & (before == _LAST) & (not self._continues)
         repeated = (now == _LAST) & self._repeats_last
         for row in _rows_of(ended & (now != _FIRST) & ~repeated):
             got = name_of(now.reshape(-1)[row])

@@ -15,6 +15,7 @@ from envkit.types import Array
 __all__ = [
     "AUTO_RESET",
     "CHANGED_ACTION",
+    "CONTINUES",
     "OVERWRITTEN",
     "Finding",
     "after_last",
@@ -34,6 +35,11 @@ _NAMES = {0: "FIRST", 1: "MID", 2: "LAST"}
 _FEW = 4
 
 AUTO_RESET = "Pass handle_auto_reset=True to PyEnvironment.__init__, and it will."
+# That for an environment that answers every step with LAST.
+CONTINUES = (
+    "If each step is an episode of its own, as with bandits, declare it in the class: "
+    "continues_after_last = True."
+)
 # The advice for `unchanged_actions` and `kept_results`.
 CHANGED_ACTION = (
     "The action belongs to the caller, who may store it. Copy it before changing it: "

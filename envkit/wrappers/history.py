@@ -543,6 +543,9 @@ class HistoryWrapper(Remembering):
 
     _shown = ("history_length", "include_actions", "tile_first_step_obs")
 
+    # It shows the caller's actions, which may be out of bounds.
+    _unseen = ()
+
     def __init__(
         self,
         env: Any,

@@ -20,7 +20,13 @@ from envkit.types import Array, NestedArray
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
 from envkit.wrappers.rows import where_rows
 
-__all__ = ["EpisodeLimit", "FixedLength", "TimeLimit", "info_at_limit"]
+__all__ = [
+    "EpisodeLimit",
+    "FixedLength",
+    "TimeLimit",
+    "info_at_limit",
+    "stands_at_last",
+]
 
 
 _FIRST, _MID, _LAST = StepType.FIRST, StepType.MID, StepType.LAST
@@ -33,7 +39,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     a `LAST` and keeps its discount, so that what would have come can still be
     estimated. Each row counts for itself. An environment that ends an episode earlier
     does so. Where it pads its episodes, as with `FixedLength`, the padding is left
-    alone.
+    alone. A `FIRST` where no episode has ended counts as a step.
 
     The environment does not know that an episode was cut, so the wrapper begins the
     next one with the next step. A batch has to be able to reset single rows for that,
@@ -101,6 +107,7 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         # When the episode of each row began.
         self._began: Any = np.full(self._dims, now() if seconds is not None else 0.0)
         self._check_resets_rows()
+        self._continues = self.continues_after_last
         self._steps = np.zeros(self._dims, np.int64)
         # Where the current time step is a LAST only here. Of a single environment it
         # is a Python bool, as its steps are a Python int.
@@ -131,9 +138,10 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         if not self._dims:
             return self._step_single(action)
         cut = self._cut
+        begins = cut | stands_at_last(self)
         if not cut.any():
-            return self._see(self._env.step(action), None)
-        return self._see(self._env.step_rows(action, ~cut, cut), None)
+            return self._count_rows(self._env.step(action), None, begins)
+        return self._count_rows(self._env.step_rows(action, ~cut, cut), None, begins)
 
     def _step_single(self, action: NestedArray) -> TimeStep:
         if self._cut:
@@ -143,19 +151,25 @@ class TimeLimit(PyEnvironmentBaseWrapper):
     def _count(self, time_step: TimeStep) -> TimeStep:
         """Counts a step of a single environment, and ends the episode at the limit."""
         self._steps += 1
-        is_mid = time_step.step_type is _MID or time_step.step_type == _MID
-        if not is_mid and time_step.step_type == _FIRST:
-            self._begin()
-            return time_step
+        step_type = time_step.step_type
+        is_amid = step_type is _MID or step_type == _MID
+        if not is_amid and step_type == _FIRST:
+            if stands_at_last(self):
+                self._begin()
+                return time_step
+            # Nothing has ended: it is a step of the episode, however it is called.
+            is_amid = True
         limited = self._steps >= self._duration or (
             self._seconds is not None and self._now() - self._began >= self._seconds
         )
-        if is_mid and not limited:
+        if is_amid and not limited:
             return time_step
         self._limited = limited
-        if is_mid:
+        if is_amid:
             self._cut = True
             return time_step._replace(step_type=_LAST)
+        if self._continues:
+            self._begin_next()
         return time_step
 
     def _direct_row(self) -> DirectRow | None:
@@ -183,8 +197,11 @@ class TimeLimit(PyEnvironmentBaseWrapper):
 
     def _begin(self) -> None:
         """Begins to count for a single environment."""
-        self._steps = 0
         self._limited = False
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        self._steps = 0
         if self._seconds is not None:
             self._began = self._now()
 
@@ -192,25 +209,43 @@ class TimeLimit(PyEnvironmentBaseWrapper):
         self, action: NestedArray, stepping: Array, beginning: Array
     ) -> TimeStep:
         cut = self._cut & stepping
+        begins = beginning | cut | stands_at_last(self)
         time_step = self._env.step_rows(action, stepping & ~cut, beginning | cut)
-        return self._see(time_step, stepping | beginning)
+        return self._count_rows(time_step, stepping | beginning, begins)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
-        if not self._dims:  # It has been reset.
+        # All of these rows have been reset.
+        if not self._dims:
             self._begin()
             self._cut = False
             return time_step
+        return self._count_rows(time_step, rows, np.ones(self._dims, bool))
+
+    def _count_rows(
+        self, time_step: TimeStep, rows: Array | None, begins: Array
+    ) -> TimeStep:
+        """Counts a step of some rows, or of all, and ends episodes at the limit.
+
+        A `FIRST` begins an episode where `begins` is true. Elsewhere it is a step like
+        any other: an environment that answers `FIRST` for ever has to be ended, too.
+        """
         step_type = time_step.step_type
-        steps = np.where(step_type == _FIRST, 0, self._steps + 1)
+        begun = begins & (step_type == _FIRST)
+        steps = np.where(begun, 0, self._steps + 1)
         over = steps >= self._duration
         if self._seconds is not None:
-            over |= self._is_out_of_time(step_type == _FIRST, rows)
-        cut = over & (step_type == _MID)
-        limited = over & (step_type != _FIRST)
+            over |= self._is_out_of_time(begun, rows)
+        limited = over & ~begun
+        cut = limited & (step_type != _LAST)
         if rows is not None:
             steps = np.where(rows, steps, self._steps)
             cut = np.where(rows, cut, self._cut)
             limited = np.where(rows, limited, self._limited)
+        if self._continues:  # The next step is the first of another episode.
+            over = step_type == _LAST
+            steps = np.where(over, 0, steps)
+            if self._seconds is not None:
+                self._began = np.where(over, self._now(), self._began)
         self._steps, self._cut, self._limited = steps, cut, limited
         if not cut.any():
             return time_step
@@ -311,6 +346,11 @@ class FixedLength(PyEnvironmentBaseWrapper):
         """True: repetitions of a `LAST` pad short episodes."""
         return True
 
+    @property
+    def continues_after_last(self) -> bool:
+        """False: the wrapper begins every episode itself."""
+        return False
+
     def get_info(self) -> Any:
         """Returns the environment's info, and how an episode that was cut has ended."""
         return info_at_limit(
@@ -331,7 +371,8 @@ class FixedLength(PyEnvironmentBaseWrapper):
         if self._dims:
             return self._move(action, ~over, over & ~pads, pads)
         if not over:
-            return self._see(self._env.step(action), None)
+            # Nothing has ended, so that a FIRST is a step like any other.
+            return self._count(self._env.step(action), None, over)
         if not pads:
             return self._reset()
         self._steps = self._steps + 1
@@ -349,9 +390,9 @@ class FixedLength(PyEnvironmentBaseWrapper):
     ) -> TimeStep:
         """Moves rows of a batch, and pads those that wait for the others."""
         if stepping.all():
-            return self._see(self._env.step(action), None)
+            return self._count(self._env.step(action), None, beginning)
         moved = self._env.step_rows(action, stepping, beginning)
-        time_step = self._see(moved, stepping | beginning)
+        time_step = self._count(moved, stepping | beginning, beginning)
         if not pads.any():
             return time_step
         self._steps = self._steps + pads
@@ -366,9 +407,19 @@ class FixedLength(PyEnvironmentBaseWrapper):
         )
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
+        return self._count(time_step, rows, np.ones(self._dims, bool))
+
+    def _count(
+        self, time_step: TimeStep, rows: Array | None, begins: Array
+    ) -> TimeStep:
+        """Counts a step of some rows, or of all, and ends episodes at the length.
+
+        A `FIRST` begins an episode where `begins` is true, and is a step elsewhere.
+        """
         step_type = np.asarray(time_step.step_type)
-        steps = np.where(step_type == _FIRST, 0, self._steps + 1)
-        cut = (steps >= self._fix_length) & (step_type == _MID)
+        begun = begins & (step_type == _FIRST)
+        steps = np.where(begun, 0, self._steps + 1)
+        cut = (steps >= self._fix_length) & (step_type != _LAST) & ~begun
         over = cut | (step_type == _LAST)
         limited = over & (steps >= self._fix_length)
         if rows is not None:
@@ -420,6 +471,14 @@ class FixedLength(PyEnvironmentBaseWrapper):
         ]
         picked: TimeStep = self._structure.unflatten(leaves)
         return picked
+
+
+def stands_at_last(env: PyEnvironment) -> Array:
+    """Returns in which rows the current time step is a `LAST`; all if there is none."""
+    current = env._current_time_step
+    if current is None:
+        return np.ones(env.batch_size or (), bool)
+    return np.asarray(np.asarray(current.step_type) == _LAST)
 
 
 def info_at_limit(env: Any, limited: Any, cut: Any, time_step: Any) -> Any:
@@ -581,7 +640,8 @@ class EpisodeLimit(PyEnvironmentBaseWrapper):
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:
         stands = np.asarray(time_step.step_type) == _LAST
-        ended = stands & ~self._stood_at_end
+        # Where no FIRST follows, each LAST ends an episode of its own.
+        ended = stands & (~self._stood_at_end | self.continues_after_last)
         if rows is not None:
             ended &= rows
             stands = np.where(rows, stands, self._stood_at_end)

@@ -439,6 +439,8 @@ class DelayAction(PyEnvironmentBaseWrapper):
         if current is None:
             return np.ones(self._dims, bool)
         ended = np.asarray(current.step_type) == _LAST
+        if self.continues_after_last:
+            ended = np.zeros_like(ended)
         return np.asarray(ended if stepping is None else ended | ~stepping)
 
     def _see(self, time_step: TimeStep, rows: Array | None) -> TimeStep:

@@ -16,6 +16,7 @@ from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.base import PyEnvironmentBaseWrapper
+from envkit.wrappers.limits import stands_at_last
 from envkit.wrappers.rows import beside
 
 __all__ = ["RecordEpisodeStatistics", "RunStats"]
@@ -57,6 +58,7 @@ class RunStats(PyEnvironmentBaseWrapper):
         """
         super().__init__(env, handle_auto_reset)
         self._has_fillers = hasattr(env, "valid")
+        self._continues = self.continues_after_last
         self._episodes = np.zeros(self._dims, np.int64)
         self._resets = np.zeros(self._dims, np.int64)
         self._episode_steps = np.zeros(self._dims, np.int64)
@@ -106,6 +108,10 @@ class RunStats(PyEnvironmentBaseWrapper):
             rows = _new_rows(self._env, rows)
         if rows is not None:
             first, last, stepped = first & rows, last & rows, stepped & rows
+        if self._continues:
+            # No FIRST follows a LAST, so this is the first step of another episode.
+            over = stands_at_last(self)
+            self._episode_steps[over if rows is None else over & rows] = 0
         self._resets += first
         self._episodes += last
         self._total_steps += stepped
@@ -200,6 +206,7 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         self.stats_key = stats_key
         self._clock = clock
         self._has_fillers = hasattr(env, "valid")
+        self._continues = self.continues_after_last
         spec = env.reward_spec()
         self._reward = nest.Structure(spec)
         self._is_scalar = not nest.is_nested(spec) and spec.shape == ()
@@ -299,6 +306,10 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
             moved = self._begun_at_once if rows is None else self._begun_at_once & rows
             self._clear(moved)
             self._begun_at_once &= ~moved
+        if self._continues and self._over.any():
+            # No FIRST follows the LAST, so this is the first step of another episode.
+            moved = self._over if rows is None else self._over & rows
+            self._clear(moved)
         counts = ~(first | self._over)
         if rows is not None:
             counts &= rows
@@ -315,6 +326,8 @@ class RecordEpisodeStatistics(PyEnvironmentBaseWrapper):
         self._ended = np.asarray(kept)
         if ended.any():
             self._note_episodes(ended)
+            if self._continues:
+                self._began[ended] = now
         return time_step
 
     def _clear(self, rows: Array) -> None:

@@ -298,6 +298,57 @@ def test_a_vector_reward_does_not_multiply_step_types_and_discounts():
     assert ([0, 0], [0.5, 0.5]) == (first.step_type.tolist(), first.discount.tolist())
 
 
+class BanditPyEnvironment(Told):
+    """Answers every step with a LAST, and has no reward spec, as TF-Agents' has it."""
+
+    def __init__(self, *time_steps):
+        super().__init__(*time_steps)
+        self._reward = None
+
+
+class Around:
+    """Is a wrapper."""
+
+    def __init__(self, env):
+        self._env = env
+
+    def __getattr__(self, name):
+        return getattr(self._env, name)
+
+    def wrapped_env(self):
+        return self._env
+
+
+class TimeLimit(Around):
+    """Has the name of the one that begins episodes itself."""
+
+
+@pytest.mark.parametrize("around", [lambda env: env, Around])
+def test_each_step_of_a_bandit_takes_its_action(around):
+    theirs = BanditPyEnvironment(told(0), told(2, 1.0), told(2, 2.0), told(2, 3.0))
+    env = from_tf_agents(around(theirs))
+    assert env.continues_after_last
+    env.reset()
+    assert [1, 2, 3] == [int(env.step(MOVE).reward) for _ in range(3)]
+    assert 3 == len(theirs.actions)
+
+
+def test_rows_of_a_batch_of_bandits_take_their_actions():
+    class Batch(BanditPyEnvironment):
+        batched = True
+        batch_size = 2
+
+    ends = [told_rows([2, 2], np.full(2, reward)) for reward in (1.0, 2.0)]
+    env = from_tf_agents(Batch(told_rows([0, 0]), *ends))
+    env.reset()
+    assert [[1, 1], [2, 2]] == [env.step(MOVES).reward.tolist() for _ in range(2)]
+
+
+def test_a_wrapper_that_begins_episodes_hides_that_it_is_a_bandit():
+    env = from_tf_agents(TimeLimit(BanditPyEnvironment(told(0))))
+    assert not env.continues_after_last
+
+
 def test_rows_of_a_batch_begin_their_episodes_themselves():
     env = from_tf_agents(
         ToldBatch(told_rows([0, 0]), told_rows([1, 2]), told_rows([1, 0]))

@@ -175,6 +175,7 @@ def test_the_order_of_bytes_is_kept(tmp_path):
 def test_arrays_of_two_shapes_are_told_by_their_name(tmp_path, message_of):
     env = Record(Swapped(), tmp_path / "r")
     env.reset()
+    env.step(0)
     env.unwrapped.shape = (2,)
     env.step(0)
 

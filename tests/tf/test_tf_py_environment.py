@@ -28,6 +28,7 @@ from envkit import (
     transition,
 )
 from envkit.errors import CallOrderError, ClosedError, SpecError
+from envkit.first_look import leave_unseen
 from envkit.parallel import (
     AsyncParallelPyEnvironment,
     AutoReset,
@@ -42,7 +43,7 @@ from envkit.testing.envs import (
     TracingEnv,
 )
 from envkit.tf import TFEnvironment, TFPyEnvironment
-from envkit.wrappers import TimeLimit
+from envkit.wrappers import FixedLength, TimeLimit
 from tests.parallel.environments import Gated
 from tests.waiting import PATIENCE
 
@@ -388,6 +389,16 @@ def test_batches_have_the_same_stream_in_each_order(kind, order, through):
 
         assert order is env.autoreset is env.pyenv.autoreset
     assert expected == actual
+
+
+@eagerly_and_in_a_graph
+def test_padding_of_a_single_environment_is_not_cut_short(through):
+    env = TFPyEnvironment(FixedLength(CountingEnv(steps_per_episode=2), 5))
+    step = through(env.step)
+    env.reset()
+    time_steps = [step(tf.constant([0])) for _ in range(7)]
+    assert [1, 2, 2, 2, 2, 0, 1] == [int(each.step_type[0]) for each in time_steps]
+    assert [0, 1, 0, 0, 0, 0, 0] == [int(each.reward[0]) for each in time_steps]
 
 
 def test_a_single_environment_becomes_a_batch_of_one():
@@ -1100,6 +1111,7 @@ MISFITS = {
 def test_what_does_not_fit_its_spec_is_refused(misfit):
     observation, fields, path, reason = MISFITS[misfit]
     pyenv = Batch(*observation, **fields)
+    leave_unseen(pyenv)  # Which has looked at its first time steps only.
     env = TFPyEnvironment(pyenv)
     pyenv.reset()
 
@@ -1113,6 +1125,7 @@ def test_what_does_not_fit_its_spec_is_refused(misfit):
 
 def test_the_whole_text_of_a_refusal(message_of):
     pyenv = Batch({"a": ArraySpec((), np.float32)}, {"a": np.zeros(2)})
+    leave_unseen(pyenv)
     expected = (
         "Batch.step() returned a time step that does not fit its spec at "
         "observation['a'].\n\n"

@@ -264,6 +264,16 @@ def test_the_step_of_that_number_is_the_last_and_keeps_its_discount(env):
     assert {1.0} == {float(step.discount[0]) for step in time_steps}
 
 
+def test_an_environment_that_answers_first_for_ever_is_ended():
+    class NeverGoesOn(TFCartPole):
+        def step(self, action):
+            time_step = super().step(action)
+            return time_step._replace(step_type=tf.zeros_like(time_step.step_type))
+
+    env = TFTimeLimit(NeverGoesOn(seed=1), 3)
+    assert [0, 0, 0, 2, 0, 0] == [int(env.step([1])[0][0]) for _ in range(6)]
+
+
 def test_where_it_stands_is_the_last_step_too():
     env = TFTimeLimit(TFCartPole(2, seed=1), 2)
     for _ in range(4):

@@ -16,6 +16,7 @@ from envkit.errors import CallOrderError, SpecError, SpecMismatchError
 from envkit.parallel import ParallelPyEnvironment, RestartPolicy
 from envkit.testing import CountingEnv, CrashingEnv
 from envkit.wrappers import EpisodeLimit
+from tests.bandits import Bandit
 from tests.torch.torch_games import (
     TERMINATED,
     TRUNCATED,
@@ -472,3 +473,22 @@ def test_a_rollout_that_was_given_up_is_none():
         buffer.transitions(lam=None)
     buffer.collect(env, tired)
     assert (4, 3) == tuple(buffer.transitions(lam=None).reward.shape)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", [BatchedPyEnvironment, AsyncParallelPyEnvironment])
+def test_every_step_of_a_bandit_is_valid(kind, order):
+    if kind is BatchedPyEnvironment:
+        pyenv = BatchedPyEnvironment([Bandit(), Bandit()], False, autoreset=order)
+    else:
+        pyenv = AsyncParallelPyEnvironment(
+            [Bandit] * 2, backend="inline", autoreset=order
+        )
+    with TorchEnvironment(pyenv) as env:
+        buffer = RolloutBuffer(env, steps=4)
+        buffer.collect(env, lambda time_step, env_ids=None: time_step.observation)
+        found = buffer.transitions()
+    assert found.valid.all()
+    assert found.is_last.all()
+    assert [[1.0, 1.0]] * 4 == found.reward.tolist()
+    assert [3, 4, 5, 6] == found.action[:, 0].tolist()

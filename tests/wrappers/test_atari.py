@@ -745,6 +745,16 @@ def test_the_limit_counts_over_lives():
     assert film.resets == 2
 
 
+def test_a_game_that_answers_first_for_ever_is_ended():
+    class NeverGoesOn(Arcade):
+        game_over = False
+
+        def _step(self, action):
+            return super()._step(action)._replace(step_type=StepType.FIRST)
+
+    assert [0, 0, 0, 2, 0, 0] == types_of(AtariTimeLimit(NeverGoesOn(), 3), 6)
+
+
 def test_the_last_step_keeps_its_discount():
     env = limited(2, Film(LONG_GAME))
     env.reset()

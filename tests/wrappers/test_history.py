@@ -19,6 +19,7 @@ from envkit import (
     nest,
 )
 from envkit.envs import CartPole, Catch
+from envkit.first_look import leave_unseen
 from envkit.py_environment import PyEnvironment
 from envkit.specs import check_fits
 from envkit.specs.sampling import sample_spec_nest
@@ -837,6 +838,7 @@ def test_what_is_returned_may_be_written_into(wrap):
 @every_wrapper
 def test_an_observation_that_does_not_fit_is_refused(wrap, message_of):
     env = Reusing()
+    leave_unseen(env)  # Which has looked at its first time steps only.
     env.observation = np.zeros(1, np.float64)
     assert (
         "Reusing returned an observation that does not fit its spec.\n\n"

@@ -195,6 +195,60 @@ def test_a_limit_takes_its_step_type_from_other_libraries_too():
     assert [FIRST, MID, LAST, FIRST] == step_types(TimeLimit(Numbers(), 2), 3)
 
 
+class NeverGoesOn(CountingEnv):
+    """Answers each step with the beginning of an episode."""
+
+    def _step(self, action):
+        self._current_step += 1
+        return restart(self._observe())
+
+
+class NeverGoesOnBatch(Catch):
+    """Is a batch that does the same, and resets single rows."""
+
+    def _step(self, action):
+        return self._begin_in_place(super()._step(action))
+
+    def _step_rows(self, action, stepping, beginning):
+        return self._begin_in_place(super()._step_rows(action, stepping, beginning))
+
+    def _begin_in_place(self, time_step):
+        return time_step._replace(step_type=np.zeros_like(time_step.step_type))
+
+
+@pytest.mark.parametrize("limit", [TimeLimit, FixedLength])
+def test_an_environment_that_answers_first_for_ever_is_ended(limit):
+    env = limit(NeverGoesOn(), 3)
+    assert [FIRST, FIRST, FIRST, LAST, FIRST, FIRST] == step_types(env, 5)
+
+
+@pytest.mark.parametrize("limit", [TimeLimit, FixedLength])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda: BatchedPyEnvironment([NeverGoesOn(), NeverGoesOn()], False),
+        lambda: NeverGoesOnBatch(batch_size=2),
+    ],
+)
+def test_rows_that_answer_first_for_ever_are_ended_one_by_one(limit, rows):
+    env = limit(rows(), 3)
+    env.reset()
+    env.step([1, 1])
+    env.reset(np.array([False, True]))
+    types = [env.step([1, 1]).step_type.tolist() for _ in range(4)]
+    assert [[FIRST, FIRST], [LAST, FIRST], [FIRST, LAST], [FIRST, FIRST]] == types
+
+
+def test_time_passes_for_an_environment_that_answers_first_for_ever():
+    class NeverGoesOnSlowly(Ageing):
+        def _step(self, action):
+            return restart(super()._step(action).observation)
+
+    clock = ManualClock()
+    env = TimeLimit(NeverGoesOnSlowly(clock), seconds=2.5, now=clock)
+    assert [FIRST, FIRST, FIRST, LAST, FIRST] == step_types(env, 4)
+
+
 # FixedLength.
 
 

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
 from envkit.envs import CartPole, Catch, GridWorld
 from envkit.errors import SpecError
+from envkit.first_look import leave_unseen
 from envkit.time_step import StepType
 from envkit.wrappers.limits import FixedLength, TimeLimit
 from envkit.wrappers.normalization import (
@@ -508,7 +509,9 @@ def test_observations_that_are_not_finite_are_refused(message_of):
 
 
 def test_observations_of_another_shape_are_refused(message_of):
-    env = NormalizeObservation(_Broken(np.zeros((3, 2))))
+    broken = _Broken(np.zeros((3, 2)))
+    leave_unseen(broken)  # Which has looked at its first time steps only.
+    env = NormalizeObservation(broken)
     assert (
         "_Broken returned a time step that does not fit its spec.\n\n"
         "  expected   ArraySpec(shape=(2,), dtype=float64)\n"

@@ -143,6 +143,9 @@ class _Plan:
 class AdaptedEnvironment(ForeignEnvironment):
     """Shows an author's object as an environment; what calling an `Adapter` makes."""
 
+    # It looks at everything itself, unless that is not wanted.
+    _unseen = ()
+
     def __init__(self, author: Any, arguments: tuple[Any, dict[str, Any]]) -> None:
         """Takes an author's object, and the arguments that it was made with."""
         super().__init__(handle_auto_reset=True)

@@ -120,6 +120,8 @@ class BatchRows:
         if wrong.any():
             if seat.repeats_last:
                 wrong &= ~(due & last)
+            if seat.continues:  # Whether it begins anew after a LAST is its own affair.
+                wrong &= ~(ended & stepping)
             doubted = self._seats.doubted[seat.place : seat.place + len(wrong)]
             wrong &= ~(begun & doubted)
             doubted[:] = False
@@ -134,7 +136,7 @@ class BatchRows:
         last &= stepping
         ended[moved] = False
         ended |= last
-        if last.any():
+        if last.any() and not seat.continues:
             if self._slab.autoreset == SAME_STEP_ORDER:
                 self._begin_at_once(seat, last, time_step)
             else:

@@ -130,7 +130,7 @@ class DirectRows:
                 offered.row, offered.forked = self._rows.start + place, self._forked
                 offered.trail, offered.index = self._trail, place
                 self._discounts[place] = offered.discount
-                offered.may_turn &= not env.repeats_last
+                offered.may_turn &= not (env.repeats_last or env.continues_after_last)
                 self._offered[place] = offered
                 self.are_offered = True
 

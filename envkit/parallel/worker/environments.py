@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from envkit.errors import ConstructorError
+from envkit.first_look import leave_unseen
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
 from envkit.registry import module_named
 from envkit.seeding import derived_seed
@@ -127,6 +128,9 @@ class EnvironmentHost:
             resident=resident_bytes(os.getpid()),
             heavy_modules=tuple(name for name in HEAVY_MODULES if name in sys.modules),
             info_specs=tuple(info_spec_of(env) for env in self.envs),
+            continues=tuple(
+                getattr(env, "continues_after_last", False) is True for env in self.envs
+            ),
         )
 
     def pad(self, spec: EnvironmentSpec) -> None:
@@ -256,10 +260,12 @@ class EnvironmentHost:
             return self._single(index)
         from envkit.standby import StandbyEnvironment  # few pools have them
 
-        return StandbyEnvironment(
+        env = StandbyEnvironment(
             functools.partial(self._single, index),
             after_reset=functools.partial(end_fork, self.forked),
         )
+        leave_unseen(env)
+        return env
 
     def _called(self, constructor: EnvConstructor) -> Any:
         if not self.job.standby_workers:
@@ -294,6 +300,7 @@ class EnvironmentHost:
                 "environment that another constructor has returned already. Each row "
                 "needs an environment of its own: build it inside the constructor."
             )
+        leave_unseen(env)  # What it returns the worker looks at.
         order = getattr(getattr(env, "autoreset", None), "value", "next_step")
         if order != "next_step":
             env.close()

@@ -38,6 +38,8 @@ class Rebuilt(PyEnvironmentBaseWrapper):
         [0, 1, 10, 11, 0, 1, 10, 11]
     """
 
+    # The worker looks at what it returns.
+    _unseen = ()
     _kept = ("_episodes", "_has_moved", "_seed", "_rebuilds", "_is_seeded")
 
     def __init__(self, env: Any, renew: Callable[[Any], Any], episodes: int) -> None:

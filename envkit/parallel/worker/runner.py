@@ -115,7 +115,8 @@ class EnvRunner:
 
     def has_ended(self, row: int) -> bool:
         """True if the next step of a row begins an episode, whatever its action is."""
-        return bool(self._ended[row - self._first])
+        place = row - self._first
+        return bool(self._ended[place]) and not self._seat_of_row[place].continues
 
     def bind(
         self,

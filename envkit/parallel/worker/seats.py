@@ -119,6 +119,11 @@ class Seat:
         return getattr(self.env, "repeats_last", False) is True
 
     @property
+    def continues(self) -> bool:
+        """Whether no `FIRST` follows a `LAST` of the environment."""
+        return getattr(self.env, "continues_after_last", False) is True
+
+    @property
     def kind(self) -> str:
         """The environment's class, with its module."""
         kind = type(self.env)
@@ -261,6 +266,9 @@ class Seats:
             if is_wrong or step_type not in (_FIRST, _MID):
                 self.refuse_type(row, step_type, "step", "1 (MID) or 2 (LAST)")
             self.ended[place] = self.doubted[place] = False
+        elif seat.continues:
+            # A FIRST may follow, but only what is inside knows when.
+            self.ended[place] = True
         elif self.slab.autoreset == SAME_STEP_ORDER:
             self._begin_at_once(seat, row, time_step)
         else:
@@ -270,7 +278,7 @@ class Seats:
 
     def let_begin_after_last(self, seat: Seat) -> None:
         """Lets the next step of an environment begin an episode."""
-        if not seat.repeats_last:
+        if not (seat.repeats_last or seat.continues):
             self.steps[seat.place] = self._resets[seat.place]
 
     def _resetting(self, seat: Seat) -> Step:

@@ -32,6 +32,7 @@ from envkit.time_step import AutoReset, StepType
 from envkit.types import Array, NestedArray
 from envkit.wrappers.findings import (
     AUTO_RESET,
+    CONTINUES,
     after_last,
     bad_discount,
     bad_reward,
@@ -227,16 +228,44 @@ def step_after_last(trial: Trial) -> None:
     trial.need_end()
     # An environment that pads its episodes may repeat a LAST before the next FIRST.
     allowed = {_FIRST, _LAST} if trial.repeats_last else {_FIRST}
+    if trial.continues:
+        _expect_no_first(trial)
+        return
     for index in range(1, len(main)):
         before, now = main.step_types(index - 1), main.step_types(index)
         wrong = np.flatnonzero((before == _LAST) & ~np.isin(now, list(allowed)))
         if wrong.size:
             row = int(wrong[0])
             place, advice = main.place(index - 1, row), _ADVICE[trial.order]
+            if _always_last(main):
+                advice = f"{advice} {CONTINUES}"
             got = name_of(now[row])
             raise Broken(after_last(main.calls[index], got, place, advice).text)
     if trial.order is AutoReset.DISABLED:
         _check_waits(trial)
+
+
+def _always_last(main: Recording) -> bool:
+    """Returns True if every step was answered with `LAST`."""
+    types = [main.step_types(index) for index in range(1, len(main))]
+    return all(np.all(one == _LAST) for one in types)
+
+
+def _expect_no_first(trial: Trial) -> None:
+    """Raises if a `FIRST` follows a `LAST` although the environment says none does."""
+    main = trial.main
+    for index in range(1, len(main)):
+        now, before = main.step_types(index), main.step_types(index - 1)
+        begun = np.flatnonzero((before == _LAST) & (now == _FIRST))
+        if begun.size:
+            place = main.place(index - 1, int(begun[0]))
+            raise broken(
+                f"{main.calls[index]} after LAST returned FIRST, after {place}.",
+                "continues_after_last is true, which says that the step after a LAST "
+                "takes its action. Take that declaration out, or let _step() go on.",
+                expected="MID or LAST",
+                got="FIRST",
+            )
 
 
 def _check_waits(trial: Trial) -> None:
@@ -304,6 +333,9 @@ def long_game(trial: Trial) -> None:
         form.expect(move, place)
         # A copy, because the environment may write into the time step.
         now = np.array(move.result.step_type).reshape(-1)
+        if trial.continues:
+            before = np.where(before == _LAST, StepType.MID, before)
+            before = before if number else np.full_like(before, _LAST)
         _expect_order(move, before, now, place, pads=trial.repeats_last)
         before = now
 
@@ -477,6 +509,8 @@ def ignored_action(trial: Trial) -> None:
         advice,
         labels,
     )
+    if trial.continues:
+        return  # There it is an action like any other.
     expect_same_stream(
         trial.record(trial.new(), trial.past_end),
         trial.record(trial.new(), trial.past_end, actor=_other_after_last(trial)),

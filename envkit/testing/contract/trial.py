@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
+from envkit.first_look import leave_unseen
 from envkit.legal_actions import RandomActions, moderate, names_legal_actions
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import Skipped
@@ -91,6 +92,7 @@ class Trial:
         env = self._make_env()
         self._one_at_a_time = getattr(env, "one_per_process", False) is True
         self._open.append(env)
+        leave_unseen(env)  # The checks say more about what is wrong.
         return env
 
     def _look_ahead(self) -> None:
@@ -99,7 +101,15 @@ class Trial:
         They are needed early where a process may hold one environment only, because
         making another would close it. An exception is for a check to report.
         """
-        facts = "order", "rows", "repeats_last", "time_step_spec", "legality", "main"
+        facts = (
+            "order",
+            "rows",
+            "repeats_last",
+            "continues",
+            "time_step_spec",
+            "legality",
+            "main",
+        )
         for fact in facts:
             with contextlib.suppress(Exception):
                 getattr(self, fact)
@@ -151,8 +161,14 @@ class Trial:
 
     @functools.cached_property
     def order(self) -> AutoReset:
-        """The order of episodes."""
-        return AutoReset.kept_by(self.make())
+        """The order of episodes; there is one where no `FIRST` follows a `LAST`."""
+        return self._order_of(self.make())
+
+    @staticmethod
+    def _order_of(env: Any) -> AutoReset:
+        if getattr(env, "continues_after_last", False) is True:
+            return AutoReset.NEXT_STEP
+        return AutoReset.kept_by(env)
 
     @functools.cached_property
     def rows(self) -> int | None:
@@ -169,6 +185,11 @@ class Trial:
     def repeats_last(self) -> bool:
         """True if a `LAST` may be followed by another one, which only pads."""
         return getattr(self.make(), "repeats_last", False) is True
+
+    @functools.cached_property
+    def continues(self) -> bool:
+        """True if no `FIRST` follows a `LAST`."""
+        return getattr(self.make(), "continues_after_last", False) is True
 
     def need_batch(self) -> int:
         """Returns the number of rows, or skips the check if there are none."""
@@ -240,7 +261,7 @@ class Trial:
             yield Move("reset()", None, result)
         else:
             last = self._seen(env.current_time_step())
-        begins = BEGINS.get(AutoReset.kept_by(env))
+        begins = BEGINS.get(self._order_of(env))
         while True:
             if begins is not None and np.any(ended := _ended(last)):
                 result = self.begin_rows(env, ended)

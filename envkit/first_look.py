@@ -1,0 +1,125 @@
+"""The first look: what the first reset and the first step of an environment return.
+
+Shapes, dtypes and bounds are compared with the specs, in the words of pools. An
+environment that returns the wrong thing nearly always does so from the start, so once
+is enough, and no later step pays for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from envkit import nest
+from envkit.errors import SpecError
+from envkit.specs.arrays import ArraySpec
+from envkit.specs.validation import check_fits
+
+__all__ = ["leave_unseen", "look_at", "looking"]
+
+_NOTHING: tuple[str, ...] = ()
+
+
+def look_at(env: Any, time_step: Any, method: str) -> None:
+    """Raises unless the first time step that a method returned fits the specs.
+
+    Args:
+        env: The environment, which notes in `_unseen` what was not looked at yet.
+        time_step: What the method returned.
+        method: Its name, such as `_reset`.
+
+    Raises:
+        SpecError: It does not fit.
+    """
+    call = "reset" if "reset" in method else "step"
+    spec = env.time_step_spec()
+    # Stand-ins in tests may return what they like.
+    if isinstance(time_step, tuple) and all(
+        isinstance(leaf, ArraySpec) for leaf in nest.flatten(spec)
+    ):
+        kind = type(env)
+        check_fits(
+            _with_widths(time_step, spec),
+            spec,
+            subject=f"{kind.__name__}.{method}() returned a time step that",
+            outer_dims=(env.batch_size,) if env.batched else (),
+            context=f"This was the first observation after {call}() of "
+            f"{kind.__module__}.{kind.__qualname__}.",
+        )
+    env._unseen = tuple(other for other in env._unseen if other != call)
+    if not env._unseen:
+        env._looks_closely = type(env)._overrides_should_reset
+    elif call == "reset":
+        _await_own_step(env)
+
+
+def _with_widths(time_step: Any, spec: Any) -> Any:
+    """Returns a time step whose text has the width of its spec; any will do."""
+    structure = nest.Structure(spec)
+    try:
+        leaves = structure.flatten(time_step)
+    except SpecError:
+        return time_step
+    for place, (leaf, own) in enumerate(zip(leaves, structure.leaves, strict=True)):
+        kind = getattr(getattr(leaf, "dtype", None), "kind", "")
+        if kind and kind in "SU" and kind == own.dtype.kind:
+            leaves[place] = np.asarray(leaf).astype(own.dtype)
+    return structure.unflatten(leaves)
+
+
+def leave_unseen(env: Any) -> None:
+    """Marks an environment and its wrappers as looked at: the caller checks them.
+
+    Example:
+        >>> from envkit.testing import CountingEnv
+        >>> env = CountingEnv()
+        >>> leave_unseen(env)
+        >>> env.reset().observation
+        array(0, dtype=int32)
+    """
+    while env is not None:
+        if hasattr(type(env), "_looks_closely"):
+            env._unseen, env._looks_closely = (
+                _NOTHING,
+                type(env)._overrides_should_reset,
+            )
+        env = vars(env).get("_env") if hasattr(env, "__dict__") else None
+
+
+# An environment that overrides the public methods, as one of TF-Agents may that does
+# not call super().__init__().
+
+
+def looking(reset: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a public `reset` that has its first result looked at."""
+
+    @functools.wraps(reset)
+    def looking_reset(self: Any, *args: Any, **kwargs: Any) -> Any:
+        time_step = reset(self, *args, **kwargs)
+        if "reset" in self._unseen:
+            self._checked(time_step, "reset")
+            look_at(self, time_step, "reset")
+        return time_step
+
+    return looking_reset
+
+
+def _await_own_step(env: Any) -> None:
+    """Looks at the first result of a public `step` that a class has overridden.
+
+    What does it stands in the object until then, and costs nothing afterwards.
+    """
+    if type(env)._overrides_step:
+        env.step = functools.partial(_first_own_step, env)
+
+
+def _first_own_step(env: Any, *args: Any, **kwargs: Any) -> Any:
+    time_step = type(env).step(env, *args, **kwargs)
+    if "step" in env._unseen:
+        env._checked(time_step, "step")
+        look_at(env, time_step, "step")
+    vars(env).pop("step", None)
+    return time_step
