@@ -85,7 +85,7 @@ class RayBackend(LinkedBackend):
         runtime_env: Mapping[str, Any] | None = None,
         host: str | None = None,
         port: int = 0,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | bool | None = None,
     ) -> None:
         """Prepares; Ray is not started yet.
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envkit.errors import EnvkitError
+from envkit.errors import EnvkitError, InsecureWarning
 from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
 from envkit.remote.protocol import (
@@ -48,10 +48,6 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 class RefusedError(EnvkitError, ConnectionError):
     """A server has refused what it was asked for; the message is the server's."""
-
-
-class InsecureWarning(UserWarning):
-    """A connection can be read or changed on its way."""
 
 
 class ServerAddress(NamedTuple):
