@@ -379,8 +379,9 @@ HANDS_ON_VARIABLES |= {"envkit.window"}
 HANDS_ON_VARIABLES |= {"envkit.desktop.keeper", "envkit.desktop.rewards"}
 # It tells pygame in the only way that there is not to greet.
 HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
-# It looks at Ray's own variable, to refuse what Ray would do because of it.
-HANDS_ON_VARIABLES |= {"envkit.distributed.ray"}
+# They look at Ray's own variables: to refuse what Ray would do because of one, and to
+# find the cluster that Ray would find.
+HANDS_ON_VARIABLES |= {"envkit.distributed.cluster", "envkit.distributed.ray"}
 
 
 def test_no_behaviour_is_chosen_by_an_environment_variable():
