@@ -94,7 +94,7 @@ class Door:
             host, reach_as = _unix_places(host, port, reach_as, tls)
         self._port = port
         self._has_to_encrypt = tls
-        self.move_to(host, reach_as)
+        self._note_place(host, reach_as)
         self._tls: ssl.SSLContext | None = None
         self._certificate = b""
         if isinstance(tls, ssl.SSLContext):
@@ -105,8 +105,12 @@ class Door:
         self._tokens: dict[bytes, tuple[Token, int]] = {}
         self._strangers: dict[int, _Stranger] = {}
 
-    def move_to(self, host: str, reach_as: str | None = None) -> None:
+    def move_to(self, host: str) -> None:
         """Has workers come to another address of this machine from now on."""
+        if host != self._host:
+            self._note_place(host, None)
+
+    def _note_place(self, host: str, reach_as: str | None) -> None:
         self._host = host
         is_any = host in ("", "0.0.0.0", "::")
         self._reach_as = reach_as or (socket.gethostname() if is_any else host)

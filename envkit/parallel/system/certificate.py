@@ -14,8 +14,8 @@ _PATIENCE = 60.0
 _CONFIG = "[req]\nprompt = no\ndistinguished_name = name\n[name]\nCN = envkit pool\n"
 # The dates mean nothing: workers know the certificate by its hash.
 _COMMAND = (
-    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 "
-    "-config config -keyout key -out certificate"
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes "
+    "-days 3650 -config config -keyout key -out certificate"
 )
 
 
