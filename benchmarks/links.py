@@ -33,14 +33,22 @@ from side_by_side import Contender, Figures, Report, opened, options, take_turns
 from envkit import ArraySpec, BoundedArraySpec, ParallelPyEnvironment, PyEnvironment
 from envkit.envs import CartPole
 from envkit.parallel.backends.linked import linked
+from envkit.parallel.system.frames import ANSWERED, HEAD, Frame
+from envkit.parallel.system.seal import KEY_SIZE, Seal
 from envkit.time_step import StepType, TimeStep, restart
 
 WORKERS = 2
 COMMAND = "envkit worker {address}"
 # How many seconds a process may take to connect with a bare socket.
 TO_CONNECT = 60.0
-# Where pools of linked workers listen.
-HOSTS = {"linked": "127.0.0.1", "linked by Unix socket": "unix:"}
+# How pools of linked workers listen.
+LINKS: dict[str, dict[str, Any]] = {
+    "linked": {},
+    "linked by Unix socket": {"host": "unix:"},
+    "linked by TLS": {"tls": True},
+}
+# How many times a frame is sealed in a round.
+SEALS = 200
 PICTURE = (84, 84)
 
 
@@ -80,8 +88,8 @@ def pool_of(
     makers: list[Callable[[], PyEnvironment]], kind: str, zero_copy: bool
 ) -> Contender:
     """Opens a pool of one kind of workers."""
-    host = HOSTS.get(kind)
-    backend = linked([COMMAND] * WORKERS, host=host) if host else kind
+    how = LINKS.get(kind)
+    backend = kind if how is None else linked([COMMAND] * WORKERS, **how)
     env = ParallelPyEnvironment(
         makers,
         num_workers=WORKERS,
@@ -167,7 +175,7 @@ def compare(
     down, up = bytes_of_a_step(told.num_envs // WORKERS, observation)
     players = {
         kind: functools.partial(pool_of, makers, kind, zero_copy)
-        for kind in ("process", *HOSTS)
+        for kind in ("process", *LINKS)
     }
     players["bare socket"] = functools.partial(bare_sockets, down, up)
     with opened(players) as contenders:
@@ -182,6 +190,30 @@ def compare(
     report.ratio(claim, added, figures["bare socket"], at_most=over_socket)
     claim = f"{title}: by Unix socket it takes this much of linked"
     report.ratio(claim, figures["linked by Unix socket"], figures["linked"])
+
+
+def seals(size: int, rounds: int) -> Figures:
+    """Returns how many microseconds each end takes to seal a frame and to check it."""
+    keys = bytes(KEY_SIZE), bytes(range(KEY_SIZE))
+    sender, receiver = Seal(*keys), Seal(*reversed(keys))
+    parts = [HEAD.pack(ANSWERED, 0, 0, 0, size), bytes(size)]
+    bare = Frame(parts[0], [bytearray(HEAD.size), memoryview(bytearray(size))], 0)
+    frame = receiver.expected(bare)._replace(size=HEAD.size + size)
+    figures: Figures = {"to seal it": [], "to check it": []}
+    for _ in range(rounds):
+        took = dict.fromkeys(figures, 0)
+        for _ in range(SEALS):
+            began = time.perf_counter_ns()
+            sealed = sender.sealed(parts)
+            took["to seal it"] += time.perf_counter_ns() - began
+            for memory, data in zip(frame.parts, sealed, strict=True):
+                memory[:] = data
+            began = time.perf_counter_ns()
+            receiver.check_expected(frame)
+            took["to check it"] += time.perf_counter_ns() - began
+        for name, elapsed in took.items():
+            figures[name].append(elapsed / 1000 / SEALS)
+    return figures
 
 
 def places_of_time(
@@ -261,6 +293,9 @@ def main() -> None:
     )
     places = places_of_time(batches, told.rounds, told.seconds)
     report.table("where the time of the last goes, over links", places)
+    for size in (1 << 10, told.num_envs // WORKERS * int(np.prod(PICTURE))):
+        title = f"a seal of a frame of {size:,} bytes"
+        report.table(title, seals(size, told.rounds), "us")
     report.finish(told.json)
 
 

@@ -17,6 +17,8 @@ EnvkitError
 ├── CompileError(TypeError)           rules that numba cannot compile
 ├── RulesDiffer                       rules that compute another thing when compiled
 └── MissingDependencyError(ImportError)
+
+InsecureWarning(UserWarning)          others can read a connection, or change it
 ```
 
 Facts stay available as attributes. The sentences about workers are in
@@ -51,6 +53,7 @@ __all__ = [
     "ConstructorError",
     "EnvironmentRaised",
     "EnvkitError",
+    "InsecureWarning",
     "MissingDependencyError",
     "RecordingEnded",
     "RecordingError",
@@ -365,6 +368,10 @@ class RulesDiffer(EnvkitError):
     row: int = 0
     step: int = 0
     where: str = ""
+
+
+class InsecureWarning(UserWarning):
+    """A connection can be read or changed on its way."""
 
 
 class MissingDependencyError(EnvkitError, ImportError):

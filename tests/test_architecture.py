@@ -388,8 +388,9 @@ HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
 HANDS_ON_VARIABLES |= {"envkit.adapters.mujoco"}
 # It finds the folder that the system has for what runs.
 HANDS_ON_VARIABLES |= {"envkit.secret_files"}
-# It looks at Ray's own variable, to refuse what Ray would do because of it.
-HANDS_ON_VARIABLES |= {"envkit.distributed.ray"}
+# They look at Ray's own variables: to refuse what Ray would do because of one, and to
+# find the cluster that Ray would find.
+HANDS_ON_VARIABLES |= {"envkit.distributed.cluster", "envkit.distributed.ray"}
 
 
 def test_no_behaviour_is_chosen_by_an_environment_variable():

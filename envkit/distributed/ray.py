@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from envkit.arguments import is_number
+from envkit.distributed.cluster import await_cluster, known_cluster
 from envkit.errors import MissingDependencyError
 from envkit.parallel.backends.launch import signal_name
 from envkit.parallel.backends.linked import LinkedBackend
@@ -85,7 +86,7 @@ class RayBackend(LinkedBackend):
         runtime_env: Mapping[str, Any] | None = None,
         host: str | None = None,
         port: int = 0,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | bool | None = None,
     ) -> None:
         """Prepares; Ray is not started yet.
 
@@ -114,6 +115,18 @@ class RayBackend(LinkedBackend):
     def usual_workers(self) -> int:
         """Returns for how many workers the cluster has CPUs, if they are all free."""
         return self._ray.usual_workers()
+
+    def connect(self, patience: float | None = None) -> None:
+        """Connects with Ray, and does nothing where that has been done.
+
+        Args:
+            patience: For how many seconds to wait for a cluster that is known and does
+                not answer; `None` for 30.
+
+        Raises:
+            WorkerTimeout: It still does not.
+        """
+        self._ray.connect(patience)
 
     def start(self, jobs: Sequence[WorkerJob]) -> None:
         """Connects with Ray, and begins to start workers."""
@@ -163,11 +176,16 @@ class RayLauncher:
         self._carriers: dict[int, _Carrier] = {}
         self._has_warned = False
 
-    def connect(self) -> None:
+    def connect(self, patience: float | None = None) -> None:
         """Connects with a cluster of Ray, unless this program has done so.
+
+        Args:
+            patience: For how many seconds to wait for a cluster that is known and does
+                not answer; `None` for 30.
 
         Raises:
             RuntimeError: This program would use the cluster by Ray Client.
+            WorkerTimeout: The cluster does not answer.
         """
         ray = self._ray
         was_connected = ray.is_initialized()
@@ -176,6 +194,9 @@ class RayLauncher:
             # and a server of it that answers: all of that to be refused.
             if os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
                 raise RuntimeError(_NO_CLIENT)
+            cluster = known_cluster(ray)
+            if cluster is not None:
+                await_cluster(cluster, patience)
             try:
                 ray.init(include_dashboard=False, logging_level=logging.ERROR)
             except BaseException:

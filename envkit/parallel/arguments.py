@@ -31,6 +31,7 @@ __all__ = [
     "as_validate",
     "as_worker_count",
     "check_name",
+    "connect",
     "placed",
     "takes_names",
 ]
@@ -136,6 +137,16 @@ def as_worker_count(given: Any, envs: int) -> int | None:
     if count < 1:
         raise ValueError(f"{must} {count}.")
     return min(count, envs)
+
+
+def connect(backend: Any, start_timeout: float | None) -> None:
+    """Lets a backend connect with the cluster that starts its workers, if it has one.
+
+    That is done before its places are counted, and may take long.
+    """
+    connecting = getattr(backend, "connect", None)
+    if connecting is not None:
+        connecting(start_timeout)
 
 
 def placed(count: int | None, envs: int, backend: Backend) -> int:

@@ -76,6 +76,26 @@ _TIMEOUTS = {
     "construct": "start_timeout",
 }
 _PARTICIPLES = {"rebuild": "rebuilt", "construct": "constructed"}
+# What libraries raise for a name that is not in their registry; and what envkit says.
+_UNKNOWN = {
+    "DeprecatedEnv",
+    "NameNotFound",
+    "NamespaceNotFound",
+    "UnregisteredEnv",
+    "VersionNotFound",
+}
+_UNKNOWN_HERE = "no environment named"
+_TO_REGISTER = (
+    "A worker sees nothing of what your program has registered. If your program has "
+    "registered this name, have worker_setup=... do it, too, which runs first in each "
+    "worker: "
+)
+_TO_REGISTER_WITH_GYMNASIUM = (
+    "worker_setup=lambda: gymnasium.register_envs(ale_py), or the same with "
+    "gymnasium.register(...). Or let the id name the module that registers it: "
+    "'ale_py:ALE/Pong-v5'."
+)
+_TO_REGISTER_HERE = "worker_setup=lambda: envkit.register(...)."
 _LONGEST_LINE = 200
 _MOST_LINES = 12
 
@@ -115,6 +135,7 @@ def construction(
                 ("constructor", maker_of(failure.env) if of_env else ""),
             ),
             failure.traceback.rstrip(),
+            "" if pid is None else _registration(failure),
             "To look at it without a worker, call the constructor yourself or pass "
             'backend="inline".',
         ),
@@ -436,6 +457,15 @@ def _name(worker: int | None, pid: int | None, host: str = "") -> str:
     """
     place = f" on {host}" if host else ""
     return f"worker {worker} (pid {pid}{place})" if pid else f"worker {worker}"
+
+
+def _registration(failure: RemoteFailure) -> str:
+    """Returns what to do about a name that only the caller's process may know."""
+    if failure.type_name.rpartition(".")[2] in _UNKNOWN:
+        return _TO_REGISTER + _TO_REGISTER_WITH_GYMNASIUM
+    if _UNKNOWN_HERE in failure.message:
+        return _TO_REGISTER + _TO_REGISTER_HERE
+    return ""
 
 
 def _what(failure: RemoteFailure) -> str:

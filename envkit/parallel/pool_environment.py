@@ -164,7 +164,7 @@ class PoolEnvironment:
             self._backend = arguments.as_backend(backend, start_method, worker_env)
             self._is_worker = self._backend.is_worker
             try:
-                # It may have to connect with a cluster to know its places.
+                arguments.connect(self._backend, options_for.keywords["start_timeout"])
                 options = options_for(
                     arguments.placed(count, len(constructors), self._backend)
                 )

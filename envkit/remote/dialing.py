@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envkit.errors import EnvkitError
+from envkit.errors import EnvkitError, InsecureWarning
 from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
 from envkit.remote.protocol import (
@@ -54,10 +54,6 @@ class RefusedError(EnvkitError, ConnectionError):
     def __init__(self, message: str = "") -> None:
         # The text may be the other end's, and terminals obey control characters.
         super().__init__(escaped(message))
-
-
-class InsecureWarning(UserWarning):
-    """A connection can be read or changed on its way."""
 
 
 class ServerAddress(NamedTuple):

@@ -9,13 +9,13 @@ prints the line of each service when all listen, waits for a signal, and closes 
 from __future__ import annotations
 
 import inspect
-import ipaddress
 import socket
 import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from envkit.errors import EnvkitError
+from envkit.parallel.system.link import is_loopback
 from envkit.provenance import version_of, without_version
 from envkit.registry import Constructor, constructor, load, make, suggestion
 from envkit.secret_files import DRAW, Draw
@@ -372,19 +372,6 @@ CartPole, corner.
             f"This server has no environment {name[:80]!r}."
             f"{suggestion(name[:80], self.names)} It has: {', '.join(self.names)}."
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Returns True if only this machine reaches an address.
-
-    Example:
-        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-        (True, True, False)
-    """
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def with_reachable_host(address: str, host: str) -> str:

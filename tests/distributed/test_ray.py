@@ -243,6 +243,15 @@ class TestRay:
             assert 2 == len(env.statistics().workers)
         ray.util.remove_placement_group(group)
 
+    @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+    def test_links_that_others_may_reach_are_encrypted(self, ray, host):
+        backend = RayBackend(num_cpus_per_worker=0.5, host=host)
+        with pool_of([Walk], workers=1, backend=backend) as env:
+            assert env.reset().is_first().all()
+            (worker,) = backend._workers.values()
+
+            assert (host != "127.0.0.1") == worker.link.is_tls
+
     def test_a_worker_without_a_place_is_told_of(self, ray, caplog, monkeypatch):
         monkeypatch.setattr("envkit.distributed.ray._UNPLACED", 0.0)
         # The actors of the tests before may still give back what they had.

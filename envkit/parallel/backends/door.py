@@ -14,19 +14,26 @@ import ssl
 import stat
 import sys
 import time
+import warnings
+from typing import NamedTuple
 
+from envkit.errors import InsecureWarning
+from envkit.parallel.system.certificate import NoCertificateError, own_certificate
 from envkit.parallel.system.link import (
     PROOF_SIZE,
     UNIX,
     Address,
     Token,
     ident_of,
+    is_loopback,
     keep_alive,
     unix_name,
 )
 from envkit.parallel.system.poller import Poller
+from envkit.parallel.system.seal import Seal
+from envkit.specs.validation import describe
 
-__all__ = ["Door"]
+__all__ = ["Arrival", "Door"]
 
 # How long a connection may take to prove itself, and how many may be about it besides
 # those that are awaited.
@@ -36,6 +43,34 @@ _TO_PROVE, _MOST_STRANGERS = 5.0, 64
 _TO_PROVE_BY_TLS = 60.0
 
 
+# Links that other machines reach, and that are not encrypted.
+_IN_CLEAR = (
+    "The links of this pool between {host} and its workers are not encrypted: what "
+    "goes over them cannot be changed unnoticed, but others can read it, as far as the "
+    "network lets them. "
+)
+_LEAVE_OUT = "Leave out tls=False, and the pool makes a certificate of its own."
+_INSTALL = (
+    "Encrypting them takes a certificate, and none can be made, because {why}. Install "
+    "that program, pass tls=context with a certificate of yours, or say tls=False if "
+    "that network is your own."
+)
+
+
+class Arrival(NamedTuple):
+    """A worker that has proved itself.
+
+    Attributes:
+        worker: Its index.
+        sock: The connection by which it has come.
+        seal: What seals the frames there; `None` where they are encrypted.
+    """
+
+    worker: int
+    sock: socket.socket
+    seal: Seal | None
+
+
 class Door:
     """Where workers come in: the listener, and connections that have proved nothing.
 
@@ -43,29 +78,79 @@ class Door:
     """
 
     def __init__(
-        self, host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | None
+        self,
+        host: str,
+        port: int,
+        reach_as: str | None,
+        tls: ssl.SSLContext | bool | None,
     ) -> None:
+        """Prepares to listen; `tls` is that of `linked`."""
+        if not isinstance(tls, ssl.SSLContext | bool | None):
+            raise TypeError(
+                "tls must be an ssl.SSLContext for servers, True, False or None, got "
+                f"{describe(tls)}."
+            )
         if host.startswith(UNIX):
             host, reach_as = _unix_places(host, port, reach_as, tls)
         self._port = port
-        self.move_to(host, reach_as)
-        self._tls = tls
-        self._certificate = b"" if tls is None else _fingerprint(tls)
+        self._has_to_encrypt = tls
+        self._note_place(host, reach_as)
+        self._tls: ssl.SSLContext | None = None
+        self._certificate = b""
+        if isinstance(tls, ssl.SSLContext):
+            self._encrypt_by(tls)
         self._listener: socket.socket | None = None
         # Who has made the file of a Unix socket, because a fork must not remove it.
         self._owner = 0
         self._tokens: dict[bytes, tuple[Token, int]] = {}
         self._strangers: dict[int, _Stranger] = {}
 
-    def move_to(self, host: str, reach_as: str | None = None) -> None:
+    def move_to(self, host: str) -> None:
         """Has workers come to another address of this machine from now on."""
+        if host != self._host:
+            self._note_place(host, None)
+
+    def _note_place(self, host: str, reach_as: str | None) -> None:
         self._host = host
         is_any = host in ("", "0.0.0.0", "::")
         self._reach_as = reach_as or (socket.gethostname() if is_any else host)
+        self._stays_here = host.startswith(UNIX) or (
+            is_loopback(host) and is_loopback(self._reach_as)
+        )
+        if self._has_to_encrypt is False and not self._stays_here:
+            self._warn(_LEAVE_OUT)
+
+    def _warn(self, remedy: str) -> None:
+        host = self._host or "all addresses of this machine"
+        text = _IN_CLEAR.format(host=host) + remedy
+        warnings.warn(text, InsecureWarning, stacklevel=_level_of_caller())
+
+    def _encrypt_by(self, tls: ssl.SSLContext) -> None:
+        self._certificate = _fingerprint(tls)
+        self._tls = tls
+
+    def _secure(self) -> None:
+        """Makes the certificate that this pool has to have, once."""
+        wanted = self._has_to_encrypt
+        if self._tls is not None or wanted is False:
+            return
+        if wanted is None and self._stays_here:
+            return
+        try:
+            self._encrypt_by(own_certificate())
+        except NoCertificateError as error:
+            if wanted:
+                raise OSError(
+                    f"tls=True cannot be: {error}. Install that program, or pass "
+                    "tls=context with a certificate of yours."
+                ) from error
+            self._has_to_encrypt = False
+            self._warn(_INSTALL.format(why=error))
 
     def open(self, token: Token, worker: int, poller: Poller) -> Address:
         """Lets a worker in that knows a token; returns where it has to come."""
         if self._listener is None:
+            self._secure()
             self._listener = _listener(self._host, self._port)
             self._owner = os.getpid()
             poller.register(self._listener.fileno())
@@ -80,15 +165,15 @@ class Door:
         if not self._tokens:
             self.close()
 
-    def look_at(self, fd: int, poller: Poller) -> list[tuple[int, socket.socket]]:
-        """Sees who has come, and who of those has proved itself: worker and socket."""
+    def look_at(self, fd: int, poller: Poller) -> list[Arrival]:
+        """Sees who has come, and who of those has proved itself."""
         if self._listener is not None and fd == self._listener.fileno():
             return self._accept(poller)
         stranger = self._strangers.get(fd)
         return [] if stranger is None else self._hear(stranger, poller)
 
-    def _accept(self, poller: Poller) -> list[tuple[int, socket.socket]]:
-        arrived: list[tuple[int, socket.socket]] = []
+    def _accept(self, poller: Poller) -> list[Arrival]:
+        arrived: list[Arrival] = []
         for _ in range(_MOST_STRANGERS):
             try:
                 assert self._listener is not None
@@ -106,9 +191,7 @@ class Door:
                 break
         return arrived
 
-    def _hear(
-        self, stranger: _Stranger, poller: Poller
-    ) -> list[tuple[int, socket.socket]]:
+    def _hear(self, stranger: _Stranger, poller: Poller) -> list[Arrival]:
         """Reads on; lets one in that has proved itself, drops one that cannot."""
         try:
             is_whole = stranger.read()
@@ -134,22 +217,24 @@ class Door:
         # Once: neither this one nor one who has listened comes in again.
         self.revoke(token)
         keep_alive(stranger.sock, is_pool=True)
-        return [(worker, stranger.sock)]
+        is_sealed = self._tls is None
+        seal = token.seal(proof + answer, is_pool=True) if is_sealed else None
+        return [Arrival(worker, stranger.sock, seal)]
 
     def _drop(self, stranger: _Stranger, poller: Poller) -> None:
         poller.unregister(stranger.fd)
         self._strangers.pop(stranger.fd, None)
         stranger.sock.close()
 
-    def drop_late(self, now: float, poller: Poller) -> list[tuple[int, socket.socket]]:
+    def drop_late(self, now: float, poller: Poller) -> list[Arrival]:
         """Drops connections that have not proved themselves in time.
 
         Returns:
-            The worker and the socket of those that have, and were not read since: it
-            may be this process that was late.
+            Those that have, and were not read since: it may be this process that was
+            late.
         """
         limit = _TO_PROVE if self._tls is None else _TO_PROVE_BY_TLS
-        arrived: list[tuple[int, socket.socket]] = []
+        arrived: list[Arrival] = []
         for stranger in list(self._strangers.values()):
             if now - stranger.since > limit and stranger.fd in self._strangers:
                 arrived += self._hear(stranger, poller)
@@ -202,8 +287,16 @@ class _Stranger:
         return True
 
 
+def _level_of_caller() -> int:
+    """Returns the `stacklevel` at which a warning names the line that called envkit."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("envkit."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _unix_places(
-    host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | None
+    host: str, port: int, reach_as: str | None, tls: ssl.SSLContext | bool | None
 ) -> tuple[str, str]:
     """Returns where to listen by a Unix socket, and as what workers find that.
 

@@ -40,6 +40,7 @@ from envkit.parallel.system.link import (
     Link,
 )
 from envkit.parallel.system.poller import Poller
+from envkit.parallel.system.seal import Seal
 from envkit.parallel.system.shared_memory import SharedBlock
 from envkit.types import Array
 
@@ -210,10 +211,12 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
                 self._inbox.forget(worker)
             self._reach(job, order, again=True)
 
-    def _connect(self, known: Worker, sock: socket.socket) -> None:
+    def _connect(
+        self, known: Worker, sock: socket.socket, seal: Seal | None = None
+    ) -> None:
         """Begins to read what a worker sends by a connection."""
         sock.setblocking(False)
-        known.connect(Link(sock))
+        known.connect(Link(sock, seal))
         self._by_fd[sock.fileno()] = known
         self._poller.register(sock.fileno())
 

@@ -8,14 +8,15 @@
 ```
 
 What a worker may say is trusted as what a worker process says, because it has proved
-that it was started by this pool. Before that, nothing that a connection brings is more
-than compared with what is expected. How rows travel stands in `FarBackend`.
+that it was started by this pool, and because a go-between cannot change it: links are
+encrypted, or each frame is sealed. Before the proof, nothing that a connection
+brings is more than compared with what is expected. How rows travel stands in
+`FarBackend`.
 """
 
 from __future__ import annotations
 
 import pickle
-import socket
 import ssl
 import sys
 import time
@@ -26,7 +27,7 @@ from envkit.errors import CallOrderError
 from envkit.parallel import serialize
 from envkit.parallel.backends.base import Exited, Started
 from envkit.parallel.backends.commands import CommandLauncher
-from envkit.parallel.backends.door import Door
+from envkit.parallel.backends.door import Arrival, Door
 from envkit.parallel.backends.far import FarBackend, FarWorker
 from envkit.parallel.backends.inbox import GLANCE
 from envkit.parallel.backends.packing import (
@@ -76,6 +77,11 @@ _TO_COME = (
     "one at {address} (host=, reach_as= and port= say where). The address is of no use "
     "any more: backend.invite() gives another."
 )
+_TO_TRUST = (
+    "Something between this machine and the worker changes what they send, repeats it "
+    "or leaves it out, and the pool has believed nothing of that: see which proxies "
+    "and tunnels there are on the way to {address}."
+)
 # How long the carrier of a worker may take to end after its link has, and how often to
 # look at it meanwhile.
 _LAST_WORDS, _LOOK = 3.0, 0.002
@@ -123,7 +129,7 @@ def linked(
     host: str = "127.0.0.1",
     port: int = 0,
     reach_as: str | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: ssl.SSLContext | bool | None = None,
     connect_timeout: float = 60.0,
 ) -> LinkedBackend:
     """Returns a backend whose workers are started by commands, on any machine.
@@ -143,8 +149,12 @@ def linked(
         reach_as: By which name or address workers reach this machine; `None` is `host`,
             or this machine's name if that is all of its addresses. For a Unix socket,
             "unix:" and the path at which workers find it.
-        tls: What encrypts the links, with the certificate of this side loaded. Workers
-            take that certificate and no other. `None` for links in the clear.
+        tls: What encrypts the links: a context with the certificate of this side
+            loaded, or True for a certificate that the pool makes for itself. Workers
+            take that certificate and no other. `None` is True, unless all workers are
+            on this machine. Frames of links that are not encrypted are sealed: others
+            may read them and cannot change them. With False all links are such, and
+            between machines there is an `InsecureWarning`.
         connect_timeout: How many seconds a worker has to connect after its command has
             ended without an error, as commands do that only submit a job.
 
@@ -185,7 +195,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         host: str = "127.0.0.1",
         port: int = 0,
         reach_as: str | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | bool | None = None,
         connect_timeout: float = 60.0,
     ) -> None:
         """Prepares; nothing is started yet. The arguments are those of `linked`."""
@@ -274,7 +284,7 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         """Returns how many invited workers have come and wait for rows."""
         if self._guests and not self._closed:
             self._poll(0.0)
-        return sum(guest.sock is not None for guest in self._guests.values())
+        return sum(guest.arrival is not None for guest in self._guests.values())
 
     def _by_commands(self, call: str) -> CommandLauncher:
         launcher = self._launcher
@@ -329,8 +339,8 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         known = self._workers[worker] = _Incarnation(worker, job, guest.token)
         known.is_invited, known.address = True, guest.address
         self._next_glance = 0.0
-        if guest.sock is not None:
-            self._let_in([(worker, guest.sock)])
+        if guest.arrival is not None:
+            self._let_in([guest.arrival])
 
     def _tell_layout(self, known: _Incarnation, layout: SlabLayout) -> None:
         bind = Bind(
@@ -409,16 +419,17 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         # Connections are taken in, and those let in that prove themselves.
         self._let_in(self._door.look_at(fd, self._poller))
 
-    def _let_in(self, arrived: list[tuple[int, socket.socket]]) -> None:
-        for worker, sock in arrived:
+    def _let_in(self, arrived: list[Arrival]) -> None:
+        for each in arrived:
+            worker = each.worker
             if worker in self._guests:
-                self._guests[worker].sock = sock
+                self._guests[worker].arrival = each
                 continue
             known = self._workers.get(worker)
             if known is None or known.link is not None or known.is_killed:
-                sock.close()
+                each.sock.close()
                 continue
-            self._connect(known, sock)
+            self._connect(known, each.sock, each.seal)
             self._tell(known, [each for each in sys.path if isinstance(each, str)])
             self._tell(known, known.job)
             known.job = None
@@ -482,7 +493,11 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         self._ending.add(known)
         self._unlink(known)
 
-    _cut_off = _lose
+    def _cut_off(self, known: _Incarnation, why: str) -> None:
+        self._lose(known, why)
+        known.is_cut_off = True
+        known.lost = f"was cut off, because {why}"
+        known.remedy = _TO_TRUST.format(address=known.address)
 
     def _note_end(self, known: _Incarnation) -> None:
         """Queues that a worker is gone, after what it had told."""
@@ -495,9 +510,12 @@ class LinkedBackend(FarBackend["_Incarnation", PackedJob]):
         report = self._launcher.report(known.worker)
         # A command that has only submitted a job says nothing of how that has ended.
         is_known = report.exitcode is not None and (known.was_linked or report.exitcode)
-        if known.lost and not (is_known or report.signal or known.is_killed):
+        is_told = is_known or report.signal or known.is_killed
+        # Of a worker that was cut off, how it has ended is a consequence.
+        if known.lost and (known.is_cut_off or not is_told):
             report = report._replace(
                 exitcode=None,
+                signal=None,
                 lost=report.lost or known.lost,
                 remedy=report.remedy or known.remedy,
             )
@@ -618,6 +636,7 @@ class _Incarnation(FarWorker):
         self.job: PackedJob | None = job
         self.token = token
         self.is_killed = self.was_linked = self.is_invited = False
+        self.is_cut_off = False
         self.connect_by: float | None = None
         # Where it finds this pool.
         self.address = ""
@@ -633,18 +652,18 @@ class _Guest:
     Attributes:
         token: What it proves itself with.
         address: Where it finds this pool.
-        sock: The connection by which it has come, once it has.
+        arrival: How it has come, once it has.
     """
 
     def __init__(self, token: Token, address: str) -> None:
         self.token = token
         self.address = address
-        self.sock: socket.socket | None = None
+        self.arrival: Arrival | None = None
 
     def close(self) -> None:
         """Sends it away, if it has come."""
-        if self.sock is not None:
-            self.sock.close()
+        if self.arrival is not None:
+            self.arrival.sock.close()
 
 
 def _place_of(address: Address) -> str:

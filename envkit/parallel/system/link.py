@@ -1,10 +1,5 @@
 """`Link`: rows and messages over one stream socket, between machines.
 
-```
-kind    flags   zero      rows      length    body
-1 byte  1 byte  2 bytes   4 bytes   8 bytes   as many bytes as the length says
-```
-
 Both ends read a body straight to where it belongs: `want` takes the memory, `fill`
 reads into it. What one system call brings beyond that is kept for the next `want`.
 In lockstep each frame is as the one before: `expect` takes the memory of all of it, and
@@ -16,8 +11,11 @@ itself does not travel:
 
 ```
 worker  -> pool    magic, which token (8 bytes), nonce (16), HMAC(token, "worker" nonce)
-pool    -> worker  magic, HMAC(token, "pool" nonce)
+pool    -> worker  magic, nonce (16), HMAC(token, "pool" both nonces)
 ```
+
+What follows is encrypted, or each frame is sealed with keys that both ends derive from
+the token and from these two messages.
 """
 
 from __future__ import annotations
@@ -25,16 +23,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 import os
 import select
 import socket
 import ssl
-import struct
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from envkit.parallel.system.frames import (
+    ANSWERED,
+    ASKED,
+    BEGUN,
+    HEAD,
+    MESSAGE,
+    Frame,
+    FrameError,
+)
+from envkit.parallel.system.seal import Seal
 
 __all__ = [
     "ANSWERED",
@@ -52,21 +61,17 @@ __all__ = [
     "Token",
     "dial",
     "ident_of",
+    "is_loopback",
     "keep_alive",
     "prove",
     "unix_name",
 ]
 
-HEAD = struct.Struct("<BBHIQ")
-# Kinds of frames: a pickle; rows on their way to a worker; rows with their answers; the
-# FIRST that has begun in the same step, of rows whose answers follow.
-MESSAGE, ASKED, ANSWERED, BEGUN = range(1, 5)
-
 # The arrays travel as they lie in memory, so the order of bytes is part of the magic.
-_MAGIC = b"envkit\1" + (b"<" if sys.byteorder == "little" else b">")
+_MAGIC = b"envkit\2" + (b"<" if sys.byteorder == "little" else b">")
 _IDENT, _SECRET, _NONCE, _DIGEST = 8, 24, 16, 32
 PROOF_SIZE = len(_MAGIC) + _IDENT + _NONCE + _DIGEST
-ANSWER_SIZE = len(_MAGIC) + _DIGEST
+ANSWER_SIZE = len(_MAGIC) + _NONCE + _DIGEST
 
 # How the host of an address begins that is a Unix socket, and how much that holds.
 UNIX, _UNIX_BUFFER = "unix:", 1 << 22
@@ -98,9 +103,9 @@ class Token(NamedTuple):
         """Draws a token that was never used."""
         return cls(os.urandom(_IDENT), os.urandom(_SECRET))
 
-    def digest(self, side: bytes, nonce: bytes) -> bytes:
-        """Returns what proves that one side knows the secret."""
-        return hmac.new(self.secret, side + nonce, hashlib.sha256).digest()
+    def digest(self, side: bytes, said: bytes) -> bytes:
+        """Returns what only those can compute who know the secret."""
+        return hmac.new(self.secret, side + said, hashlib.sha256).digest()
 
     def proof(self, nonce: bytes) -> bytes:
         """Returns what a worker says first."""
@@ -108,15 +113,36 @@ class Token(NamedTuple):
 
     def answer(self, proof: bytes) -> bytes | None:
         """Returns what the pool answers to a proof, `None` if it proves nothing."""
-        nonce = proof[-_NONCE - _DIGEST : -_DIGEST]
-        if not hmac.compare_digest(proof, self.proof(nonce)):
+        if not hmac.compare_digest(proof, self.proof(_nonce_of(proof))):
             return None
-        return _MAGIC + self.digest(b"pool", nonce)
+        return self._answer(proof, os.urandom(_NONCE))
+
+    def is_answer(self, answer: bytes, proof: bytes) -> bool:
+        """Returns whether only the pool can have said this to a proof."""
+        return hmac.compare_digest(answer, self._answer(proof, _nonce_of(answer)))
+
+    def _answer(self, proof: bytes, nonce: bytes) -> bytes:
+        return _MAGIC + nonce + self.digest(b"pool", _nonce_of(proof) + nonce)
+
+    def seal(self, greeting: bytes, *, is_pool: bool) -> Seal:
+        """Returns what seals and checks the frames of one connection.
+
+        Args:
+            greeting: The proof and the answer that were exchanged there.
+            is_pool: At which of the two ends.
+        """
+        sides = (b"frames of the worker", b"frames of the pool")
+        worker, pool = (self.digest(side, greeting) for side in sides)
+        return Seal(pool, worker) if is_pool else Seal(worker, pool)
 
 
 def ident_of(proof: bytes) -> bytes:
     """Returns which token a proof is about."""
     return proof[len(_MAGIC) : len(_MAGIC) + _IDENT]
+
+
+def _nonce_of(said: bytes) -> bytes:
+    return said[-_NONCE - _DIGEST : -_DIGEST]
 
 
 class Address(NamedTuple):
@@ -189,6 +215,19 @@ class Address(NamedTuple):
         return cls(host.strip("[]"), number, token, certificate)
 
 
+def is_loopback(host: str) -> bool:
+    """Returns True if only this machine reaches an address.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+        (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def unix_name(host: str) -> str:
     """Returns what the system calls a Unix socket: its path, or a name without one."""
     path = host[len(UNIX) :]
@@ -237,11 +276,12 @@ def dial(address: Address) -> socket.socket:
     return sock
 
 
-def prove(sock: socket.socket, address: Address) -> socket.socket:
+def prove(sock: socket.socket, address: Address) -> tuple[socket.socket, bytes]:
     """Proves to a pool that this is its worker, and has it prove that it is the pool.
 
     Returns:
-        The socket to use from now on, which is encrypted if the address says so.
+        The socket to use from now on, which is encrypted if the address says so; and
+        what was said, for `Token.seal` if it is not encrypted.
 
     Raises:
         ConnectionError: The pool does not know the token, or is another one.
@@ -257,8 +297,8 @@ def prove(sock: socket.socket, address: Address) -> socket.socket:
         shown = sock.getpeercert(binary_form=True) or b""
         if hashlib.sha256(shown).digest() != address.certificate:
             raise ConnectionError("The pool shows another certificate than its own.")
-    nonce = os.urandom(_NONCE)
-    sock.sendall(address.token.proof(nonce))
+    proof = address.token.proof(os.urandom(_NONCE))
+    sock.sendall(proof)
     answer = b""
     while len(answer) < ANSWER_SIZE:
         data = sock.recv(ANSWER_SIZE - len(answer))
@@ -268,28 +308,10 @@ def prove(sock: socket.socket, address: Address) -> socket.socket:
                 "is another pool's, or the two envkits have different versions."
             )
         answer += data
-    if not hmac.compare_digest(answer, _MAGIC + address.token.digest(b"pool", nonce)):
+    if not address.token.is_answer(answer, proof):
         raise ConnectionError("What answers is not the pool, which knows the token.")
     sock.settimeout(None)
-    return sock
-
-
-class FrameError(EOFError):
-    """The other end has sent what neither end sends: nothing else can follow it."""
-
-
-class Frame(NamedTuple):
-    """A frame that is sent or comes again and again.
-
-    Attributes:
-        head: Its first bytes.
-        parts: The memory of all of it; that of the head comes first.
-        size: How many bytes that are.
-    """
-
-    head: bytes
-    parts: Sequence[Any]
-    size: int
+    return sock, proof + answer
 
 
 class Link:
@@ -313,9 +335,16 @@ class Link:
         (None, None)
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        """Takes over a connected socket."""
+    def __init__(self, sock: socket.socket, seal: Seal | None = None) -> None:
+        """Takes over a connected socket.
+
+        Args:
+            sock: The socket, which may be encrypted.
+            seal: What seals each frame; `None` for frames as they are.
+        """
         self._sock = sock
+        self._seal = seal
+        self._head_size = HEAD.size if seal is None else len(seal.head)
         self._is_blocking = sock.gettimeout() is None
         self.is_tls = isinstance(sock, ssl.SSLSocket)
         self._wanted: deque[memoryview] = deque()
@@ -341,11 +370,12 @@ class Link:
     def want(self, *memory: Any) -> None:
         """Takes the memory that the next bytes belong in."""
         # Hot: called a few times per frame.
-        self._wanted.extend(
+        views = [
             view
             for part in memory
             if (view := part if type(part) is memoryview else memoryview(part)).nbytes
-        )
+        ]
+        self._wanted += views if self._seal is None else self._seal.want(views)
 
     def expect(self, frame: Frame | None) -> None:
         """Takes the memory of the frame that is likely to come next, `None` for none.
@@ -353,9 +383,15 @@ class Link:
         Where something has been read already, none is expected.
         """
         # Hot: called once per worker and batch step.
-        wanted = self._wanted
-        is_amid = self._begin < self._end or (wanted and len(wanted[0]) != HEAD.size)
-        self._expected = None if is_amid or self.is_tls else frame
+        wanted, seal = self._wanted, self._seal
+        is_amid = self._begin < self._end or (
+            wanted and len(wanted[0]) != self._head_size
+        )
+        if is_amid or self.is_tls:
+            frame = None
+        elif frame is not None and seal is not None:
+            frame = seal.expected(frame)
+        self._expected = frame
         self._got = 0
 
     @property
@@ -371,13 +407,14 @@ class Link:
 
         Raises:
             EOFError: The link has ended before.
+            FrameError: What has come is not what the other end has sent.
         """
         # Hot: called once per worker and batch step.
-        frame, got = self._expected, self._got
+        frame, got, head_size = self._expected, self._got, self._head_size
         assert frame is not None
         while True:
             parts = _without(frame.parts, got) if got else frame.parts
-            flags = socket.MSG_WAITALL if self._is_blocking and got >= HEAD.size else 0
+            flags = socket.MSG_WAITALL if self._is_blocking and got >= head_size else 0
             try:
                 count = self._sock.recvmsg_into(parts, 0, flags)[0]
             except BlockingIOError:
@@ -387,17 +424,19 @@ class Link:
             if not count:
                 raise EOFError("the other end has closed it")
             before, got = got, got + count
-            if before < HEAD.size <= got and frame.parts[0] != frame.head:
+            if before < head_size <= got and frame.parts[0][: HEAD.size] != frame.head:
                 self._keep(frame, got)
                 return False
             if got == frame.size:
                 self._expected = None
                 self._call_at(1)
+                if self._seal is not None:
+                    self._seal.check_expected(frame)
                 return True
             self._got = got
             if not self._is_blocking:
                 # Less than there was room for: the socket is empty.
-                if got >= HEAD.size:
+                if got >= head_size:
                     self._call_at(frame.size - got)
                 return False
 
@@ -440,6 +479,7 @@ class Link:
 
         Raises:
             EOFError: The link has ended before.
+            FrameError: What has come is not what the other end has sent.
         """
         # Hot: called a few times per frame.
         wanted = self._wanted
@@ -456,6 +496,8 @@ class Link:
                 return False
             elif not self._read():
                 return False
+        if self._seal is not None:
+            self._seal.check()
         return True
 
     def _read(self) -> bool:
@@ -480,6 +522,10 @@ class Link:
                 count = self._sock.recvmsg_into([*pieces, spare])[0]
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
+        except ssl.SSLError as error:
+            raise EOFError(
+                f"what came over it is not what was sent: {error.reason or error}"
+            ) from error
         except OSError as error:
             raise EOFError(error.strerror or str(error)) from error
         if not count:
@@ -524,6 +570,8 @@ class Link:
         # Hot: called once per frame.
         if self.fault:
             return
+        if self._seal is not None:
+            parts, size = self._seal.sealed(parts), 0
         if self._outbox:
             for part in parts:
                 self._outbox += part

@@ -37,9 +37,9 @@ _LOOK = 0.1
 _PROGRAM = (
     "import sys\n"
     "with open(int(sys.argv[1]), encoding='ascii') as file:\n"
-    "    sys.path[:] = eval(file.read())\n"
+    "    sys.path[:], address, greeting = eval(file.read())\n"
     "from envkit.parallel.worker.linked import main\n"
-    "main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
+    "main(int(sys.argv[2]), int(sys.argv[3]), address, greeting)"
 )
 
 
@@ -77,21 +77,22 @@ def run_worker(address: str, stderr: int | None = None) -> int:
     with sock:
         # At once, because pools drop what proves nothing, and on a busy machine a
         # process takes long to start. What encrypts a link has to be in that process.
-        if not pool.certificate:
-            prove(sock, pool)
+        greeting = b"" if pool.certificate else prove(sock, pool)[1]
         guardian = Guardian()
         # With the variable, the pool is on this machine, and has a guardian itself.
         if MARK not in os.environ:
             guardian.start(detached=True)
         try:
-            return _run(sock.fileno(), address, stderr, guardian)
+            return _run(sock.fileno(), (address, greeting), stderr, guardian)
         finally:
             guardian.dismiss()
 
 
-def _run(link: int, address: str, stderr: int | None, guardian: Guardian) -> int:
+def _run(
+    link: int, pool: tuple[str, bytes], stderr: int | None, guardian: Guardian
+) -> int:
     """Runs a worker at the end of a link, and ends what it leaves behind."""
-    process, lifeline = _start(link, address, stderr, guardian.mark)
+    process, lifeline = _start(link, pool, stderr, guardian.mark)
     is_cut_off = True
     try:
         guardian.watch(process.pid)
@@ -144,9 +145,16 @@ def _end_like(number: int) -> None:
 
 
 def _start(
-    link: int, address: str, stderr: int | None, mark: str
+    link: int, pool: tuple[str, bytes], stderr: int | None, mark: str
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Starts a worker's process, which ends with this one.
+
+    Args:
+        link: The connection with its pool.
+        pool: The address of the pool, and what was said at the greeting. Both go there
+            by a file, because other users of a machine can read the words of a command.
+        stderr: What it is to have as standard error.
+        mark: What marks the programs that it starts.
 
     Returns:
         The process, and the lifeline that holds it.
@@ -155,11 +163,11 @@ def _start(
     path = anonymous_file()
     try:
         with open(path, "w", encoding="ascii", closefd=False) as file:
-            file.write(ascii(sys.path))
+            file.write(ascii((sys.path, *pool)))
         os.lseek(path, 0, os.SEEK_SET)
         fds = (path, link, life_read)
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *map(str, fds), address],
+            [sys.executable, "-c", _PROGRAM, *map(str, fds)],
             # Which GPU there is to use is for the command to say that has started it.
             env={**ONE_THREAD, **os.environ, MARK: mark},
             pass_fds=fds,

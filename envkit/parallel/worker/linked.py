@@ -54,6 +54,7 @@ from envkit.parallel.system.link import (
     MESSAGE,
     Address,
     Frame,
+    FrameError,
     Link,
     prove,
 )
@@ -77,16 +78,29 @@ __all__ = ["main"]
 _LOOK = 1_000_000_000
 
 
-def main(link_fd: int, lifeline_fd: int, address: str) -> None:
-    """Runs a worker until it is told to end, or its link ends; returns then."""
+def main(link_fd: int, lifeline_fd: int, address: str, greeting: bytes) -> None:
+    """Runs a worker until it is told to end, or its link ends; returns then.
+
+    Args:
+        link_fd: The connection with its pool.
+        lifeline_fd: What ends this process, once it is closed.
+        address: Where the pool is.
+        greeting: What has been said over the connection; nothing if it is to be
+            encrypted first.
+    """
     settle_in(link_fd, lifeline_fd)
     sock, pool = socket.socket(fileno=link_fd), Address.parse(address)
     if pool.certificate:
-        sock = prove(sock, pool)
-    worker = _LinkedWorker(Link(sock), lifeline_fd)
-    # Whatever the link ends with, there is no pool to tell it.
-    with contextlib.suppress(EOFError):
+        link = Link(prove(sock, pool)[0])
+    else:
+        link = Link(sock, pool.token.seal(greeting, is_pool=False))
+    worker = _LinkedWorker(link, lifeline_fd)
+    try:
         worker.run()
+    except FrameError as error:
+        sys.exit(f"This worker ends, because its link cannot be trusted: {error}.")
+    except EOFError:
+        pass  # Whatever the link ends with, there is no pool to tell it.
 
 
 class _LinkedWorker:

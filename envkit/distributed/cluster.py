@@ -1,0 +1,124 @@
+"""Whether the cluster that Ray is about to connect with is there.
+
+`ray.init` finds a cluster by `RAY_ADDRESS`, or by a file that `ray start` has written.
+If that cluster has ended, it tries to reach it for minutes, in native code that no
+Ctrl-C ends. So it is looked at before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from typing import Any, NamedTuple
+
+from envkit.errors import WorkerTimeout
+
+__all__ = ["Cluster", "await_cluster", "known_cluster"]
+
+# For how long to try where no start_timeout says it, and how often.
+_USUAL_PATIENCE, _PAUSE = 30.0, 0.2
+# What a client of HTTP/2 says first, with empty settings, and the type of the frame
+# that a server answers with.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_SETTINGS = b"\4"
+
+
+class Cluster(NamedTuple):
+    """A cluster of Ray that runs, or has run.
+
+    Attributes:
+        host: The machine of its head node.
+        port: Where its control service listens.
+        source: Where that stands.
+        remedy: What to do if it has ended.
+    """
+
+    host: str
+    port: int
+    source: str
+    remedy: str
+
+
+def known_cluster(ray: Any) -> Cluster | None:
+    """Returns the cluster that `ray.init()` would connect with.
+
+    Args:
+        ray: The library.
+
+    Returns:
+        The cluster; `None` if Ray would start one, or finds one in another way.
+    """
+    address = os.environ.get("RAY_ADDRESS", "")
+    source, remedy = "RAY_ADDRESS", "set RAY_ADDRESS to one that runs, or unset it"
+    if address in ("", "auto"):
+        # Which file that is depends on the version, and on variables.
+        address = ray._private.utils.read_ray_address() or ""
+        source = "the file of the last `ray start` on this machine"
+        with contextlib.suppress(AttributeError):
+            source = ray._private.utils.get_ray_address_file(None)
+        remedy = (
+            "`ray stop` removes the file, and the pool then has Ray start a cluster "
+            "here; or set RAY_ADDRESS to a cluster that runs"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "://" in address:
+        return None
+    return Cluster(host.strip("[]"), int(port), source, remedy)
+
+
+def await_cluster(cluster: Cluster, patience: float | None) -> None:
+    """Waits until a cluster answers.
+
+    Args:
+        cluster: The cluster.
+        patience: The pool's `start_timeout`.
+
+    Raises:
+        WorkerTimeout: It does not.
+    """
+    limit = _USUAL_PATIENCE if patience is None else patience
+    deadline = time.monotonic() + limit
+    while not _answers(cluster, deadline):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _timeout(cluster, limit, is_asked=patience is not None)
+        time.sleep(min(_PAUSE, left))
+
+
+def _timeout(cluster: Cluster, limit: float, *, is_asked: bool) -> WorkerTimeout:
+    which = "start_timeout" if is_asked else "pass start_timeout= for another limit"
+    error = WorkerTimeout(
+        f"No cluster of Ray answers at {cluster.host}:{cluster.port} within {limit:g} "
+        f"s ({which}), so no worker could be started.\n\n"
+        f"That address stands in {cluster.source}. If its cluster has ended, "
+        f"{cluster.remedy}."
+    )
+    error.timeout = limit
+    return error
+
+
+def _answers(cluster: Cluster, deadline: float) -> bool:
+    """Returns whether a control service of Ray, or what looks like it, is there."""
+
+    def left() -> float:
+        return max(0.001, deadline - time.monotonic())
+
+    try:
+        with socket.create_connection((cluster.host, cluster.port), left()) as sock:
+            # With TLS, who answers is for Ray to find out.
+            if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+                return True
+            sock.settimeout(left())
+            sock.sendall(_HELLO)
+            said = b""
+            while len(said) < 4:
+                sock.settimeout(left())
+                data = sock.recv(64)
+                if not data:
+                    return False
+                said += data
+    except OSError:
+        return False
+    return said[3:4] == _SETTINGS

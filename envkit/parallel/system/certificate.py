@@ -1,0 +1,60 @@
+"""A certificate that a pool makes for itself, so that its links can be encrypted."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import tempfile
+from pathlib import Path
+
+__all__ = ["NoCertificateError", "own_certificate"]
+
+# How long the program may take, which takes some milliseconds.
+_PATIENCE = 60.0
+_CONFIG = "[req]\nprompt = no\ndistinguished_name = name\n[name]\nCN = envkit pool\n"
+# The dates mean nothing: workers know the certificate by its hash.
+_COMMAND = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes "
+    "-days 3650 -config config -keyout key -out certificate"
+)
+
+
+class NoCertificateError(OSError):
+    """No certificate could be made; the message says why."""
+
+
+def own_certificate() -> ssl.SSLContext:
+    """Returns a context for a server, with a key and a certificate made just now.
+
+    They were in files that only this user could read, and those are gone.
+
+    Raises:
+        NoCertificateError: The program that makes them is not there, or fails.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="envkit-") as folder:
+            Path(folder, "config").write_text(_CONFIG, "ascii")
+            subprocess.run(
+                _COMMAND.split(),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=True,
+                timeout=_PATIENCE,
+                # Ctrl-C is for the program that waits for it.
+                start_new_session=True,
+            )
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            context.num_tickets = 0
+            context.load_cert_chain(f"{folder}/certificate", f"{folder}/key")
+            return context
+    except FileNotFoundError as error:
+        raise NoCertificateError("the openssl program is not installed") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise NoCertificateError(
+            f"the openssl program failed: {said[-1] if said else error}"
+        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoCertificateError(f"it could not be made: {error}") from error
