@@ -581,7 +581,8 @@ class Link:
             if self.is_tls:
                 parts = [b"".join(parts)]
             count = self._send_some(parts)
-            if count == size:
+            # With no size given and no room at all, both are 0.
+            if size and count == size:
                 return
             missing = (size or sum(map(len, parts))) - count
             while missing and self._is_blocking:
