@@ -620,7 +620,9 @@ class Link:
     def _send_some(self, parts: Sequence[Any]) -> int:
         try:
             if self.is_tls:
-                return self._sock.send(parts[0])
+                # What finds no room has to be tried again with no fewer bytes, and
+                # `push` tries so many.
+                return self._sock.send(memoryview(parts[0])[:_AT_ONCE])
             if len(parts) > _MOST_PIECES:
                 parts = parts[:_MOST_PIECES]
             return self._sock.sendmsg(parts)
