@@ -419,6 +419,18 @@ def test_large_rows_travel_encrypted():
             assert [] == streams.differences(action, env.step(action).observation)
 
 
+@pytest.mark.parametrize("tls", [False, pytest.param(True, marks=needs_openssl)])
+def test_a_message_larger_than_a_socket_holds_arrives(tls):
+    """Where there is no room at first, under TLS nothing of it goes out at once."""
+    from envkit import ArraySpec
+
+    spec = ArraySpec((1 << 25,), np.uint8)
+    make = functools.partial(Repeating, spec, np.zeros(spec.shape, spec.dtype))
+    backend = linked([COMMAND], tls=tls)
+    with ParallelPyEnvironment([make], backend=backend, start_timeout=PATIENCE) as env:
+        assert env.reset().is_first().all()
+
+
 @needs_openssl
 def test_a_worker_refuses_a_pool_with_another_certificate():
     class Swapping(Meddling):

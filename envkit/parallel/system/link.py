@@ -581,7 +581,8 @@ class Link:
             if self.is_tls:
                 parts = [b"".join(parts)]
             count = self._send_some(parts)
-            if count == size:
+            # With no size given and no room at all, both are 0.
+            if size and count == size:
                 return
             missing = (size or sum(map(len, parts))) - count
             while missing and self._is_blocking:
@@ -619,7 +620,9 @@ class Link:
     def _send_some(self, parts: Sequence[Any]) -> int:
         try:
             if self.is_tls:
-                return self._sock.send(parts[0])
+                # What finds no room has to be tried again with no fewer bytes, and
+                # `push` tries so many.
+                return self._sock.send(memoryview(parts[0])[:_AT_ONCE])
             if len(parts) > _MOST_PIECES:
                 parts = parts[:_MOST_PIECES]
             return self._sock.sendmsg(parts)
