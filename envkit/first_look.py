@@ -15,7 +15,7 @@ import numpy as np
 
 from envkit import nest
 from envkit.errors import SpecError
-from envkit.specs.arrays import ArraySpec
+from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 
 __all__ = ["leave_unseen", "look_at", "looking"]
@@ -41,6 +41,9 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
         isinstance(leaf, ArraySpec) for leaf in nest.flatten(spec)
     ):
         kind = type(env)
+        if call == "reset":
+            # dm_env and TF-Agents give it discount 1, whatever the spec allows.
+            time_step = time_step._replace(discount=_within(time_step[2], spec[2]))
         check_fits(
             _with_widths(time_step, spec),
             spec,
@@ -54,6 +57,16 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
         env._looks_closely = type(env)._overrides_should_reset
     elif call == "reset":
         _await_own_step(env)
+
+
+def _within(discount: Any, spec: Any) -> Any:
+    """Returns a discount within the bounds of its spec, all else being as it is."""
+    if not isinstance(spec, BoundedArraySpec) or not isinstance(discount, np.ndarray):
+        return discount
+    try:
+        return np.clip(discount, spec.minimum, spec.maximum, dtype=discount.dtype)
+    except (TypeError, ValueError):  # It has no numbers, or another shape.
+        return discount
 
 
 def _with_widths(time_step: Any, spec: Any) -> Any:

@@ -58,6 +58,7 @@ from envkit.adapters.values import (
 from envkit.arguments import as_discount
 from envkit.direct_row import DirectRow, are_own
 from envkit.errors import CallOrderError, SpecError
+from envkit.first_look import leave_unseen
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
@@ -174,6 +175,8 @@ class GymWrapper(ForeignEnvironment):
         # The current time step when the environment was seeded.
         self._seeded_at: TimeStep | None = None
         self._done = True
+        if not match_obs_space_dtype:
+            leave_unseen(self)
 
     @property
     def gym(self) -> Any:

@@ -308,15 +308,15 @@ def run(arguments: argparse.Namespace) -> int:
     menu, options = _menu_of(arguments), _options_of(arguments)
     kinds = dict.fromkeys(protocol.secret for protocol in protocols)
     warning = check_exposure(options, [*kinds])
-    if warning is not None:
-        say(f"envkit serve: {warning}", file=sys.stderr)
-    if options.tls is not None and any(one.flag == "universe" for one in protocols):
-        say(
-            "envkit serve: --cert encrypts Universe's rewarder alone: what the desktop "
-            "shows and takes can be read and changed on the way.",
-            file=sys.stderr,
-        )
     with logged(debug=arguments.debug), contextlib.ExitStack() as stack:
+        if warning is not None:
+            say(f"envkit serve: {warning}", file=sys.stderr)
+        if options.tls is not None and any(one.flag == "universe" for one in protocols):
+            say(
+                "envkit serve: --cert encrypts Universe's rewarder alone: what the "
+                "desktop shows and takes can be read and changed on the way.",
+                file=sys.stderr,
+            )
         services = []
         for protocol in protocols:
             # Where a client has one environment, a pool of one is its process.

@@ -455,6 +455,11 @@ class Recovery:
             known = self._known[env]
             known.anchors.clear()
             known.void = ""
+            # A seed of before is over; attributes may be no part of the state.
+            for _, method, argument in known.notes:
+                if method == "set_attr":
+                    known.attributes[argument[0]] = argument[1]
+            known.notes.clear()
             flags = tuple(bool(one) for one in ended)
             self._add(known, self._here(known, state, flags))
         self._states.clear()

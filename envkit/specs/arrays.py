@@ -38,7 +38,7 @@ SpecT = TypeVar("SpecT", bound="ArraySpec")
 class _Described:
     __slots__ = ("_dtype", "_name", "_shape")
 
-    @property  # type: ignore[misc]  # nobody assigns a spec another class
+    @property  # type: ignore[misc]  # a spec's class is never assigned
     def __class__(self) -> Any:
         # `isinstance` asks for it before it says no. So a spec that was made before
         # TF-Agents was imported is one of its specs, too.

@@ -465,7 +465,7 @@ def test_without_the_library_there_is_a_sentence_that_helps(monkeypatch, message
     foreign._completed.cache_clear()
     assert (
         "to_sb3() needs the package stable_baselines3, which is not installed. pip "
-        'install "stable-baselines3>=2.0"'
+        'install "stable-baselines3>=2.4" "gymnasium>=1.0"'
     ) == message_of(MissingDependencyError, lambda: to_sb3(Walk()))
 
 

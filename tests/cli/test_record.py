@@ -480,18 +480,19 @@ def test_pictures_of_another_size_are_told(tmp_path, capsys):
 
 
 class Shifting(CountingEnv):
-    """Has a discount of another shape in each step."""
+    """Has discounts of another shape after its first step."""
 
     def _step(self, action):
         time_step = super()._step(action)
-        return time_step._replace(discount=np.ones(self._current_step, np.float32))
+        shape = () if self._current_step == 1 else (self._current_step,)
+        return time_step._replace(discount=np.ones(shape, np.float32))
 
 
 def test_what_cannot_be_written_is_told_with_its_own_place(tmp_path, capsys):
     path = tmp_path / "runs"
     assert 2 == record(f"{HERE}:Shifting", "-o", path)
     assert (
-        f"envkit record: {str(path)!r} cannot be written: discount has shape (1,) "
+        f"envkit record: {str(path)!r} cannot be written: discount has shape (2,) "
         "after () in the same episode, and files hold arrays of one shape, that of the "
         "spec\n"
     ) == capsys.readouterr().err

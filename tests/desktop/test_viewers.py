@@ -66,7 +66,7 @@ def test_connections_that_reset_before_the_greeting_end_nothing():
 
 def test_a_viewer_that_leaves_while_a_picture_goes_out_ends_nothing():
     large = np.random.default_rng(1).integers(0, 256, (600, 800, 3), np.uint8)
-    with DesktopServer((800, 600)) as server:
+    with DesktopServer((800, 600), password=None) as server:
         for number in range(100):
             with entered(server.address, resetting) as link:
                 large[0, 0] = number
@@ -78,8 +78,8 @@ def test_a_viewer_that_leaves_while_a_picture_goes_out_ends_nothing():
 
 
 COMMANDS = {
-    "serve --vnc": ["serve", "Catch", "--vnc", "--port=0", "--token-file"],
-    "serve --universe": ["serve", "Catch", "--universe", "--port=0", "--token-file"],
+    "serve --vnc": ["serve", "Catch", "--vnc", "--port=0", "--password-file"],
+    "serve --universe": ["serve", "Catch", "--universe", "--port=0", "--password-file"],
     "record --vnc": ["record", "Catch", "--vnc=0", "--hz=20", "-o"],
 }
 
@@ -177,7 +177,7 @@ def test_viewers_without_a_size_wait_for_the_first_picture():
             sizes.append(viewer.size)
 
     with (
-        DesktopServer(None) as server,
+        DesktopServer(None, password=None) as server,
         socket.create_connection(server.address, PATIENCE) as link,
     ):
         link.sendall(version_text((3, 8)) + b"\1\1")

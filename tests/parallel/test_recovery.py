@@ -98,6 +98,13 @@ def fake_pool(kind, order, policy=REPLAY, **options):
     deaths={4: (0, 0)},
     anchor_every=1,
 )
+# A seed is over when a state is restored, though there was no request between them.
+@hypothesis.example(
+    moves=[("back", None), ("seed", 0), ("back", None), ("step", None)],
+    order=AutoReset.NEXT_STEP,
+    deaths={3: (0, 0)},
+    anchor_every=1,
+)
 def test_no_stream_shows_that_workers_have_died(
     kind, moves, order, deaths, anchor_every
 ):

@@ -449,7 +449,7 @@ def test_an_episode_that_is_far_off_is_not_asked_to_end():
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_a_seed_that_an_environment_does_not_take_is_refused(num_workers):
     offer = Offer("tests.remote.pad:Superstitious", num_workers=num_workers)
-    options = ServeOptions(port=0, num_workers=num_workers)
+    options = ServeOptions(port=0, num_workers=num_workers, password=None)
     remote = universe.serve(Menu([offer]), options)
     try:
         with Client(remote) as client:

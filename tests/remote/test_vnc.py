@@ -148,7 +148,7 @@ def test_viewers_that_come_before_the_first_picture_wait_for_it():
     shops = []
 
     def serve():
-        with served(f"{__name__}:Slow", token=b"secret", port=port) as shop:
+        with served(f"{__name__}:Slow", password=b"secret", port=port) as shop:
             shops.append(shop)
             is_over.wait(PATIENCE)
 

@@ -173,6 +173,9 @@ def test_rewards_of_several_numbers_are_arrays():
         def reward_spec(self):
             return ArraySpec((2,), np.float64)
 
+        def _reset(self):
+            return super()._reset()._replace(reward=np.zeros(2))
+
         def _step(self, action):
             return super()._step(action)._replace(reward=np.array([0.5, 1.5]))
 

@@ -361,7 +361,7 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch, message
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert message_of(MissingDependencyError, lambda: to_pettingzoo(CountingEnv())) == (
         "to_pettingzoo needs the package pettingzoo, which is not installed. pip "
-        'install "pettingzoo>=1.24"'
+        'install "pettingzoo>=1.24" "gymnasium>=1.0"'
     )
 
 
