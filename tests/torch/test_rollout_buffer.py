@@ -487,7 +487,7 @@ def test_every_step_of_a_bandit_is_valid(kind, order):
     with TorchEnvironment(pyenv) as env:
         buffer = RolloutBuffer(env, steps=4)
         buffer.collect(env, lambda time_step, env_ids=None: time_step.observation)
-        found = buffer.transitions()
+        found = buffer.transitions(lam=None)
     assert found.valid.all()
     assert found.is_last.all()
     assert [[1.0, 1.0]] * 4 == found.reward.tolist()
