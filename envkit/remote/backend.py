@@ -187,9 +187,7 @@ class RemoteBackend(FarBackend["_Session", dict[str, Any]]):
     def _report(self, news: Callable[[], None]) -> None:
         """Lets the thread of the pool handle what a thread that dials has found."""
         self._news.append(news)
-        bell = self._bell
-        if bell is not None and not self._closed:
-            bell.ring()
+        self._ring()
 
     def _note_unopened(self, known: _Session, failure: RemoteFailure) -> None:
         if self._workers.get(known.worker) is known:

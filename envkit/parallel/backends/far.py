@@ -17,6 +17,7 @@ from __future__ import annotations
 import abc
 import select
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -121,6 +122,8 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         # A backend that no pool has used holds no descriptors.
         self._poller: Poller
         self._bell: Doorbell | None = None
+        # Held where another thread rings, so that the bell is not closed meanwhile.
+        self._ringing = threading.RLock()
         self._inbox = Inbox()
         self._closed = False
         forget_in_forks(self)
@@ -452,9 +455,14 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
     def wake(self) -> None:
         """Ends the wait of another thread: from now on `wait_events` does not wait."""
         self._inbox.is_ending = True
-        bell = self._bell
-        if bell is not None and not self._closed:
-            bell.ring()
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wakes the thread of the pool, if it is still there, from any thread."""
+        with self._ringing:
+            bell = self._bell
+            if bell is not None and not self._closed:
+                bell.ring()
 
     def close(self, grace: float) -> list[ExitReport]:
         """Ends the workers that are left; harmless when repeated."""
@@ -474,13 +482,15 @@ class FarBackend(abc.ABC, Generic[Worker, Order]):
         for known in self._workers.values():
             if known.link is not None:
                 known.link.close()
+        self._ringing = threading.RLock()  # A thread may have held it at the fork.
         self._release()
 
     def _release(self) -> None:
         self._closed = True
         self._workers.clear()
         self._by_fd.clear()
-        bell, self._bell = self._bell, None
+        with self._ringing:
+            bell, self._bell = self._bell, None
         if bell is not None:
             bell.close()
             self._poller.close()
