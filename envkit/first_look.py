@@ -41,11 +41,12 @@ def look_at(env: Any, time_step: Any, method: str) -> None:
         isinstance(leaf, ArraySpec) for leaf in nest.flatten(spec)
     ):
         kind = type(env)
+        shown: Any = time_step
         if call == "reset":
             # dm_env and TF-Agents give it discount 1, whatever the spec allows.
-            time_step = time_step._replace(discount=_within(time_step[2], spec[2]))
+            shown = shown._replace(discount=_within(shown.discount, spec.discount))
         check_fits(
-            _with_widths(time_step, spec),
+            _with_widths(shown, spec),
             spec,
             subject=f"{kind.__name__}.{method}() returned a time step that",
             outer_dims=(env.batch_size,) if env.batched else (),
