@@ -215,7 +215,6 @@ class OpenEnvServer:
         """Returns the application for those who know the token."""
         from starlette.requests import HTTPConnection
         from starlette.responses import JSONResponse
-        from starlette.websockets import WebSocket
 
         token = self.token
         assert token is not None  # it is called for that
@@ -238,12 +237,7 @@ class OpenEnvServer:
             if given is not None:
                 with self._guesses.late(client.rpartition(":")[0]) as seconds:
                     await asyncio.sleep(seconds)
-            if scope["type"] == "websocket":
-                websocket = WebSocket(scope, receive, send)
-                await websocket.receive()
-                await websocket.send_denial_response(refusal)
-            else:
-                await refusal(scope, receive, send)
+            await _refuse(refusal, scope, receive, send)
 
         return guarded
 
@@ -269,7 +263,6 @@ def _without_web_pages(app: Any, bound: str) -> Any:
     """Returns the application for clients that are no web pages."""
     from starlette.datastructures import Headers
     from starlette.responses import JSONResponse
-    from starlette.websockets import WebSocket
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         headers = Headers(scope=scope)
@@ -281,14 +274,21 @@ def _without_web_pages(app: Any, bound: str) -> Any:
             return
         _LOGGER.warning("%s was refused: %s", _client_of(scope), escaped(reason))
         refusal = JSONResponse({"detail": reason}, status)
-        if scope["type"] == "websocket":
-            websocket = WebSocket(scope, receive, send)
-            await websocket.receive()
-            await websocket.send_denial_response(refusal)
-        else:
-            await refusal(scope, receive, send)
+        await _refuse(refusal, scope, receive, send)
 
     return guarded
+
+
+async def _refuse(refusal: Any, scope: Any, receive: Any, send: Any) -> None:
+    """Sends a refusal, to a client that asks for a WebSocket as well."""
+    from starlette.websockets import WebSocket
+
+    if scope["type"] == "websocket":
+        websocket = WebSocket(scope, receive, send)
+        await websocket.receive()
+        await websocket.send_denial_response(refusal)
+    else:
+        await refusal(scope, receive, send)
 
 
 def _no_json(headers: Any) -> str | None:
