@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envkit.lazy_names import lazy_names
-from envkit.namesake import warn_of_namesake
+from envkit._internal.lazy_names import lazy_names
+from envkit._internal.namesake import warn_of_namesake
 
 if TYPE_CHECKING:
     from envkit import errors as errors

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import counted
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
 from envkit.specs.validation import check_fits, describe, flatten_as
-from envkit.text import counted
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from envkit._internal.text import listed
 from envkit.py_environment import Specified
 from envkit.specs.validation import describe
-from envkit.text import listed
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, Options, ResetSeed, Seed
 

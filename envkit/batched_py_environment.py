@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.first_look import leave_unseen
+from envkit._internal.text import counted
+from envkit._internal.threads import wait_a_while
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, SpecError
-from envkit.first_look import leave_unseen
 from envkit.provenance import recipe_of, recipe_of_rows
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.rows import hand_options
@@ -33,8 +35,6 @@ from envkit.specs.environment_spec import (
     info_spec_of,
 )
 from envkit.specs.validation import check_fits, describe
-from envkit.text import counted
-from envkit.threads import wait_a_while
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, set_attribute

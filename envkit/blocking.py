@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import counted, listed
+from envkit._internal.threads import in_turn
 from envkit.async_environment import AsyncBatch, AsyncEnvironment
 from envkit.errors import (
     CallOrderError,
@@ -23,8 +25,6 @@ from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import as_array
 from envkit.specs.environment_spec import info_spec_of
 from envkit.specs.validation import check_fits, describe, flatten_as
-from envkit.text import counted, listed
-from envkit.threads import in_turn
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

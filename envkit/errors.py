@@ -32,7 +32,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from envkit.exceptions import (
+from envkit._internal.exceptions import (
     both,
     caused_by,
     fields_of,
@@ -41,9 +41,9 @@ from envkit.exceptions import (
     rebuilt,
     unpacked,
 )
-from envkit.extras import install_command
-from envkit.namesake import refuse_foreign_package
-from envkit.text import a_or_an
+from envkit._internal.extras import install_command
+from envkit._internal.namesake import refuse_foreign_package
+from envkit._internal.text import a_or_an
 
 __all__ = [
     "CallOrderError",

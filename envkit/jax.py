@@ -21,15 +21,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from envkit import nest
+from envkit._internal.lazy_names import is_installed
+from envkit._internal.text import foreign, listed
 from envkit.actions import ACCEPTED_KINDS
 from envkit.async_environment import AsyncEnvironment
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.lazy_names import is_installed
 from envkit.py_environment import PyEnvironment
 from envkit.rows import rely_on_size
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits, describe, flatten_as
-from envkit.text import foreign, listed
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 

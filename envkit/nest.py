@@ -17,8 +17,8 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from envkit._internal.text import a_or_an, counted, listed
 from envkit.errors import SpecError
-from envkit.text import a_or_an, counted, listed
 
 if TYPE_CHECKING:
     from types import CodeType, ModuleType

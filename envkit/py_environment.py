@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from envkit import provenance
-from envkit.direct_row import DirectRow
+from envkit._internal.direct_row import DirectRow
+from envkit._internal.first_look import look_at, looking
 from envkit.errors import CallOrderError
-from envkit.first_look import look_at, looking
 from envkit.provenance import MadeBy, check_made_by, made_by
 from envkit.rows import STEPS, MaskedRows
 from envkit.seeding import checked_seeds, seed_per_row
@@ -211,7 +211,7 @@ class PyEnvironment(Specified, MaskedRows):
         if "reset" in vars(cls) and not cls._takes_turns:
             cls.reset = looking(vars(cls)["reset"])  # type: ignore[method-assign]  # it does the same
         if cls._takes_turns:
-            from envkit.threads import in_turn
+            from envkit._internal.threads import in_turn
 
             for name in _IN_TURN:
                 if "_takes_turns" in vars(cls) or name in vars(cls):
@@ -226,7 +226,7 @@ class PyEnvironment(Specified, MaskedRows):
         """
         self._refuse_overridden_template()
         if self._takes_turns:
-            from envkit.threads import Turn
+            from envkit._internal.threads import Turn
 
             self._thread_turn = Turn()
         self._handle_auto_reset = handle_auto_reset

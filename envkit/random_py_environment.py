@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import a_or_an
 from envkit.async_environment import check_env_ids
 from envkit.errors import SpecError
 from envkit.py_environment import SpecifiedEnvironment
@@ -17,7 +18,6 @@ from envkit.specs.arrays import BoundedArraySpec, as_array
 from envkit.specs.environment_spec import checked_spec
 from envkit.specs.sampling import sample_spec_nest
 from envkit.specs.validation import describe, flatten_as
-from envkit.text import a_or_an
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

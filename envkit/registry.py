@@ -47,6 +47,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from envkit._internal.text import listed
 from envkit.errors import ConstructorError, MissingDependencyError
 from envkit.provenance import (
     Origin,
@@ -57,7 +58,6 @@ from envkit.provenance import (
 )
 from envkit.py_environment import Specified
 from envkit.specs.validation import describe
-from envkit.text import listed
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

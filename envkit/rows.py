@@ -12,13 +12,13 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from envkit import nest
-from envkit.direct_row import CurrentTimeStep, DirectRow
+from envkit._internal.direct_row import CurrentTimeStep, DirectRow
+from envkit._internal.first_look import look_at
+from envkit._internal.text import counted, listed
 from envkit.errors import CallOrderError, SpecError
-from envkit.first_look import look_at
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import as_array
 from envkit.specs.validation import check_fits, describe
-from envkit.text import counted, listed
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, Options, ResetSeed, Seed
 

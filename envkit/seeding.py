@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.text import counted
+from envkit._internal.text import counted
 from envkit.types import Array, ResetSeed
 
 __all__ = [

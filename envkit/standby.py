@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envkit.arguments import checked_flag
+from envkit._internal.arguments import checked_flag
+from envkit._internal.threads import wait_for_event
 from envkit.own_worker import OwnWorker
 from envkit.registry import constructor
 from envkit.rows import hand_options
 from envkit.seeding import seed_of_standby
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
-from envkit.threads import wait_for_event
 from envkit.time_step import TimeStep
 from envkit.types import Array, Seed
 from envkit.wrappers.base import (

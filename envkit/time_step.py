@@ -14,11 +14,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from envkit import _tensor_bridge, nest
+from envkit import nest
+from envkit._internal import tensor_bridge as _tensor_bridge
+from envkit._internal.text import foreign
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import describe
-from envkit.text import foreign
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [

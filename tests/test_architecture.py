@@ -236,7 +236,12 @@ def test_imports_never_point_up():
 
 def test_the_front_door_imports_nothing_of_envkit_but_what_looks_after_it():
     eager = {found.imported for found in all_imports() if found.importer == "envkit"}
-    expected = {"envkit.lazy_names", "envkit.namesake", "__future__", "typing"}
+    expected = {
+        "envkit._internal.lazy_names",
+        "envkit._internal.namesake",
+        "__future__",
+        "typing",
+    }
     assert expected == eager
 
 
@@ -294,7 +299,7 @@ UNPICKLERS = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle"}
 UNPICKLERS |= {"envkit.parallel.serialize"}
 # It pickles exceptions between a pool and its own workers, and every error is made by
 # it. What comes from a network never reaches it as bytes.
-COPIES_EXCEPTIONS = "envkit.exceptions"
+COPIES_EXCEPTIONS = "envkit._internal.exceptions"
 
 
 def test_nothing_that_serves_or_connects_can_unpickle():
@@ -387,7 +392,7 @@ HANDS_ON_VARIABLES |= {"envkit.adapters.pysc2.python3"}
 # It has dm_control read its own variable later than when it is imported.
 HANDS_ON_VARIABLES |= {"envkit.adapters.mujoco"}
 # It finds the folder that the system has for what runs.
-HANDS_ON_VARIABLES |= {"envkit.secret_files"}
+HANDS_ON_VARIABLES |= {"envkit._internal.secret_files"}
 # They look at Ray's own variables: to refuse what Ray would do because of one, and to
 # find the cluster that Ray would find.
 HANDS_ON_VARIABLES |= {"envkit.distributed.cluster", "envkit.distributed.ray"}

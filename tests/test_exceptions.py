@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit.exceptions import both, fields_of, packed, rebuilt, unpacked
+from envkit._internal.exceptions import both, fields_of, packed, rebuilt, unpacked
 
 # From Python 3.11 on.
 ExceptionGroup = getattr(builtins, "ExceptionGroup", None)
@@ -156,7 +156,7 @@ def test_a_class_sent_to_another_process_by_value_is_itself_when_it_comes_back()
 
     program = (
         "import pickle\n"
-        "from envkit.exceptions import packed\n"
+        "from envkit._internal.exceptions import packed\n"
         f"make = pickle.loads({cloudpickle.dumps(make)!r})\n"
         "try:\n"
         "    make()\n"

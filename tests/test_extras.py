@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import envkit
-from envkit.extras import EXTRAS
+from envkit._internal.extras import EXTRAS
 
 PACKAGE = Path(envkit.__file__).parent
 ROOT = PACKAGE.parent

@@ -11,8 +11,14 @@ from contextlib import closing
 
 import pytest
 
-from envkit import secret_files
-from envkit.secret_files import find, new_password, new_token, publish, secret_in
+from envkit._internal import secret_files
+from envkit._internal.secret_files import (
+    find,
+    new_password,
+    new_token,
+    publish,
+    secret_in,
+)
 from tests.waiting import until
 
 
@@ -56,7 +62,7 @@ def test_the_file_is_removed_at_the_end(runtime):
 
 PROGRAM = """
 import sys
-from envkit.secret_files import publish
+from envkit._internal.secret_files import publish
 
 file = publish("token", "127.0.0.1", 7600, sys.argv[1])
 print("ready", flush=True)

@@ -17,10 +17,10 @@ from envkit import (
     Blocking,
     make,
 )
+from envkit._internal.threads import Turn
 from envkit.errors import ClosedError, RecordingError
 from envkit.realtime import RealTimeEnvironment
 from envkit.recording import Record, Replay
-from envkit.threads import Turn
 from tests.parallel.environments import Echo
 from tests.waiting import PATIENCE
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.arguments import as_discount, checked_size
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     constant,
@@ -25,7 +26,6 @@ from envkit.adapters.foreign import (
     require,
     reward_of,
 )
-from envkit.arguments import as_discount, checked_size
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.registry import suggestion

@@ -29,6 +29,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from envkit._internal.direct_row import BEGUN, ENDED, DirectRow, Turn, are_own
 from envkit.adapters.foreign import ForeignEnvironment
 from envkit.adapters.mujoco import (
     PhysicsState,
@@ -49,7 +50,6 @@ from envkit.adapters.values import (
     map_specs,
     map_with_paths,
 )
-from envkit.direct_row import BEGUN, ENDED, DirectRow, Turn, are_own
 from envkit.errors import SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.secret_files import find
+from envkit._internal.text import escaped
 from envkit.adapters.dm_env import DmEnvWrapper, ones_of, zeros_of
 from envkit.adapters.foreign import require
 from envkit.adapters.values import map_specs
 from envkit.errors import EnvkitError
-from envkit.secret_files import find
 from envkit.specs.validation import describe
-from envkit.text import escaped
 from envkit.time_step import StepType, TimeStep
 from envkit.types import NestedArray, Seed
 

@@ -28,13 +28,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from envkit._internal.text import listed
 from envkit.adapters.state import restore_snapshot, take_snapshot
 from envkit.errors import ClosedError, MissingDependencyError, SpecError
 from envkit.py_environment import PyEnvironment, SpecifiedEnvironment
 from envkit.rows import hand_options
 from envkit.seeding import checked_seeds
 from envkit.specs.validation import describe
-from envkit.text import listed
 from envkit.time_step import flags_in
 from envkit.types import Array, Seed
 

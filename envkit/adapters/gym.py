@@ -27,6 +27,10 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from envkit._internal.arguments import as_discount
+from envkit._internal.direct_row import DirectRow, are_own
+from envkit._internal.first_look import leave_unseen
+from envkit._internal.text import listed
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     constant,
@@ -55,15 +59,11 @@ from envkit.adapters.values import (
     few_numbers,
     integer_leaf,
 )
-from envkit.arguments import as_discount
-from envkit.direct_row import DirectRow, are_own
 from envkit.errors import CallOrderError, SpecError
-from envkit.first_look import leave_unseen
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import checked_seeds
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
-from envkit.text import listed
 from envkit.time_step import StepType, TimeStep, restart, termination, truncation
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers import TimeLimit

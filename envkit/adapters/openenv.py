@@ -22,16 +22,16 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from envkit._internal.arguments import checked_seconds
+from envkit._internal.secret_files import find
+from envkit._internal.text import escaped
 from envkit.adapters.foreign import ForeignEnvironment, constant, require
 from envkit.adapters.values import Converter, Leaf, bounded_leaf, map_specs
-from envkit.arguments import checked_seconds
 from envkit.errors import EnvkitError, SpecError
-from envkit.secret_files import find
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.json_schema import EXACT_SCHEMA, JsonForm, has_specs, spec_of
 from envkit.specs.special import ObjectSpec
 from envkit.specs.validation import describe
-from envkit.text import escaped
 from envkit.time_step import DISCOUNT_SPEC, REWARD_SPEC, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 

@@ -33,15 +33,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from envkit import registry
+from envkit._internal.arguments import as_discount
+from envkit._internal.extras import install_command
 from envkit.adapters import display
 from envkit.adapters.adapter import Adapter
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
 from envkit.adapters.foreign import forwarded, limited_and_wrapped, require
 from envkit.adapters.state import reduced_drawing
 from envkit.adapters.values import Converter, Leaf, array_leaf
-from envkit.arguments import as_discount
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.extras import install_command
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe

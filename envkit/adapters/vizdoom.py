@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.arguments import as_discount, checked_size
 from envkit.adapters.adapter import Adapter, Result
 from envkit.adapters.adapter.adapted import AdaptedEnvironment
 from envkit.adapters.foreign import require
-from envkit.arguments import as_discount, checked_size
 from envkit.provenance import check_state_of
 from envkit.py_environment import PyEnvironment
 from envkit.registry import suggestion

@@ -22,6 +22,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from envkit import registry
+from envkit._internal.text import counted, listed
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.processes import Memory, memory_of
 from envkit.cli.target import (
@@ -45,7 +46,6 @@ from envkit.parallel.worker_count import (
 )
 from envkit.provenance import envkit_version, plain_arguments
 from envkit.registry import constructor, make
-from envkit.text import counted, listed
 from envkit.types import NestedArray
 
 __all__ = [

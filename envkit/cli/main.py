@@ -21,9 +21,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from envkit._internal.text import first_line
 from envkit.cli.output import say
 from envkit.errors import EnvkitError
-from envkit.text import first_line
 
 # The second one comes when a terminal is closed.
 _TO_END = ("SIGTERM", "SIGHUP")

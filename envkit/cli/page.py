@@ -22,13 +22,13 @@ from typing import Any, TextIO
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import counted
 from envkit.cli.play.game import number_text
 from envkit.cli.play.scene import short
 from envkit.env_pictures import is_picture
 from envkit.errors import RecordingError
 from envkit.provenance import envkit_version
 from envkit.recording.stored import Entry, Episode, Recording
-from envkit.text import counted
 from envkit.types import Array
 from envkit.wrappers.pictures import resize
 

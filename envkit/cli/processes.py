@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envkit._internal.text import listed
 from envkit.cli import processes
 from envkit.parallel.published import Nameplate
-from envkit.text import listed
 
 __all__ = [
     "FoundPool",

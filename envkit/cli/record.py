@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.secret_files import DRAW
+from envkit._internal.text import counted, first_line
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.target import (
     Closing,
@@ -40,8 +42,6 @@ from envkit.errors import MissingDependencyError, RecordingError, SpecError
 from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 from envkit.recording.record import Record
 from envkit.registry import make
-from envkit.secret_files import DRAW
-from envkit.text import counted, first_line
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.pictures import check_picture, tiled

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envkit import nest
+from envkit._internal.text import counted
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.page import PICTURES, write_page
 from envkit.cli.play.game import number_text
@@ -25,7 +26,6 @@ from envkit.recording.format import reading
 from envkit.recording.replaying import Outcome, check, foreign_names, rebuilt
 from envkit.recording.stored import Episode, Recording
 from envkit.registry import make
-from envkit.text import counted
 from envkit.types import Array
 
 __all__ = ["EXAMPLE", "Viewing", "add_arguments", "pictures_of", "run", "view"]

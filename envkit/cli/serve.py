@@ -13,6 +13,8 @@ import sys
 import threading
 from typing import Any, NamedTuple
 
+from envkit._internal.secret_files import DRAW, SecretFileError, check_token, secret_in
+from envkit._internal.text import listed
 from envkit.cli.output import say
 from envkit.cli.server_log import logged
 from envkit.cli.target import at_least_one, key_value, number_within, port_number
@@ -23,8 +25,6 @@ from envkit.remote.serving import (
     Service,
     check_exposure,
 )
-from envkit.secret_files import DRAW, SecretFileError, check_token, secret_in
-from envkit.text import listed
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 

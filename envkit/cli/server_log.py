@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Iterator
 
+from envkit._internal.text import first_line
 from envkit.cli.output import escaped
 from envkit.remote.unhurried import unhurried_stderr
-from envkit.text import first_line
 
 __all__ = ["logged"]
 

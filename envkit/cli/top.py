@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from envkit._internal.text import counted, listed
 from envkit.cli import processes
 from envkit.cli.output import say
 from envkit.cli.processes import (
@@ -44,7 +45,6 @@ from envkit.parallel.slab import (
     STEPS,
     WAITING_NS,
 )
-from envkit.text import counted, listed
 from envkit.types import Array
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envkit.arguments import checked_size
+from envkit._internal.arguments import checked_size
 from envkit.desktop.keys import (
     MODIFIERS,
     Event,

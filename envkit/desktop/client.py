@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.secret_files import find
+from envkit._internal.text import listed
 from envkit.desktop.encodings import (
     COPY,
     CURSOR,
@@ -38,9 +40,7 @@ from envkit.desktop.protocol import (
     version_text,
 )
 from envkit.desktop.tight import check_jpeg
-from envkit.secret_files import find
 from envkit.specs.validation import describe
-from envkit.text import listed
 from envkit.types import Array
 
 __all__ = ["DesktopClient"]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from envkit._internal.secret_files import DRAW, Draw
 from envkit.desktop.actions import Actions
 from envkit.desktop.person import Person
-from envkit.secret_files import DRAW, Draw
 from envkit.time_step import TimeStep
 
 __all__ = ["Demonstration"]

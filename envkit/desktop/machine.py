@@ -11,13 +11,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
+from envkit._internal.secret_files import secret_in
 from envkit.desktop.client import DesktopClient
 from envkit.desktop.keeper import Keeper, KeeperError
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.watching import Probe, Screen, WatchedScreen
 from envkit.errors import MissingDependencyError
-from envkit.secret_files import secret_in
 from envkit.specs.validation import describe
 from envkit.types import Array
 

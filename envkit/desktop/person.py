@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.secret_files import DRAW, Draw
 from envkit.desktop.actions import fitting
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
 from envkit.desktop.protocol import DesktopError
@@ -20,7 +21,6 @@ from envkit.desktop.server import DesktopServer
 from envkit.env_pictures import picture_of
 from envkit.errors import ClosedError
 from envkit.key_map import KeyMap, key_map, pace_of
-from envkit.secret_files import DRAW, Draw
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray

@@ -12,8 +12,8 @@ import socket
 import threading
 from collections.abc import Generator
 
+from envkit._internal.text import escaped
 from envkit.errors import EnvkitError
-from envkit.text import escaped
 
 __all__ = [
     "NO_PASSWORD",

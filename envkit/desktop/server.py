@@ -16,14 +16,14 @@ from types import TracebackType
 
 import numpy as np
 
+from envkit._internal.secret_files import DRAW, Draw, ServerSecret
+from envkit._internal.text import counted
 from envkit.desktop.guesses import Guesses, peer_of
 from envkit.desktop.keys import Event
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.viewer import Viewer, changed_tiles, grid_of
 from envkit.errors import ClosedError
-from envkit.secret_files import DRAW, Draw, ServerSecret
 from envkit.specs.validation import describe
-from envkit.text import counted
 from envkit.types import Array
 
 __all__ = ["DesktopServer"]

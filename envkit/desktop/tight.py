@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.extras import install_command
 from envkit.desktop.pixels import (
     PixelFormat,
     Unpacker,
@@ -27,7 +28,6 @@ from envkit.desktop.pixels import (
 )
 from envkit.desktop.protocol import DesktopError
 from envkit.errors import MissingDependencyError
-from envkit.extras import install_command
 from envkit.types import Array
 
 __all__ = ["Tight", "check_jpeg", "has_jpeg"]

@@ -25,7 +25,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from envkit.arguments import is_number
+from envkit._internal.arguments import is_number
 from envkit.distributed.cluster import await_cluster, known_cluster
 from envkit.errors import MissingDependencyError
 from envkit.parallel.backends.launch import signal_name

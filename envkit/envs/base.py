@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from envkit.arguments import checked_flag
+from envkit._internal.arguments import checked_flag
 from envkit.envs.batch_actions import DiscreteActions
 from envkit.envs.kernels import Kernels, compiled
 from envkit.envs.row_batch import RowBatch

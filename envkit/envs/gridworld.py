@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from envkit.arguments import checked_size
+from envkit._internal.arguments import checked_size
 from envkit.envs.base import BatchableEnvironment
 from envkit.envs.drawing import enlarged, written
 from envkit.envs.kernels import Kernels

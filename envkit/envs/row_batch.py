@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_size
+from envkit._internal.arguments import checked_size
+from envkit._internal.text import listed
 from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
 from envkit.errors import CallOrderError
@@ -22,7 +23,6 @@ from envkit.provenance import check_state_of
 from envkit.py_environment import SpecifiedEnvironment
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
-from envkit.text import listed
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.window import WINDOW

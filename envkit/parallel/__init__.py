@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envkit.lazy_names import lazy_names
+from envkit._internal.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from envkit.parallel.async_parallel_py_environment import (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envkit import registry
-from envkit.arguments import checked_flag, limited_size
+from envkit._internal.arguments import checked_flag, limited_size
 from envkit.specs.validation import describe
 from envkit.types import EnvConstructor
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.text import counted, listed
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.errors import CallOrderError, SpecError, WorkerError
 from envkit.parallel.arguments import as_timeout
@@ -21,7 +22,6 @@ from envkit.parallel.state import PoolState, check_state
 from envkit.rows import options_per_row
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
-from envkit.text import counted, listed
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import Array, EnvConstructor, NestedArray, Options, ResetSeed
 

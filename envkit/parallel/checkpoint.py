@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._internal.text import counted
 from envkit.errors import CheckpointError
 from envkit.parallel.state import PoolState
 from envkit.parallel.worker.plain_states import PLAIN, check_plain, is_plain_state
@@ -31,7 +32,6 @@ from envkit.provenance import (
     to_plain,
 )
 from envkit.specs.validation import describe
-from envkit.text import counted
 from envkit.types import Array
 
 __all__ = [

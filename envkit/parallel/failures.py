@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from envkit._internal.exceptions import both, caused_by, fields_of, rebuilt
+from envkit._internal.text import counted, first_line, listed
 from envkit.errors import (
     ClosedError,
     ConstructorError,
@@ -21,10 +23,8 @@ from envkit.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from envkit.exceptions import both, caused_by, fields_of, rebuilt
 from envkit.parallel.messages import ExitReport, RemoteFailure
 from envkit.parallel.serialize import describe_constructor
-from envkit.text import counted, first_line, listed
 
 __all__ = [
     "CLOSED_MEANWHILE",

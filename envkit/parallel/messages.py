@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from envkit._internal.exceptions import cut, packed, unpacked
 from envkit.errors import EnvironmentRaised
-from envkit.exceptions import cut, packed, unpacked
 from envkit.parallel.slab import SlabLayout
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.types import Array, EnvConstructor

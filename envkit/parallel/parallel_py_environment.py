@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import counted, listed
 from envkit.errors import CallOrderError, ClosedError
 from envkit.parallel.arguments import as_constructors, check_name
 from envkit.parallel.pool_environment import (
@@ -36,7 +37,6 @@ from envkit.py_environment import PyEnvironment
 from envkit.rows import STEPS, options_per_row, refuse_ended
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import as_array
-from envkit.text import counted, listed
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import (
     Array,

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.text import listed
 from envkit.errors import ConstructorError, SpecMismatchError, WorkerError
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Event
@@ -51,7 +52,6 @@ from envkit.parallel.workers import (
 )
 from envkit.specs.batching import mixed_continues
 from envkit.specs.environment_spec import common_info_spec
-from envkit.text import listed
 from envkit.types import Array, EnvConstructor
 
 __all__ = ["Pool"]

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from envkit import nest
+from envkit._internal.arguments import checked_flag
+from envkit._internal.text import a_or_an, listed
+from envkit._internal.threads import Turn
 from envkit.actions import ActionRows, OwnActionRows, action_rows
-from envkit.arguments import checked_flag
 from envkit.async_environment import as_envs
 from envkit.errors import ClosedError, EnvironmentRaised, SpecError, WorkerError
 from envkit.parallel import arguments
@@ -41,8 +43,6 @@ from envkit.provenance import provenance_of, recipe_of_rows
 from envkit.registry import recipe_of_constructor
 from envkit.seeding import seed_per_row
 from envkit.specs.batching import stacked_infos
-from envkit.text import a_or_an, listed
-from envkit.threads import Turn
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 

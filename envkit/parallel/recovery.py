@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._internal.text import counted
 from envkit.errors import WorkerError
 from envkit.parallel.journal import Journal, Moves
 from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan, Request
@@ -48,7 +49,6 @@ from envkit.parallel.slab import (
 )
 from envkit.parallel.workers import Question
 from envkit.seeding import derived_seed
-from envkit.text import counted
 from envkit.time_step import StepType
 from envkit.types import Array
 

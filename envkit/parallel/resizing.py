@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from envkit.arguments import checked_size
+from envkit._internal.arguments import checked_size
+from envkit._internal.text import a_or_an, counted
 from envkit.errors import CallOrderError
 from envkit.parallel import arguments
 from envkit.seeding import seed_per_row
-from envkit.text import a_or_an, counted
 from envkit.types import EnvConstructor
 
 __all__ = ["resize"]

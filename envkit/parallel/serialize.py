@@ -28,11 +28,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from envkit._internal.exceptions import CLASS_MAKERS, ClassKeepingUnpickler
+from envkit._internal.text import a_or_an, counted
 from envkit.errors import ConstructorError
-from envkit.exceptions import CLASS_MAKERS, ClassKeepingUnpickler
 from envkit.registry import Constructor, load, main_script_names, make
 from envkit.registry import constructor as constructor_of
-from envkit.text import a_or_an, counted
 
 __all__ = [
     "describe_constructor",

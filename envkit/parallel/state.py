@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from envkit._internal.text import listed
 from envkit.errors import SpecError
 from envkit.specs.validation import describe, flatten_as
-from envkit.text import listed
 from envkit.time_step import AutoReset, StepType, TimeStep
 
 if TYPE_CHECKING:

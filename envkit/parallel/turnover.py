@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.text import counted
 from envkit.errors import WorkerError
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.messages import RemoteFailure
@@ -26,7 +27,6 @@ from envkit.parallel.rows import Rows
 from envkit.parallel.slab import REBUILD, RESET
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.workers import Workers
-from envkit.text import counted
 
 __all__ = ["Turnover"]
 

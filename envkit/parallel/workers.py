@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envkit._internal.text import listed
 from envkit.errors import WorkerError
 from envkit.parallel import failures
 from envkit.parallel.backends.base import (
@@ -36,7 +37,6 @@ from envkit.parallel.slab import ELSEWHERE, STEP
 from envkit.seeding import derived_seed
 from envkit.specs.batching import common_spec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.text import listed
 from envkit.types import EnvConstructor
 
 __all__ = [

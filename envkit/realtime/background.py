@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.threads import result_of, wait_for_end
 from envkit.blocking import Blocking
-from envkit.threads import result_of, wait_for_end
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 

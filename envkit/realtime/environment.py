@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from envkit.arguments import checked_seconds
+from envkit._internal.arguments import checked_seconds
+from envkit._internal.threads import in_turn
 from envkit.errors import ClosedError
 from envkit.provenance import name_of, plain_arguments, recipe_of
 from envkit.py_environment import PyEnvironment
@@ -23,7 +24,6 @@ from envkit.realtime.process_host import ProcessHost
 from envkit.realtime.report import LAG_SPEC, Lag
 from envkit.registry import constructor, recipe_of_constructor
 from envkit.specs.validation import describe
-from envkit.threads import in_turn
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from envkit.arguments import checked_size
+from envkit._internal.arguments import checked_size
+from envkit._internal.text import counted
+from envkit._internal.threads import in_turn
 from envkit.errors import CallOrderError, RecordingError, SpecError
 from envkit.provenance import Other, dumped, envkit_version, provenance_of, to_plain
 from envkit.recording.format import (
@@ -28,8 +30,6 @@ from envkit.recording.format import (
 from envkit.recording.writer import Moved, Opening, Writer
 from envkit.specs.environment_spec import info_spec_of, key_paths
 from envkit.specs.validation import describe
-from envkit.text import counted
-from envkit.threads import in_turn
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 from envkit.wrappers.base import PyEnvironmentBaseWrapper

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._internal.threads import wait_a_while, wait_for_end
 from envkit.errors import RecordingError
 from envkit.provenance import dumped
 from envkit.recording.format import ACTIONS, EPISODE, OBJECT_BYTES, EpisodeFile
-from envkit.threads import wait_a_while, wait_for_end
 from envkit.time_step import StepType
 from envkit.types import Array
 

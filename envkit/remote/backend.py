@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from envkit._internal.text import escaped
 from envkit.errors import ConstructorError
 from envkit.parallel.backends.base import Exited, Replied, Started
 from envkit.parallel.backends.far import FarBackend, FarWorker
@@ -57,7 +58,6 @@ from envkit.remote.protocol import (
     value_of,
 )
 from envkit.remote.replays import plan_to_plain
-from envkit.text import escaped
 
 __all__ = ["PING", "SERVER", "RemoteBackend"]
 

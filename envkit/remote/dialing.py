@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from envkit._internal.secret_files import SecretFileError, find, secret_in
+from envkit._internal.text import escaped
 from envkit.errors import EnvkitError, InsecureWarning
 from envkit.parallel.system.link import keep_alive
 from envkit.provenance import envkit_version
@@ -29,8 +31,6 @@ from envkit.remote.protocol import (
     proof_of,
 )
 from envkit.remote.serving import is_loopback
-from envkit.secret_files import SecretFileError, find, secret_in
-from envkit.text import escaped
 
 __all__ = [
     "InsecureWarning",

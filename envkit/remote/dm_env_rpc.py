@@ -38,6 +38,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from envkit._internal.secret_files import ServerSecret
+from envkit._internal.text import escaped
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.remote.dm_env_rpc_tensors import INVALID, NOT_FOUND, RefusedError, Wire
 from envkit.remote.guesses import Guesses
@@ -55,8 +57,6 @@ from envkit.remote.serving import (
     ServeOptions,
     with_reachable_host,
 )
-from envkit.secret_files import ServerSecret
-from envkit.text import escaped
 
 __all__ = ["DmEnvRpcServer", "serve"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
+from envkit._internal.text import escaped
 from envkit.errors import ConstructorError
 from envkit.provenance import VersionWarning, envkit_version
 from envkit.remote.protocol import PROTOCOL
-from envkit.text import escaped
 
 __all__ = ["Fact", "Facts"]
 

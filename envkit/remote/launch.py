@@ -15,9 +15,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from envkit._internal.text import escaped
 from envkit.errors import EnvkitError
 from envkit.parallel.system.guardian import Guardian
-from envkit.text import escaped
 
 __all__ = ["LaunchError", "Launched"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import escaped
 from envkit.errors import ClosedError
 from envkit.parallel.slab import SlabLayout
 from envkit.parallel.system.link import HEAD, MESSAGE, Link
@@ -23,7 +24,6 @@ from envkit.remote.protocol import (
     message_of,
     specs_from_plain,
 )
-from envkit.text import escaped
 from envkit.time_step import TimeStep
 
 __all__ = ["Observed", "observe"]

@@ -31,13 +31,13 @@ import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from envkit._internal.secret_files import ServerSecret
+from envkit._internal.text import escaped
 from envkit.errors import MissingDependencyError
 from envkit.remote.guesses import Guesses
 from envkit.remote.openenv_site import Site
 from envkit.remote.serving import Menu, ServeOptions, with_reachable_host
 from envkit.remote.web_pages import is_json, web_page_refusal
-from envkit.secret_files import ServerSecret
-from envkit.text import escaped
 
 __all__ = ["OpenEnvServer", "serve"]
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._internal.text import escaped
 from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
 from envkit.parallel.slab import SlabLayout
@@ -37,7 +38,6 @@ from envkit.plain_specs import plain_spec, spec_from_plain
 from envkit.provenance import dumped, from_plain, loaded, to_plain
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
-from envkit.text import escaped
 
 __all__ = [
     "MAGIC",

@@ -39,10 +39,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from envkit._internal.text import counted, escaped
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.remote.guesses import Guesses
 from envkit.remote.web_pages import web_page_refusal
-from envkit.text import counted, escaped
 
 __all__ = [
     "JOYSTICK",

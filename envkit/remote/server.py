@@ -25,6 +25,8 @@ import threading
 import time
 from typing import Any
 
+from envkit._internal.secret_files import ServerSecret
+from envkit._internal.text import counted, escaped, first_line
 from envkit.parallel.system.doorbell import may_linger
 from envkit.parallel.system.guardian import Guardian
 from envkit.parallel.system.link import keep_alive
@@ -53,8 +55,6 @@ from envkit.remote.serving import (
 from envkit.remote.session import Session
 from envkit.remote.session_process import SessionProcess
 from envkit.remote.wanted import Wanted, wanted_by
-from envkit.secret_files import ServerSecret
-from envkit.text import counted, escaped, first_line
 
 __all__ = ["Server", "serve"]
 

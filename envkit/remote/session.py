@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.text import listed
 from envkit.errors import SpecError
 from envkit.parallel.freight import ALL_ROWS, Freight
 from envkit.parallel.messages import (
@@ -69,7 +70,6 @@ from envkit.remote.serving import Refusal, ServeOptions
 from envkit.remote.states import SignedStates
 from envkit.remote.wanted import Wanted
 from envkit.specs.environment_spec import common_info_spec
-from envkit.text import listed
 
 __all__ = ["Session"]
 

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.secret_files import DRAW
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
 from envkit.desktop.person import play_name
 from envkit.desktop.server import DesktopServer
@@ -45,7 +46,6 @@ from envkit.remote.serving import (
     Service,
     with_reachable_host,
 )
-from envkit.secret_files import DRAW
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.types import Array, NestedArray
 

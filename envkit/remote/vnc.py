@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.secret_files import DRAW
 from envkit.desktop.person import Person
 from envkit.errors import ClosedError
 from envkit.remote.serving import (
@@ -24,7 +25,6 @@ from envkit.remote.serving import (
     is_loopback,
     with_reachable_host,
 )
-from envkit.secret_files import DRAW
 from envkit.time_step import TimeStep
 
 __all__ = ["Shown", "serve"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from envkit.text import bound_text
+from envkit._internal.text import bound_text
 from envkit.types import Array, Shape
 
 if TYPE_CHECKING:

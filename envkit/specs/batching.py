@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import foreign
 from envkit.errors import SpecError, SpecMismatchError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims, is_discrete
 from envkit.specs.environment_spec import (
@@ -28,7 +29,6 @@ from envkit.specs.environment_spec import (
     mismatch,
 )
 from envkit.specs.special import ObjectSpec, TextSpec
-from envkit.text import foreign
 from envkit.types import Array, NestedSpec
 
 __all__ = [

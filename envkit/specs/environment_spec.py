@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import a_or_an, bound_text, foreign
 from envkit.errors import SpecError, SpecMismatchError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import check_fits, describe
-from envkit.text import a_or_an, bound_text, foreign
 from envkit.types import Array, NestedSpec
 
 __all__ = [

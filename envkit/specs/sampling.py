@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import a_or_an, foreign, listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims, is_discrete
 from envkit.specs.special import ObjectKind, ObjectSpec, TextSpec
 from envkit.specs.validation import describe
-from envkit.text import a_or_an, foreign, listed
 from envkit.types import Array, NestedArray, NestedSpec, RandomSource
 
 __all__ = ["sample_bounded_spec", "sample_spec_nest"]

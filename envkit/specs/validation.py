@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import a_or_an, counted, foreign, listed
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims, within
 from envkit.specs.special import ObjectSpec, TextSpec
-from envkit.text import a_or_an, counted, foreign, listed
 from envkit.types import Array, NestedArray, NestedSpec
 
 __all__ = [

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from envkit.arguments import checked_size, is_number
+from envkit._internal.arguments import checked_size, is_number
+from envkit._internal.text import a_or_an
 from envkit.specs.validation import describe
-from envkit.text import a_or_an
 
 if TYPE_CHECKING:
     from envkit.parallel.statistics import WorkerStatistics

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from envkit._internal.lazy_names import is_installed, lazy_names
 from envkit.errors import MissingDependencyError
-from envkit.lazy_names import is_installed, lazy_names
 
 if TYPE_CHECKING:
     from envkit.tf import tensor_spec as tensor_spec

@@ -20,10 +20,10 @@ import tensorflow as tf
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
 
 from envkit import nest
+from envkit._internal.text import bound_text, foreign
 from envkit.errors import SpecError
 from envkit.specs import array_spec
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_outer_dims
-from envkit.text import bound_text, foreign
 from envkit.tf.sampling import floats, integers, limits, seeds_of
 from envkit.tf.tf_time_step import as_written, derive_from_tf_agents
 from envkit.types import Array, NestedArray, NestedSpec

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from envkit.arguments import checked_size
+from envkit._internal.arguments import checked_size
 from envkit.envs.cartpole import CartPole
 from envkit.envs.streams import RowStreams
 from envkit.errors import SpecError

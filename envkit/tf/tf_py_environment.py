@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from envkit._internal.text import foreign
 from envkit.batched_py_environment import BatchedPyEnvironment, with_rows
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
@@ -29,7 +30,6 @@ from envkit.registry import constructor
 from envkit.rows import rely_on_size
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.specs.validation import describe
-from envkit.text import foreign
 from envkit.tf import tensor_spec
 from envkit.tf.checkpoints import restore_state, state_bytes
 from envkit.tf.leaves import ActionLeaves, TimeStepLeaves

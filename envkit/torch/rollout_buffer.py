@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 from envkit import nest
-from envkit.arguments import as_discount, checked_size
+from envkit._internal.arguments import as_discount, checked_size
+from envkit._internal.text import counted, listed
 from envkit.errors import CallOrderError, SpecError, SpecMismatchError
 from envkit.specs.validation import describe, flatten_as
-from envkit.text import counted, listed
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.torch.returns import generalized_advantages, n_step_returns
 from envkit.torch.torch_environment import TorchEnvironment

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import foreign
 from envkit.actions import ACCEPTED_KINDS
 from envkit.errors import SpecError
 from envkit.specs.arrays import (
@@ -22,7 +23,6 @@ from envkit.specs.arrays import (
     within,
 )
 from envkit.specs.validation import check_fits, describe, flatten_as
-from envkit.text import foreign
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.arguments import checked_range, nearest_within, range_text

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_flag, checked_size, limited_size
+from envkit._internal.arguments import checked_flag, checked_size, limited_size
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe

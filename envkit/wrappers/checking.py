@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.first_look import leave_unseen
 from envkit.actions import ACCEPTED_KINDS
 from envkit.errors import SpecError
-from envkit.first_look import leave_unseen
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import check_fits, describe, flatten_as

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_flag, checked_size
+from envkit._internal.arguments import checked_flag, checked_size
+from envkit._internal.text import counted
 from envkit.errors import SpecError
 from envkit.specs.arrays import (
     ArraySpec,
@@ -16,7 +17,6 @@ from envkit.specs.arrays import (
     is_continuous,
     is_discrete,
 )
-from envkit.text import counted
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.actions import (

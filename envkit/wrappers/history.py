@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_flag, checked_size
+from envkit._internal.arguments import checked_flag, checked_size
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import check_fits, flatten_as

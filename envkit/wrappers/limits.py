@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_seconds, checked_size
-from envkit.direct_row import CountedSteps, DirectRow, are_own
+from envkit._internal.arguments import checked_seconds, checked_size
+from envkit._internal.direct_row import CountedSteps, DirectRow, are_own
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits

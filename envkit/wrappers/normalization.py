@@ -10,11 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_flag, is_number
+from envkit._internal.arguments import checked_flag, is_number
+from envkit._internal.text import counted, listed
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import check_fits, describe, flatten_as
-from envkit.text import counted, listed
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState, fresh_nest

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from envkit import nest
-from envkit.arguments import checked_flag, checked_size, known_dtype
+from envkit._internal.arguments import checked_flag, checked_size, known_dtype
+from envkit._internal.text import counted
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec
 from envkit.specs.validation import check_fits, describe
-from envkit.text import counted
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.arguments import checked_range, range_text

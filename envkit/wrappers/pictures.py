@@ -12,11 +12,16 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_flag, checked_key, checked_size, limited_size
+from envkit._internal.arguments import (
+    checked_flag,
+    checked_key,
+    checked_size,
+    limited_size,
+)
+from envkit._internal.text import listed
 from envkit.errors import CallOrderError, EnvkitError, SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe
-from envkit.text import listed
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest

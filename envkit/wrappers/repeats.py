@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_size, is_number
+from envkit._internal.arguments import checked_size, is_number
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import limited_size
+from envkit._internal.arguments import limited_size
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray

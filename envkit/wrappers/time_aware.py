@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.arguments import checked_flag, checked_key, checked_size
+from envkit._internal.arguments import checked_flag, checked_key, checked_size
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedSpec

@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envkit.arguments import checked_size
+from envkit._internal.arguments import checked_size
+from envkit._internal.text import listed
 from envkit.errors import MissingDependencyError, SpecError
 from envkit.specs.arrays import as_array
 from envkit.specs.validation import describe
-from envkit.text import listed
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 from envkit.wrappers.base import PyEnvironmentBaseWrapper

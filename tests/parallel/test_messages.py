@@ -10,8 +10,8 @@ import threading
 import numpy as np
 import pytest
 
+from envkit._internal.exceptions import EXCEPTION_GROUP
 from envkit.errors import SpecError
-from envkit.exceptions import EXCEPTION_GROUP
 from envkit.parallel.messages import (
     PROTOCOL_VERSION,
     Bind,

@@ -29,10 +29,10 @@ from openenv.core.generic_client import GenericEnvClient
 
 import envkit
 from envkit import nest
+from envkit._internal.secret_files import DRAW
 from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
 from envkit.remote.openenv import OpenEnvServer
 from envkit.remote.serving import Menu, Offer, ServeOptions
-from envkit.secret_files import DRAW
 from envkit.specs import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec, Strings
 from tests import waiting

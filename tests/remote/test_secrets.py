@@ -15,13 +15,13 @@ import pytest
 
 import envkit
 from envkit import connect, make
+from envkit._internal.secret_files import DRAW, SecretFileError
 from envkit.desktop import DesktopClient, DesktopError
 from envkit.errors import ConstructorError, EnvkitError
 from envkit.remote import observe
 from envkit.remote.dialing import Peer, RefusedError, ServerAddress, dial
 from envkit.remote.guesses import Guesses
 from envkit.remote.protocol import MAGIC, frame_of
-from envkit.secret_files import DRAW, SecretFileError
 from tests.remote.serving import served
 from tests.waiting import PATIENCE, until
 
@@ -40,7 +40,7 @@ def runtime(tmp_path, monkeypatch):
 
 def stranger(monkeypatch):
     """Lets what follows be as another user's: it finds no secrets."""
-    monkeypatch.setattr("envkit.secret_files._folders", list)
+    monkeypatch.setattr("envkit._internal.secret_files._folders", list)
 
 
 # Envkit's own protocol.

@@ -27,8 +27,8 @@ from envkit import (
     restart,
     transition,
 )
+from envkit._internal.first_look import leave_unseen
 from envkit.errors import CallOrderError, ClosedError, SpecError
-from envkit.first_look import leave_unseen
 from envkit.parallel import (
     AsyncParallelPyEnvironment,
     AutoReset,

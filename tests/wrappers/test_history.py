@@ -18,8 +18,8 @@ from envkit import (
     RandomPyEnvironment,
     nest,
 )
+from envkit._internal.first_look import leave_unseen
 from envkit.envs import CartPole, Catch
-from envkit.first_look import leave_unseen
 from envkit.py_environment import PyEnvironment
 from envkit.specs import check_fits
 from envkit.specs.sampling import sample_spec_nest

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
+from envkit._internal.first_look import leave_unseen
 from envkit.envs import CartPole, Catch, GridWorld
 from envkit.errors import SpecError
-from envkit.first_look import leave_unseen
 from envkit.time_step import StepType
 from envkit.wrappers.limits import FixedLength, TimeLimit
 from envkit.wrappers.normalization import (

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.arguments import as_discount
 from envkit.adapters.adapter.inference import Inferred, explained, infer
 from envkit.adapters.adapter.legality import (
     LegalActions,
@@ -44,7 +45,6 @@ from envkit.adapters.values import (
     compiled,
     map_specs,
 )
-from envkit.arguments import as_discount
 from envkit.errors import SpecError
 from envkit.rows import copied_arrays
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from envkit import nest
+from envkit._internal.text import listed
 from envkit.adapters.values import (
     Converter,
     Leaf,
@@ -37,7 +38,6 @@ from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.batching import add_outer_dims_nest
 from envkit.specs.special import TextSpec
 from envkit.specs.validation import check_fits, describe
-from envkit.text import listed
 from envkit.types import Array, NestedSpec
 
 __all__ = ["Inferred", "MaxLengths", "explained", "infer"]

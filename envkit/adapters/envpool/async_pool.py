@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from envkit._internal.arguments import as_discount
+from envkit._internal.text import counted, listed
+from envkit._internal.threads import wait_for_end
 from envkit.adapters.envpool.pools import (
     Answer,
     PoolActions,
@@ -22,13 +25,10 @@ from envkit.adapters.envpool.pools import (
     native_seeds,
 )
 from envkit.adapters.foreign import forwarded
-from envkit.arguments import as_discount
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
 from envkit.errors import CallOrderError, ClosedError
 from envkit.rows import hand_options, options_per_row
 from envkit.specs.validation import describe
-from envkit.text import counted, listed
-from envkit.threads import wait_for_end
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import (
     Array,

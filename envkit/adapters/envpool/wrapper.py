@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
+from envkit._internal.arguments import as_discount
+from envkit._internal.text import listed
 from envkit.adapters.envpool.pools import (
     Answer,
     PoolActions,
@@ -18,9 +20,7 @@ from envkit.adapters.envpool.pools import (
     native_seeds,
 )
 from envkit.adapters.foreign import ForeignEnvironment, check_render_mode
-from envkit.arguments import as_discount
 from envkit.errors import CallOrderError
-from envkit.text import listed
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
 

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import counted
 from envkit.actions import PythonNumbers, given_floats
 from envkit.adapters.gymnasium.spaces import (
     PADDED,
@@ -51,7 +52,6 @@ from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.batching import add_outer_dims_nest, remove_outer_dims_nest
 from envkit.specs.special import ObjectSpec, TextSpec
 from envkit.specs.validation import describe
-from envkit.text import counted
 from envkit.types import Array, NestedSpec
 
 __all__ = [

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from envkit._internal.text import counted, listed
 from envkit.adapters.foreign import handed_options, told_of_losses
 from envkit.adapters.gymnasium.infos import (
     InfosOfSome,
@@ -19,7 +20,6 @@ from envkit.adapters.gymnasium.infos import (
     block_infos,
     row_infos,
 )
-from envkit.text import counted, listed
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
 from envkit.wrappers.base import set_attribute

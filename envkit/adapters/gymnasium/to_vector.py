@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from envkit._internal.text import counted, listed
+from envkit._internal.threads import wait_for_end
 from envkit.actions import FLOATS
 from envkit.adapters.foreign import LateBase, forwarded_to_library, rendered, require
 from envkit.adapters.gymnasium.infos import (
@@ -33,8 +35,6 @@ from envkit.errors import EnvkitError
 from envkit.rows import MaskedRows, rely_on_size
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
-from envkit.text import counted, listed
-from envkit.threads import wait_for_end
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
 

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envkit import nest
+from envkit._internal.arguments import as_discount
+from envkit._internal.text import listed
 from envkit.actions import ActionRows, PythonNumbers
 from envkit.adapters.foreign import (
     ForeignEnvironment,
@@ -41,14 +43,12 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import layers_of
-from envkit.arguments import as_discount
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.rows import options_copy
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, within
 from envkit.specs.special import TextSpec
 from envkit.specs.validation import check_fits, describe
-from envkit.text import listed
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

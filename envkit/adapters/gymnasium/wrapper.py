@@ -8,6 +8,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from envkit._internal.arguments import as_discount
+from envkit._internal.direct_row import (
+    AMID,
+    BEGUN,
+    ENDED,
+    Aside,
+    DirectRow,
+    Marks,
+    Moves,
+    Outcome,
+    Turn,
+    are_own,
+)
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     constant,
@@ -32,19 +45,6 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import layers_of
-from envkit.arguments import as_discount
-from envkit.direct_row import (
-    AMID,
-    BEGUN,
-    ENDED,
-    Aside,
-    DirectRow,
-    Marks,
-    Moves,
-    Outcome,
-    Turn,
-    are_own,
-)
 from envkit.errors import CallOrderError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.rows import options_copy

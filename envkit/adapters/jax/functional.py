@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.arguments import as_discount, checked_size
 from envkit.actions import ActionRows
 from envkit.adapters.foreign import ForeignEnvironment, require
 from envkit.adapters.jax.program import (
@@ -29,7 +30,6 @@ from envkit.adapters.values import (
     map_specs,
     map_with_paths,
 )
-from envkit.arguments import as_discount, checked_size
 from envkit.provenance import check_state_of
 from envkit.py_environment import PyEnvironment
 from envkit.seeding import seed_per_row

@@ -21,6 +21,8 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
+from envkit._internal.arguments import as_discount
+from envkit._internal.text import listed
 from envkit.adapters.foreign import (
     ForeignEnvironment,
     as_info,
@@ -41,12 +43,10 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import restore_snapshot, take_snapshot
-from envkit.arguments import as_discount
 from envkit.errors import SpecError, SpecMismatchError
 from envkit.rows import options_copy
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
-from envkit.text import listed
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 
 __all__ = [

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envkit._internal.text import listed
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
-from envkit.text import listed
 from envkit.types import Array, RandomSource
 
 __all__ = ["Calls", "Function", "Functions", "as_pysc2", "functions_of", "unwrapped"]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from envkit._internal.text import counted
 from envkit.cli.output import say
 from envkit.cli.play.game import Game
 from envkit.cli.play.scene import Scene, view_of
@@ -39,7 +40,6 @@ from envkit.key_map import (
     parse_keys,
 )
 from envkit.recording.record import Record
-from envkit.text import counted
 from envkit.time_step import TimeStep
 from envkit.window import has_display
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import counted
 from envkit.key_map import PLAYING, Controls, KeyMap, Pointed
-from envkit.text import counted
 from envkit.time_step import TimeStep
 from envkit.types import Array
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.arguments import checked_size
+from envkit._internal.arguments import checked_size
 from envkit.envs.compiled.explain import cannot_compile
 from envkit.envs.compiled.rng import Rng, numba_rng
 from envkit.envs.compiled.rules import Rules
@@ -171,7 +171,7 @@ class Crew:
         if self.num_threads == 1:
             self._run_part(loop, self._parts[0], arguments)
             return
-        from envkit.threads import result_of
+        from envkit._internal.threads import result_of
 
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from envkit._internal.arguments import checked_flag
 from envkit.actions import ActionRows
-from envkit.arguments import checked_flag
 from envkit.envs.batch_actions import DiscreteActions
 from envkit.envs.compiled.driver import (
     Crew,

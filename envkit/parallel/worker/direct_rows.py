@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from envkit.actions import FLOATS
-from envkit.direct_row import (
+from envkit._internal.direct_row import (
     Aside,
     DirectRow,
     Marks,
@@ -24,6 +23,7 @@ from envkit.direct_row import (
     Trail,
     Turn,
 )
+from envkit.actions import FLOATS
 from envkit.nest import is_nested
 from envkit.parallel.slab import SAME_STEP_SLOT, Slab, is_private, view_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from envkit._internal.first_look import leave_unseen
+from envkit._internal.text import counted, first_line
 from envkit.errors import ConstructorError
-from envkit.first_look import leave_unseen
 from envkit.parallel.messages import Hello, RemoteFailure, WorkerJob
 from envkit.registry import module_named
 from envkit.seeding import derived_seed
 from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
-from envkit.text import counted, first_line
 from envkit.types import EnvConstructor
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
-from envkit.direct_row import AMID, ASIDE, BEGUN, ENDED, Marks, Outcome, Turn
+from envkit._internal.direct_row import AMID, ASIDE, BEGUN, ENDED, Marks, Outcome, Turn
 from envkit.parallel.messages import (
     Hello,
     RemoteFailure,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envkit.direct_row import ENDED, DirectRow, Turn
+from envkit._internal.direct_row import ENDED, DirectRow, Turn
 from envkit.errors import SpecError
 from envkit.parallel.messages import WorkerJob
 from envkit.parallel.slab import (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import foreign
 from envkit.testing.contract.findings import Broken, broken, raised
 from envkit.testing.contract.recording import (
     Recording,
@@ -18,7 +19,6 @@ from envkit.testing.contract.recording import (
     snapshot,
 )
 from envkit.testing.contract.trial import Move, Trial
-from envkit.text import foreign
 from envkit.time_step import AutoReset, StepType
 from envkit.types import Array, NestedArray
 from envkit.wrappers.findings import CHANGED_ACTION, OVERWRITTEN

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import foreign
 from envkit.async_environment import AsyncEnvironment
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
@@ -16,7 +17,6 @@ from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
 from envkit.testing.contract.findings import Broken, Skipped, broken, raised
 from envkit.testing.contract.trial import Move, Trial, is_time_step
-from envkit.text import foreign
 
 __all__ = ["close", "constructor", "interface", "specs", "stable_specs"]
 

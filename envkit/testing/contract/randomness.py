@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import counted
 from envkit.testing.contract.findings import Skipped, broken, refuses
 from envkit.testing.contract.recording import (
     Recording,
@@ -15,7 +16,6 @@ from envkit.testing.contract.recording import (
     same_bits,
 )
 from envkit.testing.contract.trial import Actor, Move, Trial
-from envkit.text import counted
 from envkit.types import NestedArray, Seed
 
 __all__ = [

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest
+from envkit._internal.text import listed
 from envkit.testing.contract.findings import Skipped, broken, refuses
 from envkit.testing.contract.recording import (
     Recording,
@@ -22,7 +23,6 @@ from envkit.testing.contract.recording import (
     snapshot,
 )
 from envkit.testing.contract.trial import Trial
-from envkit.text import listed
 from envkit.time_step import AutoReset, StepType
 from envkit.types import Array
 from envkit.wrappers.findings import name_of

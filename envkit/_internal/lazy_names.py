@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from envkit.namesake import refuse_foreign_package
+from envkit._internal.namesake import refuse_foreign_package
 
 __all__ = ["is_installed", "lazy_names"]
 
@@ -51,7 +51,7 @@ def lazy_names(
 
     Example:
         >>> homes = {"TimeStep": "envkit.time_step"}
-        >>> getter, names = lazy_names("envkit.lazy_names", homes)
+        >>> getter, names = lazy_names("envkit._internal.lazy_names", homes)
         >>> "TimeStep" in names()
         True
     """
