@@ -34,10 +34,10 @@ from envkit.errors import EnvkitError
 from envkit.parallel.messages import RemoteFailure
 from envkit.parallel.slab import SlabLayout
 from envkit.parallel.system.link import HEAD, MESSAGE
-from envkit.plain_specs import plain_spec, spec_from_plain
 from envkit.provenance import dumped, from_plain, loaded, to_plain
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import EnvironmentSpec
+from envkit.specs.plain import plain_spec, spec_from_plain
 
 __all__ = [
     "MAGIC",
