@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.base_wrapper import rows_in_wrapper, set_attribute
 from envkit.registry import make
 from envkit.rows import hand_options
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wrappers.base import rows_in_wrapper, set_attribute
 
 __all__ = ["OwnWorker"]
 

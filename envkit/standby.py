@@ -11,6 +11,12 @@ from typing import Any
 
 from envkit._internal.arguments import checked_flag
 from envkit._internal.threads import wait_for_event
+from envkit.base_wrapper import (
+    PyEnvironmentBaseWrapper,
+    WrapperState,
+    no_environment,
+    set_attribute,
+)
 from envkit.own_worker import OwnWorker
 from envkit.registry import constructor
 from envkit.rows import hand_options
@@ -19,12 +25,6 @@ from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, Seed
-from envkit.wrappers.base import (
-    PyEnvironmentBaseWrapper,
-    WrapperState,
-    no_environment,
-    set_attribute,
-)
 
 __all__ = ["ResetAhead", "StandbyEnvironment", "close_both"]
 

@@ -17,10 +17,10 @@ from envkit import (
     restart,
     transition,
 )
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.testing import CountingEnv
 from envkit.wrappers import TimeLimit
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
 GOOD = np.zeros(2, np.float32)
 

@@ -26,6 +26,7 @@ from envkit.adapters.gymnasium.spaces import space_from_spec
 from envkit.adapters.gymnasium.to_env import check_scalars, metadata_of
 from envkit.adapters.gymnasium.to_vector import ResetMode
 from envkit.adapters.values import map_specs
+from envkit.base_wrapper import rows_in_wrapper
 from envkit.batched_py_environment import BatchedPyEnvironment
 from envkit.errors import CallOrderError
 from envkit.py_environment import PyEnvironment
@@ -33,7 +34,6 @@ from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.base import rows_in_wrapper
 
 __all__ = ["PyToSB3", "to_sb3"]
 

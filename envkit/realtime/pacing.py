@@ -11,12 +11,12 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_seconds
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.realtime.loop import Schedule
 from envkit.realtime.report import Lag
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
 __all__ = ["Logger", "Throttle", "Timer", "Timing"]
 

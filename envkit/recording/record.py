@@ -16,6 +16,7 @@ import numpy as np
 from envkit._internal.arguments import checked_size
 from envkit._internal.text import counted
 from envkit._internal.threads import in_turn
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import CallOrderError, RecordingError, SpecError
 from envkit.provenance import Other, dumped, envkit_version, provenance_of, to_plain
 from envkit.recording.format import (
@@ -32,7 +33,6 @@ from envkit.specs.environment_spec import info_spec_of, key_paths
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.video import capped_cubic_video_schedule
 
 __all__ = ["Record"]

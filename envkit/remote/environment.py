@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.registry import constructor_elsewhere, load
 from envkit.remote.backend import PING, SERVER, RemoteBackend
 from envkit.remote.dialing import ServerAddress, addresses_in, peer_of
 from envkit.remote.facts import Fact
 from envkit.remote.launch import Launched
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
 __all__ = ["RemoteEnvironment", "backend_of", "connected"]
 

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 from envkit._internal.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from envkit.base_wrapper import (
+        PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper,
+    )
+    from envkit.base_wrapper import wrap as wrap
     from envkit.wrappers.actions import ActionClipWrapper as ActionClipWrapper
     from envkit.wrappers.actions import ActionOffsetWrapper as ActionOffsetWrapper
     from envkit.wrappers.actions import RescaleAction as RescaleAction
@@ -20,10 +24,6 @@ if TYPE_CHECKING:
     from envkit.wrappers.atari import FireOnReset as FireOnReset
     from envkit.wrappers.atari import FrameStack4 as FrameStack4
     from envkit.wrappers.atari import NoopReset as NoopReset
-    from envkit.wrappers.base import (
-        PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper,
-    )
-    from envkit.wrappers.base import wrap as wrap
     from envkit.wrappers.checking import EnvironmentWarning as EnvironmentWarning
     from envkit.wrappers.checking import PassiveChecker as PassiveChecker
     from envkit.wrappers.discrete_actions import (
@@ -129,7 +129,7 @@ _HOMES = {
     "OneHotActionWrapper": "envkit.wrappers.discrete_actions",
     "PassiveChecker": "envkit.wrappers.checking",
     "PerformanceProfiler": "envkit.wrappers.profiling",
-    "PyEnvironmentBaseWrapper": "envkit.wrappers.base",
+    "PyEnvironmentBaseWrapper": "envkit.base_wrapper",
     "RecordEpisodeStatistics": "envkit.wrappers.statistics",
     "RecordVideo": "envkit.wrappers.video",
     "RenameObservation": "envkit.wrappers.observation_parts",
@@ -148,7 +148,7 @@ _HOMES = {
     "TransformReward": "envkit.wrappers.rewards",
     "TransposeObservation": "envkit.wrappers.pictures",
     "capped_cubic_video_schedule": "envkit.wrappers.video",
-    "wrap": "envkit.wrappers.base",
+    "wrap": "envkit.base_wrapper",
 }
 
 __all__ = sorted(_HOMES)

@@ -13,6 +13,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.text import foreign
 from envkit.actions import ACCEPTED_KINDS
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.errors import SpecError
 from envkit.specs.arrays import (
     ArraySpec,
@@ -26,7 +27,6 @@ from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
 from envkit.wrappers.arguments import checked_range, nearest_within, range_text
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.wrappers.observations import has_finite_bounds
 from envkit.wrappers.rows import beside
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_flag, checked_size, limited_size
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.history import FrameStack
 from envkit.wrappers.limits import info_at_limit, stands_at_last
 from envkit.wrappers.observations import place

@@ -13,13 +13,13 @@ import numpy as np
 from envkit import nest
 from envkit._internal.first_look import leave_unseen
 from envkit.actions import ACCEPTED_KINDS
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.findings import (
     CHANGED_ACTION,
     OVERWRITTEN,

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.specs.arrays import as_array
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.rows import where_rows
 
 __all__ = ["GoalReplayEnvWrapper"]

@@ -12,12 +12,12 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_flag, checked_size
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import check_fits, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.wrappers.observations import place
 from envkit.wrappers.rows import where_rows
 

@@ -12,12 +12,12 @@ import numpy as np
 from envkit import nest
 from envkit._internal.arguments import checked_seconds, checked_size
 from envkit._internal.direct_row import CountedSteps, DirectRow, are_own
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, WrapperState
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import FLAGS, AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState
 from envkit.wrappers.rows import where_rows
 
 __all__ = [

@@ -12,12 +12,12 @@ import numpy as np
 from envkit import nest
 from envkit._internal.arguments import checked_flag, is_number
 from envkit._internal.text import counted, listed
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, WrapperState, fresh_nest
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, WrapperState, fresh_nest
 from envkit.wrappers.rows import beside, where_rows
 
 __all__ = [

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from envkit import nest
 from envkit._internal.text import a_or_an, listed
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.nest import kind_of
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.wrappers.observations import known_bounds, usual_kind
 
 __all__ = [

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from envkit import nest
 from envkit._internal.arguments import checked_flag, checked_size, known_dtype
 from envkit._internal.text import counted
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.special import ObjectSpec
@@ -21,7 +22,6 @@ from envkit.specs.validation import check_fits, describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Shape
 from envkit.wrappers.arguments import checked_range, range_text
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
 
 __all__ = [
     "Bins",

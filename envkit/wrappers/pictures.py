@@ -19,12 +19,12 @@ from envkit._internal.arguments import (
     limited_size,
 )
 from envkit._internal.text import listed
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.errors import CallOrderError, EnvkitError, SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.wrappers.observations import Change, LeafChanges, place
 
 __all__ = [

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from envkit._internal.arguments import checked_size
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
 __all__ = ["PerformanceProfiler"]
 

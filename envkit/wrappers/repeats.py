@@ -10,13 +10,13 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_size, is_number
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 from envkit.wrappers.actions import GivenActions
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.history import history_of
 from envkit.wrappers.randomness import Branch, branched, wrapper_streams
 from envkit.wrappers.rewards import add_in_rows, sum_spec

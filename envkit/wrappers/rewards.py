@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.errors import SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, as_array, within
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.wrappers.rows import beside, where_rows
 
 __all__ = ["ClipReward", "TransformReward", "add_in_rows", "sum_spec"]

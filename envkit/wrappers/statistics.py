@@ -12,10 +12,10 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import limited_size
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.limits import stands_at_last
 from envkit.wrappers.rows import beside
 

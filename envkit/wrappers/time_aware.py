@@ -12,10 +12,10 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.arguments import checked_flag, checked_key, checked_size
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedSpec
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, fresh_nest
 from envkit.wrappers.observation_parts import Packing
 from envkit.wrappers.observations import place
 

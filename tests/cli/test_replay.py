@@ -443,7 +443,7 @@ def test_in_a_terminal_one_is_asked(answer, status, last, tmp_path):
         {"id": "gymnasium:CartPole-v1"},
         {"wrappers": [{"class": "os:getpid", "arguments": {}}]},
         {"wrappers": [{"class": "os", "arguments": {}}]},
-        {"wrappers": [{"class": "envkit.wrappers.base:sys.exit", "arguments": {}}]},
+        {"wrappers": [{"class": "envkit.base_wrapper:sys.exit", "arguments": {}}]},
         {"arguments": {"rows": {"$name": "__main__:os"}}},
         {"arguments": {"rows": [{"$partial": [{"$name": "os:getpid"}, [], {}]}]}},
         {"arguments": {"r": {"$constructor": {"id": "os:getpid", "arguments": {}}}}},

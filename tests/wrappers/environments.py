@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from envkit import ArraySpec, BatchedPyEnvironment, BoundedArraySpec
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
 from envkit.py_environment import PyEnvironment
 from envkit.time_step import restart, termination, transition
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 
 Make = Callable[[int | None], PyEnvironment]
 

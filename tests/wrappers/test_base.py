@@ -20,10 +20,10 @@ from envkit import (
     PyEnvironment,
     RandomPyEnvironment,
 )
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, rows_in_wrapper
 from envkit.envs import CartPole, Catch, GridWorld
 from envkit.errors import CallOrderError
 from envkit.testing import CountingEnv, EpisodeCountingEnv, TracingEnv
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, rows_in_wrapper
 from envkit.wrappers.limits import TimeLimit
 from envkit.wrappers.statistics import RunStats
 from tests.wrappers.recorder import Recorder

@@ -6,9 +6,9 @@ import functools
 
 import pytest
 
+from envkit.base_wrapper import wrap
 from envkit.envs import CartPole
 from envkit.testing import CountingEnv
-from envkit.wrappers.base import wrap
 from envkit.wrappers.limits import FixedLength, TimeLimit
 from envkit.wrappers.repeats import ActionRepeat
 

@@ -16,10 +16,10 @@ from envkit import (
     PyEnvironment,
     RandomPyEnvironment,
 )
+from envkit.base_wrapper import PyEnvironmentBaseWrapper
 from envkit.envs import CartPole, Catch, TicTacToe
 from envkit.testing import CountingEnv, ManualClock, ScriptedEnv
 from envkit.time_step import restart, transition, truncation
-from envkit.wrappers.base import PyEnvironmentBaseWrapper
 from envkit.wrappers.limits import EpisodeLimit, FixedLength, TimeLimit
 from envkit.wrappers.statistics import RecordEpisodeStatistics
 from tests.wrappers.environments import MovesTogether

@@ -20,9 +20,9 @@ from envkit.adapters.gymnasium.infos import (
     block_infos,
     row_infos,
 )
+from envkit.base_wrapper import set_attribute
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray
-from envkit.wrappers.base import set_attribute
 
 __all__ = [
     "BatchRows",

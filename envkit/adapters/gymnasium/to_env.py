@@ -22,10 +22,10 @@ from envkit.adapters.foreign import (
 from envkit.adapters.gymnasium.members import from_member, to_member
 from envkit.adapters.gymnasium.rows import own_or_first
 from envkit.adapters.gymnasium.spaces import space_from_spec
+from envkit.base_wrapper import set_attribute
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep
-from envkit.wrappers.base import set_attribute
 
 __all__ = ["PyToGymnasium", "check_scalars", "metadata_of", "render_mode_of"]
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, set_attribute
 from envkit.rows import hand_options
 from envkit.seeding import derived_seed
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
-from envkit.wrappers.base import PyEnvironmentBaseWrapper, set_attribute
 
 __all__ = ["Rebuilt"]
 
