@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from envkit.specs import ArraySpec as ArraySpec
     from envkit.specs import BoundedArraySpec as BoundedArraySpec
     from envkit.specs import EnvironmentSpec as EnvironmentSpec
-    from envkit.standby import StandbyEnvironment as StandbyEnvironment
     from envkit.tf import TFEnvironment as TFEnvironment
     from envkit.tf import TFPyEnvironment as TFPyEnvironment
     from envkit.time_step import AutoReset as AutoReset
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from envkit.time_step import transition as transition
     from envkit.time_step import truncation as truncation
     from envkit.wrappers import PyEnvironmentBaseWrapper as PyEnvironmentBaseWrapper
+    from envkit.wrappers.standby import StandbyEnvironment as StandbyEnvironment
 
 __version__ = "0.2.0"
 
@@ -70,7 +70,7 @@ _HOMES = {
     "RandomPolicy": "envkit.random_py_environment",
     "RandomPyEnvironment": "envkit.random_py_environment",
     "RestartPolicy": "envkit.parallel",
-    "StandbyEnvironment": "envkit.standby",
+    "StandbyEnvironment": "envkit.wrappers.standby",
     "StepType": "envkit.time_step",
     "TFEnvironment": "envkit.tf",
     "TFPyEnvironment": "envkit.tf",

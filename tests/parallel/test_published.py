@@ -16,8 +16,8 @@ from envkit import constructor
 from envkit.parallel import ParallelPyEnvironment, RestartPolicy
 from envkit.parallel.published import FORMAT, Nameplate
 from envkit.parallel.slab import CLOSED, PROCESS, RESTARTS, SlabLayout
-from envkit.standby import StandbyEnvironment
 from envkit.testing import CountingEnv, CrashingEnv
+from envkit.wrappers.standby import StandbyEnvironment
 from tests import residue
 
 pytestmark = pytest.mark.skipif(

@@ -564,7 +564,7 @@ def gate():
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
 def test_a_pool_may_be_closed_while_a_reset_is_under_way(gate, backend, monkeypatch):
-    monkeypatch.setattr("envkit.standby._GRACE", 0.01)
+    monkeypatch.setattr("envkit.wrappers.standby._GRACE", 0.01)
     with opened([Shut] * 2, backend) as env:
         env.reset()
         until(lambda: Held.begun == Held.over)

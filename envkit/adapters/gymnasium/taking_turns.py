@@ -14,7 +14,7 @@ from envkit.adapters.reset_arguments import known_to_reset
 from envkit.adapters.state import layers_of
 from envkit.rows import copied_arrays
 from envkit.seeding import seed_of_standby
-from envkit.standby import ResetAhead, close_both
+from envkit.wrappers.standby import ResetAhead, close_both
 
 __all__ = ["TakingTurns"]
 

@@ -258,7 +258,7 @@ class EnvironmentHost:
     def _construct(self, index: int) -> Any:
         if not self.job.standby:
             return self._single(index)
-        from envkit.standby import StandbyEnvironment  # few pools have them
+        from envkit.wrappers.standby import StandbyEnvironment  # few pools have them
 
         env = StandbyEnvironment(
             functools.partial(self._single, index),
