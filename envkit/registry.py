@@ -536,7 +536,10 @@ _SCHEMES = {
     "gymnax": _Scheme("envkit.adapters.jax.gymnax:load", "gymnax", "gymnax"),
     # A dataset may be on this machine or not, so its id is an address.
     "minari": _Scheme(
-        "envkit.minari:MinariReplay", "minari", "minari", address="D4RL/door/human-v2"
+        "envkit.adapters.minari:MinariReplay",
+        "minari",
+        "minari",
+        address="D4RL/door/human-v2",
     ),
     "minigrid": _Scheme("envkit.adapters.minigrid:load", "minigrid", "minigrid"),
     "openenv": _Scheme(

@@ -98,7 +98,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.desktop.tight": {"PIL"},
     "envkit.distributed": {"ray"},
     "envkit.envs": {"llvmlite", "numba"},
-    "envkit.minari": {"minari"},
+    "envkit.adapters.minari": {"minari"},
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
     "envkit.remote": {"websockets"},

@@ -25,7 +25,7 @@ PUBLIC = [
     "envkit.envs",
     "envkit.errors",
     "envkit.jax",
-    "envkit.minari",
+    "envkit.adapters.minari",
     "envkit.parallel",
     "envkit.realtime",
     "envkit.recording",

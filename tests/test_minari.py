@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import envkit
 from envkit import BatchedPyEnvironment, RandomPyEnvironment, make, nest
+from envkit.adapters.minari import MinariReplay, from_minari, to_minari
 from envkit.cli.main import main
 from envkit.errors import RecordingEnded, RecordingError
-from envkit.minari import MinariReplay, from_minari, to_minari
 from envkit.recording import Record, Recording, Replay
 from envkit.specs import ArraySpec, BoundedArraySpec, TextSpec
 from envkit.testing import CountingEnv, check_environment

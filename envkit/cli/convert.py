@@ -6,9 +6,9 @@ import argparse
 from typing import Any
 
 from envkit._internal.text import counted
+from envkit.adapters.minari import from_minari, to_minari
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.terminal import add_json, print_json
-from envkit.minari import from_minari, to_minari
 
 __all__ = ["EXAMPLE", "add_arguments", "run"]
 

@@ -186,7 +186,7 @@ def from_minari(
             "directory for itself. Choose another one."
         )
     if not source.is_ours:
-        env = make("envkit.minari:MinariReplay", dataset=source.id)
+        env = make("envkit.adapters.minari:MinariReplay", dataset=source.id)
         source.provenance = env.provenance()
         env.close()
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
