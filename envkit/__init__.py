@@ -22,14 +22,16 @@ if TYPE_CHECKING:
         BatchedPyEnvironment as BatchedPyEnvironment,
     )
     from envkit.blocking import Blocking as Blocking
-    from envkit.legal_actions import random_actions as random_actions
+    from envkit.envs.random_py_environment import RandomPolicy as RandomPolicy
+    from envkit.envs.random_py_environment import (
+        RandomPyEnvironment as RandomPyEnvironment,
+    )
     from envkit.parallel import AsyncParallelPyEnvironment as AsyncParallelPyEnvironment
     from envkit.parallel import ParallelPyEnvironment as ParallelPyEnvironment
     from envkit.parallel import ProcessPyEnvironment as ProcessPyEnvironment
     from envkit.parallel import RestartPolicy as RestartPolicy
+    from envkit.policies import random_actions as random_actions
     from envkit.py_environment import PyEnvironment as PyEnvironment
-    from envkit.random_py_environment import RandomPolicy as RandomPolicy
-    from envkit.random_py_environment import RandomPyEnvironment as RandomPyEnvironment
     from envkit.registry import constructor as constructor
     from envkit.registry import make as make
     from envkit.registry import register as register
@@ -67,8 +69,8 @@ _HOMES = {
     "ProcessPyEnvironment": "envkit.parallel",
     "PyEnvironment": "envkit.py_environment",
     "PyEnvironmentBaseWrapper": "envkit.wrappers",
-    "RandomPolicy": "envkit.random_py_environment",
-    "RandomPyEnvironment": "envkit.random_py_environment",
+    "RandomPolicy": "envkit.envs.random_py_environment",
+    "RandomPyEnvironment": "envkit.envs.random_py_environment",
     "RestartPolicy": "envkit.parallel",
     "StandbyEnvironment": "envkit.wrappers.standby",
     "StepType": "envkit.time_step",
@@ -78,7 +80,7 @@ _HOMES = {
     "connect": "envkit.remote.connect",
     "constructor": "envkit.registry",
     "make": "envkit.registry",
-    "random_actions": "envkit.legal_actions",
+    "random_actions": "envkit.policies",
     "register": "envkit.registry",
     "restart": "envkit.time_step",
     "termination": "envkit.time_step",

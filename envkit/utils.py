@@ -12,7 +12,7 @@ import numpy as np
 from envkit import nest
 from envkit._internal.first_look import leave_unseen
 from envkit.errors import SpecError
-from envkit.legal_actions import RandomActions
+from envkit.policies import RandomActions
 from envkit.py_environment import PyEnvironment
 from envkit.specs.validation import describe, explain
 from envkit.types import NestedArray

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from envkit import ArraySpec, BoundedArraySpec, make, random_actions
-from envkit.legal_actions import RandomActions, moderate, names_legal_actions
+from envkit.policies import RandomActions, moderate, names_legal_actions
 from envkit.testing import CountingEnv, check_environment
 from envkit.testing.report import CheckFailed
 from envkit.wrappers import RenameObservation, TimeLimit

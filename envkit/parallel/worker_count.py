@@ -18,8 +18,8 @@ import numpy as np
 
 from envkit._internal.text import counted, listed
 from envkit.errors import EnvkitError
-from envkit.legal_actions import names_legal_actions, random_actions
 from envkit.parallel.system.cpus import available_cpus
+from envkit.policies import names_legal_actions, random_actions
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, TimeStep
 from envkit.types import EnvConstructor, NestedArray

@@ -14,7 +14,7 @@ import torch
 
 from envkit import nest
 from envkit.errors import MissingDependencyError, SpecError
-from envkit.legal_actions import moderate
+from envkit.policies import moderate
 from envkit.rows import rely_on_size
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.validation import describe

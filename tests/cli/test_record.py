@@ -18,7 +18,7 @@ from envkit import BoundedArraySpec, PyEnvironment, make
 from envkit.cli.main import main
 from envkit.cli.record import Tally
 from envkit.desktop import DesktopClient, DesktopError
-from envkit.random_py_environment import RandomPyEnvironment
+from envkit.envs.random_py_environment import RandomPyEnvironment
 from envkit.recording import Recording, Replay
 from envkit.testing import CountingEnv
 from tests.waiting import PATIENCE, until

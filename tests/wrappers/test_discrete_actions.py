@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from envkit import ArraySpec, BoundedArraySpec
 from envkit.envs import CartPole, Catch
+from envkit.envs.random_py_environment import RandomPyEnvironment
 from envkit.errors import SpecError
-from envkit.random_py_environment import RandomPyEnvironment
 from envkit.testing import check_environment
 from envkit.wrappers.discrete_actions import (
     ActionDiscretizeWrapper,

@@ -13,7 +13,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.first_look import leave_unseen
-from envkit.legal_actions import RandomActions, moderate, names_legal_actions
+from envkit.policies import RandomActions, moderate, names_legal_actions
 from envkit.specs.sampling import sample_spec_nest
 from envkit.testing.contract.findings import Skipped
 from envkit.testing.contract.recording import BEGINS, Recording, snapshot

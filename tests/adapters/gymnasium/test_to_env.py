@@ -27,8 +27,8 @@ from envkit import (
 from envkit.adapters import GymnasiumWrapper, spec_from_gym_space
 from envkit.adapters.gymnasium.to_env import PyToGymnasium
 from envkit.envs import Catch, GridWorld, TicTacToe
+from envkit.envs.random_py_environment import RandomPyEnvironment
 from envkit.errors import SpecError
-from envkit.random_py_environment import RandomPyEnvironment
 from envkit.testing import CountingEnv, NestedCountingEnv, ScriptedEnv
 from envkit.wrappers import TimeLimit
 from tests import strategies

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from envkit import nest
+from envkit.envs.random_py_environment import RandomPolicy
 from envkit.nest import sorted_keys
-from envkit.random_py_environment import RandomPolicy
 from envkit.specs.arrays import BoundedArraySpec, is_continuous, is_discrete
 from envkit.specs.sampling import sample_spec_nest
 from envkit.time_step import TimeStep
