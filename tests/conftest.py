@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 from _pytest.doctest import DoctestModule
 
+from envkit.play.window import prepare_sdl
 from envkit.realtime import RealTimeEnvironment
 from envkit.recording.writer import Writer
 from envkit.types import RandomSource
-from envkit.window import prepare_sdl
 from tests import own_process, residue
 from tests.waiting import PATIENCE
 

@@ -102,7 +102,7 @@ INSIDE_FUNCTIONS: dict[str, set[str]] = {
     "envkit.nest": {"tree"},
     "envkit.parallel": {"cloudpickle"},
     "envkit.remote": {"websockets"},
-    "envkit.window": {"pygame"},
+    "envkit.play.window": {"pygame"},
     "envkit.wrappers": {"imageio", "imageio_ffmpeg"},
     "envkit.adapters": {
         "absl",
@@ -384,7 +384,7 @@ HANDS_ON_VARIABLES |= {
     "envkit.parallel.system.lifeline",
 }
 # It tells SDL what SDL can be told in no other way, and looks for a display.
-HANDS_ON_VARIABLES |= {"envkit.window"}
+HANDS_ON_VARIABLES |= {"envkit.play.window"}
 # It tells the program where to report, and finds that there.
 HANDS_ON_VARIABLES |= {"envkit.desktop.keeper", "envkit.desktop.rewards"}
 # It tells pygame in the only way that there is not to greet.

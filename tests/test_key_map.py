@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from envkit import ArraySpec, BoundedArraySpec, make
-from envkit.key_map import chord_of, decode, key_map, parse_keys
+from envkit.play.key_map import chord_of, decode, key_map, parse_keys
 from envkit.specs import TextSpec
 from tests.cli.play.acting import Acting, choice
 

@@ -14,11 +14,12 @@ import textwrap
 import numpy as np
 import pytest
 
-from envkit import BatchedPyEnvironment, ParallelPyEnvironment, make, window
+from envkit import BatchedPyEnvironment, ParallelPyEnvironment, make
 from envkit.adapters import PyToGymnasium, PyToGymnasiumVector
 from envkit.envs import Bandit, CartPole, Catch, GridWorld, TicTacToe
 from envkit.errors import CallOrderError, MissingDependencyError
-from envkit.window import prepare_sdl
+from envkit.play import window
+from envkit.play.window import prepare_sdl
 from envkit.wrappers import TimeLimit
 from tests.waiting import PATIENCE
 

@@ -14,7 +14,7 @@ import threading
 import weakref
 from typing import Any
 
-from envkit.window import WINDOW, surface
+from envkit.play.window import WINDOW, surface
 
 __all__ = [
     "blank_of",

@@ -13,8 +13,8 @@ from typing import Any
 from envkit import registry
 from envkit.adapters.foreign import require
 from envkit.adapters.gymnasium import suite as suite_gymnasium
+from envkit.play.window import prepare_sdl
 from envkit.py_environment import PyEnvironment
-from envkit.window import prepare_sdl
 
 __all__ = ["load", "names", "with_text_missions"]
 

@@ -42,11 +42,11 @@ from envkit.adapters.foreign import forwarded, limited_and_wrapped, require
 from envkit.adapters.state import reduced_drawing
 from envkit.adapters.values import Converter, Leaf, array_leaf
 from envkit.errors import MissingDependencyError, SpecError
+from envkit.play.window import prepare_sdl, surface
 from envkit.py_environment import PyEnvironment
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec
-from envkit.window import prepare_sdl, surface
 from envkit.wrappers.limits import TimeLimit
 
 __all__ = ["GAMES", "PLEWrapper", "as_ple", "load", "names", "require_ple"]

@@ -23,10 +23,10 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.text import counted
-from envkit.cli.play.game import number_text
-from envkit.cli.play.scene import short
-from envkit.env_pictures import is_picture
 from envkit.errors import RecordingError
+from envkit.play.game import number_text
+from envkit.play.pictures import is_picture
+from envkit.play.scene import short
 from envkit.provenance import envkit_version
 from envkit.recording.stored import Entry, Episode, Recording
 from envkit.types import Array

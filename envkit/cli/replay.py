@@ -14,13 +14,13 @@ from envkit import nest
 from envkit._internal.text import counted
 from envkit.cli.output import say, stdout_on_stderr
 from envkit.cli.page import PICTURES, write_page
-from envkit.cli.play.game import number_text
-from envkit.cli.play.screen import is_terminal, open_screen
 from envkit.cli.target import Closing, at_least_one, number_within
 from envkit.cli.terminal import add_json, print_json
-from envkit.env_pictures import is_picture, observed_picture
 from envkit.errors import RecordingError
-from envkit.key_map import WATCHING, Controls
+from envkit.play.game import number_text
+from envkit.play.key_map import WATCHING, Controls
+from envkit.play.pictures import is_picture, observed_picture
+from envkit.play.screen import is_terminal, open_screen
 from envkit.provenance import envkit_version, from_plain, package_version
 from envkit.recording.format import reading
 from envkit.recording.replaying import Outcome, check, foreign_names, rebuilt

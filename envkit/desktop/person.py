@@ -18,9 +18,9 @@ from envkit.desktop.actions import fitting
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, key_name
 from envkit.desktop.protocol import DesktopError
 from envkit.desktop.server import DesktopServer
-from envkit.env_pictures import picture_of
 from envkit.errors import ClosedError
-from envkit.key_map import KeyMap, key_map, pace_of
+from envkit.play.key_map import KeyMap, key_map, pace_of
+from envkit.play.pictures import picture_of
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray

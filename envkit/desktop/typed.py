@@ -7,7 +7,7 @@ from typing import Any
 
 from envkit.desktop.keys import KeyEvent, PointerEvent, key_name, keysym
 from envkit.desktop.person import Inbox
-from envkit.key_map import Pointed, key_text
+from envkit.play.key_map import Pointed, key_text
 from envkit.types import NestedArray
 
 __all__ = ["TypedKeys"]
@@ -20,7 +20,7 @@ _NAMES = {"return": "enter", "escape": "esc"}
 class TypedKeys:
     """The keys of a program, for `envkit play`: each is itself.
 
-    It stands in for an `envkit.key_map.KeyMap`, and has a pointer besides, for players
+    It stands in for an `envkit.play.key_map.KeyMap`, and has a pointer besides, for players
     who see the screen in a window.
 
     Attributes:

@@ -19,13 +19,13 @@ from envkit._internal.text import listed
 from envkit.envs.drawing import shaded
 from envkit.envs.streams import RowStreams
 from envkit.errors import CallOrderError
+from envkit.play.window import WINDOW
 from envkit.provenance import check_state_of
 from envkit.py_environment import SpecifiedEnvironment
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
-from envkit.window import WINDOW
 from envkit.wrappers.pictures import tiled
 
 __all__ = ["BatchActions", "RowBatch"]

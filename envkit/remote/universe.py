@@ -36,7 +36,7 @@ from envkit._internal.secret_files import DRAW
 from envkit.desktop.keys import Event, KeyEvent, PointerEvent, keysym
 from envkit.desktop.person import play_name
 from envkit.desktop.server import DesktopServer
-from envkit.key_map import KeyMap, key_map
+from envkit.play.key_map import KeyMap, key_map
 from envkit.remote.rewarder import JOYSTICK, Message, RewarderError, RewarderServer
 from envkit.remote.serving import (
     Menu,

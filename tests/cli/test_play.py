@@ -196,8 +196,8 @@ def test_it_is_played_in_a_window(tmp_path):
 
 IN_TIME = """
 from envkit import make
-from envkit.cli.play.game import Game
-from envkit.key_map import key_map
+from envkit.play.game import Game
+from envkit.play.key_map import key_map
 from envkit.cli.play.command import View, in_window
 
 env = make("Catch", seed=1)

@@ -14,7 +14,7 @@ from envkit.cli.main import main
 from envkit.desktop import Controls, Desktop, DesktopServer, Events, Macros, keysym
 from envkit.desktop.keys import PointerEvent
 from envkit.desktop.typed import TypedKeys
-from envkit.key_map import Pointed, key_map, pace_of
+from envkit.play.key_map import Pointed, key_map, pace_of
 from envkit.recording import Recording
 from tests.waiting import PATIENCE
 
@@ -91,10 +91,10 @@ def test_what_does_not_fit_into_an_action_is_in_the_next_one():
 IN_A_WINDOW = """
 import pygame
 from envkit.cli.play.command import View, in_window
-from envkit.cli.play.game import Game
+from envkit.play.game import Game
 from envkit.desktop import Desktop
-from envkit.key_map import key_map
-from envkit.window import window_size
+from envkit.play.key_map import key_map
+from envkit.play.window import window_size
 
 def told(kind, x, y, **more):
     pygame.event.post(pygame.event.Event(kind, pos=(x, y), **more))

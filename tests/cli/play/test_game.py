@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from envkit import BoundedArraySpec
-from envkit.cli.play.game import Game
-from envkit.key_map import key_map, pace_of, parse_keys
+from envkit.play.game import Game
+from envkit.play.key_map import key_map, pace_of, parse_keys
 from tests.cli.play.acting import Acting, choice
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 
 from envkit import ArraySpec, BoundedArraySpec
-from envkit.cli.play.scene import fitted, half_blocks, view_of
-from envkit.env_pictures import observed_picture
 from envkit.envs.random_py_environment import RandomPyEnvironment
+from envkit.play.pictures import observed_picture
+from envkit.play.scene import fitted, half_blocks, view_of
 from envkit.testing import CountingEnv
 from tests.cli.play.acting import choice
 

@@ -11,16 +11,6 @@ from typing import Any, NamedTuple
 
 from envkit._internal.text import counted
 from envkit.cli.output import say
-from envkit.cli.play.game import Game
-from envkit.cli.play.scene import Scene, view_of
-from envkit.cli.play.screen import (
-    HeldKeys,
-    Screen,
-    display_is_taken,
-    is_terminal,
-    open_screen,
-    open_window,
-)
 from envkit.cli.target import (
     Closing,
     add_target,
@@ -30,7 +20,8 @@ from envkit.cli.target import (
     seed_target,
     target_arguments,
 )
-from envkit.key_map import (
+from envkit.play.game import Game
+from envkit.play.key_map import (
     PLAYING,
     Controls,
     KeyMap,
@@ -39,9 +30,18 @@ from envkit.key_map import (
     pace_of,
     parse_keys,
 )
+from envkit.play.scene import Scene, view_of
+from envkit.play.screen import (
+    HeldKeys,
+    Screen,
+    display_is_taken,
+    is_terminal,
+    open_screen,
+    open_window,
+)
+from envkit.play.window import has_display
 from envkit.recording.record import Record
 from envkit.time_step import TimeStep
-from envkit.window import has_display
 
 __all__ = [
     "EXAMPLE",

@@ -9,7 +9,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.text import counted
-from envkit.key_map import PLAYING, Controls, KeyMap, Pointed
+from envkit.play.key_map import PLAYING, Controls, KeyMap, Pointed
 from envkit.time_step import TimeStep
 from envkit.types import Array
 
@@ -33,7 +33,7 @@ class Game:
 
     Example:
         >>> from envkit import make
-        >>> from envkit.key_map import key_map
+        >>> from envkit.play.key_map import key_map
         >>> env = make("Catch", rows=3, seed=1)
         >>> game = Game(env, key_map(env))
         >>> for key in "dd":

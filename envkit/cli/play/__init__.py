@@ -1,1 +1,0 @@
-"""What `envkit play` is made of; `record` and `replay` use its pictures."""
