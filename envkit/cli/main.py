@@ -84,7 +84,7 @@ _COMMANDS = {
         "envkit.cli.describe", "says what an environment takes, gives and can do"
     ),
     "list": _Command("envkit.cli.list_command", "lists the environments there are"),
-    "play": _Command("envkit.cli.play.command", "plays an environment by hand"),
+    "play": _Command("envkit.cli.play", "plays an environment by hand"),
     "record": _Command("envkit.cli.record", "films or records what a policy does"),
     "replay": _Command("envkit.cli.replay", "plays a recording, or checks it"),
     "serve": _Command(
