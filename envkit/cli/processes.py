@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from envkit._internal.text import listed
 from envkit.cli import processes
-from envkit.parallel.published import Nameplate
+from envkit.parallel.durability.published import Nameplate
 
 __all__ = [
     "FoundPool",

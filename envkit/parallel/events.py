@@ -29,6 +29,7 @@ from envkit.parallel.backends.base import (
     Replied,
     Started,
 )
+from envkit.parallel.durability.recovery import Recovery
 from envkit.parallel.failures import CLOSED_MEANWHILE
 from envkit.parallel.messages import (
     ExitReport,
@@ -38,7 +39,6 @@ from envkit.parallel.messages import (
     Reply,
     Request,
 )
-from envkit.parallel.recovery import Recovery
 from envkit.parallel.restarts import Decision, Replace, Restarts
 from envkit.parallel.row_sets import are_among, distinct
 from envkit.parallel.rows import Rows

@@ -26,9 +26,10 @@ from envkit._internal.text import listed
 from envkit.errors import ConstructorError, SpecMismatchError, WorkerError
 from envkit.parallel import failures
 from envkit.parallel.backends.base import Backend, Event
+from envkit.parallel.durability.memory_limit import Turnover
+from envkit.parallel.durability.recovery import Recovery, may_change
 from envkit.parallel.events import Events
 from envkit.parallel.messages import Hello, RemoteFailure, Request, question_text
-from envkit.parallel.recovery import Recovery, may_change
 from envkit.parallel.row_sets import are_among
 from envkit.parallel.rows import Rows
 from envkit.parallel.slab import (
@@ -40,7 +41,6 @@ from envkit.parallel.slab import (
     shareable,
 )
 from envkit.parallel.system.ctrl_c import uninterrupted
-from envkit.parallel.turnover import Turnover
 from envkit.parallel.worker.environments import with_seeds
 from envkit.parallel.workers import (
     FIRST_NOTICE,

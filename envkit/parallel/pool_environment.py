@@ -48,7 +48,7 @@ from envkit.types import Array, EnvConstructor, NestedSpec, Seed
 
 if TYPE_CHECKING:
     from envkit.parallel.backends.base import Backend
-    from envkit.parallel.checkpoint import Saved
+    from envkit.parallel.durability.checkpoint import Saved
     from envkit.parallel.pool import Pool
     from envkit.parallel.restarts import RestartPolicy
     from envkit.parallel.statistics import PoolStatistics
@@ -703,7 +703,7 @@ class PoolEnvironment:
             ...     env.current_time_step().observation.tolist(), env.batch_size
             ([1, 1, 0], 3)
         """
-        from envkit.parallel.resizing import resize
+        from envkit.parallel.durability.resizing import resize
 
         self._check_idle("resize")
         self._settle()
@@ -717,7 +717,7 @@ class PoolEnvironment:
 
     def _publish(self) -> None:
         """Tells other processes whose the rows are."""
-        from envkit.parallel.published import put_up_nameplate
+        from envkit.parallel.durability.published import put_up_nameplate
 
         if self._backend.can_kill:  # Its workers are processes.
             put_up_nameplate(
@@ -880,7 +880,11 @@ class PoolEnvironment:
             TypeError: The state of an environment, or `extra`, is not plain data.
             NotImplementedError: An environment cannot save its state.
         """
-        from envkit.parallel.checkpoint import Saved, not_plain, write_checkpoint
+        from envkit.parallel.durability.checkpoint import (
+            Saved,
+            not_plain,
+            write_checkpoint,
+        )
 
         self._check_idle("save")
         self._settle()
@@ -944,7 +948,7 @@ class PoolEnvironment:
             CheckpointError: The file is not a checkpoint, was truncated or altered, or
                 is one of other environments. Then no pool is left running.
         """
-        from envkit.parallel.checkpoint import load_pool
+        from envkit.parallel.durability.checkpoint import load_pool
 
         return load_pool(  # type: ignore[no-any-return]  # it makes one of `cls`
             cls, path, env_constructors, pickle, options
@@ -952,7 +956,7 @@ class PoolEnvironment:
 
     def _continue(self, saved: Saved) -> None:
         """Continues where the pool of a checkpoint stood."""
-        from envkit.parallel.checkpoint import check_leaves
+        from envkit.parallel.durability.checkpoint import check_leaves
 
         state, unflatten = saved.state, self._structure.unflatten
         check_leaves(saved, self._structure.paths, self._pool.slab.views(0))

@@ -441,7 +441,7 @@ def test_pools_of_threads_and_inline_are_not_seen():
 @pytest.fixture
 def pretended():
     """Makes memory as a pool of this process would have it, with a plate; closes it."""
-    from envkit.parallel.published import Nameplate
+    from envkit.parallel.durability.published import Nameplate
 
     places = {"modes": 0, "sequence": 64, "command": 80, "answered": 96}
     numbers = []

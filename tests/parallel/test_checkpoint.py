@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from envkit import ParallelPyEnvironment, RestartPolicy, make
 from envkit.errors import CallOrderError, CheckpointError, ClosedError
 from envkit.parallel import AsyncParallelPyEnvironment, AutoReset
-from envkit.parallel import checkpoint as checkpoint_module
+from envkit.parallel.durability import checkpoint as checkpoint_module
 from envkit.provenance import to_plain
 from envkit.py_environment import EnvironmentState
 from envkit.testing.envs import CountingEnv

@@ -14,7 +14,7 @@ import pytest
 
 from envkit import constructor
 from envkit.parallel import ParallelPyEnvironment, RestartPolicy
-from envkit.parallel.published import FORMAT, Nameplate
+from envkit.parallel.durability.published import FORMAT, Nameplate
 from envkit.parallel.slab import CLOSED, PROCESS, RESTARTS, SlabLayout
 from envkit.testing import CountingEnv, CrashingEnv
 from envkit.wrappers.standby import StandbyEnvironment

@@ -34,7 +34,7 @@ import numpy as np
 
 from envkit._internal.text import counted
 from envkit.errors import WorkerError
-from envkit.parallel.journal import Journal, Moves
+from envkit.parallel.durability.journal import Journal, Moves
 from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan, Request
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.row_sets import are_among

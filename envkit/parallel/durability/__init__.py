@@ -1,0 +1,1 @@
+"""What keeps a pool going: recovery, checkpoints, limits, resizing, publishing."""
