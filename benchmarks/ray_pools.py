@@ -35,8 +35,8 @@ from side_by_side import Contender, Report, microseconds, opened, options, take_
 from envkit import ParallelPyEnvironment, PyEnvironment, RestartPolicy
 from envkit.adapters import GymnasiumWrapper, to_rllib
 from envkit.batched_py_environment import BatchedPyEnvironment
+from envkit.distributed.links import linked
 from envkit.envs import CartPole
-from envkit.parallel.backends.linked import linked
 from envkit.testing import CountingEnv
 
 WORKERS = 2

@@ -23,7 +23,7 @@ from side_by_side import Contender, Report, opened, options, take_turns
 
 from envkit import ArraySpec, BoundedArraySpec, ParallelPyEnvironment, PyEnvironment
 from envkit import connect as connect_with
-from envkit.parallel.backends.linked import linked
+from envkit.distributed.links import linked
 from envkit.time_step import StepType, TimeStep, restart
 
 SHAPES = {"4 float32": ((4,), np.float32), "84 x 84 bytes": ((84, 84), np.uint8)}

@@ -16,8 +16,8 @@ from soak_environments import PID
 from soak_judge import Judge
 from soak_plan import CUTS, SWALLOWS, Trouble
 
-from envkit.parallel.backends.commands import CommandLauncher
-from envkit.parallel.backends.linked import LinkedBackend
+from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.links import LinkedBackend
 from envkit.parallel.system.link import Address
 
 # How long a worker may take to dial.

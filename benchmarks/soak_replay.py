@@ -52,8 +52,8 @@ from envkit import (
     termination,
     transition,
 )
-from envkit.parallel.backends.commands import CommandLauncher
-from envkit.parallel.backends.linked import LinkedBackend
+from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.links import LinkedBackend
 from envkit.wrappers import TimeLimit
 
 POLICY = RestartPolicy(

@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from envkit._internal.text import escaped
+from envkit.distributed.link_base import FarBackend, FarWorker
 from envkit.errors import ConstructorError
 from envkit.parallel.backends.base import Exited, Replied, Started
-from envkit.parallel.backends.far import FarBackend, FarWorker
 from envkit.parallel.messages import (
     ExitReport,
     Hello,

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from envkit._internal.text import listed
+from envkit.distributed.row_frames import ALL_ROWS, Freight
 from envkit.errors import SpecError
-from envkit.parallel.freight import ALL_ROWS, Freight
 from envkit.parallel.messages import (
     Hello,
     RemoteFailure,

@@ -216,7 +216,7 @@ def test_a_worker_that_is_gone_is_shown_as_gone(is_noticed, program, capsys):
 
 
 LINKED = """
-from envkit.parallel.backends.linked import linked
+from envkit.distributed.links import linked
 pools = [ParallelPyEnvironment([CountingEnv] * 4, start_serially=False,
     backend=linked(["envkit worker {address}", %r]))]
 """

@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
+from envkit.distributed.links import linked
 from envkit.parallel.backends.inline import InlineBackend
-from envkit.parallel.backends.linked import linked
 from envkit.parallel.backends.process import ProcessBackend
 from envkit.parallel.backends.thread import ThreadBackend
 from tests.parallel.contract.check_backend import check_backend

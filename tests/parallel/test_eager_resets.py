@@ -24,8 +24,8 @@ from envkit import (
     restart,
     termination,
 )
+from envkit.distributed.links import linked
 from envkit.errors import EnvironmentRaised, WorkerTimeout
-from envkit.parallel.backends.linked import linked
 from envkit.testing.envs import CountingEnv
 from tests.parallel import streams
 from tests.parallel.environments import Reusing, Walk

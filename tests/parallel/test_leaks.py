@@ -13,11 +13,11 @@ import pytest
 
 import envkit
 from envkit import ParallelPyEnvironment, RestartPolicy
+from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.links import LinkedBackend
 from envkit.envs import CartPole
 from envkit.errors import ConstructorError
 from envkit.parallel import AsyncParallelPyEnvironment
-from envkit.parallel.backends.commands import CommandLauncher
-from envkit.parallel.backends.linked import LinkedBackend
 from envkit.seeding import derived_seed
 from envkit.testing.envs import CountingEnv
 from tests.parallel.environments import Walk

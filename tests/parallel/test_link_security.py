@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment
+from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.links import LinkedBackend, linked
 from envkit.errors import InsecureWarning, WorkerCrashed
-from envkit.parallel.backends.commands import CommandLauncher
-from envkit.parallel.backends.linked import LinkedBackend, linked
 from envkit.parallel.system.frames import HEAD, MESSAGE
 from envkit.parallel.system.link import ANSWER_SIZE, PROOF_SIZE, Address
 from envkit.parallel.system.seal import Seal

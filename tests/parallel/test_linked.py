@@ -27,11 +27,11 @@ from envkit import (
     RestartPolicy,
     make,
 )
+from envkit.distributed import links as linked_module
+from envkit.distributed import listener as module
+from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.links import LinkedBackend, linked
 from envkit.errors import ConstructorError, WorkerCrashed, WorkerTimeout
-from envkit.parallel.backends import door as module
-from envkit.parallel.backends import linked as linked_module
-from envkit.parallel.backends.commands import CommandLauncher
-from envkit.parallel.backends.linked import LinkedBackend, linked
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.system.lifeline import MARK
 from envkit.parallel.system.link import ANSWER_SIZE, PROOF_SIZE, Address, Token
@@ -411,7 +411,7 @@ def test_what_a_slow_link_does_not_take_is_no_reason_to_wait():
 PROGRAM = """
     import os, sys
     from envkit import ParallelPyEnvironment
-    from envkit.parallel.backends.linked import linked
+    from envkit.distributed.links import linked
     from tests.parallel.environments import Stubborn
 
     env = ParallelPyEnvironment(

@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 
 from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
+from envkit.distributed.links import linked
 from envkit.errors import CallOrderError, ClosedError, WorkerError
 from envkit.parallel.backends.inline import InlineBackend
-from envkit.parallel.backends.linked import linked
 from envkit.parallel.backends.process import ProcessBackend
 from envkit.parallel.backends.thread import ThreadBackend
 from envkit.testing import CountingEnv, check_trace

@@ -23,10 +23,10 @@ from envkit import (
     restart,
     transition,
 )
+from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.links import LinkedBackend
 from envkit.errors import WorkerCrashed
 from envkit.parallel import AsyncParallelPyEnvironment, AutoReset
-from envkit.parallel.backends.commands import CommandLauncher
-from envkit.parallel.backends.linked import LinkedBackend
 from envkit.recording import Record, Recording
 from envkit.specs import ObjectSpec
 from envkit.testing.envs import CountingEnv

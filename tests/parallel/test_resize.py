@@ -22,6 +22,7 @@ from envkit import (
     ParallelPyEnvironment,
     RestartPolicy,
 )
+from envkit.distributed.links import linked
 from envkit.errors import (
     CallOrderError,
     ClosedError,
@@ -32,7 +33,6 @@ from envkit.errors import (
     WorkerError,
 )
 from envkit.parallel import AutoReset
-from envkit.parallel.backends.linked import linked
 from envkit.remote.server import serve
 from envkit.remote.serving import Menu, Offer, ServeOptions
 from envkit.seeding import seed_per_row

@@ -22,12 +22,12 @@ from envkit import (
     RestartPolicy,
     StandbyEnvironment,
 )
+from envkit.distributed.links import linked
 from envkit.errors import (
     ConstructorError,
     EnvironmentRaised,
     WorkerTimeout,
 )
-from envkit.parallel.backends.linked import linked
 from envkit.realtime import RealTimeEnvironment
 from envkit.seeding import seed_of_standby
 from envkit.testing.envs import CountingEnv

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
+from envkit.distributed.links import linked
 from envkit.errors import ClosedError, WorkerCrashed
-from envkit.parallel.backends.linked import linked
 from envkit.testing import CountingEnv, chaos, faults
 from envkit.wrappers import TimeLimit
 from tests.waiting import PATIENCE, is_running, until

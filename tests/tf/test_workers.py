@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from envkit import ParallelPyEnvironment, TFPyEnvironment
-from envkit.parallel.backends.linked import linked
+from envkit.distributed.links import linked
 from envkit.testing import CountingEnv
 
 

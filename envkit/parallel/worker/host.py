@@ -38,7 +38,7 @@ _PROGRAM = (
     "import sys\n"
     "with open(int(sys.argv[1]), encoding='ascii') as file:\n"
     "    sys.path[:], address, greeting = eval(file.read())\n"
-    "from envkit.parallel.worker.linked import main\n"
+    "from envkit.distributed.link_worker import main\n"
     "main(int(sys.argv[2]), int(sys.argv[3]), address, greeting)"
 )
 

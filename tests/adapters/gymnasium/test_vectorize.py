@@ -27,10 +27,10 @@ from envkit.adapters.gymnasium.vectorize import (
     plain_spec,
     vectorize,
 )
+from envkit.distributed.links import linked
 from envkit.envs import Catch
 from envkit.errors import CallOrderError, ConstructorError, EnvironmentRaised, SpecError
 from envkit.parallel import worker_count
-from envkit.parallel.backends.linked import linked
 from envkit.seeding import seed_of_standby
 from envkit.specs import ArraySpec
 from envkit.specs.special import ObjectSpec

@@ -27,8 +27,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from envkit.distributed.row_frames import ALL_ROWS, Freight
 from envkit.parallel import serialize
-from envkit.parallel.freight import ALL_ROWS, Freight
 from envkit.parallel.messages import (
     Bind,
     Close,

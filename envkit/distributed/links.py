@@ -23,12 +23,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
+from envkit.distributed.command_launcher import CommandLauncher
+from envkit.distributed.link_base import FarBackend, FarWorker
+from envkit.distributed.listener import Arrival, Door
 from envkit.errors import CallOrderError
 from envkit.parallel import serialize
 from envkit.parallel.backends.base import Exited, Started
-from envkit.parallel.backends.commands import CommandLauncher
-from envkit.parallel.backends.door import Arrival, Door
-from envkit.parallel.backends.far import FarBackend, FarWorker
 from envkit.parallel.backends.inbox import GLANCE
 from envkit.parallel.backends.packing import (
     not_started,

@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from envkit.distributed.row_frames import Freight
 from envkit.parallel.backends.base import Event, drop_events_of
 from envkit.parallel.backends.inbox import Inbox
-from envkit.parallel.freight import Freight
 from envkit.parallel.messages import ExitReport, WorkerJob
 from envkit.parallel.row_sets import distinct
 from envkit.parallel.slab import ANY_INFO, RESIDENT, Slab, SlabLayout
