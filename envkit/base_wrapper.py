@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from envkit import nest
 from envkit.async_environment import AsyncEnvironment
+from envkit.batches import hand_options, is_as_new
 from envkit.provenance import MadeBy, plain_arguments, plain_recipe, recipe_of
 from envkit.py_environment import PyEnvironment
-from envkit.rows import hand_options, is_as_new
 from envkit.specs.environment_spec import info_spec_of
 from envkit.specs.validation import describe
 from envkit.time_step import TimeStep

@@ -17,10 +17,10 @@ from envkit._internal.threads import wait_a_while
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs
 from envkit.base_wrapper import PyEnvironmentBaseWrapper, set_attribute
+from envkit.batches import hand_options
 from envkit.errors import ClosedError, SpecError
 from envkit.provenance import recipe_of, recipe_of_rows
 from envkit.py_environment import PyEnvironment, SpecKeeper
-from envkit.rows import hand_options
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.batching import (

@@ -25,9 +25,9 @@ from envkit._internal.lazy_names import is_installed
 from envkit._internal.text import foreign, listed
 from envkit.actions import ACCEPTED_KINDS
 from envkit.async_environment import AsyncEnvironment
+from envkit.batches import rely_on_size
 from envkit.errors import MissingDependencyError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.rows import rely_on_size
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import check_fits, describe, flatten_as
 from envkit.time_step import TimeStep

@@ -10,8 +10,8 @@ import numpy as np
 
 from envkit import nest
 from envkit.base_wrapper import rows_in_wrapper, set_attribute
+from envkit.batches import hand_options
 from envkit.registry import make
-from envkit.rows import hand_options
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, NestedSpec, Seed
 

@@ -18,9 +18,9 @@ import numpy as np
 from envkit import provenance
 from envkit._internal.direct_row import DirectRow
 from envkit._internal.first_look import look_at, looking
+from envkit.batches import STEPS, MaskedRows
 from envkit.errors import CallOrderError
 from envkit.provenance import MadeBy, check_made_by, made_by
-from envkit.rows import STEPS, MaskedRows
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe

@@ -30,9 +30,9 @@ import numpy as np
 
 from envkit._internal.text import listed
 from envkit.adapters.state import restore_snapshot, take_snapshot
+from envkit.batches import hand_options
 from envkit.errors import ClosedError, MissingDependencyError, SpecError
 from envkit.py_environment import PyEnvironment, SpecifiedEnvironment
-from envkit.rows import hand_options
 from envkit.seeding import checked_seeds
 from envkit.specs.validation import describe
 from envkit.time_step import flags_in

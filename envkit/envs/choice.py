@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from envkit.batches import hand_options
 from envkit.py_environment import PyEnvironment, SpecKeeper
 from envkit.registry import constructor
-from envkit.rows import hand_options
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.environment_spec import (

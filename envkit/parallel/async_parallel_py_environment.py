@@ -11,6 +11,7 @@ import numpy as np
 
 from envkit._internal.text import counted, listed
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
+from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, SpecError, WorkerError
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
@@ -19,7 +20,6 @@ from envkit.parallel.pool_environment import PoolEnvironment, in_turn
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.slab import RESET, STEP
 from envkit.parallel.state import PoolState, check_state
-from envkit.rows import options_per_row
 from envkit.seeding import seed_per_row
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, TimeStep

@@ -41,7 +41,7 @@ from envkit.parallel.messages import (
 )
 from envkit.parallel.restarts import Decision, Replace, Restarts
 from envkit.parallel.row_sets import are_among, distinct
-from envkit.parallel.rows import Rows
+from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import (
     NO_PROCESS,
     PROCESS,

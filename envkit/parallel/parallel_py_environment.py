@@ -17,6 +17,7 @@ import numpy as np
 
 from envkit import nest
 from envkit._internal.text import counted, listed
+from envkit.batches import STEPS, options_per_row, refuse_ended
 from envkit.errors import CallOrderError, ClosedError
 from envkit.parallel.arguments import as_constructors, check_name
 from envkit.parallel.pool_environment import (
@@ -34,7 +35,6 @@ from envkit.parallel.slab import (
 )
 from envkit.parallel.state import PoolState, check_state
 from envkit.py_environment import PyEnvironment
-from envkit.rows import STEPS, options_per_row, refuse_ended
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import as_array
 from envkit.time_step import AutoReset, TimeStep

@@ -31,7 +31,7 @@ from envkit.parallel.durability.recovery import Recovery, may_change
 from envkit.parallel.events import Events
 from envkit.parallel.messages import Hello, RemoteFailure, Request, question_text
 from envkit.parallel.row_sets import are_among
-from envkit.parallel.rows import Rows
+from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import (
     CLOSED,
     MOVED,

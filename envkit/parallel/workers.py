@@ -32,7 +32,7 @@ from envkit.parallel.messages import (
     WorkerJob,
 )
 from envkit.parallel.restarts import RestartPolicy
-from envkit.parallel.rows import Rows
+from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import ELSEWHERE, STEP
 from envkit.seeding import derived_seed
 from envkit.specs.batching import common_spec

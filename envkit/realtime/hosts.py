@@ -20,11 +20,11 @@ import numpy as np
 
 from envkit._internal.arguments import checked_seconds
 from envkit._internal.threads import result_of, wait_a_while
+from envkit.batches import hand_options
 from envkit.errors import ClosedError, WorkerTimeout
 from envkit.realtime.loop import TickLoop, with_row
 from envkit.realtime.merging import merged_spec
 from envkit.realtime.report import Lag
-from envkit.rows import hand_options
 from envkit.specs.environment_spec import EnvironmentSpec, info_spec_of
 from envkit.time_step import TimeStep
 from envkit.types import Array, NestedArray, Seed

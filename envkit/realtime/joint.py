@@ -10,9 +10,9 @@ import numpy as np
 
 from envkit import nest
 from envkit.batched_py_environment import RowCalls
+from envkit.batches import hand_options
 from envkit.errors import ClosedError, SpecError
 from envkit.py_environment import PyEnvironment, SpecKeeper
-from envkit.rows import hand_options
 from envkit.seeding import seed_per_row
 from envkit.specs.arrays import as_array
 from envkit.specs.environment_spec import (

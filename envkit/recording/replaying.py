@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit import nest, registry
+from envkit.batches import hand_options
 from envkit.errors import ConstructorError, RecordingError, SpecError
 from envkit.provenance import PlainDataError, dumped, from_plain, to_plain
 from envkit.py_environment import PyEnvironment
 from envkit.recording.format import EPISODE, check_provenance, reading
 from envkit.recording.stored import Episode, Recording
 from envkit.registry import built_by, constructor
-from envkit.rows import hand_options
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 

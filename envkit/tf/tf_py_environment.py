@@ -24,10 +24,10 @@ import tensorflow as tf
 
 from envkit._internal.text import foreign
 from envkit.batched_py_environment import BatchedPyEnvironment, with_rows
+from envkit.batches import rely_on_size
 from envkit.errors import CallOrderError, ClosedError, SpecError
 from envkit.py_environment import PyEnvironment
 from envkit.registry import constructor
-from envkit.rows import rely_on_size
 from envkit.specs.arrays import BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.tf import tensor_spec

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from envkit import nest
+from envkit.batches import rely_on_size
 from envkit.errors import MissingDependencyError, SpecError
 from envkit.policies import moderate
-from envkit.rows import rely_on_size
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.validation import describe
 from envkit.time_step import FLAGS, AutoReset, TimeStep

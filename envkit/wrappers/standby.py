@@ -17,9 +17,9 @@ from envkit.base_wrapper import (
     no_environment,
     set_attribute,
 )
+from envkit.batches import hand_options
 from envkit.own_worker import OwnWorker
 from envkit.registry import constructor
-from envkit.rows import hand_options
 from envkit.seeding import seed_of_standby
 from envkit.specs.environment_spec import EnvironmentSpec
 from envkit.specs.validation import describe

@@ -45,8 +45,8 @@ from envkit.adapters.values import (
     compiled,
     map_specs,
 )
+from envkit.batches import copied_arrays
 from envkit.errors import SpecError
-from envkit.rows import copied_arrays
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, is_discrete
 from envkit.specs.environment_spec import checked_spec
 from envkit.specs.sampling import sample_spec_nest

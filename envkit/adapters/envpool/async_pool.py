@@ -26,8 +26,8 @@ from envkit.adapters.envpool.pools import (
 )
 from envkit.adapters.foreign import forwarded
 from envkit.async_environment import AsyncBatch, AsyncEnvironment, check_env_ids
+from envkit.batches import hand_options, options_per_row
 from envkit.errors import CallOrderError, ClosedError
-from envkit.rows import hand_options, options_per_row
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import (

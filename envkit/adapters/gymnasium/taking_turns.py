@@ -12,7 +12,7 @@ import numpy as np
 from envkit.adapters.gymnasium.wrapper import set_attribute
 from envkit.adapters.reset_arguments import known_to_reset
 from envkit.adapters.state import layers_of
-from envkit.rows import copied_arrays
+from envkit.batches import copied_arrays
 from envkit.seeding import seed_of_standby
 from envkit.wrappers.standby import ResetAhead, close_both
 

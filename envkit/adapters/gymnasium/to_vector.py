@@ -31,8 +31,8 @@ from envkit.adapters.gymnasium.to_env import (
     render_mode_of,
 )
 from envkit.adapters.values import map_specs
+from envkit.batches import MaskedRows, rely_on_size
 from envkit.errors import EnvkitError
-from envkit.rows import MaskedRows, rely_on_size
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import AutoReset, StepType, TimeStep

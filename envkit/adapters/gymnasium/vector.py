@@ -43,8 +43,8 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import layers_of
+from envkit.batches import options_copy
 from envkit.errors import CallOrderError, ClosedError, SpecError
-from envkit.rows import options_copy
 from envkit.seeding import checked_seeds, seed_per_row
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec, within
 from envkit.specs.special import TextSpec

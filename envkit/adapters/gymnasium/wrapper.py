@@ -45,9 +45,9 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import layers_of
+from envkit.batches import options_copy
 from envkit.errors import CallOrderError, SpecError
 from envkit.py_environment import PyEnvironment
-from envkit.rows import options_copy
 from envkit.specs.arrays import ArraySpec
 from envkit.specs.validation import describe
 from envkit.time_step import StepType, TimeStep

@@ -43,8 +43,8 @@ from envkit.adapters.reset_arguments import (
     refuse_seed,
 )
 from envkit.adapters.state import restore_snapshot, take_snapshot
+from envkit.batches import options_copy
 from envkit.errors import SpecError, SpecMismatchError
-from envkit.rows import options_copy
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import describe
 from envkit.types import Array, NestedArray, NestedSpec, Seed

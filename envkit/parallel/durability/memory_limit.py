@@ -23,7 +23,7 @@ from envkit._internal.text import counted
 from envkit.errors import WorkerError
 from envkit.parallel.backends.base import Backend
 from envkit.parallel.messages import RemoteFailure
-from envkit.parallel.rows import Rows
+from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import REBUILD, RESET
 from envkit.parallel.system.ctrl_c import uninterrupted
 from envkit.parallel.workers import Workers

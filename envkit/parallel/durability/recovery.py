@@ -38,7 +38,7 @@ from envkit.parallel.durability.journal import Journal, Moves
 from envkit.parallel.messages import RemoteFailure, Replayed, ReplayPlan, Request
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.row_sets import are_among
-from envkit.parallel.rows import Rows
+from envkit.parallel.row_states import Rows
 from envkit.parallel.slab import (
     REBUILD,
     SAME_STEP_ORDER,

@@ -9,8 +9,8 @@ import numpy as np
 from envkit._internal.text import listed
 from envkit.errors import CallOrderError
 from envkit.parallel.slab import REBUILD, RESETS, SAME_STEP_ORDER, SAME_STEP_SLOT, STEP
+from envkit.parallel.worker.env_rows import Seat, Seats
 from envkit.parallel.worker.environments import end_fork
-from envkit.parallel.worker.seats import Seat, Seats
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray
 

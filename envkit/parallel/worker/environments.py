@@ -170,7 +170,7 @@ class EnvironmentHost:
     def _seated(self, index: int, env: Any) -> Any:
         """Prepares an environment that has been built: in its layer, and seeded."""
         if self.job.max_episodes is not None:
-            from envkit.parallel.worker.rebuilt import Rebuilt
+            from envkit.parallel.worker.rebuild_after import Rebuilt
 
             if env.batched:
                 self._refuse_batch(index, env)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from envkit.batches import copied_arrays
 from envkit.errors import SpecError
 from envkit.parallel.slab import (
     ANY_INFO,
@@ -27,7 +28,6 @@ from envkit.parallel.slab import (
     view_of,
 )
 from envkit.parallel.worker.environments import EnvironmentHost
-from envkit.rows import copied_arrays
 from envkit.time_step import FLAGS, StepType, TimeStep, flags_in
 from envkit.types import Array
 

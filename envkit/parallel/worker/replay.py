@@ -23,7 +23,7 @@ from envkit.parallel.messages import (
     Request,
 )
 from envkit.parallel.slab import RESET, Slab, view_of
-from envkit.parallel.worker.seats import Seat, Seats
+from envkit.parallel.worker.env_rows import Seat, Seats
 from envkit.types import Array
 
 __all__ = ["Stage"]

@@ -36,11 +36,11 @@ from envkit.parallel.slab import (
     view_of,
 )
 from envkit.parallel.system.shared_memory import KEEPS_ORDER, fence
-from envkit.parallel.worker.answers import Answers
 from envkit.parallel.worker.batch_rows import BatchRows
+from envkit.parallel.worker.env_rows import Seat, Seats
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.replay import Stage
-from envkit.parallel.worker.seats import Seat, Seats
+from envkit.parallel.worker.requests import Answers
 from envkit.parallel.worker.write_rows import MisfitError, RowWriter
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray

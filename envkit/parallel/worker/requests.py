@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from envkit.base_wrapper import rows_in_wrapper, set_attribute
+from envkit.batches import hand_options
 from envkit.parallel.messages import RemoteFailure, Reply, Request, question_text
 from envkit.parallel.slab import view_of
+from envkit.parallel.worker.env_rows import Seat, Seats, SentOptions
 from envkit.parallel.worker.environments import end_fork
-from envkit.parallel.worker.seats import Seat, Seats, SentOptions
-from envkit.rows import hand_options
 from envkit.types import Array
 from envkit.wrappers.pictures import rendered
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envkit._internal.direct_row import ENDED, DirectRow, Turn
+from envkit.batches import hand_options
 from envkit.errors import SpecError
 from envkit.parallel.messages import WorkerJob
 from envkit.parallel.slab import (
@@ -29,12 +30,11 @@ from envkit.parallel.slab import (
     Slab,
     view_of,
 )
-from envkit.parallel.worker.ahead import Ahead
 from envkit.parallel.worker.direct_rows import DirectRows, DirectStep
+from envkit.parallel.worker.eager_resets import Ahead
 from envkit.parallel.worker.environments import EnvironmentHost, end_fork
 from envkit.parallel.worker.infos import InfoNotes
 from envkit.parallel.worker.write_rows import MisfitError, ObjectSink, RowWriter
-from envkit.rows import hand_options
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from envkit.base_wrapper import PyEnvironmentBaseWrapper, set_attribute
-from envkit.rows import hand_options
+from envkit.batches import hand_options
 from envkit.seeding import derived_seed
 from envkit.time_step import StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
