@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         BatchedPyEnvironment as BatchedPyEnvironment,
     )
     from envkit.blocking import Blocking as Blocking
-    from envkit.envs.random_py_environment import RandomPolicy as RandomPolicy
     from envkit.envs.random_py_environment import (
         RandomPyEnvironment as RandomPyEnvironment,
     )
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from envkit.parallel import ParallelPyEnvironment as ParallelPyEnvironment
     from envkit.parallel import ProcessPyEnvironment as ProcessPyEnvironment
     from envkit.parallel import RestartPolicy as RestartPolicy
+    from envkit.policies import RandomPolicy as RandomPolicy
     from envkit.policies import random_actions as random_actions
     from envkit.py_environment import PyEnvironment as PyEnvironment
     from envkit.registry import constructor as constructor
@@ -69,7 +69,7 @@ _HOMES = {
     "ProcessPyEnvironment": "envkit.parallel",
     "PyEnvironment": "envkit.py_environment",
     "PyEnvironmentBaseWrapper": "envkit.wrappers",
-    "RandomPolicy": "envkit.envs.random_py_environment",
+    "RandomPolicy": "envkit.policies",
     "RandomPyEnvironment": "envkit.envs.random_py_environment",
     "RestartPolicy": "envkit.parallel",
     "StandbyEnvironment": "envkit.wrappers.standby",

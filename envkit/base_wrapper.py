@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from envkit import nest
+from envkit._internal.text import listed
 from envkit.async_environment import AsyncEnvironment
 from envkit.batches import hand_options, is_as_new
+from envkit.errors import EnvkitError
 from envkit.provenance import MadeBy, plain_arguments, plain_recipe, recipe_of
 from envkit.py_environment import PyEnvironment
 from envkit.specs.environment_spec import info_spec_of
@@ -21,6 +23,7 @@ __all__ = [
     "WrapperState",
     "fresh_nest",
     "no_environment",
+    "rendered",
     "rows_in_wrapper",
     "set_attribute",
     "wrap",
@@ -538,3 +541,48 @@ def wrap(env: Any, *wrappers: Callable[..., Any] | Sequence[Any]) -> Any:
             )
         env = wrapped
     return env
+
+
+def rendered(env: Any, mode: str) -> Any:
+    """Returns what an environment renders, and refuses every other mode alike.
+
+    Environments that are given a mode they do not have raise all kinds of errors.
+
+    Raises:
+        NotImplementedError: The environment does not render in this mode; the message
+            says in which it does, if the environment has `render_modes` or Gymnasium's
+            `metadata`.
+
+    Example:
+        >>> class Writer:
+        ...     render_modes = ("ansi",)
+        ...     def render(self, mode):
+        ...         return {"ansi": "."}[mode]
+        >>> rendered(Writer(), "human")
+        Traceback (most recent call last):
+        NotImplementedError: Writer does not render 'human'; its modes are: 'ansi'.
+    """
+    try:
+        return env.render(mode)
+    except (EnvkitError, NotImplementedError):
+        raise
+    except (AssertionError, LookupError, TypeError, ValueError) as error:
+        modes = _modes_of(env)
+        # Whatever is wrong, it is not the mode.
+        if mode == "rgb_array" or mode in modes:
+            raise
+        name = type(getattr(env, "unwrapped", env)).__name__
+        reason = f"; its modes are: {listed(map(repr, modes))}."
+        if not modes:
+            reason = f": render({mode!r}) raised {type(error).__name__}: {error}"
+        raise NotImplementedError(f"{name} does not render {mode!r}{reason}") from error
+
+
+def _modes_of(env: Any) -> list[str]:
+    """Returns the modes in which an environment says that it renders."""
+    modes = getattr(env, "render_modes", None)
+    if modes is None:
+        metadata = getattr(env, "metadata", None)
+        if isinstance(metadata, Mapping):
+            modes = metadata.get("render_modes") or metadata.get("render.modes")
+    return [str(mode) for mode in modes or ()]

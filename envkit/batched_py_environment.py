@@ -16,7 +16,7 @@ from envkit._internal.text import counted
 from envkit._internal.threads import wait_a_while
 from envkit.actions import action_rows
 from envkit.async_environment import as_envs
-from envkit.base_wrapper import PyEnvironmentBaseWrapper, set_attribute
+from envkit.base_wrapper import PyEnvironmentBaseWrapper, rendered, set_attribute
 from envkit.batches import hand_options
 from envkit.errors import ClosedError, SpecError
 from envkit.provenance import recipe_of, recipe_of_rows
@@ -38,7 +38,6 @@ from envkit.specs.environment_spec import (
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import AutoReset, StepType, TimeStep
 from envkit.types import Array, NestedArray, Seed
-from envkit.wrappers.pictures import rendered
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -6,23 +6,21 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
-from rich.segment import Segment
 from rich.table import Table
 
 from envkit.cli.output import escaped
+from envkit.play.console import SafeConsole
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = [
     "Fitting",
-    "SafeConsole",
     "add_json",
     "print_json",
     "progress_bar",
@@ -88,27 +86,6 @@ class Fitting:
             least = Measurement.get(console, anywhere, table).minimum
             table.width = least if least > options.max_width else None
         yield table
-
-
-class SafeConsole(Console):
-    """A console that gives a terminal no orders but its own.
-
-    Control characters in texts are written out. A closed pipe raises, for the command
-    to handle.
-    """
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Yields the parts of what is shown, and those of what is in it."""
-        for segment in super().render(renderable, options):
-            if segment.control is None:
-                segment = segment._replace(text=escaped(segment.text))
-            yield segment
-
-    def on_broken_pipe(self) -> None:
-        """Tells the command."""
-        raise BrokenPipeError
 
 
 def terminal() -> Console:

@@ -20,8 +20,8 @@ _NAMES = {"return": "enter", "escape": "esc"}
 class TypedKeys:
     """The keys of a program, for `envkit play`: each is itself.
 
-    It stands in for an `envkit.play.key_map.KeyMap`, and has a pointer besides, for players
-    who see the screen in a window.
+    It replaces an `envkit.play.key_map.KeyMap`, and adds a pointer for players who see
+    the screen in a window.
 
     Attributes:
         keys: The names of the keys.

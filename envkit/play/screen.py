@@ -14,8 +14,8 @@ from rich.console import Console, Group
 from rich.style import Style
 from rich.text import Text
 
-from envkit.cli.terminal import SafeConsole
 from envkit.envs.drawing import shades
+from envkit.play.console import SafeConsole
 from envkit.play.key_map import NAMED, Pointed, as_key, decode
 from envkit.play.scene import Scene, columns_of, fitted, half_blocks, side_by_side
 from envkit.play.window import (

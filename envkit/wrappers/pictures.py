@@ -1,4 +1,4 @@
-"""Pictures: arithmetic in NumPy, what is rendered, and wrappers of observations."""
+"""Pictures: arithmetic in NumPy, and wrappers of observations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from envkit._internal.arguments import (
 )
 from envkit._internal.text import listed
 from envkit.base_wrapper import PyEnvironmentBaseWrapper, fresh_nest
-from envkit.errors import CallOrderError, EnvkitError, SpecError
+from envkit.errors import CallOrderError, SpecError
 from envkit.specs.arrays import ArraySpec, BoundedArraySpec
 from envkit.specs.validation import check_fits, describe
 from envkit.time_step import TimeStep
@@ -40,7 +40,6 @@ __all__ = [
     "check_picture",
     "grayscale",
     "grayscale_of_gymnasium",
-    "rendered",
     "resize",
     "tiled",
 ]
@@ -220,51 +219,6 @@ def _lines(old: int, new: int) -> Array:
 # So that dark pictures do not run into one another.
 _GAP = 2
 _GREY = 96
-
-
-def rendered(env: Any, mode: str) -> Any:
-    """Returns what an environment renders, and refuses every other mode alike.
-
-    Environments that are given a mode they do not have raise all kinds of errors.
-
-    Raises:
-        NotImplementedError: The environment does not render in this mode; the message
-            says in which it does, if the environment has `render_modes` or Gymnasium's
-            `metadata`.
-
-    Example:
-        >>> class Writer:
-        ...     render_modes = ("ansi",)
-        ...     def render(self, mode):
-        ...         return {"ansi": "."}[mode]
-        >>> rendered(Writer(), "human")
-        Traceback (most recent call last):
-        NotImplementedError: Writer does not render 'human'; its modes are: 'ansi'.
-    """
-    try:
-        return env.render(mode)
-    except (EnvkitError, NotImplementedError):
-        raise
-    except (AssertionError, LookupError, TypeError, ValueError) as error:
-        modes = _modes_of(env)
-        # Whatever is wrong, it is not the mode.
-        if mode == "rgb_array" or mode in modes:
-            raise
-        name = type(getattr(env, "unwrapped", env)).__name__
-        reason = f"; its modes are: {listed(map(repr, modes))}."
-        if not modes:
-            reason = f": render({mode!r}) raised {type(error).__name__}: {error}"
-        raise NotImplementedError(f"{name} does not render {mode!r}{reason}") from error
-
-
-def _modes_of(env: Any) -> list[str]:
-    """Returns the modes in which an environment says that it renders."""
-    modes = getattr(env, "render_modes", None)
-    if modes is None:
-        metadata = getattr(env, "metadata", None)
-        if isinstance(metadata, Mapping):
-            modes = metadata.get("render_modes") or metadata.get("render.modes")
-    return [str(mode) for mode in modes or ()]
 
 
 def check_picture(picture: Any, dims: tuple[int, ...], source: str) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from envkit.base_wrapper import rows_in_wrapper, set_attribute
+from envkit.base_wrapper import rendered, rows_in_wrapper, set_attribute
 from envkit.batches import hand_options
 from envkit.parallel.messages import RemoteFailure, Reply, Request, question_text
 from envkit.parallel.slab import view_of
 from envkit.parallel.worker.env_rows import Seat, Seats, SentOptions
 from envkit.parallel.worker.environments import end_fork
 from envkit.types import Array
-from envkit.wrappers.pictures import rendered
 
 __all__ = ["Answers"]
 
