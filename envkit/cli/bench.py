@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import importlib.util
 import inspect
+import math
 import os
 import platform
 import sys
@@ -35,15 +36,10 @@ from envkit.cli.target import (
     target_arguments,
 )
 from envkit.cli.terminal import Fitting, add_json, print_json, progress_bar, terminal
+from envkit.cli.timing import Figures, random_policy, time_steps
 from envkit.errors import EnvkitError, MissingDependencyError
 from envkit.parallel import ParallelPyEnvironment
 from envkit.parallel.system.cpus import available_cpus
-from envkit.parallel.worker_count import (
-    Figures,
-    random_policy,
-    time_steps,
-    worker_counts,
-)
 from envkit.provenance import envkit_version, plain_arguments
 from envkit.registry import constructor, make
 from envkit.types import NestedArray
@@ -225,6 +221,18 @@ def _tries(arguments: argparse.Namespace, progress: Progress) -> list[Measured]:
         tries += found
         progress.advance(task)
     return tries
+
+
+def worker_counts(cpus: int, num_envs: int) -> list[int]:
+    """Returns how many workers to try: 1, 2, 4 … the CPUs, and a little above.
+
+    Example:
+        >>> worker_counts(2, 64), worker_counts(8, 64), worker_counts(8, 3)
+        ([1, 2, 3], [1, 2, 4, 8, 12], [1, 2, 3])
+    """
+    powers = [2**power for power in range(cpus.bit_length()) if 2**power < cpus]
+    counts = {*powers, cpus, math.ceil(1.5 * cpus)}
+    return sorted({min(count, num_envs) for count in counts})
 
 
 def _tried(

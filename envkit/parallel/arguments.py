@@ -33,6 +33,7 @@ __all__ = [
     "check_name",
     "connect",
     "placed",
+    "removed",
     "takes_names",
 ]
 
@@ -48,6 +49,18 @@ _SERVERS = "envkit.remote.backend:RemoteBackend"
 _SCHEMES = ("tcp://", "tls://")
 START_METHODS = ("spawn", "forkserver", "fork")
 VALIDATE = ("always", "first", "never")
+
+
+# What pools were once given, and what does the same now.
+_REMOVED = {
+    'num_workers="auto"': "`envkit bench my_game.envs:make --num-envs 8` prints the "
+    "fastest call, with the num_workers to write",
+}
+
+
+def removed(option: str) -> TypeError:
+    """Returns the error for an option that pools no longer have."""
+    return TypeError(f"Pools no longer take {option}: {_REMOVED[option]}.")
 
 
 def takes_names(backend: Any) -> bool:
@@ -124,9 +137,11 @@ def as_worker_count(given: Any, envs: int) -> int | None:
     """Returns how many workers were asked for: no more than environments."""
     if given is None:
         return None
+    if isinstance(given, str) and given == "auto":
+        raise removed('num_workers="auto"')
     must = (
-        "num_workers must be an integer of at least 1, None for one worker per "
-        "available CPU, or 'auto' for the fastest number, got"
+        "num_workers must be an integer of at least 1, or None for one worker per "
+        "available CPU, got"
     )
     try:
         if isinstance(given, bool):

@@ -15,7 +15,6 @@ from envkit.batches import options_per_row
 from envkit.errors import CallOrderError, SpecError, WorkerError
 from envkit.parallel.arguments import as_timeout
 from envkit.parallel.backends.base import Backend
-from envkit.parallel.parallel_py_environment import ParallelPyEnvironment
 from envkit.parallel.pool_environment import PoolEnvironment, in_turn
 from envkit.parallel.restarts import RestartPolicy
 from envkit.parallel.slab import RESET, STEP
@@ -51,7 +50,7 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
         start_serially: bool = False,
         *,
         backend: str | Backend = "process",
-        num_workers: int | str | None = None,
+        num_workers: int | None = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
         start_method: str = "spawn",
         on_worker_failure: str | RestartPolicy = "raise",
@@ -92,10 +91,6 @@ class AsyncParallelPyEnvironment(PoolEnvironment, AsyncEnvironment):
             "standby_workers": standby_workers,
             "max_worker_memory": max_worker_memory,
         }
-        if num_workers == "auto":
-            env_constructors, backend, num_workers = self._choose_workers(
-                ParallelPyEnvironment, env_constructors, backend, options
-            )
         self._open(
             env_constructors,
             backend=backend,

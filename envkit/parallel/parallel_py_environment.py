@@ -144,7 +144,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
         flatten: bool = False,
         *,
         backend: str | Backend = "process",
-        num_workers: int | str | None = None,
+        num_workers: int | None = None,
         autoreset: AutoReset | str = AutoReset.NEXT_STEP,
         start_method: str = "spawn",
         on_worker_failure: str | RestartPolicy = "raise",
@@ -174,9 +174,7 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             flatten: Accepted for TF-Agents' sake; rows are always flat.
             backend: "process", "thread", "inline", or a `Backend`.
             num_workers: How many workers share the environments; `None` for one per
-                CPU that this process may use. "auto" tries some numbers, and no
-                workers at all, each for half a second with environments of its own,
-                and takes the fastest.
+                CPU that this process may use.
             autoreset: When the episode after a `LAST` begins.
             start_method: How processes start: "spawn", "forkserver" or "fork".
             on_worker_failure: "raise", or a `RestartPolicy`.
@@ -227,11 +225,6 @@ class ParallelPyEnvironment(PoolEnvironment, PyEnvironment):
             "standby_workers": standby_workers,
             "max_worker_memory": max_worker_memory,
         }
-        if num_workers == "auto":
-            open_pool = functools.partial(ParallelPyEnvironment, blocking=blocking)
-            env_constructors, backend, num_workers = self._choose_workers(
-                open_pool, env_constructors, backend, options
-            )
         self._opening: Callable[[], None] | None = functools.partial(
             self._open,
             env_constructors,

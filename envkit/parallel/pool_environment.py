@@ -107,7 +107,7 @@ class PoolEnvironment:
         *,
         start_serially: bool,
         backend: str | Backend,
-        num_workers: int | str | None,
+        num_workers: int | None,
         autoreset: AutoReset | str,
         start_method: str,
         on_worker_failure: str | RestartPolicy,
@@ -194,20 +194,6 @@ class PoolEnvironment:
             _tell_slow_leaves(pool)
             _disown_in_forks(self)
             self._publish()
-
-    def _choose_workers(
-        self,
-        open_pool: Callable[..., Any],
-        env_constructors: Any,
-        backend: Any,
-        options: Mapping[str, Any],
-    ) -> tuple[list[EnvConstructor], str, int]:
-        """Returns what `_open` is to be given in the place of "auto"."""
-        from envkit.parallel.worker_count import chosen
-
-        name = type(self).__name__
-        constructors = arguments.as_constructors(env_constructors, name)
-        return constructors, *chosen(open_pool, constructors, backend, options)
 
     def _action_rows(self, call: str) -> ActionRows:
         """Returns what looks at the actions that a call is given."""

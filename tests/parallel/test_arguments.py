@@ -272,8 +272,8 @@ VARIABLES = (
     '{"CUDA_VISIBLE_DEVICES": "0"}, got'
 )
 WORKERS = (
-    "num_workers must be an integer of at least 1, None for one worker per "
-    "available CPU, or 'auto' for the fastest number, got"
+    "num_workers must be an integer of at least 1, or None for one worker per "
+    "available CPU, got"
 )
 
 

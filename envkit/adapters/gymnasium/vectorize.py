@@ -62,7 +62,7 @@ def vectorize(
     *,
     infos: str = "all",
     backend: Any = "process",
-    num_workers: int | str | None = None,
+    num_workers: int | None = None,
     on_worker_failure: Any = "raise",
     start_timeout: float | None = None,
     reset_timeout: float | None = None,
@@ -102,8 +102,7 @@ def vectorize(
             have no info.
         backend: "process", "thread" or "inline".
         num_workers: How many workers share the environments; `None` for one per CPU
-            that this process may use. "auto" tries some numbers, and no workers at all,
-            for about half a second each, and takes the fastest.
+            that this process may use.
         on_worker_failure: "raise", or a `RestartPolicy`.
         start_timeout: Seconds that building all environments may take.
         reset_timeout: Seconds that a reset may take.
@@ -156,15 +155,6 @@ def vectorize(
     opened = functools.partial(
         _opened, max_concurrency, observation_mode, infos, bool(count)
     )
-    if isinstance(num_workers, str) and num_workers == "auto":
-        from envkit.adapters.gymnasium.vector import GymnasiumVectorWrapper
-
-        def tried(makers: Any, **options: Any) -> GymnasiumVectorWrapper:
-            # It has what measuring asks for: specs, and which actions are legal.
-            return GymnasiumVectorWrapper(opened(makers, **options))
-
-        choose = _load("envkit.parallel.worker_count:chosen")
-        backend, num_workers = choose(tried, makers, backend, options)
     return opened(makers, backend=backend, num_workers=num_workers, **options)
 
 
@@ -370,27 +360,26 @@ def _as_maker(entry: Any, index: int) -> Callable[[], Any]:
     return entry  # type: ignore[no-any-return]  # callable() says so
 
 
+def _as_concurrency(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise TypeError(
+            f"max_concurrency must be an integer or None, got {describe(given)}."
+        )
+    if given < 1:
+        raise ValueError(f"max_concurrency must be at least 1, got {given}.")
+    return int(given)
+
+
 def _blocks(
     rows: int, num_workers: int | None, max_concurrency: int | None
 ) -> list[range]:
     """Returns the rows of each worker, adjacent and as equal in number as can be."""
-    counts = [rows]
-    for name, given in (
-        ("num_workers", num_workers),
-        ("max_concurrency", max_concurrency),
-    ):
-        if given is None:
-            continue
-        if isinstance(given, bool) or not isinstance(given, int | np.integer):
-            allowed = ", 'auto' or None" if name == "num_workers" else " or None"
-            raise TypeError(
-                f"{name} must be an integer{allowed}, got {describe(given)}."
-            )
-        if given < 1:
-            raise ValueError(f"{name} must be at least 1, got {given}.")
-        counts.append(int(given))
-    if num_workers is None:
-        counts.append(_load("envkit.parallel.system.cpus:available_cpus")())
+    asked = _load("envkit.parallel.arguments:as_worker_count")(num_workers, rows)
+    if asked is None:
+        asked = _load("envkit.parallel.system.cpus:available_cpus")()
+    counts = [rows, asked]
+    if max_concurrency is not None:
+        counts.append(_as_concurrency(max_concurrency))
     workers = min(counts)
     edges = [rows * worker // workers for worker in range(workers + 1)]
     return [range(*pair) for pair in itertools.pairwise(edges)]

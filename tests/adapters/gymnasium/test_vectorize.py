@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from contextlib import closing
 
 import gymnasium
@@ -30,7 +29,6 @@ from envkit.adapters.gymnasium.vectorize import (
 from envkit.distributed.links import linked
 from envkit.envs import Catch
 from envkit.errors import CallOrderError, ConstructorError, EnvironmentRaised, SpecError
-from envkit.parallel import worker_count
 from envkit.seeding import seed_of_standby
 from envkit.specs import ArraySpec
 from envkit.specs.special import ObjectSpec
@@ -690,24 +688,6 @@ def test_environments_are_shared_out(options, workers):
     envs.close()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_number_of_workers_is_measured(mode, monkeypatch, caplog):
-    """The stream is what it is with one worker, whichever number was the fastest."""
-    monkeypatch.setattr(worker_count, "_SECONDS", 0.01)
-    actions = np.random.default_rng(3).integers(0, 2, (20, 3))
-    found = []
-    with caplog.at_level(logging.INFO, worker_count.__name__):
-        for count in ("auto", 1):
-            options = {"backend": "thread", "num_workers": count}
-            envs = vectorize(makers("CartPole-v1"), autoreset_mode=mode, **options)
-            with closing(envs):
-                found.append([envs.reset(seed=7), *map(envs.step, actions[:5])])
-    (record,) = caplog.records
-    assert 'num_workers="auto" takes' in record.getMessage()
-    for mine, theirs in zip(*found, strict=True):
-        assert data_equivalence(mine, theirs)
-
-
 def test_bounds_may_differ_if_that_is_said():
     envs = inline([Bounded, lambda: Bounded(5.0)], observation_mode="different")
     assert [9.0, 5.0] == envs.observation_space.high.tolist()
@@ -763,12 +743,14 @@ def text_of_spaces(first, second):
         (
             lambda: inline([Frail], num_workers="some"),
             TypeError,
-            "num_workers must be an integer, 'auto' or None, got the string 'some'.",
+            "num_workers must be an integer of at least 1, or None for one worker per "
+            "available CPU, got the string 'some'.",
         ),
         (
             lambda: inline([Frail], num_workers=0),
             ValueError,
-            "num_workers must be at least 1, got 0.",
+            "num_workers must be an integer of at least 1, or None for one worker per "
+            "available CPU, got 0.",
         ),
         (
             lambda: inline([Frail], max_concurrency=2.5),

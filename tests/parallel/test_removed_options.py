@@ -1,0 +1,31 @@
+"""An option that pools no longer have raises one sentence, with what replaces it."""
+
+from __future__ import annotations
+
+import pytest
+
+from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, make
+from envkit.adapters import vectorize
+from envkit.testing import CountingEnv
+
+MAKERS = {
+    "lockstep": lambda **options: ParallelPyEnvironment([CountingEnv] * 2, **options),
+    "async": lambda **options: AsyncParallelPyEnvironment([CountingEnv] * 2, **options),
+    "make": lambda **options: make(CountingEnv, num_envs=2, **options),
+    "vectorize": lambda **options: vectorize([CountingEnv] * 2, **options),
+}
+SENTENCES = {
+    ("num_workers", "auto"): 'Pools no longer take num_workers="auto": `envkit bench '
+    "my_game.envs:make --num-envs 8` prints the fastest call, with the num_workers to "
+    "write.",
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("option", SENTENCES, ids=str)
+def test_a_removed_option_raises_a_sentence_with_its_replacement(
+    maker, option, message_of
+):
+    name, value = option
+    text = message_of(TypeError, lambda: MAKERS[maker](**{name: value}))
+    assert SENTENCES[option] == text
