@@ -139,8 +139,10 @@ def test_a_worker_loads_numpy_envkit_and_the_environments_module_only(
     assert {"envkit", "my_small_game"} == (
         tops(modules) - everywhere - sys.stdlib_module_names - {"__mp_main__"}
     )
-    # A server has loaded what it takes to start workers.
-    assert start_method == "forkserver" or set() == UNNEEDED & set(modules)
+    # A server has loaded what it takes to start workers, and NumPy what it needs itself:
+    # on Python 3.10 it loads subprocess.
+    unneeded = UNNEEDED - set(modules_of_numpy())
+    assert start_method == "forkserver" or set() == unneeded & set(modules)
     assert max(private) < 40, private
 
 
@@ -269,7 +271,8 @@ def test_a_worker_holds_no_more_after_many_steps(monkeypatch, tmp_path, workers)
             env.step(actions)
         blocks = np.array(env.call("blocks"))[:, STEPS_TAKEN:]
 
-    assert np.ptp(blocks, axis=1).max() < 10
+    # A leak takes a block a step, and Python may fill a cache once.
+    assert np.ptp(blocks, axis=1).max() < STEPS_TAKEN
 
 
 # The end.
