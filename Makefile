@@ -121,8 +121,8 @@ tf-agents: $(VENV)/.tf-agents
 	@:
 
 soak: $(VENV)/.test
-	@"$(RUN)" benchmarks/soak.py
-	@"$(RUN)" benchmarks/soak_replay.py
+	@"$(RUN)" -m tests.soak.run
+	@"$(RUN)" -m tests.soak.replays
 
 clean:
 	rm -rf "$(VENV)" "$(VENV)-sb3" "$(VENV)-rllib" "$(VENV)-openenv" "$(VENV)-browsergym"

@@ -139,8 +139,8 @@ def test_a_worker_loads_numpy_envkit_and_the_environments_module_only(
     assert {"envkit", "my_small_game"} == (
         tops(modules) - everywhere - sys.stdlib_module_names - {"__mp_main__"}
     )
-    # A server has loaded what it takes to start workers, and NumPy what it needs itself:
-    # on Python 3.10 it loads subprocess.
+    # A server has loaded what it takes to start workers, and NumPy loads subprocess on
+    # Python 3.10.
     unneeded = UNNEEDED - set(modules_of_numpy())
     assert start_method == "forkserver" or set() == unneeded & set(modules)
     assert max(private) < 40, private

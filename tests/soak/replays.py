@@ -1,6 +1,6 @@
 """Kills workers at random, and shows that no stream differs in a bit because of it.
 
-    python benchmarks/soak_replay.py
+    python -m tests.soak.replays
 
 Pools with `RestartPolicy(recover="replay")` step a million times in all: in lockstep in
 every order of resets, at their own pace, in batches, over links; with environments that
@@ -35,7 +35,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from side_by_side import RESULTS
 
 from envkit import (
     ArraySpec,
@@ -56,6 +55,7 @@ from envkit.distributed.command_launcher import CommandLauncher
 from envkit.distributed.links import LinkedBackend
 from envkit.wrappers import TimeLimit
 
+RESULTS = Path(__file__).parents[2] / "benchmarks/results/soak_replay.json"
 POLICY = RestartPolicy(
     max_restarts=1_000_000, within=None, backoff=0.0, recover="replay"
 )
@@ -161,7 +161,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num-envs", type=int, default=32)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0, help="of the kills")
-    parser.add_argument("--json", type=Path, default=RESULTS / "soak_replay.json")
+    parser.add_argument("--json", type=Path, default=RESULTS)
     return parser.parse_args()
 
 

@@ -12,13 +12,12 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
-from soak_environments import PID
-from soak_judge import Judge
-from soak_plan import CUTS, SWALLOWS, Trouble
-
 from envkit.distributed.command_launcher import CommandLauncher
 from envkit.distributed.links import LinkedBackend
 from envkit.parallel.system.link import Address
+from tests.soak.environments import PID
+from tests.soak.judge import Judge
+from tests.soak.plan import CUTS, SWALLOWS, Trouble
 
 # How long a worker may take to dial.
 _TO_DIAL = 60.0

@@ -1,7 +1,7 @@
 """What trouble the soak makes, when, and what its two processes know of each other.
 
 ```
-soak.py                                    soak_parts.py
+run.py                                     parts.py
   starts it in a session of its own  ─▶      opens a pool, steps it, judges answers
   reads how many steps were made    ◀─ board ─  has environments make trouble
   kills and pauses what it finds     ─▶      finds out what came of it
@@ -22,7 +22,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from soak_environments import FLOOD, FORK, HANG, HELPER, SLOW
+
+from tests.soak.environments import FLOOD, FORK, HANG, HELPER, SLOW
 
 MARK = "ENVKIT_SOAK"
 

@@ -10,9 +10,9 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
-from soak_environments import PID
-from soak_judge import Judge
-from soak_plan import ACTORS, Trouble, command_of, marked
+from tests.soak.environments import PID
+from tests.soak.judge import Judge
+from tests.soak.plan import ACTORS, Trouble, command_of, marked
 
 # How long Ray's own processes may take to end.
 _TO_END = 60.0

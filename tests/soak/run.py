@@ -1,6 +1,6 @@
 """Steps environments a million times through all kinds of trouble, and checks it all.
 
-    python benchmarks/soak.py
+    python -m tests.soak.run
 
 Workers are killed and paused, the whole program is, environments start helpers, fork,
 hang and flood their standard error, links of workers are cut or swallow what they are
@@ -11,9 +11,9 @@ any that is lost, doubled, exchanged or late is seen. In the end a table shows w
 tried and what held. It is an error if an answer is wrong, if anything does not hold or
 is left, or if hardly anything of some kind has happened.
 
-The environments are in `soak_environments.py`, the troubles in `soak_plan.py`, what an
-answer must be in `soak_judge.py`, what harms links in `soak_links.py`, what harms
-actors in `soak_ray.py`, and the process that steps in `soak_parts.py`. This process is
+The environments are in `environments.py`, the troubles in `plan.py`, what an
+answer must be in `judge.py`, what harms links in `links.py`, what harms
+actors in `actors.py`, and the process that steps in `parts.py`. This process is
 the one outside, which kills and pauses: it goes on when all stand still.
 """
 
@@ -40,8 +40,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from side_by_side import RESULTS
-from soak_plan import (
+
+from tests.soak.plan import (
     KINDS,
     MARK,
     OVER,
@@ -62,6 +62,7 @@ from soak_plan import (
     schedule,
 )
 
+RESULTS = Path(__file__).parents[2] / "benchmarks/results/soak.json"
 NUMBERS = [
     signal.SIGKILL,
     signal.SIGKILL,
@@ -85,7 +86,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--timeout", type=float, default=3.0, help="of a step")
     parser.add_argument("--seed", type=int, default=0, help="of the schedule")
-    parser.add_argument("--json", type=Path, default=RESULTS / "soak.json")
+    parser.add_argument("--json", type=Path, default=RESULTS)
     return parser.parse_args()
 
 
@@ -224,7 +225,7 @@ class SlowReader(threading.Thread):
 
 def inside(told: argparse.Namespace) -> None:
     """Steps and judges; what has come of it goes to the process outside."""
-    from soak_parts import PARTS, run
+    from tests.soak.parts import PARTS, run
 
     mark = os.environ[MARK]
     board_fd, report_fd = map(int, mark.split(":")[1:])
@@ -245,13 +246,13 @@ def schedule_of(told: argparse.Namespace, parts: Sequence[Any]) -> list[list[Tro
 
 def outside(told: argparse.Namespace, console: Console) -> tuple[list[Any], Outside]:
     """Starts the process inside, and makes trouble; returns what came of both."""
-    from soak_parts import PARTS
+    from tests.soak.parts import PARTS
 
     board_fd, report_fd = os.memfd_create("board"), os.memfd_create("report")
     board = Board(board_fd, told.num_envs, told.troubles)
     mark = f"{secrets.token_hex(8)}:{board_fd}:{report_fd}"
     process = subprocess.Popen(
-        [sys.executable, __file__, *sys.argv[1:]],
+        [sys.executable, "-m", "tests.soak.run", *sys.argv[1:]],
         env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         pass_fds=(board_fd, report_fd),
@@ -291,7 +292,7 @@ def rows(
     told: argparse.Namespace, results: Sequence[Any], trouble: Outside
 ) -> Iterator[tuple[str, int, int, int, str]]:
     """Returns what was tried of each kind, the least there must be, and what held."""
-    from soak_parts import PARTS
+    from tests.soak.parts import PARTS
 
     made, harm = total(results, "made"), total(results, "harm")
     harm[STANDSTILLS.name] += trouble.moved

@@ -19,14 +19,18 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from soak_environments import CODES, FLOOD, PID, Chained
-from soak_judge import Answer, Judge
-from soak_links import LinkTroubles
-from soak_plan import (
+
+from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
+from envkit.errors import WorkerError
+from tests.residue import Residue, left_behind
+from tests.soak.actors import ActorTroubles, Cluster
+from tests.soak.environments import CODES, FLOOD, PID, Chained
+from tests.soak.judge import Answer, Judge
+from tests.soak.links import LinkTroubles
+from tests.soak.plan import (
     FLOODS,
     FORKS,
     HANGS,
@@ -46,13 +50,6 @@ from soak_plan import (
     command_of,
     marked,
 )
-from soak_ray import ActorTroubles, Cluster
-
-from envkit import AsyncParallelPyEnvironment, ParallelPyEnvironment, RestartPolicy
-from envkit.errors import WorkerError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.residue import Residue, left_behind
 
 # Seconds after which a thread or a process that does not answer is taken to hang.
 PATIENCE = 120.0

@@ -6,7 +6,8 @@ from collections import Counter, deque
 from typing import Any, NamedTuple
 
 import numpy as np
-from soak_environments import (
+
+from tests.soak.environments import (
     ACTION,
     BIRTH,
     CHAIN,
@@ -27,7 +28,7 @@ from soak_environments import (
     reward,
     truncates,
 )
-from soak_plan import Started
+from tests.soak.plan import Started
 
 FIRST, MID, LAST = 0, 1, 2
 
