@@ -89,11 +89,13 @@ _HOMES = {
     "truncation": "envkit.time_step",
 }
 _MODULES = ("errors", "specs", "testing", "wrappers")
+# The name that a module has in TF-Agents.
+_ALIASES = {"random_py_environment": "envkit.envs.random_py_environment"}
 
 # `from envkit import *` loads all of these, so none may import TensorFlow.
 __all__ = sorted(
     [name for name, home in _HOMES.items() if home != "envkit.tf"] + [*_MODULES]
 )
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES, _ALIASES)
 warn_of_namesake(__file__)

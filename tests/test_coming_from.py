@@ -99,7 +99,7 @@ NAMES = {
     "envkit.tf.specs": "ArraySpec BoundedArraySpec BoundedTensorSpec TensorSpec "
     "array_spec from_spec is_bounded is_continuous is_discrete sample_spec_nest "
     "tensor_spec zero_spec_nest",
-    "envkit.envs.random_py_environment": "RandomPyEnvironment",
+    "envkit.random_py_environment": "RandomPyEnvironment",
     "envkit.wrappers": "PyEnvironmentBaseWrapper TimeLimit FixedLength ActionRepeat "
     "PerformanceProfiler FlattenActionWrapper ObservationFilterWrapper RunStats "
     "ActionDiscretizeWrapper ActionClipWrapper ActionOffsetWrapper HistoryWrapper "

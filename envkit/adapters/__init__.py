@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from envkit.adapters.jax.functional import FunctionalEnvironment
     from envkit.adapters.jax.gymnax import GymnaxWrapper
     from envkit.adapters.jax.jumanji import JumanjiWrapper
+    from envkit.adapters.minari import MinariReplay, from_minari, to_minari
     from envkit.adapters.openenv import OpenEnvError, OpenEnvWrapper
     from envkit.adapters.pettingzoo import suite as suite_pettingzoo
     from envkit.adapters.pettingzoo.aec import PettingZooAECWrapper
@@ -76,6 +77,9 @@ if TYPE_CHECKING:
     from envkit.adapters.vizdoom import VizDoomWrapper
 
 _HOMES = {
+    "MinariReplay": "envkit.adapters.minari",
+    "from_minari": "envkit.adapters.minari",
+    "to_minari": "envkit.adapters.minari",
     "Adapter": "envkit.adapters.adapter",
     "AgentTimeSteps": "envkit.adapters.pettingzoo.agents",
     "AsyncEnvPool": "envkit.adapters.envpool.async_pool",
@@ -186,6 +190,7 @@ __all__ = [
     "GymnasiumWrapper",
     "GymnaxWrapper",
     "JumanjiWrapper",
+    "MinariReplay",
     "OneOf",
     "OpenEnvError",
     "OpenEnvWrapper",
@@ -202,6 +207,7 @@ __all__ = [
     "Result",
     "VizDoomWrapper",
     "batch_space_from_spec",
+    "from_minari",
     "from_tf_agents",
     "from_urnai",
     "gym_wrapper",
@@ -220,6 +226,7 @@ __all__ = [
     "suite_pettingzoo",
     "suite_ple",
     "suite_vizdoom",
+    "to_minari",
     "to_pettingzoo",
     "to_rllib",
     "to_sb3",

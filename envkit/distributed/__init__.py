@@ -1,4 +1,4 @@
-"""Pools on a cluster: `RayBackend` has Ray place, start and watch their workers."""
+"""Workers elsewhere: `linked` starts them by commands, `RayBackend` on a cluster."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING
 from envkit._internal.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from envkit.distributed.links import Launcher, LinkedBackend, linked
     from envkit.distributed.ray import RayBackend
 
-_HOMES = {"RayBackend": "envkit.distributed.ray"}
+_HOMES = {
+    "Launcher": "envkit.distributed.links",
+    "LinkedBackend": "envkit.distributed.links",
+    "RayBackend": "envkit.distributed.ray",
+    "linked": "envkit.distributed.links",
+}
 
-__all__ = ["RayBackend"]
+__all__ = ["Launcher", "LinkedBackend", "RayBackend", "linked"]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)
